@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, FromArgMatches, Parser, ValueEnum};
 
-use obento::{Engine, IoBackend, Registry, Shown, UnpackLimits};
+use obento::{Engine, IoBackend, Registry, UnpackLimits, VolumeOptions};
 
 use crate::commands::Command;
 use crate::context::Context;
@@ -179,8 +179,8 @@ impl From<Io> for IoBackend {
 
 impl GlobalOptions {
     /// Returns the owners, permissions and time zone that volumes without them are shown with.
-    pub fn shown(&self) -> Shown {
-        self.shown.as_ref().map_or_else(Shown::default, |words| words.shown)
+    pub fn shown(&self) -> VolumeOptions {
+        self.shown.as_ref().map_or_else(VolumeOptions::default, |words| words.shown)
     }
 
     /// Returns the limits of decompression.

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use obento::{Keeps, Shown, Volume};
+use obento::{StoredProperties, Volume, VolumeOptions};
 use obento_fuse::options::MountOptions;
 
 /// The supported words, for messages.
@@ -19,7 +19,7 @@ pub const ONE_TREE: &str = "subvolid requires a Btrfs volume";
 pub struct PresentationOptions {
     /// The words as they were given.
     pub words: String,
-    pub shown: Shown,
+    pub shown: VolumeOptions,
 }
 
 impl FromStr for PresentationOptions {
@@ -37,9 +37,10 @@ impl FromStr for PresentationOptions {
 }
 
 /// Returns why a part of `shown` has no effect on `volume`.
-pub fn in_vain(shown: Shown, volume: &Volume) -> Option<&'static str> {
-    let of_files = Shown { subvolume: None, ..shown };
-    if of_files != Shown::default() && volume.vfs().limits().keeps.contains(Keeps::OWNERS) {
+pub fn in_vain(shown: VolumeOptions, volume: &Volume) -> Option<&'static str> {
+    let of_files = VolumeOptions { subvolume: None, ..shown };
+    if of_files != VolumeOptions::default() && volume.vfs().limits().keeps.contains(StoredProperties::OWNERS)
+    {
         return Some(KEPT);
     }
     (shown.subvolume.is_some() && volume.info().probe.fs_type != "btrfs").then_some(ONE_TREE)
@@ -52,7 +53,7 @@ mod tests {
     #[test]
     fn words_that_change_how_files_are_shown_are_accepted_and_others_are_rejected() {
         let taken = |words: &str| words.parse::<PresentationOptions>().map(|taken| taken.shown);
-        let expected = Shown { uid: Some(7), code_page: Some(850), ..Shown::default() };
+        let expected = VolumeOptions { uid: Some(7), code_page: Some(850), ..VolumeOptions::default() };
         assert_eq!(taken("uid=7,iocharset=utf8,codepage=850"), Ok(expected));
         let error = "invalid value 'me' for the mount option 'uid': expected a number";
         assert_eq!(taken("uid=me"), Err(error.into()));

@@ -109,12 +109,12 @@ pub struct BuildOptions {
     /// the device must read as zeros.
     pub format: FormatOptions,
     /// Free space to include when the driver computes the length.
-    pub room: Room,
+    pub room: FreeSpace,
 }
 
 /// Free space of a new volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Room {
+pub enum FreeSpace {
     /// This percentage of the blocks and of the inodes is free.
     Free(u8),
     /// As little as possible: the journal has its minimum size, and no space is reserved for growing the volume.

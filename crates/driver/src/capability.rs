@@ -125,13 +125,13 @@ pub trait Nameless: Send + Sync {
 pub trait Handover: Send + Sync {
     /// Writes all changes to their final place on stable storage. Frees no inode that is in use, and does not mark
     /// the volume clean. Returns the part of the driver's state that is not stored on the volume, for
-    /// [`Adoption::state`].
+    /// [`HandoverState::state`].
     ///
     /// The volume remains usable. Another process may open the volume with
     /// [`OpenOptions::adopt`](crate::OpenOptions::adopt). If this process makes no change before then, the other
     /// process finds the same files, including files without a name.
     ///
-    /// [`Adoption::state`]: crate::Adoption::state
+    /// [`HandoverState::state`]: crate::HandoverState::state
     ///
     /// # Errors
     ///

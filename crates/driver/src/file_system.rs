@@ -30,7 +30,7 @@ pub struct Limits {
     /// Largest group ID that an inode can store.
     pub gid_max: u32,
     /// The properties of Linux files that the format stores.
-    pub keeps: Keeps,
+    pub keeps: StoredProperties,
     /// The state of a volume after a power cut.
     pub crash: Crash,
 }
@@ -54,12 +54,12 @@ bitflags::bitflags! {
     /// The properties of Linux files that a format stores. Each flag documents the behaviour of a driver whose format
     /// does not store the property. Either the value is the same for all files, or the driver refuses to set it.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub struct Keeps: u16 {
+    pub struct StoredProperties: u16 {
         /// All permission bits. Without this flag, a format stores at most one bit, which decides whether the file is
         /// writable. The driver ignores the other bits of a mode.
         const MODES = 1;
         /// Owner and group. Without this flag, all files have the same owner and group, which
-        /// [`Shown`](crate::Shown) may select. Setting another owner fails with `NotPermitted`.
+        /// [`VolumeOptions`](crate::VolumeOptions) may select. Setting another owner fails with `NotPermitted`.
         const OWNERS = 1 << 1;
         /// Symbolic links. Without this flag, creating a symbolic link fails with `NotPermitted`.
         const SYMLINKS = 1 << 2;

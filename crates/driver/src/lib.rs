@@ -64,7 +64,7 @@ mod undelete;
 mod writable;
 mod write;
 
-pub use build::{Build, BuildError, BuildOptions, BuildPlan, FileBytes, Receive, Room, Unfit};
+pub use build::{Build, BuildError, BuildOptions, BuildPlan, FileBytes, FreeSpace, Receive, Unfit};
 pub use capability::{
     Bulk, Failover, Handover, NEW_FILE_MAX, Nameless, NewFile, Relabel, Trim, Whiteouts, Xattrs,
 };
@@ -73,13 +73,13 @@ pub use check::{
 };
 pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
-pub use file_system::{Crash, FileSystem, Keeps, Limits, StatFs};
+pub use file_system::{Crash, FileSystem, Limits, StatFs, StoredProperties};
 pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
 pub use inspect::{ByteUse, Field, FieldValue, Inspect, Record, Target};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{
-    Access, Adoption, Checksums, DataMode, Driver, Evidence, Fact, Journalling, Notice, OpenOptions, Probe,
-    Replay, Shown, VolumeInfo,
+    Access, Checksums, DataMode, Driver, Evidence, Fact, HandoverState, Journalling, Notice, OpenOptions,
+    Probe, Replay, VolumeInfo, VolumeOptions,
 };
 pub use resize::{Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal};
 pub use rounds::{CheckEvent, CheckIssue, CheckRound, FoundIssue, check_in_rounds, issues_of};
@@ -87,7 +87,7 @@ pub use tree::{NodeId, Tree, TreeBuilder};
 pub use tune::{Tune, TuneError, TuneOptions};
 pub use undelete::{Certainty, DeletedFile, Undelete};
 pub use writable::{
-    AskUsage, INHERITED, NewNode, RenameFlags, SetAttr, Size, TimeChange, Usage, Victim, WritableFileSystem,
-    XattrMode,
+    AskUsage, INHERITED, NewNode, RemovalKind, RenameFlags, SetAttr, Size, TimeChange, Usage,
+    WritableFileSystem, XattrMode,
 };
 pub use write::{Reserves, WritePlace, WriteTicket};

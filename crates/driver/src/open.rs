@@ -99,7 +99,7 @@ impl Default for Journalling {
 /// Options that only some formats support. `None` selects the default of the driver. A driver ignores the options
 /// that its format does not need, for example `uid` if the format stores owners.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Shown {
+pub struct VolumeOptions {
     /// Owner of all files.
     pub uid: Option<u32>,
     /// Group of all files.
@@ -144,9 +144,9 @@ pub struct OpenOptions {
     /// Journal options for a writable volume.
     pub journalling: Journalling,
     /// Options that only some formats support.
-    pub shown: Shown,
+    pub shown: VolumeOptions,
     /// The state that another process passed on, if that process has the volume open.
-    pub adopt: Option<Arc<Adoption>>,
+    pub adopt: Option<Arc<HandoverState>>,
     /// The changes that another process published before it failed. They are performed before the volume is opened.
     /// The driver adds its own changes ([`Failover`](crate::Failover)). A driver without this capability ignores the
     /// log.
@@ -156,7 +156,7 @@ pub struct OpenOptions {
 /// The state of a volume that one process passes to another ([`Handover`](crate::Handover)). The driver of the second
 /// process continues where the driver of the first process stopped.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Adoption {
+pub struct HandoverState {
     /// The inodes in use, sorted by number. Opening the volume does not free the inodes of this list that have no
     /// name. The caller must call `forget` for every inode of the list.
     pub inodes: Vec<Ino>,
@@ -164,7 +164,7 @@ pub struct Adoption {
     pub state: Vec<u8>,
 }
 
-impl Adoption {
+impl HandoverState {
     /// Returns whether `ino` is in use.
     pub fn uses(&self, ino: Ino) -> bool {
         self.inodes.binary_search(&ino).is_ok()
@@ -183,7 +183,7 @@ impl OpenOptions {
             clock,
             journal: None,
             journalling: Journalling::default(),
-            shown: Shown::default(),
+            shown: VolumeOptions::default(),
             adopt: None,
             redo: None,
         }
@@ -288,7 +288,7 @@ pub trait Driver: Send + Sync {
     /// 3. `Unsupported`: the volume has an incompatible feature that the driver does not support.
     /// 4. `ReadOnly`, with `Access::ReadWrite`: the device or the driver cannot write.
     /// 5. `Unsupported`, with `Access::ReadWrite`: the volume has a feature that the driver can only read.
-    /// 6. `NotFound`: the volume has no tree with the number [`Shown::subvolume`].
+    /// 6. `NotFound`: the volume has no tree with the number [`VolumeOptions::subvolume`].
     /// 7. `Invalid`, with [`OpenOptions::adopt`]: the state is not from this driver.
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>>;
 

@@ -190,7 +190,7 @@ pub enum XattrMode {
 
 /// The kind of file whose name `remove` removes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Victim {
+pub enum RemovalKind {
     /// Any file except a directory.
     File,
     /// An empty directory.
@@ -261,21 +261,21 @@ pub trait WritableFileSystem: Send + Sync {
     /// 1. `NotDirectory`: `dir` is not a directory.
     /// 2. `NotFound`: `name` does not exist in `dir`.
     /// 3. The error that `ask` returned.
-    /// 4. `IsDirectory`: the name refers to a directory, for [`Victim::File`].
-    /// 5. `NotDirectory`: the name does not refer to a directory, for [`Victim::EmptyDirectory`].
-    /// 6. `NotEmpty`: the directory is not empty, for [`Victim::EmptyDirectory`].
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()>;
+    /// 4. `IsDirectory`: the name refers to a directory, for [`RemovalKind::File`].
+    /// 5. `NotDirectory`: the name does not refer to a directory, for [`RemovalKind::EmptyDirectory`].
+    /// 6. `NotEmpty`: the directory is not empty, for [`RemovalKind::EmptyDirectory`].
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()>;
 
     /// [Removes](Self::remove) the name of a file that the caller has looked up. The caller must still call
     /// `forget`.
     fn unlink(&self, dir: Ino, name: &Name) -> Result<()> {
-        self.remove(dir, name, Victim::File, &mut |_| Ok(Usage::Used))
+        self.remove(dir, name, RemovalKind::File, &mut |_| Ok(Usage::Used))
     }
 
     /// [Removes](Self::remove) a directory that the caller has looked up. The caller must still call
     /// `forget`.
     fn rmdir(&self, dir: Ino, name: &Name) -> Result<()> {
-        self.remove(dir, name, Victim::EmptyDirectory, &mut |_| Ok(Usage::Used))
+        self.remove(dir, name, RemovalKind::EmptyDirectory, &mut |_| Ok(Usage::Used))
     }
 
     /// Moves a name. If `new_name` exists, its file is removed as by `unlink` or `rmdir`. A moved directory gets `to`

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Keeps, Layout, Limits, Probe, Span, StatFs,
-    VolumeInfo, XattrMode, Xattrs,
+    Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
+    StoredProperties, VolumeInfo, XattrMode, Xattrs,
 };
 use zerocopy::IntoBytes as _;
 
@@ -254,7 +254,7 @@ impl FileSystem for Mounted {
             time_granularity: 1,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: Keeps::all(),
+            keeps: StoredProperties::all(),
             crash: Crash::Repairable,
         }
     }

@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use obento::{DataMode, Journalling, Mode, Shown};
+use obento::{DataMode, Journalling, Mode, VolumeOptions};
 use rustix::mount::MountFlags;
 
 use crate::session::RingChoice;
@@ -49,7 +49,7 @@ pub struct MountOptions {
     /// The block of the super block to use.
     pub super_block: Option<u64>,
     /// Attributes that a format such as FAT does not store.
-    pub shown: Shown,
+    pub shown: VolumeOptions,
     /// The history of the files is recorded.
     pub provenance: bool,
     /// The directory of the recorded history is visible, but cannot be changed.
@@ -112,7 +112,7 @@ impl Default for MountOptions {
             writeback: true,
             io_uring: RingChoice::Auto,
             super_block: None,
-            shown: Shown::default(),
+            shown: VolumeOptions::default(),
             provenance: false,
             show_provenance: false,
             failover: None,
@@ -524,14 +524,14 @@ mod tests {
     #[test]
     fn the_words_of_vfat_are_taken() {
         let shown = taken("uid=1000,gid=100,umask=077,fmask=133,codepage=850,iocharset=utf8,time_offset=-60");
-        let expected = Shown {
+        let expected = VolumeOptions {
             uid: Some(1000),
             gid: Some(100),
             file_mask: Some(Mode::new(0o133)),
             dir_mask: Some(Mode::new(0o077)),
             code_page: Some(850),
             time_offset: Some(-60),
-            ..Shown::default()
+            ..VolumeOptions::default()
         };
         assert_eq!(shown.unwrap().shown, expected);
         assert_eq!(taken("tz=UTC").unwrap().shown.time_offset, Some(0));
@@ -560,13 +560,13 @@ mod tests {
     #[test]
     fn the_words_of_exfat_are_taken() {
         let words = "uid=7,dmask=022,iocharset=utf8,errors=remount-ro,discard,keep_last_dots,time_offset=90";
-        let expected = Shown {
+        let expected = VolumeOptions {
             uid: Some(7),
             dir_mask: Some(Mode::new(0o022)),
             time_offset: Some(90),
             keep_last_dots: true,
             discard: true,
-            ..Shown::default()
+            ..VolumeOptions::default()
         };
         assert_eq!(taken(words).unwrap().shown, expected);
         assert!(!taken("discard,nodiscard").unwrap().shown.discard);

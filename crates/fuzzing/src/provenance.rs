@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use obento::driver::{FileSystem, SetAttr, Usage, Victim};
+use obento::driver::{FileSystem, RemovalKind, SetAttr, Usage};
 use obento::provenance::{
     Actor, BLOCK, Directories, Entries, FixedWho, Graph, Header, LogOptions, OpenMode, Recorded,
 };
@@ -75,9 +75,9 @@ pub fn seeds() -> Seeds {
     vfs.set_attr(&Caller::Owner, &file, &SetAttr { uid: Some(5), ..SetAttr::default() })
         .expect("it is changed");
     file.truncate(3).expect("it is truncated");
-    let _ = recorded
-        .writable()
-        .map(|changes| changes.remove(dir.ino(), name("link"), Victim::File, &mut |_| Ok(Usage::Unused)));
+    let _ = recorded.writable().map(|changes| {
+        changes.remove(dir.ino(), name("link"), RemovalKind::File, &mut |_| Ok(Usage::Unused))
+    });
     vfs.close().expect("the log is written");
     segments(&Vfs::new(inner))
 }

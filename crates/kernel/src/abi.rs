@@ -4,7 +4,9 @@ use core::ffi::c_void;
 
 use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileFlags, Mode, Name, Result, Timestamp};
-use obento_driver::{DataMode, Extent, Journalling, OpenOptions, Replay, SetAttr, Shown, Span, TimeChange};
+use obento_driver::{
+    DataMode, Extent, Journalling, OpenOptions, Replay, SetAttr, Span, TimeChange, VolumeOptions,
+};
 
 /// The result of a call that returns no count: 0, or a negative error number.
 pub(crate) type Status = i32;
@@ -235,7 +237,7 @@ impl MountOptions {
         if self.has(Self::COMMIT) {
             open.journalling.commit_interval = core::time::Duration::from_secs(self.commit_secs.into());
         }
-        open.shown = Shown {
+        open.shown = VolumeOptions {
             uid: self.has(Self::UID).then_some(self.uid),
             gid: self.has(Self::GID).then_some(self.gid),
             file_mask: self.has(Self::FILE_MASK).then(|| mode(self.file_mask)),
@@ -244,7 +246,7 @@ impl MountOptions {
             time_offset: i16::try_from(self.time_offset).ok().filter(|_| self.has(Self::TIME_OFFSET)),
             keep_last_dots: self.has(Self::KEEP_LAST_DOTS),
             discard: self.has(Self::DISCARD),
-            ..Shown::default()
+            ..VolumeOptions::default()
         };
     }
 }

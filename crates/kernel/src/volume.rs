@@ -6,7 +6,7 @@ use core::ffi::{c_char, c_void};
 
 use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, FileSystem, Keeps, OpenOptions, WritableFileSystem};
+use obento_driver::{Access, FileSystem, OpenOptions, StoredProperties, WritableFileSystem};
 
 use crate::Data;
 use crate::abi::{Buffer, MountOptions, Status, Usage, count};
@@ -84,7 +84,7 @@ impl Volume {
             id,
             features: feature(self.fs.xattrs().is_some(), Usage::XATTRS)
                 | feature(self.fs.nameless().is_some(), Usage::NAMELESS)
-                | feature(limits.keeps.contains(Keeps::HOLES), Usage::HOLES)
+                | feature(limits.keeps.contains(StoredProperties::HOLES), Usage::HOLES)
                 | feature(!self.is_mapped, Usage::THROUGH)
                 | feature(self.fs.trim().is_some(), Usage::TRIM),
         })

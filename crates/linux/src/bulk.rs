@@ -86,7 +86,7 @@ impl Volume {
 #[cfg(test)]
 mod tests {
     use obento_base::{DeviceNumber, FileKind, Mode, Name};
-    use obento_driver::{Crash, Keeps, NewNode};
+    use obento_driver::{Crash, NewNode, StoredProperties};
 
     use super::*;
 
@@ -98,7 +98,7 @@ mod tests {
         time_granularity: 1,
         uid_max: u32::MAX,
         gid_max: 0xff,
-        keeps: Keeps::all(),
+        keeps: StoredProperties::all(),
         crash: Crash::Repairable,
     };
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use obento_base::{Corrupt, DeviceError, Error, Feature, Mode, Result, Structure};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Access, Build, Check, Checksums, Driver, FileSystem, Format, OpenOptions, Probe, Replay, Shown,
+    Access, Build, Check, Checksums, Driver, FileSystem, Format, OpenOptions, Probe, Replay, VolumeOptions,
 };
 
 use crate::engine::{EngineError, Shared};
@@ -203,7 +203,7 @@ fn memory_for(len: u64, writable: bool) -> u32 {
 
 /// Returns the options of mount(8) for a volume of `kind`, with the properties in `shown` and the options in
 /// `more`.
-fn mount_options(kind: &Type, shown: &Shown, more: &str) -> String {
+fn mount_options(kind: &Type, shown: &VolumeOptions, more: &str) -> String {
     let mut words = vec![kind.options.to_owned(), more.to_owned()];
     if kind.shows_owners {
         // The default mask of the native drivers, which equals the mask of root's shell.

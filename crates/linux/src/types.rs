@@ -4,7 +4,7 @@
 //! (util-linux, libblkid/src/superblocks); for the properties that a type stores, its test in `tests/`.
 
 use obento_block::BlockDevice;
-use obento_driver::Keeps;
+use obento_driver::StoredProperties;
 
 use crate::tools::{self, Checker, Maker};
 use first_bytes::{
@@ -124,7 +124,7 @@ pub struct Type {
     /// The options that the kernel needs to show the whole volume.
     pub needs: &'static [Need],
     /// The properties that the type stores.
-    pub keeps: Keeps,
+    pub keeps: StoredProperties,
     /// The program that creates an empty volume.
     pub maker: Option<Maker>,
     /// The program that checks a volume.
@@ -161,11 +161,11 @@ fn is_kept_by_affs(target: &[u8]) -> bool {
 }
 
 /// The properties that a type without directories lacks.
-const FLAT: Keeps = Keeps::DIRECTORIES.union(Keeps::SUBDIRECTORIES);
+const FLAT: StoredProperties = StoredProperties::DIRECTORIES.union(StoredProperties::SUBDIRECTORIES);
 
 /// Returns the properties of a type that lacks `lost`.
-const fn without(lost: Keeps) -> Keeps {
-    Keeps::all().difference(lost)
+const fn without(lost: StoredProperties) -> StoredProperties {
+    StoredProperties::all().difference(lost)
 }
 
 /// A type without special properties, the base of all entries.
@@ -199,7 +199,7 @@ const NONE: Type = Type {
     xattrs: false,
     may_have_xattrs: anything,
     needs: needs::NOTHING,
-    keeps: Keeps::all(),
+    keeps: StoredProperties::all(),
     maker: None,
     checker: None,
 };
@@ -221,7 +221,7 @@ pub static TYPES: &[Type] = &[
         grain: 1,
         xattrs: true,
         needs: needs::BTRFS,
-        keeps: without(Keeps::SUBDIRECTORIES),
+        keeps: without(StoredProperties::SUBDIRECTORIES),
         // Btrfs usually has a second copy of such a block, and otherwise reports an error.
         skips_unread: false,
         maker: Some(tools::MAKE_BTRFS),
@@ -320,7 +320,7 @@ pub static TYPES: &[Type] = &[
         link_max: 32000,
         grain: 1,
         // `struct nilfs_inode` has no space for it.
-        keeps: without(Keeps::ATIME),
+        keeps: without(StoredProperties::ATIME),
         maker: Some(tools::MAKE_NILFS2),
         ..NONE
     },
@@ -339,7 +339,9 @@ pub static TYPES: &[Type] = &[
         // fs/hfsplus/hfsplus_fs.h `__hfsp_ut2mt`.
         seconds: HFS_SECONDS,
         xattrs: true,
-        keeps: without(Keeps::NAMES.union(Keeps::HOLES).union(Keeps::SUBDIRECTORIES)),
+        keeps: without(
+            StoredProperties::NAMES.union(StoredProperties::HOLES).union(StoredProperties::SUBDIRECTORIES),
+        ),
         ..NONE
     },
     // fs/hfs/hfs.h `HFS_SUPER_MAGIC`; its allocation blocks are a multiple of 512 bytes.
@@ -358,7 +360,7 @@ pub static TYPES: &[Type] = &[
         link_max: 1,
         // fs/hfs/hfs_fs.h `__hfs_u_to_mtime`.
         seconds: HFS_SECONDS,
-        keeps: Keeps::DIRECTORIES,
+        keeps: StoredProperties::DIRECTORIES,
         maker: Some(tools::MAKE_HFS),
         ..NONE
     },
@@ -405,7 +407,7 @@ pub static TYPES: &[Type] = &[
         link_max: 65535,
         // fs/udf/super.c `udf_fill_super`.
         grain: 1000,
-        keeps: without(Keeps::NAMES),
+        keeps: without(StoredProperties::NAMES),
         maker: Some(tools::MAKE_UDF),
         ..NONE
     },
@@ -447,7 +449,11 @@ pub static TYPES: &[Type] = &[
         marks: &[mark(0, b"\xce\xfa\xad\x1b")],
         len: Length::By(bfs_len),
         writes: true,
-        keeps: without(FLAT.union(Keeps::SYMLINKS).union(Keeps::SPECIAL).union(Keeps::HOLES)),
+        keeps: without(
+            FLAT.union(StoredProperties::SYMLINKS)
+                .union(StoredProperties::SPECIAL)
+                .union(StoredProperties::HOLES),
+        ),
         maker: Some(tools::MAKE_BFS),
         ..NONE
     },
@@ -526,7 +532,7 @@ pub static TYPES: &[Type] = &[
         // fs/omfs/omfs_fs.h `struct omfs_super_block`: `s_num_blocks`, `s_blocksize`.
         len: Length::BigBlocks(264, 276),
         shows_owners: true,
-        keeps: Keeps::DIRECTORIES.union(Keeps::NAMES),
+        keeps: StoredProperties::DIRECTORIES.union(StoredProperties::NAMES),
         ..NONE
     },
     // fs/freevxfs/vxfs.h `VXFS_SUPER_MAGIC`; fs/freevxfs/vxfs_super.c: UnixWare in block 1, HP-UX in block 8, of 1024 bytes each.
@@ -552,12 +558,12 @@ pub static TYPES: &[Type] = &[
         gid_max: 0xffff,
         // A file has one time.
         keeps: without(
-            Keeps::NAMES
-                .union(Keeps::SPECIAL)
-                .union(Keeps::HOLES)
-                .union(Keeps::SUBDIRECTORIES)
-                .union(Keeps::CTIME)
-                .union(Keeps::ATIME),
+            StoredProperties::NAMES
+                .union(StoredProperties::SPECIAL)
+                .union(StoredProperties::HOLES)
+                .union(StoredProperties::SUBDIRECTORIES)
+                .union(StoredProperties::CTIME)
+                .union(StoredProperties::ATIME),
         ),
         ..NONE
     },
@@ -592,7 +598,7 @@ pub static TYPES: &[Type] = &[
         // fs/hpfs/inode.c `hpfs_write_inode_ea`.
         uid_max: 0xffff,
         gid_max: 0xffff,
-        keeps: without(Keeps::NAMES.union(Keeps::HOLES)),
+        keeps: without(StoredProperties::NAMES.union(StoredProperties::HOLES)),
         ..NONE
     },
     // include/uapi/linux/magic.h `QNX6_SUPER_MAGIC`, in either byte order; after `QNX6_BOOTBLOCK_SIZE`, or without a boot block
@@ -638,7 +644,7 @@ pub static TYPES: &[Type] = &[
         link_max: 250,
         // include/uapi/linux/minix_fs.h `struct minix_inode`.
         gid_max: 0xff,
-        keeps: without(Keeps::CTIME.union(Keeps::ATIME)),
+        keeps: without(StoredProperties::CTIME.union(StoredProperties::ATIME)),
         ..MINIX
     },
 ];
@@ -683,7 +689,7 @@ pub static OTHERS: &[Type] = &[
         folds: true,
         link_max: 1,
         grain: 2_000_000_000,
-        keeps: Keeps::DIRECTORIES,
+        keeps: StoredProperties::DIRECTORIES,
         ..NONE
     },
     Type {
@@ -695,7 +701,7 @@ pub static OTHERS: &[Type] = &[
         folds: true,
         link_max: 1,
         grain: 10_000_000,
-        keeps: Keeps::DIRECTORIES,
+        keeps: StoredProperties::DIRECTORIES,
         ..NONE
     },
 ];

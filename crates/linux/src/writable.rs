@@ -5,8 +5,8 @@ use std::ops::Range;
 use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    AskUsage, ExclusiveLayout, Extent, FileSystem, Keeps, Layout, NewNode, RenameFlags, SetAttr, Size, Span,
-    TimeChange, Usage, Victim, WritableFileSystem, WritePlace, WriteTicket,
+    AskUsage, ExclusiveLayout, Extent, FileSystem, Layout, NewNode, RemovalKind, RenameFlags, SetAttr, Size,
+    Span, StoredProperties, TimeChange, Usage, WritableFileSystem, WritePlace, WriteTicket,
 };
 use obento_linux_wire::{Moment, Node, Request, Shift, Space, Times};
 
@@ -62,14 +62,14 @@ impl WritableFileSystem for Volume {
         Ok(attr)
     }
 
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         let mut state = self.state();
         self.directory(&mut state, dir)?;
         let attr = self.hold_named(&mut state, dir, name)?;
         let usage = ask(&attr)?;
         match (victim, attr.is_dir()) {
-            (Victim::File, true) => return Err(Error::IsDirectory),
-            (Victim::EmptyDirectory, false) => return Err(Error::NotDirectory),
+            (RemovalKind::File, true) => return Err(Error::IsDirectory),
+            (RemovalKind::EmptyDirectory, false) => return Err(Error::NotDirectory),
             _ => {}
         }
         let is_dir = attr.is_dir();
@@ -133,7 +133,7 @@ impl WritableFileSystem for Volume {
         let mut state = self.state();
         let old = self.attr(&mut state, ino)?;
         let is_others = |asked: Option<u32>, has: u32| asked.is_some_and(|asked| asked != has);
-        if !self.kind.keeps.contains(Keeps::OWNERS)
+        if !self.kind.keeps.contains(StoredProperties::OWNERS)
             && (is_others(change.uid, old.uid) || is_others(change.gid, old.gid))
         {
             return Err(Error::NotPermitted);
@@ -262,7 +262,7 @@ impl Volume {
 
     /// Returns the owner or group of a new inode: that of all inodes if the type stores none.
     pub(crate) fn kept_owner(&self, asked: u32) -> u32 {
-        if self.kind.keeps.contains(Keeps::OWNERS) { asked } else { 0 }
+        if self.kind.keeps.contains(StoredProperties::OWNERS) { asked } else { 0 }
     }
 
     /// Returns the errors of the target of a new symbolic link, which follow those of its name.

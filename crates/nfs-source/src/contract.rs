@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Keeps, Layout, Limits, Probe, Span, StatFs,
-    VolumeInfo,
+    Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
+    StoredProperties, VolumeInfo,
 };
 
 use crate::error::{LATER, NONSENSE, of_status};
@@ -237,7 +237,7 @@ impl FileSystem for Mounted {
             time_granularity: 1,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: Keeps::all(),
+            keeps: StoredProperties::all(),
             crash: Crash::Repairable,
         }
     }

@@ -69,14 +69,14 @@ pub use obento_base::{
 pub use obento_block::{Block, BlockDevice, BlockImage, Cache, Handoff, MemDevice, RedoLog};
 /// The contract between drivers and the layers above, for applications that add a driver.
 pub use obento_driver as driver;
-pub use obento_driver::Room;
+pub use obento_driver::FreeSpace;
 pub use obento_driver::{
     Access, ByteUse, Certainty, CheckObserver, CheckOptions, CheckProgress, CheckReport, Checksums, Contents,
     Cookie, DataMode, DeletedFile, DirEntry, Driver, Extent, Fact, Field, FieldValue, FileSystem, Finding,
-    Format, FormatError, FormatNotice, FormatOptions, Formatted, Inspect, Journalling, Keeps, Limits,
-    NewNode, Notice, Probe, Record, RenameFlags, RepairMode, Replay, ResizeError, ResizeOptions, ResizePlan,
-    ResizeRefusal, SetAttr, Severity, Shown, Size, Span, StatFs, Target, TimeChange, TuneError, TuneOptions,
-    Undelete, VolumeInfo, XattrMode,
+    Format, FormatError, FormatNotice, FormatOptions, Formatted, Inspect, Journalling, Limits, NewNode,
+    Notice, Probe, Record, RenameFlags, RepairMode, Replay, ResizeError, ResizeOptions, ResizePlan,
+    ResizeRefusal, SetAttr, Severity, Size, Span, StatFs, StoredProperties, Target, TimeChange, TuneError,
+    TuneOptions, Undelete, VolumeInfo, VolumeOptions, XattrMode,
 };
 pub use obento_env::{Clock, FixedClock, FixedRandom, Random, SystemClock, SystemRandom};
 pub use obento_host::base64;

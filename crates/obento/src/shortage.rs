@@ -3,7 +3,7 @@
 use std::fmt;
 
 use obento_base::Error;
-use obento_driver::Keeps;
+use obento_driver::StoredProperties;
 use obento_vfs::Vfs;
 
 /// A resource other than blocks.
@@ -26,7 +26,7 @@ impl Shortage {
             return (usage.free_inodes == 0).then_some(Self::Inodes(usage.inodes));
         }
         // FAT and exFAT store nothing of this; other formats without a fixed number of inodes store more.
-        let is_fat = vfs.limits().keeps == Keeps::DIRECTORIES;
+        let is_fat = vfs.limits().keeps == StoredProperties::DIRECTORIES;
         (is_fat && usage.free >= NEW_ENTRY).then_some(Self::Entries)
     }
 

@@ -112,7 +112,7 @@ impl FileSystem for ToyFs {
             time_granularity: 1,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: obento_driver::Keeps::all(),
+            keeps: obento_driver::StoredProperties::all(),
             crash: obento_driver::Crash::Whole,
         }
     }

@@ -11,7 +11,7 @@ use obento::{
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
     Build, BuildError, BuildOptions, BuildPlan, Check, Driver, FileSystem, Format, FormatError, Formatted,
-    NodeId, OpenOptions, Probe, Room, Tree,
+    FreeSpace, NodeId, OpenOptions, Probe, Tree,
 };
 use obento_env::NO_CLOCK;
 use obento_ext4::Ext4Driver;
@@ -126,8 +126,8 @@ fn a_size_is_kept_to_and_the_least_is_less_than_with_room() {
         })
     };
     let plain = settings(None, &[]);
-    let least = built(&BuildSettings { room: Room::Least, ..plain.clone() }).unwrap();
-    let roomy = built(&BuildSettings { room: Room::Free(60), ..plain.clone() }).unwrap();
+    let least = built(&BuildSettings { room: FreeSpace::Least, ..plain.clone() }).unwrap();
+    let roomy = built(&BuildSettings { room: FreeSpace::Free(60), ..plain.clone() }).unwrap();
     assert!(least < roomy, "{least} and {roomy} bytes");
     assert_eq!(built(&BuildSettings { size: Some(200 << 20), ..plain.clone() }).unwrap(), 200 << 20);
     match built(&BuildSettings { size: Some(4 << 20), ..plain.clone() }) {

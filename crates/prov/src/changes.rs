@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    AskUsage, ExclusiveLayout, Layout, Nameless, NewNode, RenameFlags, SetAttr, Size, TimeChange, Victim,
-    WritableFileSystem, WriteTicket, XattrMode, Xattrs,
+    AskUsage, ExclusiveLayout, Layout, Nameless, NewNode, RemovalKind, RenameFlags, SetAttr, Size,
+    TimeChange, WritableFileSystem, WriteTicket, XattrMode, Xattrs,
 };
 
 use crate::actor::{Actor, ActorId};
@@ -137,7 +137,7 @@ impl WritableFileSystem for Recorded {
         Ok(attr)
     }
 
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         self.expect_of_user(dir)?;
         if self.is_log_name(dir, name) {
             return Err(Error::NotPermitted);

@@ -7,8 +7,8 @@ use core::ops::Range;
 use obento_base::{Attr, Error, FileFlags, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Keeps, Layout, Limits, Nameless, Relabel,
-    StatFs, Trim, VolumeInfo, WritableFileSystem, Xattrs,
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Nameless, Relabel, StatFs,
+    StoredProperties, Trim, VolumeInfo, WritableFileSystem, Xattrs,
 };
 use obento_env::Clock;
 use obento_env::sync::Mutex;
@@ -189,7 +189,8 @@ impl FileSystem for Recorded {
         let mut attr = self.inner.getattr(ino)?;
         if ino == self.root && self.dir.is_some() && !self.is_shown {
             // 1 means that the format does not count subdirectories, or no longer does.
-            let counts = self.inner.limits().keeps.contains(Keeps::SUBDIRECTORIES) && attr.nlink > 2;
+            let counts =
+                self.inner.limits().keeps.contains(StoredProperties::SUBDIRECTORIES) && attr.nlink > 2;
             attr.nlink = attr.nlink.saturating_sub(counts.into());
         }
         Ok(attr)

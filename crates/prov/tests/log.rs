@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use obento_base::{Error, FileKind, Ino, Mode, Name, NameBuf};
-use obento_driver::{FileSystem, NewNode, SetAttr, Usage, Victim, WritableFileSystem as _};
+use obento_driver::{FileSystem, NewNode, RemovalKind, SetAttr, Usage, WritableFileSystem as _};
 use obento_prov::{DIRECTORY, Entries, FileId, Graph, LogOptions, Mark, OpenMode, Record, Recorded};
 use obento_testkit::oracle::call;
 use obento_testkit::plan::{Actor, Limits, random};
@@ -150,7 +150,7 @@ fn every_removal_by_many_threads_has_its_record() {
                     fs.create(fs.root(), name, &node(FileKind::Regular)).unwrap();
                 }
                 for name in &names {
-                    fs.remove(fs.root(), name, Victim::File, &mut |_| Ok(Usage::Unused)).unwrap();
+                    fs.remove(fs.root(), name, RemovalKind::File, &mut |_| Ok(Usage::Unused)).unwrap();
                 }
             });
         }
@@ -174,7 +174,7 @@ fn the_log_is_hidden_and_protected() {
     assert_eq!(made.map(drop), Err(Error::Exists));
     let dir = inner.lookup(inner.root(), &log).unwrap();
     for refused in [
-        fs.remove(fs.root(), &log, Victim::EmptyDirectory, &mut |_| Ok(Usage::Unused)),
+        fs.remove(fs.root(), &log, RemovalKind::EmptyDirectory, &mut |_| Ok(Usage::Unused)),
         fs.create(dir, &name("x"), &node(FileKind::Regular)).map(drop),
         fs.rename(fs.root(), &log, fs.root(), &name("y"), obento_driver::RenameFlags::empty()),
     ] {

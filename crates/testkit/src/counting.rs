@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use obento_base::{Attr, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::{
-    AskUsage, Cookie, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode, RenameFlags,
-    SetAttr, Size, StatFs, TimeChange, Victim, VolumeInfo, WritableFileSystem, WriteTicket, Xattrs,
+    AskUsage, Cookie, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode, RemovalKind,
+    RenameFlags, SetAttr, Size, StatFs, TimeChange, VolumeInfo, WritableFileSystem, WriteTicket, Xattrs,
 };
 
 /// A driver with another driver below it. Calls that return a part of the driver, such as its device, are not recorded.
@@ -108,7 +108,7 @@ impl WritableFileSystem for Counting {
         self.change_with("link").link(ino, dir, name)
     }
 
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         self.change_with("remove").remove(dir, name, victim, ask)
     }
 

@@ -1,7 +1,7 @@
 //! A model of a volume: a plan runs on the volume and on a file system in memory, through the same calls.
 //!
 //! Each operation must have the same result on both and leave equal trees. An operation that the format does not
-//! support ([`Keeps`]) is refused without a change, and such attributes are ignored in the comparison. The history
+//! support ([`StoredProperties`]) is refused without a change, and such attributes are ignored in the comparison. The history
 //! records the tree after each operation and the data that each sync made durable. The allowed states after a power
 //! failure follow from both.
 //!
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use obento_base::{Error, FileKind, Timestamp};
-use obento_driver::{FileSystem, Keeps, Limits};
+use obento_driver::{FileSystem, Limits, StoredProperties};
 use obento_env::Clock;
 use obento_tmpfs::{Options, Tmpfs};
 use obento_vfs::Vfs;
@@ -173,7 +173,7 @@ impl Run {
         let expected = model.act(number, op);
         match found {
             _ if found == expected => Ok(()),
-            Err(Error::NoSpace) if self.limits.keeps != Keeps::all() => {
+            Err(Error::NoSpace) if self.limits.keeps != StoredProperties::all() => {
                 self.model = None;
                 Ok(())
             }
@@ -239,16 +239,16 @@ enum Lacking {
 }
 
 fn lacking(limits: &Limits, op: &Op) -> Lacking {
-    let lacks = |what: Keeps| !limits.keeps.contains(what);
+    let lacks = |what: StoredProperties| !limits.keeps.contains(what);
     match op {
-        Op::Create(_, FileKind::Directory, _) if lacks(Keeps::DIRECTORIES) => Lacking::Refused,
+        Op::Create(_, FileKind::Directory, _) if lacks(StoredProperties::DIRECTORIES) => Lacking::Refused,
         Op::Create(_, kind, _) if !matches!(kind, FileKind::Regular | FileKind::Directory) => {
-            if lacks(Keeps::SPECIAL) { Lacking::Refused } else { Lacking::Nothing }
+            if lacks(StoredProperties::SPECIAL) { Lacking::Refused } else { Lacking::Nothing }
         }
-        Op::Symlink(..) if lacks(Keeps::SYMLINKS) => Lacking::Refused,
+        Op::Symlink(..) if lacks(StoredProperties::SYMLINKS) => Lacking::Refused,
         Op::Link(..) if limits.link_max == 1 => Lacking::Refused,
-        Op::Chown(..) if lacks(Keeps::OWNERS) => Lacking::Ignored,
-        Op::Chmod(..) | Op::Flags(..) if lacks(Keeps::MODES) => Lacking::Ignored,
+        Op::Chown(..) if lacks(StoredProperties::OWNERS) => Lacking::Ignored,
+        Op::Chmod(..) | Op::Flags(..) if lacks(StoredProperties::MODES) => Lacking::Ignored,
         _ => Lacking::Nothing,
     }
 }
@@ -260,15 +260,15 @@ fn difference(limits: &Limits, model: &Snapshot, found: &Snapshot) -> Option<Str
 }
 
 /// Returns `meta` without the properties that a format with these limits does not store.
-fn kept(keeps: Keeps, meta: &Meta) -> Meta {
+fn kept(keeps: StoredProperties, meta: &Meta) -> Meta {
     let mut meta = meta.clone();
-    if !keeps.contains(Keeps::MODES) {
+    if !keeps.contains(StoredProperties::MODES) {
         (meta.mode, meta.flags) = (0, 0);
     }
-    if !keeps.contains(Keeps::OWNERS) {
+    if !keeps.contains(StoredProperties::OWNERS) {
         (meta.uid, meta.gid) = (0, 0);
     }
-    if meta.kind == FileKind::Directory && !keeps.contains(Keeps::SUBDIRECTORIES) {
+    if meta.kind == FileKind::Directory && !keeps.contains(StoredProperties::SUBDIRECTORIES) {
         meta.nlink = 1;
     }
     meta
@@ -363,9 +363,9 @@ mod tests {
         let is_refused = |keeps, op: &Op| matches!(lacking(&limits(keeps), op), Lacking::Refused);
         let link = Op::Link("a".into(), "b".into());
         let pipe = Op::Create("p".into(), FileKind::Fifo, 0o600);
-        assert!(is_refused(Keeps::all(), &link) && !is_refused(Keeps::all(), &pipe));
-        assert!(is_refused(Keeps::DIRECTORIES, &pipe));
-        assert!(is_refused(Keeps::DIRECTORIES, &Op::Symlink("s".into(), 3)));
+        assert!(is_refused(StoredProperties::all(), &link) && !is_refused(StoredProperties::all(), &pipe));
+        assert!(is_refused(StoredProperties::DIRECTORIES, &pipe));
+        assert!(is_refused(StoredProperties::DIRECTORIES, &Op::Symlink("s".into(), 3)));
     }
 
     #[test]

@@ -14,9 +14,9 @@ use obento_base::{
 };
 use obento_block::BlockDevice;
 use obento_driver::{
-    Access, AskUsage, Cookie, Crash, DirEntry, Driver, EntrySink, ExclusiveLayout, Extent, FileSystem, Keeps,
-    Layout, Limits, NewNode, OpenOptions, Probe, RenameFlags, SetAttr, Size, Span, StatFs, TimeChange,
-    Victim, VolumeInfo, WritableFileSystem, WritePlace, WriteTicket,
+    Access, AskUsage, Cookie, Crash, DirEntry, Driver, EntrySink, ExclusiveLayout, Extent, FileSystem,
+    Layout, Limits, NewNode, OpenOptions, Probe, RemovalKind, RenameFlags, SetAttr, Size, Span, StatFs,
+    StoredProperties, TimeChange, VolumeInfo, WritableFileSystem, WritePlace, WriteTicket,
 };
 
 /// The first bytes of a volume.
@@ -79,7 +79,7 @@ impl FileSystem for Null {
             time_granularity: 1,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: Keeps::DIRECTORIES,
+            keeps: StoredProperties::DIRECTORIES,
             crash: Crash::Whole,
         }
     }
@@ -186,12 +186,12 @@ impl WritableFileSystem for Null {
         Err(Error::TooManyLinks)
     }
 
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         expect_root(dir)?;
         let attr = self.getattr(self.lookup(dir, name).unwrap_or(MADE))?;
         match victim {
-            Victim::File => ask(&attr).map(drop),
-            Victim::EmptyDirectory => Err(Error::NotDirectory),
+            RemovalKind::File => ask(&attr).map(drop),
+            RemovalKind::EmptyDirectory => Err(Error::NotDirectory),
         }
     }
 

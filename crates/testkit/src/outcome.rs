@@ -9,7 +9,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use obento_driver::{Keeps, Limits};
+use obento_driver::{Limits, StoredProperties};
 
 /// A missing capability, in words: `no holes`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,7 +55,7 @@ impl Need {
 
 macro_rules! kept {
     ($($what:ident $words:literal)*) => {
-        $(pub(crate) const $what: Need = Need::new($words, |means| means.limits.keeps.contains(Keeps::$what));)*
+        $(pub(crate) const $what: Need = Need::new($words, |means| means.limits.keeps.contains(StoredProperties::$what));)*
     };
 }
 
@@ -77,7 +77,7 @@ pub(crate) const WHITEOUTS: Need = Need::new("no whiteouts", |means| means.white
 pub(crate) const LARGE_FILES: Need =
     Need::new("no files past 4 GiB", |means| means.limits.file_size_max > 5 << 30);
 pub(crate) const LARGE_ROOM: Need = Need::new("no holes, and no space for 4 GiB", |means| {
-    means.limits.keeps.contains(Keeps::HOLES) || means.free > 5 << 30
+    means.limits.keeps.contains(StoredProperties::HOLES) || means.free > 5 << 30
 });
 pub(crate) const LITTLE_ROOM: Need = Need::new("more space than a case fills", |means| means.free < 1 << 30);
 pub(crate) const THREADS: Need =

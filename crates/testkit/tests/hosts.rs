@@ -1,6 +1,6 @@
 //! The cases pass on the file system of the host, so they require only behaviour that programs can expect.
 
-use obento_driver::{Crash, Keeps, Limits};
+use obento_driver::{Crash, Limits, StoredProperties};
 use obento_testkit::hosts::{CaseEnd, Folder, cases, run};
 use obento_testkit::{Oracle, require};
 
@@ -17,7 +17,7 @@ fn the_kernel_passes_the_cases_that_need_no_separate_volume() {
         time_granularity: 1,
         uid_max: u32::MAX,
         gid_max: u32::MAX,
-        keeps: Keeps::all(),
+        keeps: StoredProperties::all(),
         crash: Crash::Whole,
     };
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@
 //! inode has lost its name, the guards are released before the inode is, since freeing it may take long.
 
 use obento_base::{Attr, DeviceNumber, Error, FileFlags, FileKind, Ino, Mode, Name, Result};
-use obento_driver::{NewNode, RenameFlags, Usage, Victim};
+use obento_driver::{NewNode, RemovalKind, RenameFlags, Usage};
 
 use crate::access::{self, AccessRequest, Caller};
 use crate::node::Node;
@@ -177,7 +177,7 @@ impl Vfs {
     ///    owns neither `dir` nor the file.
     /// 8. `IsDirectory`: the name refers to a directory.
     pub fn unlink(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
-        self.remove(caller, dir, name, Victim::File)
+        self.remove(caller, dir, name, RemovalKind::File)
     }
 
     /// Removes an empty directory.
@@ -194,10 +194,10 @@ impl Vfs {
     /// 8. `NotDirectory`: the name does not refer to a directory.
     /// 9. `NotEmpty`: the directory is not empty.
     pub fn rmdir(&self, caller: &Caller, dir: &Node, name: &Name) -> Result<()> {
-        self.remove(caller, dir, name, Victim::EmptyDirectory)
+        self.remove(caller, dir, name, RemovalKind::EmptyDirectory)
     }
 
-    fn remove(&self, caller: &Caller, dir: &Node, name: &Name, victim: Victim) -> Result<()> {
+    fn remove(&self, caller: &Caller, dir: &Node, name: &Name, victim: RemovalKind) -> Result<()> {
         let fs = self.writable()?;
         let names = dir.inode.guard.write();
         let dir_attr = dir.expect_changeable(caller, name)?;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use obento::driver::{AskUsage, Usage, Victim};
+use obento::driver::{AskUsage, Usage, RemovalKind};
 use obento::{
     Attr, Cookie, Error, FileFlags, FileKind, Generation, Ino, Name, NameBuf, NewNode, RenameFlags, Result,
     SetAttr, TimeChange, Timestamp,
@@ -302,7 +302,7 @@ impl Tree {
         &mut self,
         dir: Ino,
         name: &Name,
-        victim: Victim,
+        victim: RemovalKind,
         ask: &mut AskUsage<'_>,
         now: Timestamp,
     ) -> Result<()> {
@@ -310,8 +310,8 @@ impl Tree {
         let inode = self.get(ino)?;
         let usage = ask(&inode.attr())?;
         match victim {
-            Victim::File if inode.is_dir() => return Err(Error::IsDirectory),
-            Victim::EmptyDirectory if !inode.directory()?.names.is_empty() => return Err(Error::NotEmpty),
+            RemovalKind::File if inode.is_dir() => return Err(Error::IsDirectory),
+            RemovalKind::EmptyDirectory if !inode.directory()?.names.is_empty() => return Err(Error::NotEmpty),
             _ => {}
         }
         self.point(dir, name, None, now);

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::{Arc, RwLock};
 
 use obento::driver::{
-    AskUsage, Crash, EntrySink, ExclusiveLayout, Layout, Victim, WritableFileSystem, WritePlace, WriteTicket,
+    AskUsage, Crash, EntrySink, ExclusiveLayout, Layout, RemovalKind, WritableFileSystem, WritePlace, WriteTicket,
 };
 use obento::{
-    Access, Attr, BlockDevice, Clock, Cookie, DirEntry, Error, Extent, FileSystem, Ino, Keeps, Limits, Name,
+    Access, Attr, BlockDevice, Clock, Cookie, DirEntry, Error, Extent, FileSystem, Ino, StoredProperties, Limits, Name,
     NewNode, RenameFlags, Result, SetAttr, Size, Span, StatFs, TimeChange, Timestamp, VolumeInfo,
 };
 
@@ -99,7 +99,7 @@ impl FileSystem for Volume {
             time_granularity: 1,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: Keeps::all(),
+            keeps: StoredProperties::all(),
             crash: Crash::Whole,
         }
     }
@@ -190,7 +190,7 @@ impl WritableFileSystem for Volume {
         self.change(|tree, now| tree.link(ino, dir, name, now))
     }
 
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         self.change(|tree, now| tree.remove(dir, name, victim, ask, now))
     }
 

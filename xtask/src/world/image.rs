@@ -108,7 +108,7 @@ fn trees(folder: &ItemFolder, image: &Path, kind: &str) -> Result<Option<String>
     let said = || format!("obento does not copy everything: {}", last_line(&output));
     let folder = folder.folder("judged")?;
     let judged = match judged(image, kind, &folder)? {
-        Judged::Shown(depth, _mount) => Some((Tree::read(&folder)?, depth)),
+        Judged::VolumeOptions(depth, _mount) => Some((Tree::read(&folder)?, depth)),
         Judged::Refused(why) if output.status.success() => {
             return Ok(Some(format!("copied, but refused by the judge: {why}")));
         }
@@ -125,7 +125,7 @@ fn trees(folder: &ItemFolder, image: &Path, kind: &str) -> Result<Option<String>
 /// The result of a judge.
 enum Judged {
     /// The tree, compared to this depth, which exists while the mount does.
-    Shown(Depth, Option<Mount>),
+    VolumeOptions(Depth, Option<Mount>),
     Refused(String),
     NoJudge,
 }
@@ -135,7 +135,7 @@ fn judged(image: &Path, kind: &str, folder: &Path) -> Result<Judged> {
     if let Some((_, options)) = MOUNTED.iter().find(|(known, _)| *known == kind) {
         let mount = Mount::new(image, folder, &["-t", kind, "-o", options]);
         return Ok(match mount {
-            Ok(mount) => Judged::Shown(Depth::All { since: i64::MAX }, Some(mount)),
+            Ok(mount) => Judged::VolumeOptions(Depth::All { since: i64::MAX }, Some(mount)),
             Err(error) => Judged::Refused(error.to_string()),
         });
     }
@@ -153,14 +153,14 @@ fn judged(image: &Path, kind: &str, folder: &Path) -> Result<Judged> {
             let program = if kind == "ntfs" { "ntfs-3g" } else { "exfat-fuse" };
             let mount = Mount::new(image, folder, &["-t", program, "-o", "ro"]);
             return Ok(match mount {
-                Ok(mount) => Judged::Shown(Depth::Contents, Some(mount)),
+                Ok(mount) => Judged::VolumeOptions(Depth::Contents, Some(mount)),
                 Err(error) => Judged::Refused(error.to_string()),
             });
         }
         _ => return Ok(Judged::NoJudge),
     };
     Ok(match unpacked.status.success() {
-        true => Judged::Shown(Depth::Contents, None),
+        true => Judged::VolumeOptions(Depth::Contents, None),
         false => Judged::Refused(last_line(&unpacked)),
     })
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento::driver::Keeps;
+use obento::driver::StoredProperties;
 use obento::{Image, Options, Registry, Volume};
 
 use super::mounted::{Mounted, is_mount_point};
@@ -149,7 +149,7 @@ impl TestBed {
             message: error.to_string(),
         };
         let volume = open_volume(&self.image(), kind, &self.setup.registry)?;
-        let has_owners = volume.vfs().limits().keeps.contains(Keeps::OWNERS);
+        let has_owners = volume.vfs().limits().keeps.contains(StoredProperties::OWNERS);
         if has_owners {
             volume.chown("/", Some(uid), Some(gid)).map_err(|error| failed(&error))?;
         }

@@ -2,7 +2,7 @@
 //!
 //! The driver rejects the operation and describes its limits; the hints are here.
 
-use obento::{Error, FileSelector, Keeps, Shortage};
+use obento::{Error, FileSelector, Shortage, StoredProperties};
 
 use crate::open::Location;
 use crate::report::Report;
@@ -28,7 +28,7 @@ impl Location {
     /// Returns the rule for names, if `error` is that the name is invalid.
     pub fn name_advice(&self, error: Error) -> Option<&'static str> {
         let FileSelector::Path(path) = &self.place else { return None };
-        if error != Error::Invalid || self.keeps(Keeps::NAMES) {
+        if error != Error::Invalid || self.keeps(StoredProperties::NAMES) {
             return None;
         }
         let path = path.strip_suffix(b"/").unwrap_or(path);
@@ -39,11 +39,11 @@ impl Location {
     }
 
     /// Returns `report`, with `advice` if the format cannot store `what`.
-    pub fn without(&self, what: Keeps, report: Report, advice: &str) -> Report {
+    pub fn without(&self, what: StoredProperties, report: Report, advice: &str) -> Report {
         if self.keeps(what) { report } else { report.help(advice) }
     }
 
-    fn keeps(&self, what: Keeps) -> bool {
+    fn keeps(&self, what: StoredProperties) -> bool {
         self.volume.vfs().limits().keeps.contains(what)
     }
 }

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Attr, Caller, FileKind, Keeps, Node, SetAttr, Symlinks, Walk};
+use obento::{Attr, Caller, FileKind, Node, SetAttr, StoredProperties, Symlinks, Walk};
 
 use crate::change::owner::{Ownership, words};
 use crate::change::scope::Scope;
@@ -191,7 +191,7 @@ impl Changer<'_> {
                 let report = Report::on(what, shown, error);
                 let advice =
                     "the file system stores no owners; use --mount-options uid=,gid= to set the shown owner";
-                found.location.without(Keeps::OWNERS, report, advice)
+                found.location.without(StoredProperties::OWNERS, report, advice)
             })?,
         };
         let owners = found.location.volume.owners();

@@ -7,7 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use obento::{
-    Backup, Caller, Error, FileKind, FileSelector, Keeps, Mode, NewNode, Node, Symlinks, take_place,
+    Backup, Caller, Error, FileKind, FileSelector, Mode, NewNode, Node, StoredProperties, Symlinks,
+    take_place,
 };
 
 use crate::change::backup::BackupArgs;
@@ -133,7 +134,7 @@ impl Linker<'_> {
         let failed = |error: Error| {
             let report = Report::on("cannot create symbolic link", link.shown(), error);
             link.without(
-                Keeps::SYMLINKS,
+                StoredProperties::SYMLINKS,
                 report,
                 "the file system has no symbolic links; use 'obento cp' to create a copy",
             )
@@ -159,7 +160,7 @@ impl Linker<'_> {
                     report.help("a directory cannot have several names; use -s to create a symbolic link")
                 }
                 (_, true) => link.without(
-                    Keeps::SYMLINKS,
+                    StoredProperties::SYMLINKS,
                     report,
                     "the file system has no hard links; use 'obento cp' to create a copy",
                 ),

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use obento::{Caller, DeviceNumber, Error, FileKind, Keeps, Mode, NewNode, SetAttr};
+use obento::{Caller, DeviceNumber, Error, FileKind, Mode, NewNode, SetAttr, StoredProperties};
 
 use crate::change::mode::ModeChange;
 use crate::change::place::{creation_mode, new_node};
@@ -104,7 +104,11 @@ fn make(location: &Location, kind: FileKind, rdev: DeviceNumber, mode: Option<&M
         true => Report::on("cannot create", location.shown(), Error::Exists),
         false => {
             let report = Report::on("cannot create", location.shown(), error);
-            location.without(Keeps::SPECIAL, report, "the file system supports only files and directories")
+            location.without(
+                StoredProperties::SPECIAL,
+                report,
+                "the file system supports only files and directories",
+            )
         }
     })
 }

@@ -1,5 +1,5 @@
-//! A mount whose server is killed: another one continues, and programs see no error. What a program was told is so
-//! afterwards, also if it was never synced.
+//! A mount whose server is killed: another one continues, and programs see no error. A successful change is
+//! kept, also if it was never synced.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write as _;

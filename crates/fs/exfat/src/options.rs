@@ -1,7 +1,7 @@
 //! Properties that the format does not store and the user may choose.
 
 use obento_clusters::Owner;
-use obento_driver::Shown;
+use obento_driver::VolumeOptions;
 
 /// The options of mount(8) for exfat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -17,7 +17,7 @@ pub struct ExFatOptions {
 impl ExFatOptions {
     /// Returns these options, replaced by those that `shown` sets.
     #[must_use]
-    pub fn with(self, shown: &Shown) -> Self {
+    pub fn with(self, shown: &VolumeOptions) -> Self {
         Self {
             owner: self.owner.with(shown),
             keep_last_dots: self.keep_last_dots || shown.keep_last_dots,

@@ -170,7 +170,7 @@ impl FileSystem for Ext4 {
             time_granularity: if sb.inode_size > 128 { 1 } else { 1_000_000_000 },
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: obento_driver::Keeps::all(),
+            keeps: obento_driver::StoredProperties::all(),
             crash: obento_driver::Crash::Whole,
         }
     }

@@ -5,8 +5,8 @@ use core::ops::Range;
 
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    AskUsage, ExclusiveLayout, Layout, Nameless, NewNode, Relabel, RenameFlags, Reserves, SetAttr, Size,
-    TimeChange, Trim, Victim, Whiteouts, WritableFileSystem, WriteTicket,
+    AskUsage, ExclusiveLayout, Layout, Nameless, NewNode, Relabel, RemovalKind, RenameFlags, Reserves,
+    SetAttr, Size, TimeChange, Trim, Whiteouts, WritableFileSystem, WriteTicket,
 };
 
 use crate::contract::Ext4;
@@ -35,7 +35,7 @@ impl WritableFileSystem for Ext4 {
         self.write_with(|writer| writer.link(ino, dir, name))
     }
 
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         self.write_with(|writer| writer.remove(dir, name, victim, ask))
     }
 

@@ -3,7 +3,7 @@
 
 use obento_base::{Error, Result};
 use obento_clusters::Owner;
-use obento_driver::Shown;
+use obento_driver::VolumeOptions;
 
 use crate::name::CodePage;
 
@@ -21,7 +21,7 @@ pub struct FatOptions {
 impl FatOptions {
     /// Returns these options, replaced by those that `shown` sets. Fails with `NotSupported` for an unknown code
     /// page, and for names that end with dots, for which no short name can be derived.
-    pub fn with(self, shown: &Shown) -> Result<Self> {
+    pub fn with(self, shown: &VolumeOptions) -> Result<Self> {
         if shown.keep_last_dots {
             return Err(Error::NotSupported);
         }

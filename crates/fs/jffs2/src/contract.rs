@@ -12,8 +12,8 @@ use obento_base::{
 };
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Handover, Keeps, Layout, Limits, Probe,
-    Span, StatFs, VolumeInfo, Xattrs,
+    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Handover, Layout, Limits, Probe, Span,
+    StatFs, StoredProperties, VolumeInfo, Xattrs,
 };
 
 use crate::catalogue::{File, ROOT};
@@ -131,7 +131,7 @@ impl FileSystem for Volume {
             time_granularity: 1_000_000_000,
             uid_max: u16::MAX.into(),
             gid_max: u16::MAX.into(),
-            keeps: Keeps::all(),
+            keeps: StoredProperties::all(),
             crash: Crash::Repairable,
         }
     }

@@ -13,7 +13,7 @@ use obento_block::MemDevice;
 use obento_driver::tree::{Body, DataId, NodeAttr};
 use obento_driver::{
     BuildError, BuildOptions, CheckOptions, Driver as _, FileBytes, FormatError, FormatNotice, FormatOptions,
-    NodeId, Room, Tree, TreeBuilder, Unfit,
+    FreeSpace, NodeId, Tree, TreeBuilder, Unfit,
 };
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_jffs2::Jffs2Driver;
@@ -163,7 +163,7 @@ fn options(settings: &str, len: Option<u64>) -> BuildOptions {
     let pairs = settings.split_whitespace().map(|setting| setting.split_once('=').unwrap_or((setting, "")));
     let settings = pairs.map(|(name, value)| (name.into(), value.into())).collect();
     let format = FormatOptions::new("jffs2", Arc::new(NO_CLOCK), Arc::new(FixedRandom(1)));
-    BuildOptions { format: FormatOptions { settings, len, ..format }, room: Room::Free(10) }
+    BuildOptions { format: FormatOptions { settings, len, ..format }, room: FreeSpace::Free(10) }
 }
 
 fn build(tree: &Tree, contents: &Contents, options: &BuildOptions) -> Result<Vec<u8>, BuildError> {

@@ -13,8 +13,8 @@ use obento_base::{
 };
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Inspect, Keeps, Layout, Limits, Probe,
-    Span, StatFs, VolumeInfo,
+    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Inspect, Layout, Limits, Probe, Span,
+    StatFs, StoredProperties, VolumeInfo,
 };
 
 use crate::inode::Inode;
@@ -152,7 +152,7 @@ impl FileSystem for Volume {
             time_granularity: 1,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: Keeps::all(),
+            keeps: StoredProperties::all(),
             crash: Crash::Whole,
         }
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use common::{Mount, compare, host_tree, open_image, shape_of, tree_of};
 use obento_base::{Error, Feature, FileKind, Mode};
-use obento_driver::{Driver as _, LayoutLock, OpenOptions, Shown, Span};
+use obento_driver::{Driver as _, LayoutLock, OpenOptions, Span, VolumeOptions};
 use obento_env::NO_CLOCK;
 use obento_ntfs::NtfsDriver;
 use obento_testkit::changes::resolve;
@@ -178,7 +178,7 @@ fn owners_and_permissions_follow_the_map_of_users() {
             );
         }
     }
-    let shown = Shown { uid: Some(7), dir_mask: Some(Mode::new(0o27)), ..Shown::default() };
+    let shown = VolumeOptions { uid: Some(7), dir_mask: Some(Mode::new(0o27)), ..VolumeOptions::default() };
     let options = OpenOptions { shown, ..OpenOptions::new(std::sync::Arc::new(NO_CLOCK)) };
     let device = std::sync::Arc::new(obento_host::FileDevice::open(&image).unwrap());
     let volume = NtfsDriver::default().open(device, &options).unwrap();
@@ -306,7 +306,7 @@ fn a_stream_of_any_length_is_a_file_of_its_own() {
     assert_eq!(volume.read_link(stream).err(), Some(Error::Invalid));
     assert_eq!(resolve(&*volume, "/file:short/x").err(), Some(Error::NotDirectory));
     let options = OpenOptions {
-        shown: Shown { hide_streams: true, ..Shown::default() },
+        shown: VolumeOptions { hide_streams: true, ..VolumeOptions::default() },
         ..OpenOptions::new(std::sync::Arc::new(NO_CLOCK))
     };
     let device = std::sync::Arc::new(obento_host::FileDevice::open(&image).unwrap());

@@ -10,7 +10,7 @@ use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::{
     AskUsage, Cookie, DirEntry, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, Nameless,
-    NewNode, Probe, RenameFlags, Reserves, SetAttr, Size, Span, StatFs, TimeChange, Victim, VolumeInfo,
+    NewNode, Probe, RemovalKind, RenameFlags, Reserves, SetAttr, Size, Span, StatFs, TimeChange, VolumeInfo,
     Whiteouts, WritableFileSystem, WritePlace, WriteTicket, Xattrs,
 };
 use obento_env::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ impl FileSystem for Tmpfs {
             time_granularity: 1,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: obento_driver::Keeps::all(),
+            keeps: obento_driver::StoredProperties::all(),
             crash: obento_driver::Crash::Whole,
         }
     }
@@ -208,7 +208,7 @@ impl WritableFileSystem for Tmpfs {
         self.add_link(ino, dir, name, Names::Some)
     }
 
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         self.expect_open()?;
         self.remove_name(dir, name, victim, ask)
     }

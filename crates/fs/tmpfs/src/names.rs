@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 
 use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
-use obento_driver::{AskUsage, INHERITED, NewNode, Usage, Victim, WritableFileSystem};
+use obento_driver::{AskUsage, INHERITED, NewNode, RemovalKind, Usage, WritableFileSystem};
 
 use crate::contract::{LINK_MAX, SYMLINK_MAX};
 use crate::dir::Entry;
@@ -103,7 +103,7 @@ impl Tmpfs {
         &self,
         dir: Ino,
         name: &Name,
-        wanted: Victim,
+        wanted: RemovalKind,
         ask: &mut AskUsage<'_>,
     ) -> Result<()> {
         let now = self.now();
@@ -117,13 +117,15 @@ impl Tmpfs {
             let victim = locked.of(&found)?;
             let usage = ask(&found.attr(victim))?;
             match wanted {
-                Victim::File if found.is_directory() => return Err(Error::IsDirectory),
-                Victim::EmptyDirectory if !victim.directory()?.is_empty() => return Err(Error::NotEmpty),
+                RemovalKind::File if found.is_directory() => return Err(Error::IsDirectory),
+                RemovalKind::EmptyDirectory if !victim.directory()?.is_empty() => {
+                    return Err(Error::NotEmpty);
+                }
                 _ => {}
             }
             unname(victim, now);
             let state = locked.of(&dir)?;
-            if wanted == Victim::EmptyDirectory {
+            if wanted == RemovalKind::EmptyDirectory {
                 state.attr.nlink = state.attr.nlink.saturating_sub(1);
             }
             state.directory_mut()?.remove(name);

@@ -9,7 +9,7 @@ use obento_base::wire::{FromBytes as _, FromZeros as _, to_u64};
 use obento_base::{
     Attr, Corrupt, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Result, Structure, Timestamp,
 };
-use obento_driver::{Crash, Fact, Keeps, Limits, VolumeInfo};
+use obento_driver::{Crash, Fact, Limits, StoredProperties, VolumeInfo};
 use obento_inodes::{Geometry, Inodes};
 
 use crate::dir::NAME_MAX;
@@ -45,7 +45,7 @@ impl Inodes for SuperBlock {
             time_granularity: 1,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: Keeps::all(),
+            keeps: StoredProperties::all(),
             crash: Crash::Whole,
         }
     }

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::Ordering;
 
-use obento::{Errno, Error, FileFlags, Keeps, Node, Size};
+use obento::{Errno, Error, FileFlags, Node, Size, StoredProperties};
 
 use super::{Reply, Server, errno};
 use crate::nodes::KernelInode;
@@ -94,7 +94,7 @@ impl Server {
             return Err(Error::NotPermitted.errno());
         }
         // Even of an empty file, or a program believes that holes exist.
-        if !matches!(mode, 0 | KEEP_SIZE) && !self.vfs.limits().keeps.contains(Keeps::HOLES) {
+        if !matches!(mode, 0 | KEEP_SIZE) && !self.vfs.limits().keeps.contains(StoredProperties::HOLES) {
             return Err(Error::NotSupported.errno());
         }
         let end = offset.checked_add(len).ok_or_else(|| Error::FileTooBig.errno())?;

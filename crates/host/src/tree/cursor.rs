@@ -207,7 +207,7 @@ impl TreeWriter {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
         let make = |dir: &Dir, room| {
             // Only the owner can access a replacing file until it gets the mode of the old file.
-            let mode = if room == Room::Made { as_made.bits() & 0o700 } else { as_made.bits() };
+            let mode = if room == FreeSpace::Made { as_made.bits() & 0o700 } else { as_made.bits() };
             open_at(dir, name, flags, mode)
         };
         let Some((file, replaced)) = create(&self.shared, dir, name, meta, &path, make)? else {
@@ -428,7 +428,7 @@ impl TreeWriter {
 
 /// Whether an existing entry was just removed for a new one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Room {
+enum FreeSpace {
     Free,
     Made,
 }
@@ -441,15 +441,15 @@ fn create<T>(
     name: &Name,
     meta: &Metadata<'_>,
     path: &dyn Fn() -> std::path::PathBuf,
-    make: impl Fn(&Dir, Room) -> Result<T, Errno>,
+    make: impl Fn(&Dir, FreeSpace) -> Result<T, Errno>,
 ) -> Result<Option<(T, Option<Replaced>)>, HostError> {
     let mut replaced = None;
-    let made = match make(dir, Room::Free) {
+    let made = match make(dir, FreeSpace::Free) {
         Err(Errno::EXIST) => {
             if !make_room(shared, dir, name, meta, path, &mut replaced)? {
                 return Ok(None);
             }
-            make(dir, Room::Made)
+            make(dir, FreeSpace::Made)
         }
         made => made,
     };

@@ -91,7 +91,7 @@ impl<V: Volume> FileSystem for Mounted<V> {
             time_granularity: V::TIME_GRANULARITY,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: obento_driver::Keeps::DIRECTORIES,
+            keeps: obento_driver::StoredProperties::DIRECTORIES,
             crash: obento_driver::Crash::Repairable,
         }
     }

@@ -1,7 +1,7 @@
 //! Properties of files that the format does not store and the user may choose: owners, permissions, time zone.
 
 use obento_base::Mode;
-use obento_driver::Shown;
+use obento_driver::VolumeOptions;
 
 use crate::time::Zone;
 
@@ -23,7 +23,7 @@ pub struct Owner {
 impl Owner {
     /// Returns these properties, replaced by those that `shown` sets.
     #[must_use]
-    pub fn with(self, shown: &Shown) -> Self {
+    pub fn with(self, shown: &VolumeOptions) -> Self {
         Self {
             uid: shown.uid.unwrap_or(self.uid),
             gid: shown.gid.unwrap_or(self.gid),

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering;
 
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    AskUsage, ExclusiveLayout, Layout, NewNode, RenameFlags, Reserves, SetAttr, Size, TimeChange, Victim,
-    WritableFileSystem, WritePlace, WriteTicket,
+    AskUsage, ExclusiveLayout, Layout, NewNode, RemovalKind, RenameFlags, Reserves, SetAttr, Size,
+    TimeChange, WritableFileSystem, WritePlace, WriteTicket,
 };
 
 use crate::contract::Mounted;
@@ -67,7 +67,7 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
         })
     }
 
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         self.change(|writer, volume| ops::remove_name(writer, volume, (dir, name), victim, ask))
     }
 

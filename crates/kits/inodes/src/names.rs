@@ -2,7 +2,7 @@
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
-use obento_driver::{AskUsage, Cookie, NewNode, RenameFlags, Usage, Victim};
+use obento_driver::{AskUsage, Cookie, NewNode, RemovalKind, RenameFlags, Usage};
 
 use crate::{Directories, Entry, Inode, Op};
 
@@ -112,16 +112,16 @@ impl<F: Directories> Op<'_, F> {
         &mut self,
         dir: Ino,
         name: &Name,
-        victim: Victim,
+        victim: RemovalKind,
         ask: &mut AskUsage<'_>,
     ) -> Result<()> {
         let (mut dir, now) = (self.inode(dir)?, self.now());
         let (entry, mut inode) = self.named(&dir, name)?;
         let usage = ask(&inode.attr)?;
         match victim {
-            Victim::File if inode.is_dir() => return Err(Error::IsDirectory),
-            Victim::File => {}
-            Victim::EmptyDirectory => {
+            RemovalKind::File if inode.is_dir() => return Err(Error::IsDirectory),
+            RemovalKind::File => {}
+            RemovalKind::EmptyDirectory => {
                 inode.expect_dir()?;
                 self.expect_empty(&inode)?;
                 dir.drop_link();

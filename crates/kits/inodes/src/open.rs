@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use obento_base::{DeviceError, Error, Ino, Result};
 use obento_block::{BlockDevice, Cache};
-use obento_driver::{Access, Adoption, Notice, OpenOptions, Replay};
+use obento_driver::{Access, HandoverState, Notice, OpenOptions, Replay};
 use obento_env::sync::{Mutex, RwLock};
 
 use crate::log::{self, Logged};
@@ -51,7 +51,7 @@ impl<F: Map> Volume<F> {
         Ok(volume)
     }
 
-    fn come_up(&self, logged: Logged, adopted: Option<&Adoption>) -> Result<()> {
+    fn come_up(&self, logged: Logged, adopted: Option<&HandoverState>) -> Result<()> {
         let mut state = self.state.write();
         state.sequence = logged.sequence;
         // They stay pinned in the cache until they are written to the device.

@@ -5,7 +5,7 @@ use core::ops::Range;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
 use obento_driver::{
-    AskUsage, ExclusiveLayout, Layout, NewNode, RenameFlags, SetAttr, Size, Span, TimeChange, Victim,
+    AskUsage, ExclusiveLayout, Layout, NewNode, RemovalKind, RenameFlags, SetAttr, Size, Span, TimeChange,
     WritableFileSystem, WritePlace, WriteTicket,
 };
 
@@ -20,7 +20,7 @@ impl<F: Directories> WritableFileSystem for Volume<F> {
         self.change(|op| op.link(ino, dir, name))
     }
 
-    fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         self.change(|op| op.remove(dir, name, victim, ask))
     }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::fs;
 
-use obento_driver::Keeps;
+use obento_driver::StoredProperties;
 use obento_linux::types::{TYPES, Type};
 use obento_testkit::passed::is_reported;
 use obento_testkit::recipes::{EMPTY, FILLED, Recipe};
@@ -15,17 +15,17 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/engine.md");
 const MARKS: [&str; 2] = ["<!-- by cargo xtask types -->\n", "<!-- up to here -->\n"];
 
 /// The properties that types may lack, in words.
-const LACKING: [(Keeps, &str); 10] = [
-    (Keeps::DIRECTORIES, "directories"),
-    (Keeps::MODES, "permissions"),
-    (Keeps::OWNERS, "owners"),
-    (Keeps::SYMLINKS, "symbolic links"),
-    (Keeps::SPECIAL, "devices and FIFOs"),
-    (Keeps::HOLES, "holes"),
-    (Keeps::NAMES, "names of arbitrary bytes"),
-    (Keeps::CTIME, "change times"),
-    (Keeps::ATIME, "access times"),
-    (Keeps::SUBDIRECTORIES, "counts of subdirectories"),
+const LACKING: [(StoredProperties, &str); 10] = [
+    (StoredProperties::DIRECTORIES, "directories"),
+    (StoredProperties::MODES, "permissions"),
+    (StoredProperties::OWNERS, "owners"),
+    (StoredProperties::SYMLINKS, "symbolic links"),
+    (StoredProperties::SPECIAL, "devices and FIFOs"),
+    (StoredProperties::HOLES, "holes"),
+    (StoredProperties::NAMES, "names of arbitrary bytes"),
+    (StoredProperties::CTIME, "change times"),
+    (StoredProperties::ATIME, "access times"),
+    (StoredProperties::SUBDIRECTORIES, "counts of subdirectories"),
 ];
 
 fn recipe(recipes: &'static [Recipe], name: &str) -> Option<&'static Recipe> {

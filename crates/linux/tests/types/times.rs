@@ -1,7 +1,7 @@
 //! Times that a type cannot store: the returned value of a change is the value on disk.
 
 use obento_base::{FileKind, Name, Timestamp};
-use obento_driver::{Access, Keeps, SetAttr, TimeChange};
+use obento_driver::{Access, SetAttr, StoredProperties, TimeChange};
 use obento_testkit::recipes::EMPTY;
 
 use super::image::{Image, node};
@@ -53,7 +53,7 @@ fn the_returned_time_equals_the_stored_time() {
         let fs = image.open(Access::ReadOnly);
         for (name, secs, atime, mtime) in answered {
             let attr = fs.getattr(fs.lookup(fs.root(), &name).unwrap()).unwrap();
-            let keeps_atime = limits.keeps.contains(Keeps::ATIME);
+            let keeps_atime = limits.keeps.contains(StoredProperties::ATIME);
             let is_kept = limits.is_same_time(attr.mtime, mtime)
                 && (!keeps_atime || limits.is_same_time(attr.atime, atime));
             if !is_kept {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use obento_base::{DeviceError, Error, FileFlags, FileKind, Name, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
-    Access, Driver as _, LayoutLock, NewNode, OpenOptions, RenameFlags, SetAttr, TimeChange, Usage, Victim,
-    XattrMode,
+    Access, Driver as _, LayoutLock, NewNode, OpenOptions, RemovalKind, RenameFlags, SetAttr, TimeChange,
+    Usage, XattrMode,
 };
 use obento_env::SystemClock;
 use obento_testkit::record::{Event, RecordDevice};
@@ -187,7 +187,7 @@ fn a_name_that_is_not_unicode_finds_no_other_file_on_a_udf_volume() {
     let [kept, wrong, new] = [&b"q?"[..], b"q\xff", b"new"].map(|name| Name::new(name).unwrap());
     let ino = writable.create(root, kept, &node(FileKind::Regular)).unwrap().ino;
     assert_eq!(fs.lookup(root, wrong), Err(Error::NotFound));
-    let removed = writable.remove(root, wrong, Victim::File, &mut |_| Ok(Usage::Unused));
+    let removed = writable.remove(root, wrong, RemovalKind::File, &mut |_| Ok(Usage::Unused));
     assert_eq!(removed, Err(Error::NotFound));
     assert_eq!(writable.rename(root, wrong, root, new, RenameFlags::empty()), Err(Error::NotFound));
     assert_eq!(writable.rename(root, kept, root, wrong, RenameFlags::empty()), Err(Error::Invalid));
@@ -255,7 +255,7 @@ fn a_name_of_an_hpfs_volume_ends_as_requested_or_does_not_exist() {
         let other = Name::new(other).unwrap();
         assert_eq!(fs.lookup(root, other), Err(Error::NotFound));
         assert_eq!(writable.create(root, other, &node(FileKind::Regular)).err(), Some(Error::Invalid));
-        let removed = writable.remove(root, other, Victim::File, &mut |_| Ok(Usage::Unused));
+        let removed = writable.remove(root, other, RemovalKind::File, &mut |_| Ok(Usage::Unused));
         assert_eq!(removed, Err(Error::NotFound));
     }
     assert_eq!(fs.lookup(root, Name::new(b"name").unwrap()), Ok(ino));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use obento_base::{DeviceNumber, Error, FileKind, Name, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::tree::{Body, Node, NodeAttr};
-use obento_driver::{Access, NodeId, Probe, Room, Tree};
+use obento_driver::{Access, FreeSpace, NodeId, Probe, Tree};
 use obento_host::build::{FreshFile, Reader, SuppliedFile};
 use obento_host::tree::{LinkKey, Report, TreeOptions};
 use obento_host::{HostError, Metadata, SinkError, Xattr};
@@ -99,10 +99,10 @@ pub(super) fn filled(
 }
 
 /// Estimates the bytes of a volume of `tree`.
-fn needed(tree: &Tree, holes: HoleCost, room: Room) -> u64 {
+fn needed(tree: &Tree, holes: HoleCost, room: FreeSpace) -> u64 {
     let least = estimate(tree, holes).saturating_add(u64::from(tree.len()).saturating_mul(NODE));
     match room {
-        Room::Free(percent) => least.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1),
+        FreeSpace::Free(percent) => least.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1),
         _ => least,
     }
 }

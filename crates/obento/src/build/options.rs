@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use obento_base::{FileKind, Mode};
-use obento_driver::Room;
+use obento_driver::FreeSpace;
 use obento_host::build::Publish;
 use obento_host::compressed::UnpackLimits;
 
@@ -132,7 +132,7 @@ pub struct BuildSettings {
     /// The length in bytes, or `None` for a sufficient length.
     pub size: Option<u64>,
     /// The free space if the length is not given.
-    pub room: Room,
+    pub room: FreeSpace,
     /// The label.
     pub label: Vec<u8>,
     /// The UUID, or `None` to derive it from the tree and the options.
@@ -184,7 +184,7 @@ impl BuildSettings {
         Self {
             fs_type: fs_type.into(),
             size: None,
-            room: Room::Free(10),
+            room: FreeSpace::Free(10),
             label: Vec::new(),
             uuid: None,
             block_size: None,

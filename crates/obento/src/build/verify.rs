@@ -7,7 +7,7 @@ use std::sync::Arc;
 use obento_base::{Error, Ino, Mode, Name, Result};
 use obento_driver::tree::{self, Body, DataId};
 use obento_driver::{
-    CheckOptions, Cookie, Finding, FormatNotice, Formatted, Keeps, Limits, NodeId, Severity, Tree,
+    CheckOptions, Cookie, Finding, FormatNotice, Formatted, Limits, NodeId, Severity, StoredProperties, Tree,
 };
 use obento_env::SystemClock;
 use obento_host::HostError;
@@ -207,12 +207,12 @@ impl<'a> Comparison<'a> {
         let mut differences = Vec::new();
         let keeps = self.limits.keeps;
         // A format without owners has no inode for the root directory.
-        if id == NodeId::ROOT && !keeps.contains(Keeps::OWNERS) {
+        if id == NodeId::ROOT && !keeps.contains(StoredProperties::OWNERS) {
             return differences;
         }
         let attr = &wanted.attr;
         let octal = |mode: Mode| format!("{:04o}", mode.bits());
-        if keeps.contains(Keeps::MODES)
+        if keeps.contains(StoredProperties::MODES)
             && self.is_kept("modes")
             && wanted.body != Body::Symlink
             && held.mode != attr.mode
@@ -220,7 +220,7 @@ impl<'a> Comparison<'a> {
             let modes = (octal(attr.mode), octal(held.mode));
             differences.push(format!("its mode is {} in its source, and {} in the image", modes.0, modes.1));
         }
-        if keeps.contains(Keeps::OWNERS)
+        if keeps.contains(StoredProperties::OWNERS)
             && self.is_kept("owners")
             && (held.uid, held.gid) != (attr.uid, attr.gid)
         {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use obento_block::RedoLog;
-use obento_driver::{Access, Adoption, Checksums, Journalling, OpenOptions, Replay, Shown};
+use obento_driver::{Access, Checksums, HandoverState, Journalling, OpenOptions, Replay, VolumeOptions};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::{Progress as Unpacking, UnpackLimits};
 use obento_host::io::IoBackend;
@@ -68,13 +68,13 @@ pub struct Options {
     /// A callback that receives the progress of unpacking a compressed image at intervals.
     pub on_unpacking: Option<Arc<dyn Fn(Unpacking) + Send + Sync>>,
     /// Options that only some formats support: owners, permissions, code page, time zone.
-    pub shown: Shown,
+    pub shown: VolumeOptions,
     /// The policy for access times, on a volume that is open for change.
     pub atime: Atime,
     /// The source of times.
     pub clock: Arc<dyn Clock>,
     /// The state that another process passed on, if that process has the volume open.
-    pub adopt: Option<Arc<Adoption>>,
+    pub adopt: Option<Arc<HandoverState>>,
     /// The log of changes that are not durable, which survives this process. No data is gathered.
     pub redo: Option<Arc<dyn RedoLog>>,
     /// The recording of the history of a volume; `None` records nothing.
@@ -109,7 +109,7 @@ impl Default for Options {
             journal: None,
             unpack: UnpackLimits::default(),
             on_unpacking: None,
-            shown: Shown::default(),
+            shown: VolumeOptions::default(),
             atime: Atime::Never,
             clock: Arc::new(SystemClock),
             adopt: None,

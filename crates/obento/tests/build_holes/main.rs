@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use obento::partition::{PartitionType, Scheme};
 use obento::{
-    BuildSettings, BuildSource, DiskSettings, PartSelector, PartitionContent, PartitionSettings, Pipes,
-    Quiet, Registry, Room, build, build_disk,
+    BuildSettings, BuildSource, DiskSettings, FreeSpace, PartSelector, PartitionContent, PartitionSettings,
+    Pipes, Quiet, Registry, build, build_disk,
 };
 use obento_testkit::mutants::Random;
 use sources::{Expected, KINDS, Made};
@@ -47,7 +47,7 @@ fn try_seed(seed: u64, folder: &Path) {
         kinds.push(kind);
     }
     let mut settings = shape.settings();
-    let room = [Room::Free(10), Room::Free(0), Room::Least][random.below(3) as usize];
+    let room = [FreeSpace::Free(10), FreeSpace::Free(0), FreeSpace::Least][random.below(3) as usize];
     settings.room = room;
     settings.size = (random.below(6) == 0).then_some(24 << 20);
     settings.threads = 1;
@@ -75,9 +75,9 @@ fn try_seed(seed: u64, folder: &Path) {
     }
     feeders.into_iter().for_each(|feeder| feeder.join().unwrap());
     // The sources of a pipe were consumed.
-    if room == Room::Least && settings.size.is_none() && !is_disk && !is_pipe {
+    if room == FreeSpace::Least && settings.size.is_none() && !is_disk && !is_pipe {
         let loose = folder.join("loose.img");
-        let settings = BuildSettings { room: Room::Free(0), ..settings };
+        let settings = BuildSettings { room: FreeSpace::Free(0), ..settings };
         build(&loose, &sources, &settings, &registry, &mut Quiet::default()).unwrap();
         let len = |path: &Path| fs::metadata(path).unwrap().len();
         assert!(len(&image) <= len(&loose), "{what}: {} and {} bytes", len(&image), len(&loose));

@@ -1,7 +1,7 @@
 //! Attributes and times.
 
 use obento_base::{Error, FileFlags, FileKind, Mode, Timestamp};
-use obento_driver::{FileSystem, Keeps, NewNode, SetAttr, TimeChange};
+use obento_driver::{FileSystem, NewNode, SetAttr, StoredProperties, TimeChange};
 
 use super::{attr, dir, file, has, keeps, lookup, make, name, needs, new_node, writable, write};
 use crate::outcome::{CTIME, DIRECTORIES, HARD_LINKS, Lacks, OWNERS, Outcome};
@@ -23,11 +23,11 @@ const LEAVE: SetAttr = SetAttr {
 pub fn set_attr_changes_the_named_attributes_and_leaves_the_rest(fs: &dyn FileSystem) -> Outcome {
     let kinds = [("f", FileKind::Regular), ("d", FileKind::Directory), ("p", FileKind::Fifo)];
     for (text, kind) in kinds.into_iter().filter(|(_, kind)| has(fs, *kind)) {
-        if !keeps(fs, Keeps::MODES | Keeps::OWNERS) {
+        if !keeps(fs, StoredProperties::MODES | StoredProperties::OWNERS) {
             let ino = make(fs, fs.root(), text, kind);
             let other = SetAttr { uid: Some(70_000), ..LEAVE };
             let refused = writable(fs).set_attr(ino, &other).map(drop);
-            assert!(keeps(fs, Keeps::OWNERS) || refused == Err(Error::NotPermitted));
+            assert!(keeps(fs, StoredProperties::OWNERS) || refused == Err(Error::NotPermitted));
             continue;
         }
         let ino = make(fs, fs.root(), text, kind);
@@ -87,7 +87,7 @@ pub fn times_are_stored_with_the_granularity(fs: &dyn FileSystem) -> Outcome {
     let change = SetAttr { atime: Some(TimeChange::At(atime)), mtime: Some(TimeChange::At(mtime)), ..LEAVE };
     let after = writable(fs).set_attr(ino, &change).expect("times of this century");
     assert_eq!(after.mtime, kept_mtime);
-    assert!(after.atime == kept_atime || !keeps(fs, Keeps::ATIME));
+    assert!(after.atime == kept_atime || !keeps(fs, StoredProperties::ATIME));
     Ok(())
 }
 
@@ -179,7 +179,7 @@ pub fn the_change_counter_grows_with_every_change_or_with_the_times(fs: &dyn Fil
     let set = |change: SetAttr| writable(fs).set_attr(ino, &change).expect("it fits the format");
     let times = |secs| {
         let at = Some(TimeChange::At(Timestamp::new(secs, 0)));
-        let ctime = at.filter(|_| keeps(fs, Keeps::CTIME));
+        let ctime = at.filter(|_| keeps(fs, StoredProperties::CTIME));
         SetAttr { mtime: at, ctime, ..LEAVE }
     };
     let first = set(times(1_600_000_000));

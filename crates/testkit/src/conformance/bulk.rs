@@ -1,7 +1,7 @@
 //! Creation of many files in one call, if the driver supports it.
 
 use obento_base::{Error, FileKind, Mode, Timestamp};
-use obento_driver::{FileSystem, Keeps, NEW_FILE_MAX, NewFile};
+use obento_driver::{FileSystem, NEW_FILE_MAX, NewFile, StoredProperties};
 
 use super::{attr, dir, file, keeps, lookup, name, names_in, needs, new_node, read, writable};
 use crate::outcome::{DIRECTORIES, Lacks, Outcome};
@@ -42,11 +42,11 @@ pub fn files_created_together_have_the_requested_properties(fs: &dyn FileSystem)
         let found = attr(fs, lookup(fs, dir, called).expect("it was made"));
         let size = file.bytes.len() as u64;
         assert_eq!((found.kind, found.nlink, found.size), (FileKind::Regular, 1, size), "{called}");
-        assert!(found.mode == file.node.mode || !keeps(fs, Keeps::MODES), "{called}");
+        assert!(found.mode == file.node.mode || !keeps(fs, StoredProperties::MODES), "{called}");
         let owner = (file.node.uid, file.node.gid);
-        assert!((found.uid, found.gid) == owner || !keeps(fs, Keeps::OWNERS), "{called}");
+        assert!((found.uid, found.gid) == owner || !keeps(fs, StoredProperties::OWNERS), "{called}");
         assert_eq!(found.mtime, mtime, "{called}");
-        assert!(found.atime == atime || !keeps(fs, Keeps::ATIME), "{called}");
+        assert!(found.atime == atime || !keeps(fs, StoredProperties::ATIME), "{called}");
         let bytes = read(fs, found.ino, 0, file.bytes.len(), 1 << 20)
             .unwrap_or_else(|error| panic!("{called}: {error}"));
         let differs = bytes.iter().zip(file.bytes).position(|(found, wanted)| found != wanted);

@@ -26,7 +26,8 @@ use std::ops::ControlFlow;
 
 use obento_base::{Attr, DeviceNumber, Error, FileKind, Ino, Mode, Name, Result};
 use obento_driver::{
-    Cookie, DirEntry, FileSystem, Keeps, LayoutLock, NewNode, Span, TimeChange, WritableFileSystem, Xattrs,
+    Cookie, DirEntry, FileSystem, LayoutLock, NewNode, Span, StoredProperties, TimeChange,
+    WritableFileSystem, Xattrs,
 };
 
 use crate::outcome::{Abilities, Lacks, Need, Outcome};
@@ -100,7 +101,7 @@ pub(crate) fn new_node(fs: &dyn FileSystem, kind: FileKind) -> NewNode<'static> 
 }
 
 /// Returns whether the format stores all of `what`.
-pub(crate) fn keeps(fs: &dyn FileSystem, what: Keeps) -> bool {
+pub(crate) fn keeps(fs: &dyn FileSystem, what: StoredProperties) -> bool {
     fs.limits().keeps.contains(what)
 }
 
@@ -113,9 +114,9 @@ pub(crate) fn has_links(fs: &dyn FileSystem) -> bool {
 pub(crate) fn has(fs: &dyn FileSystem, kind: FileKind) -> bool {
     match kind {
         FileKind::Regular => true,
-        FileKind::Directory => keeps(fs, Keeps::DIRECTORIES),
-        FileKind::Symlink => keeps(fs, Keeps::SYMLINKS),
-        _ => keeps(fs, Keeps::SPECIAL),
+        FileKind::Directory => keeps(fs, StoredProperties::DIRECTORIES),
+        FileKind::Symlink => keeps(fs, StoredProperties::SYMLINKS),
+        _ => keeps(fs, StoredProperties::SPECIAL),
     }
 }
 
@@ -135,7 +136,7 @@ pub(crate) fn xattrs(fs: &dyn FileSystem) -> std::result::Result<&dyn Xattrs, La
 
 /// Returns the link count of a directory with this number of subdirectories.
 pub(crate) fn links(fs: &dyn FileSystem, subdirectories: u32) -> u32 {
-    if keeps(fs, Keeps::SUBDIRECTORIES) { subdirectories + 2 } else { 1 }
+    if keeps(fs, StoredProperties::SUBDIRECTORIES) { subdirectories + 2 } else { 1 }
 }
 
 pub(crate) fn make(fs: &dyn FileSystem, dir: Ino, file: &str, kind: FileKind) -> Ino {

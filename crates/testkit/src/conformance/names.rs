@@ -1,7 +1,7 @@
 //! Creating, linking and removing.
 
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode};
-use obento_driver::{FileSystem, Keeps, NewNode, Usage, Victim};
+use obento_driver::{FileSystem, NewNode, RemovalKind, StoredProperties, Usage};
 
 use super::{
     attr, dir, file, has, has_links, keeps, links, list, lookup, make, name, names_besides, names_in, needs,
@@ -36,8 +36,8 @@ pub fn a_new_inode_has_the_requested_properties_and_name(fs: &dyn FileSystem) ->
         }
         let made = made.expect("the name is free");
         assert_eq!(made.kind, kind);
-        assert!(made.mode == node.mode || !keeps(fs, Keeps::MODES));
-        assert!((made.uid, made.gid) == (node.uid, node.gid) || !keeps(fs, Keeps::OWNERS));
+        assert!(made.mode == node.mode || !keeps(fs, StoredProperties::MODES));
+        assert!((made.uid, made.gid) == (node.uid, node.gid) || !keeps(fs, StoredProperties::OWNERS));
         let rdev = if kind.is_device() { node.rdev } else { DeviceNumber::default() };
         assert_eq!(made.rdev, rdev);
         assert_eq!(attr(fs, made.ino), made);
@@ -52,7 +52,7 @@ pub fn a_directory_starts_with_two_links_and_counts_in_its_parents(fs: &dyn File
     needs(fs, DIRECTORIES)?;
     let before = attr(fs, fs.root()).nlink;
     let made = dir(fs, fs.root(), "d");
-    let counted = u32::from(keeps(fs, Keeps::SUBDIRECTORIES));
+    let counted = u32::from(keeps(fs, StoredProperties::SUBDIRECTORIES));
     assert_eq!((attr(fs, made).nlink, attr(fs, fs.root()).nlink), (links(fs, 0), before + counted));
     assert_eq!(attr(fs, file(fs, made, "f")).nlink, 1);
     assert_eq!(attr(fs, made).nlink, links(fs, 0));
@@ -236,17 +236,20 @@ pub fn an_unused_inode_is_free_once_its_last_name_is_removed(fs: &dyn FileSystem
         let ino = make(fs, root, "f", kind);
         if kind == FileKind::Regular {
             // The attributes are written in pieces, because an inode may not have room for all.
-            for piece in (0..12).filter(|&piece| piece == 0 || keeps(fs, Keeps::HOLES)) {
+            for piece in (0..12).filter(|&piece| piece == 0 || keeps(fs, StoredProperties::HOLES)) {
                 write(fs, ino, 3 * piece * super::block(fs), &[1; 700]).expect("space");
             }
         }
         let is_directory = kind == FileKind::Directory;
         if !is_directory && has_links(fs) {
             writable(fs).link(ino, root, name("g")).expect("another name");
-            assert_eq!(remove("g", Victim::File), Ok(()));
+            assert_eq!(remove("g", RemovalKind::File), Ok(()));
             assert_eq!(attr(fs, ino).nlink, 1, "it has a name");
         }
-        assert_eq!(remove("f", if is_directory { Victim::EmptyDirectory } else { Victim::File }), Ok(()));
+        assert_eq!(
+            remove("f", if is_directory { RemovalKind::EmptyDirectory } else { RemovalKind::File }),
+            Ok(())
+        );
         assert_eq!(lookup(fs, root, "f"), Err(Error::NotFound));
         assert_eq!(fs.getattr(ino).map(drop), Err(Error::Stale), "{kind:?}");
     }
@@ -270,8 +273,8 @@ pub fn remove_asks_once_about_the_found_inode_and_a_refusal_changes_nothing(fs: 
         });
         (outcome, asked)
     };
-    assert_eq!(refused("g", Victim::File), (Err(Error::NotFound), Vec::new()));
-    for victim in [Victim::File, Victim::EmptyDirectory] {
+    assert_eq!(refused("g", RemovalKind::File), (Err(Error::NotFound), Vec::new()));
+    for victim in [RemovalKind::File, RemovalKind::EmptyDirectory] {
         assert_eq!(refused("f", victim), (Err(Error::NotPermitted), vec![plain]));
         assert_eq!(refused("d", victim), (Err(Error::NotPermitted), vec![sub]));
     }
@@ -303,7 +306,7 @@ pub fn a_reused_inode_number_has_another_generation(fs: &dyn FileSystem) -> Outc
         let made =
             writable(fs).create(fs.root(), name("f"), &new_node(fs, FileKind::Regular)).expect("space");
         assert!(lives.insert((made.ino, made.generation)));
-        assert!(made.mode == Mode::new(0o750) || !keeps(fs, Keeps::MODES));
+        assert!(made.mode == Mode::new(0o750) || !keeps(fs, StoredProperties::MODES));
         writable(fs).unlink(fs.root(), name("f")).expect("a file");
         fs.forget(made.ino);
     }

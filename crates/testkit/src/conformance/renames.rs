@@ -1,7 +1,7 @@
 //! Renames.
 
 use obento_base::{Error, FileKind, Ino, Mode, Result};
-use obento_driver::{FileSystem, Keeps, NewNode, RenameFlags};
+use obento_driver::{FileSystem, NewNode, RenameFlags, StoredProperties};
 
 use super::{
     attr, dir, file, keeps, links, lookup, name, names_besides, names_in, needs, new_node, writable,
@@ -57,7 +57,7 @@ pub fn rename_replaces_the_file_at_the_new_name(fs: &dyn FileSystem) -> Outcome 
     let (c, d) = (dir(fs, root, "c"), dir(fs, root, "d"));
     rename(fs, (root, "c"), (root, "d"), PLAIN).expect("a directory replaces an empty one");
     assert_eq!((lookup(fs, root, "d"), attr(fs, d).nlink), (Ok(c), 0));
-    assert_eq!(attr(fs, root).nlink, links + u32::from(keeps(fs, Keeps::SUBDIRECTORIES)));
+    assert_eq!(attr(fs, root).nlink, links + u32::from(keeps(fs, StoredProperties::SUBDIRECTORIES)));
     for gone in [b, d] {
         fs.forget(gone);
         assert_eq!(fs.getattr(gone).map(drop), Err(Error::Stale));
@@ -90,7 +90,7 @@ pub fn exchange_swaps_two_names_of_any_types(fs: &dyn FileSystem) -> Outcome {
     let before = attr(fs, root).nlink;
     rename(fs, (root, "f"), (sub, "inner"), RenameFlags::EXCHANGE).expect("both names exist");
     assert_eq!((lookup(fs, root, "f"), lookup(fs, sub, "inner")), (Ok(inner), Ok(plain)));
-    let counted = u32::from(keeps(fs, Keeps::SUBDIRECTORIES));
+    let counted = u32::from(keeps(fs, StoredProperties::SUBDIRECTORIES));
     assert_eq!((attr(fs, root).nlink, attr(fs, sub).nlink), (before + counted, links(fs, 0)));
     assert_eq!(fs.parent(inner), Ok(root));
     assert_eq!(rename(fs, (root, "f"), (sub, "missing"), RenameFlags::EXCHANGE), Err(Error::NotFound));

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use obento_base::{DeviceNumber, FileKind, Ino, Mode, Name};
 use obento_block::{BlockDevice, Handoff, MemDevice};
-use obento_driver::{Access, Adoption, Driver, FileSystem, NewNode, OpenOptions};
+use obento_driver::{Access, Driver, FileSystem, HandoverState, NewNode, OpenOptions};
 use obento_env::NO_CLOCK;
 use obento_vfs::{Caller, Node, Vfs};
 
 const OWNER: &Caller = &Caller::Owner;
 
-fn open(driver: &dyn Driver, device: Arc<dyn BlockDevice>, adopt: Option<Adoption>) -> Vfs {
+fn open(driver: &dyn Driver, device: Arc<dyn BlockDevice>, adopt: Option<HandoverState>) -> Vfs {
     let options = OpenOptions {
         access: Access::ReadWrite,
         adopt: adopt.map(Arc::new),
@@ -79,7 +79,7 @@ pub fn passes_on(driver: &dyn Driver, base: &[u8], keeps_directories: bool) {
     let first = open(driver, device.clone(), None);
     let before = space(&first);
     let files = prepare(&first, keeps_directories);
-    let mut adoption = Adoption { inodes: inodes(&files), state: Vec::new() };
+    let mut adoption = HandoverState { inodes: inodes(&files), state: Vec::new() };
     for _ in 0..2 {
         adoption.state = first.prepare_handover().expect("the driver passes volumes on");
         let snapshot = device.snapshot();

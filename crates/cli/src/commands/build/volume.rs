@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento::{BuildSettings, BuildSource, FileKind, IdMap, Input, Mode, Owner, Room};
+use obento::{BuildSettings, BuildSource, FileKind, FreeSpace, IdMap, Input, Mode, Owner};
 
 use crate::change::mode::ModeChange;
 use crate::parse::settings::{split, value_for_driver};
@@ -131,8 +131,8 @@ impl VolumeArgs {
             ),
         };
         settings.room = match self.minimize {
-            true => Room::Least,
-            false => Room::Free(
+            true => FreeSpace::Least,
+            false => FreeSpace::Free(
                 percent(&self.free)
                     .ok_or_else(|| InvalidValue::new("free", &self.free, "20%; at most 95%"))?,
             ),

@@ -1,4 +1,4 @@
-//! A server with a keeper (`-o failover`): what it tells the keeper, and how it continues after another server has
+//! A server with a keeper (`-o failover`): what it sends to the keeper, and how it continues after another server has
 //! failed.
 //!
 //! The keeper is connected to the standard input of the server. See `obento_fuse::handover::Guard`.

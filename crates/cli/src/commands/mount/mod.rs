@@ -19,7 +19,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento::{Address, Shown};
+use obento::{Address, VolumeOptions};
 use obento_fuse::options::{MountOptions, ReadWrite};
 
 pub use all::mounts_below;
@@ -92,7 +92,7 @@ impl Args {
         self.directory.as_deref().unwrap_or(Path::new(""))
     }
 
-    fn mount_options(&self, shown: Shown) -> Result<MountOptions, Report> {
+    fn mount_options(&self, shown: VolumeOptions) -> Result<MountOptions, Report> {
         let mut options = MountOptions { shown, ..MountOptions::default() };
         for list in &self.options {
             let taken = if self.sloppy { options.take_known(list) } else { options.take(list) };

@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use obento::driver::Adoption;
+use obento::driver::HandoverState;
 use obento::sandbox::Rights;
 use obento::{Access, Address, ImageFile, RedoLog};
 use obento_fuse::handover::{
@@ -174,7 +174,7 @@ pub fn open(
     let mut inodes: Vec<_> = nodes.chain([1]).map(obento::Ino).collect();
     inodes.sort_unstable();
     let access = if offer.read_only { Access::ReadOnly } else { Access::ReadWrite };
-    let adoption = Adoption { inodes, state: state.driver };
+    let adoption = HandoverState { inodes, state: state.driver };
     let mut volume_options = volume_options(access, options, context);
     volume_options.adopt = Some(Arc::new(adoption));
     volume_options.fs_type = Some(offer.fs_type.clone());

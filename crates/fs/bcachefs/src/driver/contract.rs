@@ -9,7 +9,8 @@ use obento_base::wire::to_usize;
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result, Structure};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, EntrySink, Extent, FileSystem, Handover, Keeps, Layout, Limits, StatFs, VolumeInfo, Xattrs,
+    Cookie, Crash, EntrySink, Extent, FileSystem, Handover, Layout, Limits, StatFs, StoredProperties,
+    VolumeInfo, Xattrs,
 };
 
 use super::volume::Volume;
@@ -53,7 +54,7 @@ impl FileSystem for Volume {
             time_granularity: self.super_block.time_precision,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: Keeps::all(),
+            keeps: StoredProperties::all(),
             crash: Crash::Whole,
         }
     }

@@ -7,7 +7,7 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use obento_driver::tree::Node;
-use obento_driver::{BuildError, BuildOptions, FormatError, FormatNotice, Room, Tree};
+use obento_driver::{BuildError, BuildOptions, FormatError, FormatNotice, FreeSpace, Tree};
 
 use super::VolumePlan;
 use super::emit::Emit;
@@ -64,7 +64,7 @@ pub(super) fn receive(options: &BuildOptions) -> Result<Option<Received>, BuildE
         let draft = Draft::new(&geometry, &wishes, &identity)?;
         return Ok(Some(Received::new(draft, Some(geometry.inode_table_blocks))));
     }
-    if options.room == Room::Least {
+    if options.room == FreeSpace::Least {
         // Reserved space that is not needed may stay empty.
         return Ok(None);
     }
@@ -104,7 +104,7 @@ fn wishes(options: &BuildOptions) -> Result<RequestedSettings, BuildError> {
     // At the front, where it divides no file.
     wishes.journal_location.get_or_insert_with(|| "0".to_string());
     wishes.journal_room = JournalRoom::All;
-    if options.room == Room::Least {
+    if options.room == FreeSpace::Least {
         wishes.features.compat.remove(Compat::RESIZE_INODE);
         if wishes.features.has(Compat::HAS_JOURNAL) && wishes.journal_size.is_none() {
             wishes.journal_size =
@@ -217,7 +217,7 @@ impl<'t, 'o> Search<'t, 'o> {
 
     fn try_length(&mut self, len: u64) -> Result<VolumePlan<'t>, BuildError> {
         let draught = self.draft(len)?;
-        match self.missing(&draught, Room::Free(0))? {
+        match self.missing(&draught, FreeSpace::Free(0))? {
             (0, 0) => self.lay_out(draught),
             (0, _) => Err(self.too_many(&draught).into()),
             _ => Err(self.full(len)),
@@ -255,12 +255,12 @@ impl<'t, 'o> Search<'t, 'o> {
             }
             false => self.has_inode_wish(),
         };
-        let room = if is_given { Room::Least } else { self.options.room };
+        let room = if is_given { FreeSpace::Least } else { self.options.room };
         let mut inodes = self.least_inodes();
-        if let Room::Free(percent) = room {
+        if let FreeSpace::Free(percent) = room {
             inodes = with_free(inodes.into(), percent).try_into().unwrap_or(u32::MAX);
         }
-        let start = if room == Room::Least { LEAST } else { START };
+        let start = if room == FreeSpace::Least { LEAST } else { START };
         let mut blocks = start.max(self.received.map_or(0, Received::end));
         for _ in 0..TRIES {
             if !fixed_inodes {
@@ -342,11 +342,11 @@ impl<'t, 'o> Search<'t, 'o> {
     }
 
     /// Returns the number of missing blocks and inodes.
-    fn missing(&self, draught: &EmptyVolume, room: Room) -> Result<(u64, u32), BuildError> {
+    fn missing(&self, draught: &EmptyVolume, room: FreeSpace) -> Result<(u64, u32), BuildError> {
         let Some(needs) = &self.needs else { return Ok((0, 0)) };
         let sb = &draught.draft.sb;
         let (mut blocks, mut inodes) = (needs.blocks, u64::from(needs.inodes));
-        if let Room::Free(percent) = room {
+        if let FreeSpace::Free(percent) = room {
             blocks = blocks.saturating_add(share(sb.blocks_count, percent));
             inodes = inodes.saturating_add(share(sb.inodes_count.into(), percent));
         }

@@ -70,7 +70,7 @@ impl<'a> BlockStore<'a> {
     fn damage(&self, block: &Block) -> Result<Option<Error>> {
         match (self.verify_leaf(block), self.shape.damaged) {
             (Ok(()), _) => Ok(None),
-            (Err(error), Damaged::Shown) => Ok(Some(error)),
+            (Err(error), Damaged::VolumeOptions) => Ok(Some(error)),
             (Err(error), Damaged::Refused | Damaged::Ignored) => Err(error),
         }
     }

@@ -97,7 +97,7 @@ pub(crate) enum Damaged {
     /// It is an error: a change must not rely on its contents.
     Refused,
     /// Its entries are shown in addition to the error.
-    Shown,
+    VolumeOptions,
     /// Checksums are not verified.
     Ignored,
 }

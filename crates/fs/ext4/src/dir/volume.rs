@@ -31,7 +31,7 @@ impl Volume {
     /// `NotDirectory`, or with `Unsupported` if the names are encrypted.
     pub fn read_dir(&self, dir: &Inode, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.refuse_encrypted(dir, "encrypted file name")?;
-        self.with_directory_as(dir, Damaged::Shown, |directory| {
+        self.with_directory_as(dir, Damaged::VolumeOptions, |directory| {
             directory.read_dir(from, &mut |entry| {
                 if let Err(Error::Corrupt(damage)) = &entry {
                     self.damage_was_shown(*damage);
@@ -46,7 +46,7 @@ impl Volume {
     /// name. Fails with `NotDirectory`, `NotFound`, or with `Unsupported` if the names are encrypted.
     pub fn lookup(&self, dir: &Inode, name: &Name) -> Result<Ino> {
         self.refuse_encrypted(dir, "encrypted file name")?;
-        let hit = self.with_directory_as(dir, Damaged::Shown, |directory| directory.find(name))?;
+        let hit = self.with_directory_as(dir, Damaged::VolumeOptions, |directory| directory.find(name))?;
         if let Some(Error::Corrupt(damage)) = hit.damage {
             self.damage_was_met(damage);
         }
@@ -55,7 +55,7 @@ impl Volume {
 
     /// Returns the parent of `dir`. Fails with `NotDirectory`.
     pub fn parent(&self, dir: &Inode) -> Result<Ino> {
-        self.with_directory_as(dir, Damaged::Shown, |directory| directory.parent())
+        self.with_directory_as(dir, Damaged::VolumeOptions, |directory| directory.parent())
     }
 
     /// Calls a function with a directory for a change, which uses no block with a wrong checksum.

@@ -4,7 +4,7 @@
 //! Source: Linux fs/ext4/namei.c `ext4_unlink`, `ext4_rmdir`.
 
 use obento_base::{Error, FileKind, Ino, Name, Result};
-use obento_driver::{AskUsage, Usage, Victim};
+use obento_driver::{AskUsage, RemovalKind, Usage};
 use obento_journal::{Credits, Txn};
 
 use super::names::{ENTRY, LAST_NAME, LockedName};
@@ -23,14 +23,20 @@ enum Ending {
 
 impl Writer {
     /// [`obento_driver::WritableFileSystem::remove`].
-    pub(crate) fn remove(&self, dir: Ino, name: &Name, victim: Victim, ask: &mut AskUsage<'_>) -> Result<()> {
+    pub(crate) fn remove(
+        &self,
+        dir: Ino,
+        name: &Name,
+        victim: RemovalKind,
+        ask: &mut AskUsage<'_>,
+    ) -> Result<()> {
         let found = self.lock_name(dir, name)?;
         let inode = &found.inode;
         let usage = ask(&inode.attr(self.volume().super_block()))?;
         match victim {
-            Victim::File if inode.is_dir() => return Err(Error::IsDirectory),
-            Victim::EmptyDirectory => self.expect_empty(inode)?,
-            Victim::File => {}
+            RemovalKind::File if inode.is_dir() => return Err(Error::IsDirectory),
+            RemovalKind::EmptyDirectory => self.expect_empty(inode)?,
+            RemovalKind::File => {}
         }
         let is_last = usage == Usage::Unused && (inode.is_dir() || inode.links() <= 1);
         // Its errors are reported when it is forgotten.

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use obento_base::wire::IntoBytes;
 use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure, Timestamp};
 use obento_block::BlockDevice;
-use obento_driver::{Adoption, Notice, OpenOptions};
+use obento_driver::{HandoverState, Notice, OpenOptions};
 use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
 
 use super::Writer;
@@ -209,7 +209,7 @@ impl Writer {
     /// Frees the orphans of the last use, and completes interrupted truncations. On a volume with errors the orphan
     /// list cannot be trusted, and is discarded as in Linux. Inodes that another process passes on stay.
     #[inline(never)]
-    fn recover_orphans(&self, was_marked: bool, adopted: Option<&Adoption>) -> Result<()> {
+    fn recover_orphans(&self, was_marked: bool, adopted: Option<&HandoverState>) -> Result<()> {
         if was_marked {
             self.orphans().lock().clear_list();
             self.uncommitted.change_super_block(|raw| raw.s_last_orphan.set(0));

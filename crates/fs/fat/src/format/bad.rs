@@ -19,14 +19,14 @@ const BLOCK: u64 = 1024;
 const STRIDE: u64 = 1 << 20;
 
 /// The area after the metadata, which contains the root directory of FAT32.
-struct Room {
+struct FreeSpace {
     start: u64,
     first: Cluster,
     cluster: u64,
     clusters: u64,
 }
 
-impl Room {
+impl FreeSpace {
     fn of(geometry: &Geometry) -> Self {
         let start = geometry.root().saturating_add(geometry.root_len());
         let roots = u32::from(geometry.width == Width::Fat32);
@@ -49,7 +49,7 @@ impl Room {
 
 /// Returns the clusters that overlap `blocks`. Fails with `BadValue` for a block that is not completely in this area.
 pub fn listed(geometry: &Geometry, blocks: &[u64]) -> Result<BTreeSet<Cluster>, FormatError> {
-    let room = Room::of(geometry);
+    let room = FreeSpace::of(geometry);
     let mut clusters = BTreeSet::new();
     for &block in blocks {
         let offset = block.saturating_mul(BLOCK);
@@ -65,7 +65,7 @@ pub fn listed(geometry: &Geometry, blocks: &[u64]) -> Result<BTreeSet<Cluster>, 
 
 /// Returns the clusters of `device` that cannot be read. Fails if the device fails in the metadata.
 pub fn found(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Vec<Cluster>, FormatError> {
-    let room = Room::of(geometry);
+    let room = FreeSpace::of(geometry);
     let (mut found, mut buf) = (Vec::new(), vec![0; to_usize(STRIDE.max(room.cluster))]);
     let mut read = |from: u64, to: u64| {
         let len = to_usize(to.saturating_sub(from));

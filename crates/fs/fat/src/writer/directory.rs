@@ -22,14 +22,14 @@ use crate::volume::Volume;
 const FREE: u8 = 0xe5;
 
 /// Free entries in a directory.
-struct Room {
+struct FreeSpace {
     /// The first entry.
     start: u32,
     /// Short names in use; `None` if the directory has an index.
     taken: Option<BTreeSet<ShortName>>,
 }
 
-impl Room {
+impl FreeSpace {
     fn is_taken(&self, volume: &Volume, dir: &Directory, short: ShortName) -> bool {
         match &self.taken {
             Some(taken) => taken.contains(&short),
@@ -199,7 +199,7 @@ impl Entries<Volume> for Writer {
 
 impl Writer {
     /// Finds free entries with the index of a large directory. Returns `None` if it has no index.
-    fn room_by_index(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Option<Room>> {
+    fn room_by_index(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Option<FreeSpace>> {
         let known = volume.with_index(dir, |index| (index.used(), index.may_have(count)));
         let Some((used, may_have)) = known else { return Ok(None) };
         let mut found = None;
@@ -222,7 +222,7 @@ impl Writer {
         if behind > used && behind < dir.slots {
             self.end_at(volume, dir, behind)?;
         }
-        Ok(Some(Room { start, taken: None }))
+        Ok(Some(FreeSpace { start, taken: None }))
     }
 
     /// Ends the directory at entry `index`, and ignores later entries.
@@ -232,7 +232,7 @@ impl Writer {
     }
 
     /// Finds `count` adjacent entries that are free or past the end, and the short names in use.
-    fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Room> {
+    fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<FreeSpace> {
         if let Some(room) = self.room_by_index(volume, dir, count)? {
             return Ok(room);
         }
@@ -269,7 +269,7 @@ impl Writer {
         if end.is_some_and(|end| behind > end && behind < dir.slots) {
             self.end_at(volume, dir, behind)?;
         }
-        Ok(Room { start, taken: Some(taken) })
+        Ok(FreeSpace { start, taken: Some(taken) })
     }
 
     /// Extends a directory so that it has space for entry `last`. Fails with `NoSpace`.

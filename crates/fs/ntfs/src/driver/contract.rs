@@ -7,8 +7,8 @@ use core::ops::Range;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, EntrySink, Extent, FileSystem, Handover, Inspect, Keeps, Layout, Limits, StatFs,
-    VolumeInfo, Xattrs,
+    Cookie, Crash, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, StatFs,
+    StoredProperties, VolumeInfo, Xattrs,
 };
 
 use super::node::Facts;
@@ -53,12 +53,12 @@ impl FileSystem for Volume {
             time_granularity: 100,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
-            keeps: Keeps::SYMLINKS
-                | Keeps::SPECIAL
-                | Keeps::HOLES
-                | Keeps::CTIME
-                | Keeps::ATIME
-                | Keeps::DIRECTORIES,
+            keeps: StoredProperties::SYMLINKS
+                | StoredProperties::SPECIAL
+                | StoredProperties::HOLES
+                | StoredProperties::CTIME
+                | StoredProperties::ATIME
+                | StoredProperties::DIRECTORIES,
             crash: Crash::Repairable,
         }
     }

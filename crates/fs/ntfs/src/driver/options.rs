@@ -1,7 +1,7 @@
 //! How a volume is shown where the format has another model than Linux.
 
 use obento_base::Mode;
-use obento_driver::Shown;
+use obento_driver::VolumeOptions;
 
 /// Options, as those of mount(8) for NTFS.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,7 +24,7 @@ pub const DEFAULT_MASK: Mode = Mode::new(0o022);
 impl NtfsOptions {
     /// Returns these options, replaced by those that `shown` gives.
     #[must_use]
-    pub fn with(self, shown: &Shown) -> Self {
+    pub fn with(self, shown: &VolumeOptions) -> Self {
         Self {
             uid: shown.uid.or(self.uid),
             gid: shown.gid.or(self.gid),

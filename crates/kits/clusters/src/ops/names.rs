@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 
 use obento_base::{Error, FileKind, Ino, Name, Result};
-use obento_driver::{AskUsage, Cookie, NewNode, Usage, Victim};
+use obento_driver::{AskUsage, Cookie, NewNode, RemovalKind, Usage};
 
 use super::stamp_dir;
 use crate::inode::{FileEntry, Inode};
@@ -75,16 +75,16 @@ pub fn remove_name<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
     (dir, name): (Ino, &Name),
-    victim: Victim,
+    victim: RemovalKind,
     ask: &mut AskUsage<'_>,
 ) -> Result<()> {
     let known = volume.directory(dir)?;
     let (at, inode) = entry(volume, &known, name)?.ok_or(Error::NotFound)?;
     let usage = ask(&volume.attr(inode.ino)?)?;
     match victim {
-        Victim::File if inode.is_dir() => return Err(Error::IsDirectory),
-        Victim::File => {}
-        Victim::EmptyDirectory => check_empty(volume, &inode)?,
+        RemovalKind::File if inode.is_dir() => return Err(Error::IsDirectory),
+        RemovalKind::File => {}
+        RemovalKind::EmptyDirectory => check_empty(volume, &inode)?,
     }
     volume.numbers().write().reserve()?;
     writer.remove(volume, (&known, &at))?;

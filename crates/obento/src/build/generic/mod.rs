@@ -17,7 +17,8 @@ use obento_block::BlockDevice;
 use obento_driver::tree::Body;
 use obento_driver::{
     Access, Build, BuildError, BuildOptions, BuildPlan, Contents, Driver, FileSystem, Format, FormatError,
-    FormatOptions, Formatted, Journalling, Keeps, LayoutLock, NodeId, OpenOptions, Room, Span, Tree,
+    FormatOptions, Formatted, FreeSpace, Journalling, LayoutLock, NodeId, OpenOptions, Span,
+    StoredProperties, Tree,
 };
 
 pub(super) use fill::data_ranges;
@@ -66,7 +67,7 @@ impl<'d> Generic<'d> {
         let (places, lost) = filled?;
         formatted.notices.extend(lost);
         let usage = file_system.statfs().map_err(LayoutError::Error)?;
-        if let Room::Free(percent) = options.room
+        if let FreeSpace::Free(percent) = options.room
             && options.format.len.is_none()
             && usage.free.saturating_mul(100) < usage.blocks.saturating_mul(percent.into())
         {
@@ -78,8 +79,10 @@ impl<'d> Generic<'d> {
     /// Returns the layout in the smallest of the tried sizes that is sufficient.
     fn search<'t>(&self, tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t>, BuildError> {
         let with_room = |len: u64| match options.room {
-            Room::Free(percent) => len.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1),
-            Room::Least => len,
+            FreeSpace::Free(percent) => {
+                len.saturating_mul(100) / 100_u64.saturating_sub(percent.into()).max(1)
+            }
+            FreeSpace::Least => len,
         };
         let mut len = with_room(estimate(tree, HoleCost::Kept));
         let mut last = BuildError::TooSmall { len, needed: len };
@@ -114,8 +117,8 @@ pub(super) enum HoleCost {
 
 impl HoleCost {
     /// Of a format that stores these properties.
-    pub(super) fn of(keeps: Keeps) -> Self {
-        if keeps.contains(Keeps::HOLES) { Self::Kept } else { Self::Filled }
+    pub(super) fn of(keeps: StoredProperties) -> Self {
+        if keeps.contains(StoredProperties::HOLES) { Self::Kept } else { Self::Filled }
     }
 }
 
@@ -148,7 +151,8 @@ impl Build for Generic<'_> {
             Ok(plan) => Ok(Box::new(plan)),
             Err(LayoutError::Full | LayoutError::Short(_)) => {
                 let format = FormatOptions { len: None, ..options.format.clone() };
-                let needed = self.search(tree, &BuildOptions { format, room: Room::Least })?.device_len();
+                let needed =
+                    self.search(tree, &BuildOptions { format, room: FreeSpace::Least })?.device_len();
                 // If the volume lacks something other than bytes, no sufficient size is known.
                 Err(BuildError::TooSmall { len, needed: needed.max(len) })
             }

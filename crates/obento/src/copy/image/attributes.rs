@@ -1,7 +1,7 @@
 //! Sets the metadata of an entry after it was created.
 
 use obento_base::{Attr, Error, FileKind, Mode, Name};
-use obento_driver::{Keeps, SetAttr, TimeChange, XattrMode};
+use obento_driver::{SetAttr, StoredProperties, TimeChange, XattrMode};
 use obento_host::Metadata;
 use obento_host::tree::{Keep, Loss, NewMode, Trust};
 use obento_vfs::Node;
@@ -74,7 +74,7 @@ impl ImageWriter {
         self.set_attr(made, meta, name)?;
         match lost_list {
             // Last, because the mode of the source shows the mask where it would show the group.
-            Some(value) if self.limits.keeps.contains(Keeps::MODES) => {
+            Some(value) if self.limits.keeps.contains(StoredProperties::MODES) => {
                 self.narrow_mode(made.node, value, name)
             }
             _ => Ok(()),
@@ -114,7 +114,10 @@ impl ImageWriter {
     ) -> Result<(), ProblemReason> {
         let lacks = |asked, kept| self.options.keep.contains(asked) && !self.limits.keeps.contains(kept);
         let is_large = !self.limits.fits_owner(meta.uid, meta.gid) && self.options.keep.contains(Keep::OWNER);
-        let (owner, mode) = (lacks(Keep::OWNER, Keeps::OWNERS) || is_large, lacks(Keep::MODE, Keeps::MODES));
+        let (owner, mode) = (
+            lacks(Keep::OWNER, StoredProperties::OWNERS) || is_large,
+            lacks(Keep::MODE, StoredProperties::MODES),
+        );
         if node.is_root() || !owner && !mode {
             return Ok(());
         }
@@ -200,7 +203,7 @@ impl ImageWriter {
     /// resolution or a smaller range.
     fn is_other_time(&self, held: &Attr, change: &SetAttr) -> bool {
         let is_other = |held, asked: Option<TimeChange>| matches!(asked, Some(TimeChange::At(asked)) if !self.limits.is_same_time(held, asked));
-        let keeps_atime = self.limits.keeps.contains(Keeps::ATIME);
+        let keeps_atime = self.limits.keeps.contains(StoredProperties::ATIME);
         is_other(held.mtime, change.mtime) || keeps_atime && is_other(held.atime, change.atime)
     }
 
@@ -258,7 +261,7 @@ impl ImageWriter {
         name: Option<&Name>,
     ) -> Result<(), ProblemReason> {
         let (keep, mut change) = (self.options.keep, SetAttr::default());
-        if keep.contains(Keep::OWNER) && self.limits.keeps.contains(Keeps::OWNERS) {
+        if keep.contains(Keep::OWNER) && self.limits.keeps.contains(StoredProperties::OWNERS) {
             (change.uid, change.gid) = (Some(meta.uid), Some(meta.gid));
         }
         if keep.contains(Keep::MODE) {

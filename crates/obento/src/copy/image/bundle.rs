@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use obento_base::{FileKind, Name, NameBuf, Timestamp};
-use obento_driver::{Keeps, NEW_FILE_MAX, NewFile, NewNode};
+use obento_driver::{NEW_FILE_MAX, NewFile, NewNode, StoredProperties};
 use obento_host::Metadata;
 use obento_host::tree::Keep;
 
@@ -89,7 +89,7 @@ impl ImageWriter {
             && !self.created.returns
             && bytes.len() <= NEW_FILE_MAX
             && !meta.xattrs.iter().any(|xattr| acls::is_kept(&xattr.name, self.options.keep))
-            && self.limits.keeps.contains(Keeps::OWNERS | Keeps::MODES)
+            && self.limits.keeps.contains(StoredProperties::OWNERS | StoredProperties::MODES)
             && self.limits.fits_owner(meta.uid, meta.gid)
             && (!self.options.keep.contains(Keep::TIMES)
                 || [meta.atime, meta.mtime].into_iter().all(is_held_everywhere))

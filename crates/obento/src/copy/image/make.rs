@@ -1,7 +1,7 @@
 //! Creates files, links and nodes, under a free name or in place of an existing entry.
 
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, NameBuf};
-use obento_driver::{Keeps, NewNode};
+use obento_driver::{NewNode, StoredProperties};
 use obento_host::tree::{Keep, LinkKey, Loss, Trust, Written};
 use obento_host::{HostError, Metadata};
 use obento_vfs::Node;
@@ -94,7 +94,7 @@ impl ImageWriter {
         meta: &Metadata<'_>,
         target: &[u8],
     ) -> Result<Written, ProblemReason> {
-        if !self.limits.keeps.contains(Keeps::SYMLINKS) {
+        if !self.limits.keeps.contains(StoredProperties::SYMLINKS) {
             return Ok(self.drop_entry(name, Loss::Symlink));
         }
         self.make_waiting();
@@ -118,7 +118,7 @@ impl ImageWriter {
             self.report.lose(loss, None, || path);
             return Ok(Written::Dropped);
         }
-        if !self.limits.keeps.contains(Keeps::SPECIAL) {
+        if !self.limits.keeps.contains(StoredProperties::SPECIAL) {
             return Ok(self.drop_entry(name, loss));
         }
         self.make_waiting();
@@ -283,7 +283,7 @@ impl ImageWriter {
     /// and the name of an earlier item as the same. Counts a name that the format cannot store.
     pub(super) fn made_before(&mut self, name: &Name, error: Error) -> ProblemReason {
         match (&self.top().names, error) {
-            (_, Error::Invalid) if !self.limits.keeps.contains(Keeps::NAMES) => {
+            (_, Error::Invalid) if !self.limits.keeps.contains(StoredProperties::NAMES) => {
                 let path = self.host_path(Some(name));
                 self.report.refused(Loss::Name, error, || path);
                 ProblemReason::Counted

@@ -26,7 +26,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use obento_base::{Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
-use obento_driver::{Keeps, Limits};
+use obento_driver::{Limits, StoredProperties};
 use obento_host::tree::{Existing, Report, TreeOptions};
 use obento_host::{HostError, Metadata, Xattr};
 use obento_vfs::{Caller, Node, Vfs};
@@ -358,7 +358,8 @@ impl ImageWriter {
 impl Level {
     fn merged(node: Node, name: Option<NameBuf>, limits: Limits) -> Result<Self, Error> {
         let inherits = Inherits::of(&node)?;
-        let folds = !limits.keeps.contains(Keeps::NAMES) || node.attr()?.flags.contains(FileFlags::CASEFOLD);
+        let folds = !limits.keeps.contains(StoredProperties::NAMES)
+            || node.attr()?.flags.contains(FileFlags::CASEFOLD);
         let (names, unseen) = (Names::Merged(HashSet::new()), Vec::new());
         Ok(Self { node, name, meta: None, restored: None, names, unseen, folds, inherits })
     }
