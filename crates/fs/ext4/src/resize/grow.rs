@@ -32,14 +32,14 @@ type Result<T> = core::result::Result<T, ResizeError>;
 const BACKUPS: usize = 32;
 
 /// A volume that grows.
-pub(super) struct Growth<'a> {
+pub(super) struct GrowingVolume<'a> {
     device: &'a Arc<dyn BlockDevice>,
     old: SuperBlock,
     new: SuperBlock,
     table: DescriptorTable,
 }
 
-impl<'a> Growth<'a> {
+impl<'a> GrowingVolume<'a> {
     /// Reads the descriptors of the volume, which grows from `old` to `new`.
     pub(super) fn open(device: &'a Arc<dyn BlockDevice>, old: SuperBlock, new: SuperBlock) -> Result<Self> {
         let table = DescriptorTable::read(&**device, &old, &new)?;

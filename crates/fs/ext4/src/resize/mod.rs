@@ -23,7 +23,7 @@ use crate::check::recover;
 use crate::feature::{Compat, Incompat};
 use crate::locate;
 use crate::super_block::SuperBlock;
-use grow::Growth;
+use grow::GrowingVolume;
 
 type Result<T> = core::result::Result<T, ResizeError>;
 
@@ -60,7 +60,7 @@ impl Resize for Ext4Driver {
         }
         let Some(new) = shape::grown(&old, options.len)? else { return Ok(plan(&old, None)) };
         let plan = plan(&old, Some(&new));
-        Growth::open(&device, old, new)?.run(&checking, observer)?;
+        GrowingVolume::open(&device, old, new)?.run(&checking, observer)?;
         Ok(plan)
     }
 }
