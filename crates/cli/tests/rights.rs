@@ -77,6 +77,9 @@ fn commands_decode_images_after_their_rights_were_given_up() {
     let lines = [
         "ls one.img:/",
         "import one.img:/ a.tar",
+        "export one.img out.tar",
+        // The output exists now.
+        "export one.img out.tar",
         "diff -r one.img:/ two.img:/",
         "diff -r one.img:/ tree",
         "diff one.img:/file tree/file",

@@ -47,12 +47,16 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let report = Report::new("cannot export", "refusing to write an archive to a terminal");
         return Err(report.help("name a file, or use a pipe: obento export disk.img | tar -tv").into());
     }
-    if open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context) {
-        confine(path.map(PathBuf::as_path), context)?;
-    }
+    let existing = match open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context) {
+        true => confine(path.map(PathBuf::as_path), context)?,
+        false => None,
+    };
     let location = open::open(&args.source, context)?;
     let output = match path {
-        Some(path) => create(path, &context.opener().host_files())?,
+        Some(path) => {
+            let file = existing.map_or_else(|| create_output(path), Ok)?;
+            emptied(file, path, &context.opener().host_files())?
+        }
         // Not the line-buffered standard output of the library.
         None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
     };
@@ -71,27 +75,31 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     )
 }
 
-/// Gives up all rights except creating `path`. Errors: its path contains a symbolic link of another user.
-fn confine(path: Option<&Path>, context: &Context) -> Result<(), Report> {
+/// Gives up all rights before the image is decoded, except creating `path`. Returns the file if it exists, because
+/// opening it later would require the right to follow its path. Errors: it cannot be opened, or its path contains a
+/// symbolic link of another user.
+fn confine(path: Option<&Path>, context: &Context) -> Result<Option<File>, Report> {
     let Some(path) = path else {
         context.seal();
-        return Ok(());
+        return Ok(None);
     };
     match HostDir::open_parent(path) {
-        // Opening an existing file requires the right to follow its path.
         Ok((dir, name)) if matches!(dir.stat(&name), Ok(None)) => {
             context.confine(Rights::WriteBeneath(&[dir.as_fd()]));
+            Ok(None)
         }
-        Err(error @ HostError::ForeignLink { .. }) => return Err(Report::plain(error)),
-        _ => {}
+        Err(error @ HostError::ForeignLink { .. }) => Err(Report::plain(error)),
+        _ => {
+            let file = create_output(path)?;
+            context.seal();
+            Ok(Some(file))
+        }
     }
-    Ok(())
 }
 
-/// Creates or truncates `path`. Errors: it cannot be written, or is one of `spared`, from which the image is read.
-fn create(path: &Path, spared: &[FileId]) -> Result<File, Report> {
+/// Truncates the open file at `path`. Errors: it cannot be written, or is one of `spared`, from which the image is read.
+fn emptied(file: File, path: &Path, spared: &[FileId]) -> Result<File, Report> {
     let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
-    let file = create_output(path)?;
     if spared.contains(&FileId::of_file(&file, path).map_err(Report::plain)?) {
         return Err(Report::plain(HostError::IsSource { path: path.into() }));
     }
