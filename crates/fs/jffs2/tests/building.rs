@@ -302,7 +302,7 @@ fn settings_are_verified() {
     assert!(error("compressor=brotli").contains("one of zlib, rtime, none, smallest"));
     assert!(error("pad=1").contains("no value"));
     assert!(error("other").contains("unknown option 'other'"));
-    assert!(error("eraseblock=4096 pagesize=4096").contains("needs larger erase blocks"));
+    assert!(error("eraseblock=4096 pagesize=4096").contains("requires larger erase blocks"));
 }
 
 #[test]
