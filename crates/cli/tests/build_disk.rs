@@ -273,7 +273,7 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
         ("[[partition]]\ntype = \"esp\"\ncontent = \"raw:gone\"\n", "partition 1: cannot open "),
         (
             "[[partition]]\ntype = \"esp\"\nsize = \"1M\"\ncontent = \"ext4\"\nfrom = \"root\"\n",
-            "partition 1: a size of 1048576 bytes is too small: ",
+            "partition 1: a size of 1048576 bytes is too small; ",
         ),
         (
             "[disk]\nsize = \"5M\"\n[[partition]]\ntype = \"esp\"\nsize = \"4M\"\n",

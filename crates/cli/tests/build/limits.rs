@@ -120,7 +120,7 @@ fn a_format_without_holes_gets_the_size_that_their_zeros_take() {
             assert_eq!(size.trim(), ((3_u64 << 30) + 4).to_string(), "{kind} {source}");
         }
         let (_, said) = bench.run(&format!("build -F -q -t {kind} disk.img --size 64M --from tree"), 1);
-        assert!(said.contains("a size of 67108864 bytes is too small: 3"), "{kind}: {said}");
+        assert!(said.contains("a size of 67108864 bytes is too small; 3"), "{kind}: {said}");
     }
 }
 

@@ -176,7 +176,7 @@ fn a_size_too_small_for_a_pipe_is_reported_with_a_sufficient_one() {
     let bench = Bench::new();
     let tar = archive(&[("a", 9 << 20, 1), ("b", 30 << 20, 2), ("c", 1, 3)]);
     let said = piped(&bench, "build disk.img --from - --stream --size 20M", &tar, 1 << 20).unwrap_err();
-    let needed: u64 = said.split("too small: ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let needed: u64 = said.split("too small; ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((39 << 20..46 << 20).contains(&needed), "{said}");
     assert_eq!(fs::read_dir(bench.0.path()).unwrap().count(), 0);
     piped(
