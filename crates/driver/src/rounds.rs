@@ -14,7 +14,7 @@ use crate::{CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, Re
 /// Maximum number of rounds. Every round except the last one applies edits.
 const MAX_ROUNDS: u32 = 1 << 10;
 
-/// The type of the issues of a driver. [`issues!`](crate::issues) implements this trait.
+/// The type of the issues of a driver. [`issues!`](macro@crate::issues) implements this trait.
 pub trait CheckIssue: Clone + Eq {
     /// Returns the severity.
     fn severity(&self) -> Severity;

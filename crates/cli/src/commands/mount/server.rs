@@ -175,7 +175,7 @@ pub fn run(services: Vec<Service>) -> Result<(), String> {
     std::thread::scope(|scope| {
         for mount in mounts {
             let sender = sender.clone();
-            scope.spawn(move || sender.send(mount.serve()));
+            scope.spawn(move || drop(sender.send(mount.serve())));
         }
         drop(sender);
         let mut done = Ok(());

@@ -138,6 +138,9 @@ fn used_head(sb: &SuperBlock, group: u32) -> Run {
     start.0..start.0.saturating_add(len)
 }
 
+/// Returns the field with the place of one structure of a group.
+type PlaceField = fn(&mut GroupDescriptor) -> &mut VolBlock;
+
 /// Places the structures of `groups` one after the other. Returns false if they do not fit.
 fn pack(sb: &SuperBlock, groups: Range<u32>, descriptors: &mut [GroupDescriptor]) -> bool {
     let mut gaps = Gaps::between(groups.map(|group| {
@@ -145,7 +148,7 @@ fn pack(sb: &SuperBlock, groups: Range<u32>, descriptors: &mut [GroupDescriptor]
         (used_head(sb, group).end.max(sb.group_start(group).0), end)
     }));
     let table = u64::from(sb.inode_table_blocks());
-    let places: [(u64, fn(&mut GroupDescriptor) -> &mut VolBlock); 3] = [
+    let places: [(u64, PlaceField); 3] = [
         (1, |descriptor| &mut descriptor.block_bitmap),
         (1, |descriptor| &mut descriptor.inode_bitmap),
         (table, |descriptor| &mut descriptor.inode_table),

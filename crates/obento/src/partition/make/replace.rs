@@ -62,7 +62,7 @@ impl NewTable {
             return Err(CreateError::TooSmall { scheme, len, least });
         }
         // The last whole sectors contain the copy.
-        let end = len / SECTOR * SECTOR;
+        let end = (len / SECTOR).saturating_mul(SECTOR);
         clear(device, end.saturating_sub(copy), end)?;
         clear(device, 0, START.min(end))?;
         device.flush()?;
