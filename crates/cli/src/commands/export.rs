@@ -91,7 +91,8 @@ fn confine(path: Option<&Path>, context: &Context) -> Result<Option<File>, Repor
         Err(error @ HostError::ForeignLink { .. }) => Err(Report::plain(error)),
         _ => {
             let file = create_output(path)?;
-            context.seal();
+            // It is truncated later, which the right to write to open files does not include.
+            context.confine(Rights::WriteBeneath(&[]));
             Ok(Some(file))
         }
     }
