@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::Timestamp;
 
-/// An inode number. 0 is never an inode.
+/// An inode number. No file has the number 0. Drivers may use 0 internally, for example for a missing parent.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ino(pub u64);
 
@@ -14,7 +14,8 @@ impl fmt::Display for Ino {
     }
 }
 
-/// A counter that distinguishes successive uses of one inode number, for NFS handles and FUSE nodes.
+/// A counter that distinguishes the inodes that had the same number one after the other, for NFS handles and
+/// FUSE nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u32);
 
@@ -53,7 +54,7 @@ impl FileKind {
         })
     }
 
-    /// Returns the format bits of a POSIX `st_mode`.
+    /// Returns the type as the format bits of a POSIX `st_mode`.
     pub fn mode_bits(self) -> u16 {
         match self {
             Self::Regular => 0o100_000,
@@ -84,7 +85,7 @@ impl Mode {
     /// Restricted deletion ("sticky").
     pub const STICKY: Self = Self(0o1000);
 
-    /// Creates a mode from the low 12 bits of `mode`.
+    /// Creates a mode from the low 12 bits of `mode`. Ignores the other bits.
     pub const fn new(mode: u16) -> Self {
         Self(mode & 0o7777)
     }
@@ -137,7 +138,7 @@ bitflags::bitflags! {
         const NO_ATIME = 0x80;
         /// Encrypted (`E`).
         const ENCRYPTED = 0x800;
-        /// Directory with a hashed index (`I`).
+        /// Directory with a hash index (`I`).
         const INDEX = 0x1000;
         /// Data written to the journal (`j`).
         const JOURNAL_DATA = 0x4000;
@@ -202,8 +203,8 @@ pub struct Attr {
     pub btime: Option<Timestamp>,
     /// File flags.
     pub flags: FileFlags,
-    /// Change counter. If the format has a counter, it increases with every change. Otherwise, it is derived from
-    /// `ctime`.
+    /// Change counter. If the format stores a counter, each change of the data or the attributes increments
+    /// the counter. Otherwise, the driver derives the value from `ctime`.
     pub change: u64,
     /// Project ID for quotas; 0 if the format has no projects.
     pub project: u32,
@@ -221,6 +222,7 @@ impl Attr {
     }
 
     /// Records a change of the attributes: sets the change time to `now`, and increments the change counter.
+    /// The counter stays at its maximum.
     pub fn touch(&mut self, now: Timestamp) {
         self.ctime = now;
         self.change = self.change.saturating_add(1);

@@ -1,5 +1,5 @@
-//! A bitmap in the usual disk order: bit `n` is bit `n % 8` of byte `n / 8`, counted from the least
-//! significant bit.
+//! A bitmap in the usual order on disk. Bit `n` of the bitmap is bit `n % 8` of byte `n / 8`; bit 0 of a byte is its
+//! least significant bit.
 
 /// A read-only view of a bitmap.
 #[derive(Clone, Copy, Debug)]
@@ -11,13 +11,13 @@ impl<'a> Bitmap<'a> {
         Self(bytes)
     }
 
-    /// Returns the bit `index`, or `None` if it is outside of the bitmap.
+    /// Returns the bit `index`, or `None` if `index` is outside of the bitmap.
     pub fn get(&self, index: u32) -> Option<bool> {
         let byte = self.0.get(usize::try_from(index >> 3).ok()?)?;
         Some(byte >> (index & 7) & 1 == 1)
     }
 
-    /// Returns the number of set bits among the first `len` bits.
+    /// Returns the number of set bits among the first `len` bits. Bits outside of the bitmap count as not set.
     pub fn count_ones(&self, len: u32) -> u32 {
         let whole = usize::try_from(len >> 3).unwrap_or(usize::MAX).min(self.0.len());
         let (full, rest) = self.0.split_at_checked(whole).unwrap_or((self.0, &[]));

@@ -1,8 +1,10 @@
-//! The checksums of disk formats, one function each, so that a kernel host can substitute its own.
+//! The checksums of disk formats, one function each, so that a kernel host can replace each function with its own.
 //!
-//! All functions continue from a running value, as `crc32c(seed, ..)` of Linux does. They invert neither the seed nor
-//! the result, so `f(f(seed, a), b) == f(seed, a ++ b)`. If a format requires an inversion, its driver inverts the
-//! values.
+//! Each function continues from a running value, as `crc32c(seed, ..)` of Linux does. It inverts neither the
+//! seed nor the result, so `f(f(seed, a), b)` is the checksum of `a` followed by `b`. If a format requires an
+//! inversion, the driver of the format inverts the values. Exception: [`crc32`] takes no running value, and
+//! inverts the seed and the result.
+//!
 //! Source of the polynomials: Linux `include/linux/crc32.h`, `lib/crc16.c`.
 
 use ::crc::{CRC_16_ARC, CRC_32_BZIP2, CRC_32_ISO_HDLC, Crc, Table};

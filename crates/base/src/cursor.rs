@@ -2,8 +2,8 @@
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// A position in a byte slice. Each `take` method returns `None` and does not move if too few bytes are
-/// left.
+/// A position in a byte slice. If too few bytes are left, each `take` method returns `None` and does not move
+/// the position.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {
     bytes: &'a [u8],
@@ -39,7 +39,7 @@ impl<'a> Cursor<'a> {
         Some(bytes)
     }
 
-    /// Reads the next bytes as a structure that mirrors them.
+    /// Reads the next `size_of::<T>()` bytes as a structure of type `T`.
     pub fn take_raw<T: FromBytes + KnownLayout + Immutable + Unaligned>(&mut self) -> Option<&'a T> {
         let bytes = self.take(size_of::<T>())?;
         T::ref_from_bytes(bytes).ok()

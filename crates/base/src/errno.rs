@@ -1,4 +1,4 @@
-//! The mapping from errors to POSIX error numbers. No other module contains such a mapping.
+//! The mapping from errors to the error numbers of Linux. No other module contains such a mapping.
 
 use core::fmt;
 
@@ -8,7 +8,8 @@ use crate::{Error, Refusal};
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Errno(pub i32);
 
-/// Prints the error as it applies to a device, which usually is a file of the host.
+/// Displays the meaning of the number for an operation on a device, which usually is a file of the host.
+/// Displays `error N` for all other numbers.
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
@@ -43,7 +44,8 @@ impl fmt::Display for Errno {
 }
 
 impl Error {
-    /// Returns the error number that a system call would return.
+    /// Returns the error number that a system call of Linux would return. Damage is `EUCLEAN`, and a failure of the
+    /// device is `EIO`.
     pub fn errno(&self) -> Errno {
         Errno(match self {
             Self::Refused(refusal) => match refusal {

@@ -1,4 +1,4 @@
-//! The error type of all crates. Each of its four classes has another cause:
+//! The error type of all crates. It has four classes, one for each kind of cause:
 //!
 //! - `Refused`: the request of the caller is impossible.
 //! - `Unsupported`: obento does not support a feature of the volume.
@@ -12,10 +12,11 @@ use crate::{Errno, Ino};
 /// The result of every fallible operation.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// The reason why an operation failed.
+/// The reason why an operation failed. The variants are the four classes of errors: of the caller, of obento,
+/// of the volume and of the device.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 pub enum Error {
-    /// The request cannot be satisfied; the volume is not damaged.
+    /// The request of the caller cannot be satisfied. The volume is not damaged.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The volume uses a feature that obento does not support.
@@ -29,54 +30,77 @@ pub enum Error {
     Device(#[from] DeviceError),
 }
 
-/// Reasons to refuse a request. Each reason corresponds to one POSIX error number.
+/// Reasons to refuse a request. Each reason corresponds to one error number of Linux ([`Error::errno`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each variant's text says it")]
 pub enum Refusal {
+    /// `EPERM`: the operation is not permitted for this object or for this caller, whatever the mode of the
+    /// inode is.
     #[error("operation not permitted")]
     NotPermitted,
+    /// `ENOENT`: the name or the path does not exist.
     #[error("no such file or directory")]
     NotFound,
+    /// `EBADF`: the file is not open for this operation.
     #[error("handle is closed or open for something else")]
     BadHandle,
+    /// `EACCES`: the permission bits or the access control list deny the access.
     #[error("permission denied")]
     AccessDenied,
+    /// `EBUSY`: another operation uses the object; the caller may try again.
     #[error("busy")]
     Busy,
+    /// `EEXIST`: the name or the attribute exists.
     #[error("file exists")]
     Exists,
+    /// `EXDEV`: source and target are on different file systems, or the directory requires another project.
     #[error("source and target are on different file systems")]
     CrossDevice,
+    /// `ENOTDIR`: a directory is required.
     #[error("not a directory")]
     NotDirectory,
+    /// `EISDIR`: the inode is a directory.
     #[error("is a directory")]
     IsDirectory,
+    /// `EINVAL`: an argument is invalid.
     #[error("invalid argument")]
     Invalid,
+    /// `EFBIG`: the size exceeds the limit of the format or of the file.
     #[error("file too large")]
     FileTooBig,
+    /// `ENOSPC`: too little space or no inode is free.
     #[error("no space left")]
     NoSpace,
+    /// `EROFS`: the volume cannot be changed.
     #[error("read-only")]
     ReadOnly,
+    /// `EMLINK`: the link count has its maximum.
     #[error("too many links")]
     TooManyLinks,
-    #[error("result does not fit")]
+    /// `ERANGE`: the format cannot store the value.
+    #[error("value out of range")]
     OutOfRange,
+    /// `ENAMETOOLONG`: a name, a path or the target of a symbolic link is too long.
     #[error("name too long")]
     NameTooLong,
+    /// `ENOTEMPTY`: the directory has entries.
     #[error("directory not empty")]
     NotEmpty,
+    /// `ELOOP`: too many symbolic links, or a symbolic link where none is permitted.
     #[error("too many levels of symbolic links")]
     Loop,
+    /// `ENODATA`: the extended attribute does not exist.
     #[error("no such attribute")]
     NoData,
+    /// `ENOMEM`: memory is exhausted.
     #[error("out of memory")]
     NoMemory,
+    /// `ESTALE`: the volume contains no inode with this number.
     #[error("the inode is no longer in use")]
     Stale,
+    /// `EOPNOTSUPP`: the format or the driver does not support the operation.
     #[error("operation not supported")]
     NotSupported,
+    /// `ENXIO`: no data or hole follows the offset.
     #[error("no data or hole at or after this offset")]
     NoSuchOffset,
 }
@@ -93,14 +117,69 @@ pub enum Feature {
     /// Repairing volumes of this type, which the driver can only check.
     #[error("repairing this type")]
     Repairing,
+    /// Changing a volume whose journal is on a device that is missing.
+    #[error("writing without the external journal")]
+    ExternalJournal,
+    /// Changing a volume that its creator has marked read-only.
+    #[error("writing to a volume that is marked read-only")]
+    MarkedReadOnly,
+    /// Changing a volume whose log must be replayed first, by a program of its format.
+    #[error("writing before the log is replayed")]
+    UnreplayedLog,
+    /// Changing a volume that machines of a cluster share.
+    #[error("writing to a volume of a cluster")]
+    Cluster,
+    /// Opening a volume without the signature of the requested type.
+    #[error("a volume without the signature of this type")]
+    NoSignature,
+    /// A type that only the kernel engine opens, which is unavailable.
+    #[error("this type without the kernel engine")]
+    Engine(EngineObstacle),
+    /// An option for opening, which the kernel engine lacks.
+    #[error("{0} with the kernel engine")]
+    EngineOption(OpenOption),
     /// Feature bits without documentation. `set` is the name of the field that contains the bits.
-    #[error("unknown {set} feature bits {bits:#x}")]
+    #[error("a volume with the unknown {set} feature bits {bits:#x}")]
     Bits {
         /// Name of the field: `incompatible`, `read-only compatible`, ...
         set: &'static str,
         /// The unknown bits.
         bits: u64,
     },
+}
+
+/// Reasons why the kernel engine does not open a volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum EngineObstacle {
+    /// The caller excludes the engine.
+    Excluded,
+    /// The caller requires the engine, which has no driver for the type.
+    NoDriver,
+    /// The kernel is not installed.
+    NotInstalled,
+    /// The kernel that the user has chosen does not exist.
+    NoSuchKernel,
+    /// The kernel does not run on this processor.
+    Processor,
+    /// The kernel was built without the type.
+    NotInKernel,
+}
+
+/// Options for opening a volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
+pub enum OpenOption {
+    /// Use another super block.
+    #[error("another super block")]
+    SuperBlock,
+    /// Do not replay the journal.
+    #[error("opening without a replay of the journal")]
+    NoReplay,
+    /// Do not verify checksums.
+    #[error("ignoring checksums")]
+    IgnoreChecksums,
+    /// Use a journal on another device.
+    #[error("a journal on another device")]
+    Journal,
 }
 
 /// An on-disk structure: the location of a [`Corrupt`] error.
@@ -156,7 +235,7 @@ pub enum Structure {
 }
 
 /// A violation of the format and its location. `block` is a block number of the volume. `offset` is a byte offset
-/// within the structure.
+/// within that block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -211,7 +290,7 @@ pub enum Corrupt {
         len: u64,
     },
     /// An inode number is outside of the volume, or refers to an inode that is not allowed here.
-    #[error("{structure}: refers to inode {found} (byte {offset} of block {block})")]
+    #[error("{structure}: the inode number {found} is not allowed here (byte {offset} of block {block})")]
     InodeNumber {
         /// Damaged structure.
         structure: Structure,
@@ -222,10 +301,16 @@ pub enum Corrupt {
         /// Stored inode number.
         found: u64,
     },
-    /// A directory entry refers to an inode that is not in use.
+    /// A directory entry refers to an inode that is not allocated.
     #[error("inode {ino} is in a directory but not in use")]
     UnusedInode {
         /// The inode.
+        ino: Ino,
+    },
+    /// The root is not a directory, so no path exists.
+    #[error("the root (inode {ino}) is not a directory")]
+    RootKind {
+        /// The root.
         ino: Ino,
     },
     /// A directory record does not fit into its block.
@@ -296,7 +381,7 @@ pub enum Corrupt {
         expected: u16,
     },
     /// The length that a structure states is greater than its actual length.
-    #[error("{structure}: {len} bytes at byte {offset} of block {block} run past its end")]
+    #[error("{structure}: {len} bytes at byte {offset} of block {block} extend past the end")]
     Truncated {
         /// Damaged structure.
         structure: Structure,
@@ -347,10 +432,10 @@ pub enum DeviceError {
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// Length of the device.
+        /// Length of the device in bytes.
         device_len: u64,
     },
-    /// The device was opened read-only.
+    /// The device was opened read-only, and a write was requested.
     #[error("the device is open for reading only")]
     ReadOnly,
     /// The kernel that serves this volume failed, for the reason in the text.
@@ -365,7 +450,7 @@ pub enum DeviceError {
 }
 
 impl Error {
-    /// Returns whether the volume or the device is the cause of the error, and not the request.
+    /// Returns whether the volume is damaged or the device failed: whether this is `Corrupt` or `Device`.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt(_) | Self::Device(_))
     }

@@ -1,7 +1,7 @@
 //! The types that all layers of obento share: inode numbers, names, attributes, times and errors, and tools to decode
 //! disk formats.
 //!
-//! This crate does not access the operating system. Whatever a disk contains, no function of this crate panics.
+//! This crate does not access the operating system. No function of this crate panics, for any contents of a disk.
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -33,6 +33,8 @@ pub use attr::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode};
 pub use bitmap::Bitmap;
 pub use cursor::Cursor;
 pub use errno::Errno;
-pub use error::{Corrupt, DeviceError, Error, Feature, Refusal, Result, Structure};
+pub use error::{
+    Corrupt, DeviceError, EngineObstacle, Error, Feature, OpenOption, Refusal, Result, Structure,
+};
 pub use name::{Name, NameBuf, NameError, is_printable, is_printable_after, write_escaped};
 pub use time::Timestamp;

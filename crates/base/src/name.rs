@@ -1,8 +1,4 @@
-//! A component of a path.
-//!
-//! Invariant: a `Name` has 1 to 1024 bytes, contains neither `/` nor NUL, and is neither `.` nor `..`. Its
-//! constructor is the only way to create one. Lower layers therefore need no further checks, and a damaged directory
-//! cannot refer to its parent.
+//! A component of a path: see [`Name`].
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,6 +14,10 @@ use tables::{HIDDEN, MARKS};
 mod tables;
 
 /// A component of a path: bytes in any encoding.
+///
+/// Invariant: a `Name` has 1 to 1024 bytes, contains neither `/` nor NUL, and is neither `.` nor `..`.
+/// [`Name::new`] is the only way to create a `Name`. Lower layers therefore need no further checks, and a
+/// damaged directory cannot refer to its parent.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, RefCastCustom)]
 #[repr(transparent)]
 pub struct Name([u8]);
@@ -43,7 +43,14 @@ impl Name {
     /// Maximum length in bytes in any layer; most formats allow 255.
     pub const MAX: usize = 1024;
 
-    /// Checks that `bytes` is a valid name.
+    /// Returns `bytes` as a name.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Empty`: `bytes` is empty.
+    /// 2. `Dots`: `bytes` is `.` or `..`.
+    /// 3. `TooLong`: `bytes` is longer than [`Name::MAX`].
+    /// 4. `Separator`: `bytes` contains a `/` or a NUL.
     pub fn new(bytes: &[u8]) -> Result<&Self, NameError> {
         match bytes {
             [] => Err(NameError::Empty),
@@ -74,9 +81,9 @@ pub fn is_printable(c: char) -> bool {
     if c.is_ascii() { !c.is_ascii_control() } else { !is_in(&HIDDEN, c) }
 }
 
-/// Returns whether a terminal displays `c` as a part of the text that contains it, where `before` is the preceding
-/// character of that text. A terminal draws a combining mark over the preceding character. At the start of a name,
-/// that character would belong to other text.
+/// Returns whether a terminal displays `c` within its own text. `before` is the preceding character of that text, or
+/// `None` at its start. A terminal draws a combining mark over the preceding character. The function therefore returns
+/// `false` for a mark at the start of a text, after `/`, and after a character that is not printable.
 pub fn is_printable_after(before: Option<char>, c: char) -> bool {
     let carries = |before: char| before != '/' && is_printable(before);
     is_printable(c) && (c.is_ascii() || !is_in(&MARKS, c) || before.is_some_and(carries))
@@ -131,7 +138,7 @@ impl fmt::Debug for Name {
 pub struct NameBuf(Box<[u8]>);
 
 impl NameBuf {
-    /// Checks that `bytes` is a valid name.
+    /// Returns `bytes` as an owned name. Fails as [`Name::new`] does.
     pub fn new(bytes: Vec<u8>) -> Result<Self, NameError> {
         Name::new(&bytes)?;
         Ok(Self(bytes.into()))

@@ -14,10 +14,9 @@ pub mod be {
 
 pub use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Joins the two 32-bit halves of a number that a format stores separately.
+/// Combines the low and the high 32-bit half of a number, for a format that stores the halves separately.
 pub const fn join(low: u32, high: u32) -> u64 {
-    // A lossless conversion; `u64::from` is not const.
-    #[allow(clippy::as_conversions)]
+    #[allow(clippy::as_conversions, reason = "a lossless conversion; `u64::from` is not const")]
     {
         low as u64 | (high as u64) << 32
     }
@@ -25,15 +24,14 @@ pub const fn join(low: u32, high: u32) -> u64 {
 
 /// Returns the low and the high half of `value`: the inverse of [`join`].
 pub const fn split(value: u64) -> (u32, u32) {
-    // Each half fits by construction.
-    #[allow(clippy::as_conversions)]
+    #[allow(clippy::as_conversions, reason = "each half fits by construction")]
     {
         (value as u32, (value >> 32) as u32)
     }
 }
 
-/// Converts `value` to an index. Saturates if `usize` is narrower, so that the following bounds check
-/// fails.
+/// Converts `value` to an index. If `usize` is too narrow, returns `usize::MAX`, so that the following bounds
+/// check fails.
 pub fn to_usize(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
@@ -41,7 +39,7 @@ pub fn to_usize(value: u64) -> usize {
 /// Converts a length or an index to a disk offset. The conversion is lossless, since `usize` has at most 64
 /// bits.
 pub const fn to_u64(value: usize) -> u64 {
-    #[allow(clippy::as_conversions)]
+    #[allow(clippy::as_conversions, reason = "a lossless conversion; `u64::try_from` is not const")]
     {
         value as u64
     }

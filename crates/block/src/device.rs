@@ -1,8 +1,4 @@
-//! The contract of a block device.
-//!
-//! Invariant: only `flush` orders writes. Data written before the last flush is on stable storage. Of the data
-//! written since the last flush, each sector may be applied or lost, in any order. A sector of
-//! [`BlockDevice::sector_size`] bytes is never torn.
+//! The contract of a block device: see [`BlockDevice`].
 
 use alloc::sync::Arc;
 use core::any::Any;
@@ -11,7 +7,19 @@ use core::ops::Range;
 use obento_base::wire::to_u64;
 use obento_base::{DeviceError, Result};
 
-/// A range of bytes on a medium. All methods take `&self`; a device locks internally if necessary.
+/// A range of bytes on a medium. All offsets and lengths are in bytes. All methods take `&self`, and any
+/// thread may call any method at any time: a device locks internally if necessary.
+///
+/// `OutOfBounds`, `Read`, `Write` and `Flush` are the variants of [`DeviceError`]. If several errors of a
+/// numbered list apply, the method fails with the first one. A device that stores data in memory can also
+/// fail with `NoMemory`.
+///
+/// Invariant: only [`flush`](Self::flush) orders writes. Data that was written before the last successful
+/// flush is on stable storage. After a power failure, each sector that was written since then has its old or
+/// its new contents, independently of the other sectors. A sector of [`sector_size`](Self::sector_size) bytes
+/// never has a mixture of both.
+///
+/// A read that runs at the same time as a write of the same bytes may return a mixture of old and new bytes.
 pub trait BlockDevice: Send + Sync {
     /// Returns the length in bytes.
     fn len(&self) -> u64;
@@ -21,16 +29,17 @@ pub trait BlockDevice: Send + Sync {
         self.len() == 0
     }
 
-    /// Returns the sector size: the unit in bytes that a power failure never leaves partially written. Real disks
-    /// have 512 or 4096.
+    /// Returns the sector size in bytes: 512 or 4096 on real disks. A sector starts at a multiple of its
+    /// size. A power failure never leaves a sector partially written. Reads and writes need not be aligned to
+    /// sectors.
     fn sector_size(&self) -> u32 {
         512
     }
 
-    /// Returns whether the device rejects all writes.
+    /// Returns whether the device rejects all writes with [`DeviceError::ReadOnly`].
     fn is_read_only(&self) -> bool;
 
-    /// Reads `buf.len()` bytes from byte `offset`.
+    /// Fills `buf` with the bytes of the device from byte `offset` on.
     ///
     /// # Errors
     ///
@@ -38,13 +47,13 @@ pub trait BlockDevice: Send + Sync {
     /// 2. `Read`: the medium failed.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Performs several reads, in any order or in parallel. Stops at the first error. The contents of all buffers are
-    /// then unspecified.
+    /// Performs several reads, in any order or in parallel. Fails as [`read_at`](Self::read_at) does, with the first
+    /// error that occurs. The contents of all buffers are then unspecified.
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
         requests.iter_mut().try_for_each(|request| self.read_at(request.offset, request.buf))
     }
 
-    /// Writes `buf` at byte `offset`.
+    /// Writes all of `buf` at byte `offset`.
     ///
     /// # Errors
     ///
@@ -54,16 +63,26 @@ pub trait BlockDevice: Send + Sync {
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
 
     /// Returns once all data written before the call is on stable storage.
+    ///
+    /// # Errors
+    ///
+    /// - `Flush`: the medium failed. Data written since the last successful flush may be lost.
     fn flush(&self) -> Result<()>;
 
-    /// Declares that the bytes of `range` are not needed. Their contents are unspecified afterwards. A device that
-    /// does not support discarding does nothing.
+    /// Informs the device that the bytes of `range` are no longer needed. Their contents are unspecified
+    /// afterwards. A device that does not support discarding only checks `range`, and then succeeds, even if
+    /// the device is read-only.
+    ///
+    /// # Errors
+    ///
+    /// - `OutOfBounds`: a byte is past the end.
+    /// - `DeviceError::ReadOnly` or `Write`: the device supports discarding, and is read-only or fails.
     fn discard(&self, range: Range<u64>) -> Result<()> {
         check_range(self.len(), range.start, range.end.saturating_sub(range.start))
     }
 
-    /// Makes the bytes of `range` read as zeros, if the device can do that without writing the bytes. Returns whether
-    /// the bytes now read as zeros.
+    /// Makes the bytes of `range` read as zeros, if the device can do so without writing the bytes. Returns
+    /// whether the bytes now read as zeros. If the result is `false`, the caller must write zeros.
     ///
     /// # Errors
     ///
@@ -78,8 +97,9 @@ pub trait BlockDevice: Send + Sync {
         Ok(false)
     }
 
-    /// Returns the number of bytes at the start of `range` that read as zeros. The device does not read the bytes to
-    /// find out, and returns 0 if it does not know. `range` must be on the device.
+    /// Returns the number of bytes at the start of `range` that certainly read as zeros. The device
+    /// determines the number without reading the bytes. Returns 0 if the first byte may differ from zero, or
+    /// if the device has no information. `range` must be on the device.
     fn known_zeros(&self, range: Range<u64>) -> u64 {
         let _ = range;
         0

@@ -1,16 +1,7 @@
-//! A device that passes from one process to another while its volume is in use.
+//! A device that passes from one process to another while its volume is in use: see [`Handoff`].
 //!
-//! The process that passes on the volume [freezes](Handoff::freeze) its device. Its threads can then no longer write.
-//! The process that receives the volume opens it on a [holding](Handoff::holding) device, which stores writes in
-//! memory until the device is [released](Handoff::release).
-//!
-//! Until the release, neither process changes the underlying device. The first process can therefore continue if the
-//! second process fails.
-//!
-//! Invariant: a holding device writes nothing before its release. At the release, it repeats its writes and flushes
-//! in their original order. A crash during the release is therefore a crash between two of these writes.
-//! Invariant: a released device never holds writes again.
-//! Locking: writers share one lock. Freezing and releasing lock it exclusively.
+//! Locking: one lock. Writes, flushes, discards and punches hold the lock shared. Reads hold the lock shared
+//! until the release. Freezing and releasing hold the lock exclusively.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -25,7 +16,8 @@ use obento_env::sync::{Mutex, RwLock, RwLockWriteGuard};
 use crate::Overlay;
 use crate::device::{Backing, BlockDevice, ReadRequest, check_buf, check_range};
 
-/// The most bytes that a device holds: more than a journal contains that is replayed.
+/// Maximum number of bytes that a device stores in memory. It bounds the changes that a process can make
+/// before the release, including the replay of a journal.
 const MAX_HELD: u64 = 256 << 20;
 
 /// One change that waits for the release.
@@ -60,7 +52,19 @@ impl Held {
     }
 }
 
-/// A device that can be frozen. It may hold its writes in memory until it is released.
+/// A device that passes from one process to another while its volume is in use.
+///
+/// The process that passes on the volume [freezes](Self::freeze) its device. Its threads can then no longer
+/// write. The process that receives the volume opens it on a [holding](Self::holding) device, which stores
+/// writes in memory until the device is [released](Self::release).
+///
+/// Until the release, neither process changes the underlying device. The first process can therefore continue
+/// if the second process fails.
+///
+/// Invariant: a holding device writes nothing to the underlying device before its release. At the release, it
+/// repeats its writes and flushes in their original order. A crash during the release is therefore a crash
+/// between two of these writes.
+/// Invariant: a released device never holds writes again.
 pub struct Handoff {
     below: Arc<dyn BlockDevice>,
     /// Whether the device holds no writes. Never becomes `false` again.
@@ -68,7 +72,9 @@ pub struct Handoff {
     held: RwLock<Option<Held>>,
 }
 
-/// A guard for a frozen device. No thread can write to the device while this guard exists.
+/// A guard for a frozen device. While this guard exists, every write, flush, discard and punch waits. On a
+/// holding device, reads wait, too. The thread that owns the guard must not call these methods: it would wait
+/// for itself.
 #[must_use]
 pub struct Frozen<'a> {
     _writers: RwLockWriteGuard<'a, Option<Held>>,
@@ -80,24 +86,29 @@ impl Handoff {
         Self { below, is_released: AtomicBool::new(true), held: RwLock::new(None) }
     }
 
-    /// Creates a device that stores its writes in memory until [`release`](Self::release).
+    /// Creates a device that stores its writes in memory until [`release`](Self::release). If the total
+    /// length of the stored writes would exceed 256 MiB, a write fails with `NoMemory`. Until the release, a
+    /// flush is stored as well: it succeeds although nothing is on stable storage, and a punch returns
+    /// `false`. The process must therefore confirm no sync before the release.
     pub fn holding(below: Arc<dyn BlockDevice>) -> Self {
         let held = Held { view: Overlay::new(Arc::clone(&below)), changes: Mutex::default() };
         Self { below, is_released: AtomicBool::new(false), held: RwLock::new(Some(held)) }
     }
 
-    /// Waits for the writes in progress, and blocks later writes until the guard is dropped.
+    /// Waits for the calls in progress, and makes later writes, flushes, discards and punches wait until the
+    /// guard is dropped.
     pub fn freeze(&self) -> Frozen<'_> {
         Frozen { _writers: self.held.write() }
     }
 
     /// Repeats the held writes and flushes on the underlying device, in order. Later writes are passed to the
-    /// underlying device directly.
+    /// underlying device directly. Other threads that use the device wait until the call returns. Has no
+    /// effect on a released device.
     ///
     /// # Errors
     ///
-    /// As for [`BlockDevice::write_at`] and [`BlockDevice::flush`]. After an error, the device still holds all its
-    /// writes.
+    /// As for [`BlockDevice::write_at`] and [`BlockDevice::flush`]. After an error, the device still stores all its
+    /// writes, and the next call repeats all of them.
     pub fn release(&self) -> Result<()> {
         let mut held = self.held.write();
         if let Some(held) = &*held {
@@ -170,17 +181,19 @@ impl BlockDevice for Handoff {
     fn discard(&self, range: Range<u64>) -> Result<()> {
         match &*self.held.read() {
             // The contents of discarded bytes are unspecified, so the old ones may stay.
-            Some(_) => check_range(self.len(), range.start, range.end.saturating_sub(range.start)),
-            None => self.below.discard(range),
+            Some(_) if !self.is_read_only() => {
+                check_range(self.len(), range.start, range.end.saturating_sub(range.start))
+            }
+            _ => self.below.discard(range),
         }
     }
 
     fn punch(&self, range: Range<u64>) -> Result<bool> {
         match &*self.held.read() {
-            Some(_) => {
+            Some(_) if !self.is_read_only() => {
                 check_range(self.len(), range.start, range.end.saturating_sub(range.start)).map(|()| false)
             }
-            None => self.below.punch(range),
+            _ => self.below.punch(range),
         }
     }
 
@@ -233,6 +246,14 @@ mod tests {
         assert!(device.write_at(8191, &[1, 2]).is_err() && device.punch(0..8193).is_err());
         assert_eq!(device.punch(0..4096), Ok(false));
         device.discard(0..4096).unwrap();
+    }
+
+    #[test]
+    fn a_read_only_device_refuses_changes_also_while_writes_are_held() {
+        let device = Handoff::holding(Arc::new(MemDevice::read_only(vec![0; 8192])));
+        let refused = Err(obento_base::DeviceError::ReadOnly.into());
+        assert_eq!(device.write_at(0, &[1]), refused);
+        assert_eq!(device.punch(0..4096).map(drop), refused);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! operating system are in `obento-host`. Other devices are built on top of a device:
 //!
 //! - a [`Slice`] is a partition of a disk;
-//! - an [`Overlay`] keeps changes in memory, so that the volume does not change;
+//! - an [`Overlay`] stores changes in memory, so that the underlying device does not change;
 //! - a [`Remap`] presents a volume as if its journal had been replayed;
 //! - a [`Handoff`] can be passed from one process to another.
 #![no_std]

@@ -1,6 +1,5 @@
 //! A device whose writes stay in memory.
 //!
-//! Invariant: only [`Overlay::write_through`] writes to the underlying device.
 //! Locking: one lock for the changed blocks, which readers share.
 
 use alloc::boxed::Box;
@@ -18,7 +17,11 @@ use crate::device::{Backing, BlockDevice, check_buf};
 /// The granularity of the overlay in bytes: a page, the usual size of a write.
 const GRAIN: u64 = 4096;
 
-/// A copy-on-write overlay of a device. Writes are stored in memory: 4 KiB for each changed page.
+/// A copy-on-write overlay of a device. The overlay is writable, even if the underlying device is read-only.
+/// Writes are stored in memory, in pages of 4 KiB, and are lost when the overlay is dropped. A flush has no
+/// effect.
+///
+/// Invariant: only [`write_through`](Self::write_through) writes to the underlying device.
 #[derive(Debug)]
 pub struct Overlay<D> {
     below: D,
@@ -31,28 +34,31 @@ impl<D: BlockDevice> Overlay<D> {
         Self { below, changed: RwLock::new(BTreeMap::new()) }
     }
 
-    /// Returns the ranges that may differ from the underlying device, sorted. Each range is one page of 4 KiB.
+    /// Returns the ranges that may differ from the underlying device, in bytes, in ascending order. Each
+    /// range is one page of 4 KiB. The last range may extend past the end of the device.
     pub fn changed(&self) -> Vec<Range<u64>> {
         let range = |index: u64| index.saturating_mul(GRAIN)..index.saturating_add(1).saturating_mul(GRAIN);
         self.changed.read().keys().map(|&index| range(index)).collect()
     }
 
-    /// Returns the number of bytes that may differ.
+    /// Returns the total length in bytes of the ranges that [`changed`](Self::changed) returns.
     pub fn changed_len(&self) -> u64 {
         to_u64(self.changed.read().len()).saturating_mul(GRAIN)
     }
 
-    /// Discards all changes. For use after the caller has written them to the underlying device.
+    /// Discards all changes. If the caller needs the changes, it must have written them to the underlying
+    /// device before the call.
     pub fn forget(&self) {
         self.changed.write().clear();
     }
 
-    /// Writes to the underlying device. The data uses no memory, and [`forget`](Self::forget) does not discard it. It
-    /// is durable after a flush of the underlying device.
+    /// Writes `buf` at byte `offset` of the underlying device. The data uses no memory, and [`forget`](Self::forget)
+    /// does not discard the data. The data is durable after a flush of the underlying device.
     ///
     /// # Errors
     ///
-    /// As for [`BlockDevice::write_at`].
+    /// 1. `OutOfBounds`: a byte is past the end.
+    /// 2. The errors of [`BlockDevice::write_at`] of the underlying device.
     pub fn write_through(&self, offset: u64, buf: &[u8]) -> Result<()> {
         check_buf(self.len(), offset, buf)?;
         let mut changed = self.changed.write();

@@ -1,7 +1,4 @@
-//! Memory that survives the process: the changes of transactions that are not durable yet.
-//!
-//! A process that fails loses the changes in its memory. If it has reported such a change to a program, another process
-//! must be able to perform it again. The first process therefore *publishes* the changed blocks before the report.
+//! Memory that survives the process: see [`RedoLog`].
 
 use alloc::vec::Vec;
 
@@ -9,13 +6,18 @@ use obento_base::Result;
 
 use crate::Block;
 
-/// A number and the contents of a block.
+/// The number and the contents of a block.
 pub type BlockImage = (u64, Vec<u8>);
 
-/// A log of changed blocks, outside of the process.
+/// A log of the blocks that were changed by transactions that are not durable yet. The log is outside of the
+/// process, and survives a failure of the process. It does not survive a power failure.
+///
+/// A process that fails loses the changes in its memory. If the process has reported such a change to a
+/// program, another process must be able to repeat the change. The first process therefore *publishes* the
+/// changed blocks ([`append`](Self::append)) before it reports the change.
 pub trait RedoLog: Send + Sync {
-    /// Returns whether this thread handles a request that must not be divided: all of its changes become durable with
-    /// the changes that it publishes, or none.
+    /// Returns whether the calling thread handles a request that must not be divided. No change of such a request may
+    /// become durable before the thread publishes all its changes.
     fn is_held_here(&self) -> bool;
 
     /// Adds the newest contents of blocks that the transaction `transaction` has changed. After a failure of the
@@ -26,17 +28,18 @@ pub trait RedoLog: Send + Sync {
     /// - `NoMemory`: the log cannot grow.
     fn append(&self, transaction: u32, blocks: &[Block]) -> Result<()>;
 
-    /// Records that the transaction `transaction` and all earlier ones are durable. Their blocks are not returned any
-    /// more. After this call, space that they freed may be used again.
+    /// Records that the transaction `transaction` and all earlier transactions are durable. [`changes`](Self::changes)
+    /// then omits their blocks. After this call, space that these transactions freed may be used again.
     fn durable(&self, transaction: u32);
 
-    /// Returns the newest contents of each block of the transactions that are not durable, sorted by number.
+    /// Returns the newest contents of each block of the transactions that are not durable, sorted by block
+    /// number.
     ///
     /// # Errors
     ///
     /// - `Invalid`: the log is damaged, or is marked as incomplete.
     fn changes(&self) -> Result<Vec<BlockImage>>;
 
-    /// Removes all blocks, after the caller has written them to stable storage.
+    /// Removes all blocks. The caller must have written them to stable storage before.
     fn clear(&self);
 }

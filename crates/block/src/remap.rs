@@ -1,8 +1,4 @@
-//! A device that reads some of its blocks from other locations, on the same device or on one other device. With the
-//! blocks of a journal as the other locations, it presents a volume as if the journal had been replayed. It uses
-//! memory for an index, but not for copies of blocks.
-//!
-//! Invariant: the underlying device is never written, and the index never changes.
+//! A device that reads some of its blocks from other locations: see [`Remap`].
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;
@@ -21,7 +17,11 @@ pub struct Source {
     pub first: Option<[u8; 4]>,
 }
 
-/// A read-only view of a device through an index of relocated blocks.
+/// A read-only view of a device that reads some blocks from other locations, on the same device or on one
+/// other device. If these locations are the blocks of a journal, the view presents a volume as if the journal
+/// had been replayed. The view stores an index in memory, and no copies of blocks.
+///
+/// Invariant: the underlying device is never written, and the index never changes.
 #[derive(Debug)]
 pub struct Remap<D> {
     below: D,
@@ -32,8 +32,8 @@ pub struct Remap<D> {
 }
 
 impl<D: BlockDevice> Remap<D> {
-    /// Creates a view that reads each block of `index`, in units of `block_size` bytes (a power of two),
-    /// from its source on the same device.
+    /// Creates a view that reads each block of `index` from its source on the same device. Block numbers are
+    /// in units of `block_size` bytes, a power of two.
     pub fn new(below: D, block_size: u32, index: BTreeMap<u64, Source>) -> Self {
         Self { below, sources: None, block_size, index }
     }

@@ -36,6 +36,10 @@ impl<D: BlockDevice> Slice<D> {
     fn below(&self, offset: u64) -> u64 {
         self.start.saturating_add(offset)
     }
+
+    fn check_writable(&self) -> Result<()> {
+        if self.is_read_only() { Err(DeviceError::ReadOnly.into()) } else { Ok(()) }
+    }
 }
 
 impl<D: BlockDevice> BlockDevice for Slice<D> {
@@ -57,6 +61,7 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.check_writable()?;
         check_buf(self.len, offset, buf)?;
         self.inner.write_at(self.below(offset), buf)
     }
@@ -71,6 +76,7 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
     }
 
     fn punch(&self, range: Range<u64>) -> Result<bool> {
+        self.check_writable()?;
         check_range(self.len, range.start, range.end.saturating_sub(range.start))?;
         self.inner.punch(self.below(range.start)..self.below(range.end))
     }

@@ -1,4 +1,4 @@
-//! A cache with a fixed number of slots. The number of a key determines the only slot that can hold its value, so a
+//! A cache with a fixed number of slots. The number of a key determines the only slot that can store its value, so a
 //! lookup needs no search.
 
 use alloc::vec::Vec;
@@ -29,7 +29,7 @@ impl Key for (u64, u64) {
 pub struct Slots<K, V>(Vec<Mutex<Option<(K, V)>>>);
 
 impl<K: Key, V: Clone> Slots<K, V> {
-    /// Creates an empty cache.
+    /// Creates an empty cache with `count` slots, and at least one.
     pub fn new(count: usize) -> Self {
         Self((0..count.max(1)).map(|_| Mutex::new(None)).collect())
     }
@@ -44,7 +44,8 @@ impl<K: Key, V: Clone> Slots<K, V> {
         slot.as_ref().filter(|(known, _)| known == key).map(|(_, value)| value.clone())
     }
 
-    /// Caches a value and returns it.
+    /// Stores `value` for `key`. Replaces the value in the same slot, which may have another key. Returns
+    /// `value`.
     pub fn put(&self, key: K, value: V) -> V {
         if let Some(slot) = self.slot(&key) {
             // The old value is dropped after the lock is released.

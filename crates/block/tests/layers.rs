@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use obento_base::{DeviceError, Error, Result};
 use obento_block::{
-    Backing, BlockDevice, Cache, MemDevice, Overlay, ReadRequest, Remap, Seal, Slice, Source,
+    Backing, BlockDevice, Cache, Handoff, MemDevice, Overlay, ReadRequest, Remap, Seal, Slice, Source,
 };
 
 const LEN: u64 = 64 << 10;
@@ -226,4 +226,54 @@ fn a_block_is_sealed_by_the_mark_that_changed_it_and_by_no_other() {
         let sealed = cache.seal(3, 1).unwrap();
         assert_eq!((sealed[0], sealed[1], sealed.is_verified()), (7, 1, true));
     }
+}
+
+#[test]
+fn a_read_only_device_refuses_a_write_before_it_examines_the_range() {
+    let len = 8192;
+    let below = || MemDevice::read_only(vec![7; len]);
+    let replayed = Remap::new(below(), 512, BTreeMap::new());
+    let devices: [(&str, Box<dyn BlockDevice>); 7] = [
+        ("memory", Box::new(below())),
+        ("shared", Box::new(Arc::new(below()))),
+        ("slice", Box::new(Slice::new(below(), 0..8192).unwrap())),
+        ("slice of a slice", Box::new(Slice::new(Slice::new(below(), 0..8192).unwrap(), 0..4096).unwrap())),
+        ("handoff that passes", Box::new(Handoff::passing(Arc::new(below())))),
+        ("handoff that holds", Box::new(Handoff::holding(Arc::new(below())))),
+        ("replayed", Box::new(replayed)),
+    ];
+    for (name, device) in devices {
+        assert!(device.is_read_only(), "{name}");
+        for (offset, len) in [(0, 1), (8191, 1), (8191, 2), (8192, 1), (u64::MAX, 1), (0, 9000)] {
+            let refused = Err(Error::Device(DeviceError::ReadOnly));
+            assert_eq!(device.write_at(offset, &vec![0; len]), refused, "{name}: {len} at {offset}");
+            let end = offset.saturating_add(len as u64);
+            assert_eq!(device.punch(offset..end).map(drop), refused, "{name}: {len} at {offset}");
+        }
+    }
+}
+
+#[test]
+fn a_block_that_is_written_during_an_edit_is_unpinned_when_the_edit_ends() {
+    let cache = Cache::new(Arc::new(MemDevice::new(vec![0; 8192])), 512, 0);
+    let change = |mark| {
+        let mut edit = cache.edit(&cache.get(3).unwrap());
+        edit[0] = 0xa1;
+        edit.publish(mark)
+    };
+    change(1);
+    let edit = cache.edit(&cache.get(3).unwrap());
+    cache.unpin(3, 1);
+    assert_eq!(cache.pinned(), 1, "the edit needs the block");
+    drop(edit);
+    assert_eq!(cache.pinned(), 0, "the device has the version that the edit would have changed");
+    change(1);
+    let mut edit = cache.edit(&cache.get(3).unwrap());
+    cache.unpin(3, 1);
+    edit[0] = 0xa2;
+    edit.publish(2);
+    cache.unpin(3, 1);
+    assert_eq!(cache.pinned(), 1, "the device lacks the newest version");
+    cache.unpin(3, 2);
+    assert_eq!(cache.pinned(), 0);
 }

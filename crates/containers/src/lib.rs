@@ -28,6 +28,7 @@ extern crate std;
 
 mod android;
 mod blocks;
+mod checksum;
 mod disk;
 mod error;
 mod layout;
@@ -148,6 +149,20 @@ pub fn open(
         Format::AndroidSparse => android::open(file),
     };
     opened.map_err(|error| error.of(format))
+}
+
+/// Returns whether `file` contains a checksum of the whole disk that is wrong. Only Android sparse images may contain one;
+/// it costs a read of all data.
+///
+/// # Errors
+///
+/// - `Damaged`: a structure violates the format.
+/// - `Device`: a read failed.
+pub fn has_wrong_checksum(format: Format, file: &dyn BlockDevice) -> Result<bool, OpenFailure> {
+    match format {
+        Format::AndroidSparse => android::has_wrong_checksum(file).map_err(|error| error.of(format)),
+        Format::Vhd | Format::Vhdx | Format::Vmdk | Format::Vdi => Ok(false),
+    }
 }
 
 /// Reads a structure that mirrors the bytes at `offset`.

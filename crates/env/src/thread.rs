@@ -5,6 +5,30 @@ use shuttle::thread as threads;
 #[cfg(all(feature = "std", not(obento_env = "shuttle")))]
 use std::thread as threads;
 
+#[cfg(feature = "std")]
+static ARE_HELD: core::sync::atomic::AtomicBool = core::sync::atomic::AtomicBool::new(false);
+
+/// Forbids threads for work beside the callers until [`release`] is called. A process calls this before it opens a volume
+/// if it gives up rights afterwards: a thread that started before keeps the rights.
+#[cfg(feature = "std")]
+pub fn hold_back() {
+    ARE_HELD.store(true, core::sync::atomic::Ordering::Release);
+}
+
+/// Permits threads again.
+#[cfg(feature = "std")]
+pub fn release() {
+    ARE_HELD.store(false, core::sync::atomic::Ordering::Release);
+}
+
+/// Returns whether a thread for work beside the callers may start now. Without the thread, the callers do the work.
+pub fn may_start() -> bool {
+    #[cfg(feature = "std")]
+    return !ARE_HELD.load(core::sync::atomic::Ordering::Acquire);
+    #[cfg(not(feature = "std"))]
+    true
+}
+
 /// A started thread.
 #[derive(Debug)]
 pub struct Thread {

@@ -1,10 +1,12 @@
-//! Characters that a terminal does not show as a character of their own.
+//! Characters that a terminal does not display as a visible character of their own.
 //!
-//! Each table has inclusive ranges of code points in ascending order. Source: Unicode 14.0.0, UnicodeData.txt (general categories),
-//! DerivedCoreProperties.txt (`Default_Ignorable_Code_Point`), PropList.txt (`Prepended_Concatenation_Mark`).
+//! Each table contains inclusive ranges of code points in ascending order.
+//! Source: Unicode 14.0.0, UnicodeData.txt (general categories), DerivedCoreProperties.txt
+//! (`Default_Ignorable_Code_Point`), PropList.txt (`Prepended_Concatenation_Mark`).
 
-/// Categories Cc, Cf, Cn, Cs, Zl and Zp, and all that may be ignored in display. Format characters that are drawn are left out, and code
-/// points of pictographs and ideographs that later versions assign.
+/// The characters of the categories Cc, Cf, Cn, Cs, Zl and Zp, and the characters that a display may ignore. The table
+/// omits format characters that a terminal draws. It also omits the code points of pictographs and ideographs that
+/// later versions assign.
 #[rustfmt::skip]
 pub(super) static HIDDEN: [(u32, u32); 685] = [
     (0x0, 0x1f), (0x7f, 0x9f), (0xad, 0xad), (0x34f, 0x34f), (0x378, 0x379), (0x380, 0x383), (0x38b, 0x38b), (0x38d, 0x38d), (0x3a2, 0x3a2), (0x530, 0x530),
@@ -99,7 +101,7 @@ pub(super) static HIDDEN: [(u32, u32); 685] = [
     (0x10fffe, 0x10ffff),
 ];
 
-/// Categories Mn and Me: drawn over the character before.
+/// The characters of the categories Mn and Me, which a terminal draws over the preceding character.
 #[rustfmt::skip]
 pub(super) static MARKS: [(u32, u32); 329] = [
     (0x300, 0x34e), (0x350, 0x36f), (0x483, 0x489), (0x591, 0x5bd), (0x5bf, 0x5bf), (0x5c1, 0x5c2), (0x5c4, 0x5c5), (0x5c7, 0x5c7), (0x610, 0x61a),

@@ -1,12 +1,4 @@
 //! Modification of cached blocks: an edit builds a new version of a block, and then replaces the old version.
-//!
-//! A changed block is *pinned*: the cache does not evict it. A caller that has written the block to the device calls
-//! [`Cache::unpin`]. Every change carries a *mark*, which identifies its transaction. Therefore, writing an old
-//! version never unpins a newer version.
-//!
-//! A block that changes often can defer its checksum ([`Edit::seal_later`]). The caller must call [`Cache::seal`]
-//! before it writes such a block.
-//! Locking: an [`Edit`] excludes other edits of the same block for as long as it exists. Readers never wait.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -18,7 +10,8 @@ use obento_env::sync::atomic::Ordering;
 use super::shard::Start;
 use super::{Block, Cache, Changed, Seal};
 
-/// The next version of a block. No other thread sees it before it is published.
+/// The next version of a block. No other thread sees this version before it is published. Dropping an edit
+/// without publishing it cancels the edit: the block does not change.
 pub struct Edit<'c> {
     cache: &'c Cache,
     number: u64,
@@ -29,7 +22,8 @@ pub struct Edit<'c> {
 }
 
 impl Edit<'_> {
-    /// Replaces the old version of the block with the new version, and records `mark` as the mark of the change.
+    /// Replaces the old version of the block with the new version, and records `mark` as the mark of the
+    /// change. Returns whether this is the first change with `mark`.
     pub fn publish(mut self, mark: u32) -> Changed {
         self.publish_once(mark)
     }
@@ -100,11 +94,12 @@ impl fmt::Debug for Edit<'_> {
 }
 
 impl Cache {
-    /// Starts a change of a block from its newest version, and pins the block. `base` is the version that the caller
-    /// read. If the cache has evicted the block since then, the block is unchanged on the device, and the change
-    /// starts from `base`.
+    /// Starts a change of a block from its newest published version, and pins the block. `base` is the
+    /// version that the caller read. If the cache has evicted the block since then, the block is unchanged on
+    /// the device, and the change starts from `base`.
     ///
-    /// Waits while another thread edits the block. A thread that already holds an [`Edit`] of the block deadlocks.
+    /// Waits while another thread edits the block. The calling thread must not have an [`Edit`] of the block already;
+    /// otherwise, it waits forever.
     pub fn edit(&self, base: &Block) -> Edit<'_> {
         let newest = self.start(base);
         let bytes = self.shard(base.number()).spares.copy(&newest);
@@ -135,7 +130,9 @@ impl Cache {
         }
     }
 
-    /// Replaces the block `number` by a block of zeros, for a newly allocated block.
+    /// Replaces the cached block `number` with a block of zeros, for a newly allocated block. Does not pin
+    /// the block, so the zeros reach the device only if the caller then [edits](Cache::edit) the block and
+    /// writes it.
     ///
     /// # Errors
     ///
@@ -166,7 +163,8 @@ impl Cache {
     }
 
     /// Unpins the block `number`, after the caller has written the version with the mark `mark` to the device. Has no
-    /// effect if the newest version has another mark.
+    /// effect if the newest version has another mark. If an [`Edit`] of the block exists, the block stays pinned until
+    /// the edit ends: a cancelled edit then unpins the block, and a published edit pins its own version.
     pub fn unpin(&self, number: u64, mark: u32) {
         let cell = self.shard(number);
         self.outdate();
@@ -174,7 +172,8 @@ impl Cache {
         self.count_unpinned(unpinned);
     }
 
-    /// Drops the block `number`, even if it was changed, because its contents are no longer needed.
+    /// Drops the block `number` from the cache, even if it is pinned, because its contents are no longer
+    /// needed. If an [`Edit`] of the block exists and is published later, the cache contains the block again.
     pub fn forget(&self, number: u64) {
         let cell = self.shard(number);
         self.outdate();

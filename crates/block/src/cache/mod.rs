@@ -1,13 +1,24 @@
-//! The cache of the metadata blocks of a volume. File data bypasses it.
+//! The cache of the metadata blocks of a volume. File data bypasses the cache.
 //!
-//! Invariant: the number of cached blocks is at most the budget, not counting blocks that callers hold and changed
-//! blocks, which are pinned.
+//! The cache never writes to the device; the caller does. A block is changed through an [`Edit`], which
+//! builds a new version of the block and then publishes it. A changed block is *pinned*: the cache does not
+//! evict it. A caller that has written the block to the device calls [`Cache::unpin`]. Every change carries a
+//! *mark*, a number that identifies its transaction. Therefore, writing an old version never unpins a newer
+//! version.
+//!
+//! A block that changes often can defer its checksum ([`Edit::seal_later`]). The caller must call
+//! [`Cache::seal`] before it writes such a block.
+//!
+//! Invariant: the size of the cache is bounded ([`Cache::new`]). The bound excludes blocks that callers hold, and
+//! changed blocks, which are pinned.
 //! Invariant: the bytes of a block never change while a caller holds the block. A changed block is a new `Block`.
 //! Invariant: a block with a deferred checksum was changed, and is therefore pinned. Readers treat it as verified.
 //! Invariant: bytes from the device are not cached if the block was written or dropped during the read, since they
 //! may be stale.
-//! Locking: one leaf lock per shard, which is never held during I/O. If two threads miss the same block, both read
-//! it, and the cache keeps the copy that arrives first.
+//! Locking: while an [`Edit`] of a block exists, another thread that starts an edit of the same block waits.
+//! Readers never wait for an edit. Inside, the cache has one leaf lock per shard, which is never held during
+//! I/O. If two threads miss the same block, both read the block, and the cache keeps the copy that arrives
+//! first.
 
 mod edit;
 mod shard;
@@ -39,7 +50,8 @@ const MIN_BLOCKS_PER_SHARD: usize = 8;
 /// Maximum length of a read-ahead in bytes: one large request of a disk.
 const MAX_AHEAD: u64 = 256 * 1024;
 
-/// An immutable, shared block of the volume. It stays in memory while a reference to it exists.
+/// One version of a block of the volume, whose bytes never change. It stays in memory while a reference to it
+/// exists, and may be older than the version in the cache ([`Cache::is_current`]).
 #[derive(Clone)]
 pub struct Block(Arc<Buffer>);
 
@@ -141,7 +153,8 @@ impl Cell {
 }
 
 impl Cache {
-    /// Creates a cache of about `budget` bytes for blocks of `block_size` bytes, a power of two.
+    /// Creates a cache of about `budget` bytes, and of at least 128 blocks. `block_size` is the size of a block in
+    /// bytes, a power of two.
     pub fn new(device: Arc<dyn BlockDevice>, block_size: u32, budget: usize) -> Self {
         let blocks = to_u64(budget).checked_div(u64::from(block_size)).unwrap_or(0) / SHARDS;
         let capacity = to_usize(blocks).max(MIN_BLOCKS_PER_SHARD);
@@ -160,10 +173,11 @@ impl Cache {
         self.block_size
     }
 
-    /// Returns the block `number` from memory or from the device.
+    /// Returns the newest published version of the block `number`, from memory or from the device.
     ///
     /// # Errors
     ///
+    /// - `OutOfBounds`: the block is past the end of the device.
     /// - `Device`: the device failed.
     /// - `NoMemory`: memory is exhausted.
     pub fn get(&self, number: u64) -> Result<Block> {
@@ -173,8 +187,10 @@ impl Cache {
         }
     }
 
-    /// Returns the block `number` as [`Cache::get`] does. On a miss, also reads the other blocks of
-    /// `around`, which the caller expects to need next. Errors of those other blocks are ignored.
+    /// Returns the block `number` as [`Cache::get`] does, for a caller that expects to need the following
+    /// blocks next. If the block is not in memory, also reads the following blocks before the block number
+    /// `around.end`, at most 256 KiB in total. An error of a following block is not reported. `around.start`
+    /// has no effect.
     pub fn get_ahead(&self, number: u64, around: Range<u64>) -> Result<Block> {
         if let Some(block) = self.find(number) {
             return Ok(block);
@@ -187,17 +203,18 @@ impl Cache {
         }
     }
 
-    /// Returns the block `number` if it is in memory.
+    /// Returns the newest published version of the block `number` if it is in memory.
     pub fn peek(&self, number: u64) -> Option<Block> {
         self.find(number)
     }
 
-    /// Returns whether `block` is the version that a reader would get, without accessing the device.
+    /// Returns whether `block` is the version that [`Cache::get`] would return. Does not access the device.
     pub fn is_current(&self, block: &Block) -> bool {
         self.peek(block.number()).is_some_and(|held| Arc::ptr_eq(&held.0, &block.0))
     }
 
-    /// Drops all blocks that are not pinned. For use after the device was changed without this cache.
+    /// Drops all blocks that are not pinned, for a caller that has written to the device without using this
+    /// cache.
     pub fn clear(&self) {
         self.outdate();
         self.cells().for_each(|cell| cell.lock.lock().clear());

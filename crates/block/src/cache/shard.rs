@@ -184,10 +184,14 @@ impl Shard {
     }
 
     /// Records that the device holds the block as `mark` left it. Returns whether the block is no longer
-    /// pinned. It stays pinned if it has changed since or is being edited.
+    /// pinned. It stays pinned if it has changed since, and until the end of an edit.
     pub(super) fn unpin(&mut self, number: u64, mark: u32) -> bool {
-        match self.index.get(&number) {
-            Some(Place::Pinned(pin)) if pin.mark == Some(mark) && !pin.editing => self.release(number),
+        match self.index.get_mut(&number) {
+            Some(Place::Pinned(pin)) if pin.mark == Some(mark) => {
+                // An edit that is cancelled finds no mark, and releases the block.
+                pin.mark = None;
+                !pin.editing && self.release(number)
+            }
             _ => false,
         }
     }
