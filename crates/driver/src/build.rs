@@ -20,8 +20,8 @@ pub trait Build: Send + Sync {
     ///
     /// # Errors
     ///
-    /// 1. `Format`: an option is invalid.
-    /// 2. `Unfit`: the format cannot store some files. The error lists all of them.
+    /// 1. `Format`: an option is invalid, or memory is exhausted.
+    /// 2. `Unfit`: the format cannot store some files. The error lists all of these files.
     /// 3. `TooSmall`: the requested size is too small.
     fn plan<'t>(&self, tree: &'t Tree, options: &BuildOptions)
     -> Result<Box<dyn BuildPlan + 't>, BuildError>;
@@ -32,8 +32,8 @@ pub trait Build: Send + Sync {
     ///
     /// # Errors
     ///
-    /// 1. As for [`Build::plan`].
-    /// 2. The errors of `bytes`.
+    /// 1. The errors of [`Build::plan`].
+    /// 2. `Format` with [`FormatError::Device`]: the error that `bytes` returned.
     fn plan_with<'t>(
         &self,
         tree: &'t Tree,
@@ -44,9 +44,9 @@ pub trait Build: Send + Sync {
         self.plan(tree, options)
     }
 
-    /// Starts a volume whose files arrive before the rest of the tree is known. The driver assigns the final location
-    /// of their data, and later plans the rest of the volume around the data. Returns `None` if the driver does not
-    /// support this operation. The caller then plans the complete tree.
+    /// Starts a volume whose files arrive before the rest of the tree is known. The driver assigns a final
+    /// location to the data of each file, and later plans the rest of the volume around that data. Returns
+    /// `None` if the driver does not support this operation. The caller then plans the complete tree.
     ///
     /// # Errors
     ///
@@ -59,7 +59,7 @@ pub trait Build: Send + Sync {
 
 /// Access to the contents of the regular files of a tree.
 pub trait FileBytes: Sync {
-    /// Fills `buf` with the bytes from `offset` on of the contents `data`.
+    /// Fills `buf` with bytes of the contents `data`, starting at byte `offset`.
     ///
     /// # Errors
     ///
@@ -70,9 +70,10 @@ pub trait FileBytes: Sync {
 /// A volume under construction whose tree is not complete yet. The location of a file depends only on the files that
 /// were received before it, not on the order or timing of data transfers.
 pub trait Receive: Send {
-    /// Allocates space for a regular file of `size` bytes with data in `ranges`, and passes the locations to `sink`
-    /// as [`BuildPlan::places`] does. The ranges are sorted, do not overlap, and lie within the file. The identifier
-    /// `data` must be greater than the identifiers of all files received earlier.
+    /// Allocates space for a regular file of `size` bytes with data in `ranges`, and passes the locations to
+    /// `sink` as [`BuildPlan::places`] does. The ranges are in bytes of the file and sorted, do not overlap,
+    /// and end within the file. The identifier `data` must be greater than the identifiers of all files
+    /// received earlier.
     ///
     /// # Errors
     ///
@@ -129,9 +130,9 @@ pub trait BuildPlan: Send + Sync {
     /// Returns the required length of the device in bytes.
     fn device_len(&self) -> u64;
 
-    /// Passes the locations of the data of the regular file `node` to `sink`. A location consists of a range of the
-    /// file, and the offset of its first byte on the device. The ranges are sorted and do not overlap. A file without
-    /// data has no locations, and neither has data that the driver writes itself.
+    /// Passes the locations of the data of the regular file `node` to `sink`. A location consists of a range
+    /// of the file, and the offset of its first byte on the device. The ranges are sorted and do not overlap.
+    /// Passes no locations for a file without data, and for data that the driver writes itself.
     fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64));
 
     /// Writes everything except the data of files to `device`. Apart from file data that the caller has written, the
@@ -139,14 +140,15 @@ pub trait BuildPlan: Send + Sync {
     ///
     /// # Errors
     ///
-    /// - `Device`: the device failed.
+    /// - [`FormatError::Device`]: the device failed, or memory is exhausted.
     fn write(&mut self, device: &dyn BlockDevice) -> Result<(), FormatError>;
 }
 
 /// The reason why a volume cannot be built.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BuildError {
-    /// The options of the volume are invalid, independent of the tree.
+    /// The options of the volume are invalid for every tree. Exception: [`FormatError::Device`] reports a
+    /// source that cannot be read, a device that failed, or exhausted memory.
     Format(FormatError),
     /// The tree does not fit into the requested size.
     TooSmall {
@@ -186,7 +188,7 @@ pub enum Unfit {
     Characters,
     /// The name ends with a dot or a space, which the format does not allow.
     LastCharacter,
-    /// Another name in the directory differs only in case.
+    /// The name differs from another name in the directory only in case.
     Twice,
     /// The format does not support files of this type.
     Kind,

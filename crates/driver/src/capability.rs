@@ -19,8 +19,10 @@ pub trait Xattrs: Send + Sync {
     /// - `NoData`: the inode has no such attribute.
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
 
-    /// Passes the name of every attribute to `sink`, in the order in which the format stores them. Omits the
-    /// attributes that Linux hides from `listxattr(2)`.
+    /// Passes the name of every attribute to `sink`, including the namespace. The names are in the order in
+    /// which the format stores the attributes. Omits the attributes that Linux hides from `listxattr(2)`. If
+    /// the call fails, `sink` may have received some of the names. `sink` must not call the file system,
+    /// since the driver may hold locks.
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()>;
 
     /// Sets the attribute `name`.
@@ -32,7 +34,8 @@ pub trait Xattrs: Send + Sync {
     /// 3. `Exists`: the attribute exists and `mode` is [`XattrMode::Create`].
     /// 4. `NoData`: the attribute does not exist and `mode` is [`XattrMode::Replace`].
     /// 5. `OutOfRange`: the name or the value is too long.
-    /// 6. `NoSpace`: the volume or the inode has no room.
+    /// 6. `Invalid`: the value is not a valid access control list, if the format converts such lists (ext4).
+    /// 7. `NoSpace`: the volume or the inode has too little free space for the attribute.
     fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
 
     /// Removes the attribute `name`.
@@ -41,35 +44,38 @@ pub trait Xattrs: Send + Sync {
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NoData`: the inode has no such attribute.
+    /// 3. `NoSpace`: several inodes share a block of attributes, and no block is free for a copy.
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
 }
 
 /// The operation that discards the free space of a volume.
 pub trait Trim: Send + Sync {
-    /// Writes all changes to stable storage, then discards free ranges of the device that are at least
-    /// `min_len` bytes long. Returns the number of discarded bytes. Free space cannot be allocated while it
-    /// is being discarded.
+    /// Writes all changes to stable storage, then discards the free ranges of the device that are at least
+    /// `min_len` bytes long. Returns the number of discarded bytes. Other threads may change the volume
+    /// during the call: the driver allocates no block of a range while it discards the range.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `Device`: the device failed.
-    /// 3. `Corrupt`: a part of the volume is damaged. The driver has processed the rest.
+    /// 3. `Corrupt`: a part of the volume is damaged. The driver has discarded the free ranges of all other parts.
     fn trim(&self, min_len: u64) -> Result<u64>;
 }
 
-/// Renames that leave a whiteout, as `RENAME_WHITEOUT` of rename(2). Union file systems such as overlayfs
-/// require them of their upper layer.
+/// Renames that leave a whiteout, as `RENAME_WHITEOUT` of rename(2) does. The upper layer of a union file system such
+/// as overlayfs must support these renames.
 pub trait Whiteouts: Send + Sync {
-    /// [Moves a name](crate::WritableFileSystem::rename), and gives the old name to a new inode with the attributes of
-    /// `whiteout`, in one atomic change. The old name exists at every moment. If both names refer to the same inode,
-    /// both stay and no inode is created.
+    /// [Moves a name](crate::WritableFileSystem::rename), and gives the old name to a new inode with the
+    /// attributes of `whiteout`, in one atomic change. The old name exists at every moment. The new inode is
+    /// not in use after the call. If both names refer to the same inode, the call changes nothing and creates
+    /// no inode.
     ///
     /// # Errors
     ///
-    /// 1. `Invalid`: `flags` contain `EXCHANGE`.
-    /// 2. The errors of [`rename`](crate::WritableFileSystem::rename).
-    /// 3. `NoSpace`: no inode is free.
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `Invalid`: `flags` contain `EXCHANGE`.
+    /// 3. The errors of [`rename`](crate::WritableFileSystem::rename).
+    /// 4. `NoSpace`: no inode is free.
     fn rename_leaving(
         &self,
         from: Ino,
@@ -88,34 +94,42 @@ pub trait Relabel: Send + Sync {
     ///
     /// # Errors
     ///
-    /// 1. `Invalid`: the format cannot store the label.
-    /// 2. `Device`: the device failed.
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `Invalid`: the format cannot store the label.
+    /// 3. `Device`: the device failed.
     fn set_label(&self, label: &[u8]) -> Result<()>;
 }
 
 /// Files without a name, as `O_TMPFILE` creates them (open(2)).
 pub trait Nameless: Send + Sync {
-    /// Creates a regular file with link count 0. Its attributes are those of a file that is created in `dir`.
+    /// Creates a regular file with link count 0. Returns its attributes. `node.kind` must be `Regular`. The
+    /// file inherits the same flags from `dir` as a file that [`create`](crate::WritableFileSystem::create)
+    /// creates in `dir`.
     ///
-    /// The caller must call `forget` once. If the file has no name by then, `forget` frees the file. If a crash
-    /// occurs before the file has a name, the next open for writing frees the file.
+    /// After success, the inode is in use: the caller must call `forget` after its last use. If the file then
+    /// has no name, `forget` frees the file. If a crash occurs before the file has a name, the next open for
+    /// writing frees the file.
     ///
     /// # Errors
     ///
-    /// 1. `NotDirectory`: `dir` is not a directory.
-    /// 2. `NotFound`: `dir` was removed.
-    /// 3. `NoSpace`: no inode is free.
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotDirectory`: `dir` is not a directory.
+    /// 3. `NotFound`: `dir` was removed.
+    /// 4. `NoSpace`: no inode is free.
     fn create_nameless(&self, dir: Ino, node: &NewNode<'_>) -> Result<Attr>;
 
-    /// Gives the file `ino`, whose link count is 0, a name.
+    /// Gives the file `ino`, which must have link count 0, the name `name` in `dir`. Returns the new
+    /// attributes of the file.
     ///
     /// # Errors
     ///
-    /// 1. `NotDirectory`: `dir` is not a directory.
-    /// 2. `Invalid`: `ino` is a directory or has a name.
-    /// 3. `NotFound`: `dir` was removed.
-    /// 4. `Exists`: `name` exists in `dir`.
-    /// 5. `NoSpace`: the directory cannot grow.
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotDirectory`: `dir` is not a directory.
+    /// 3. `Invalid`: `ino` is a directory or has a name.
+    /// 4. `NotFound`: `dir` was removed.
+    /// 5. `Exists`: `name` exists in `dir`.
+    /// 6. `CrossDevice`: `dir` requires the project of its entries (`PROJECT_INHERIT`), and `ino` has another project.
+    /// 7. `NoSpace`: the directory cannot grow.
     fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
 }
 
@@ -123,9 +137,9 @@ pub trait Nameless: Send + Sync {
 ///
 /// A driver offers this capability only if every inode number and generation has the same meaning in both processes.
 pub trait Handover: Send + Sync {
-    /// Writes all changes to their final place on stable storage. Frees no inode that is in use, and does not mark
-    /// the volume clean. Returns the part of the driver's state that is not stored on the volume, for
-    /// [`HandoverState::state`].
+    /// Writes all changes to their final location on stable storage. Frees no inode that is in use, and does
+    /// not mark the volume clean. Returns the part of the driver's state that is not stored on the volume,
+    /// for [`HandoverState::state`].
     ///
     /// The volume remains usable. Another process may open the volume with
     /// [`OpenOptions::adopt`](crate::OpenOptions::adopt). If this process makes no change before then, the other
@@ -141,21 +155,23 @@ pub trait Handover: Send + Sync {
 
 /// Continuing to use a volume after the failure of the process that had it open.
 ///
-/// The process adds its changes to a redo log that survives it ([`OpenOptions::redo`](crate::OpenOptions::redo)). The
-/// next process opens the volume with this log and [`OpenOptions::adopt`](crate::OpenOptions::adopt). It then finds all
-/// published changes.
+/// The driver adds the changes to a redo log that is stored outside of the process
+/// ([`OpenOptions::redo`](crate::OpenOptions::redo)). The next process opens the volume with this log and
+/// [`OpenOptions::adopt`](crate::OpenOptions::adopt). It then finds all published changes.
 ///
-/// One thread at a time changes the volume, except for access times.
+/// The caller must ensure that at most one thread changes the volume at a time. Changes of access times are exempt.
 pub trait Failover: Send + Sync {
-    /// Starts an operation that must not be divided. Its changes become durable only after [`publish`](Self::publish),
-    /// which the thread calls next. The thread waits for no other thread that changes the volume.
+    /// Starts an operation whose changes must become durable together. The changes become durable only after
+    /// [`publish`](Self::publish). The thread that called `hold` must call `publish` when the operation has ended.
+    /// Until then, this thread must not wait for another thread that changes the volume.
     ///
     /// # Errors
     ///
     /// - `ReadOnly`: the volume cannot be changed.
     fn hold(&self) -> Result<()>;
 
-    /// Adds all changes that were made before to the redo log, and ends the operation.
+    /// Adds all changes that were made before the call to the redo log. If [`hold`](Self::hold) started an operation,
+    /// ends that operation.
     ///
     /// # Errors
     ///
@@ -182,15 +198,15 @@ pub struct NewFile<'a> {
     pub mtime: Option<Timestamp>,
 }
 
-/// Operations on many files in one call, for drivers whose calls are expensive. For all other drivers, `vfs` performs
-/// the same operations one by one.
+/// Operations on many files in one call, for drivers whose calls are expensive. For all other drivers, `vfs` calls the
+/// driver once for each operation.
 pub trait Bulk: Send + Sync {
     /// Creates `files` in `dir`. For each file in turn, the effect is that of
     /// [`create`](crate::WritableFileSystem::create), `write` and `set_attr`. Returns one result per file, in the
     /// same order.
     ///
-    /// If the creation of a file fails, that file does not exist afterwards. The failure does not affect the other
-    /// files. The caller must not call `forget` for the created files.
+    /// If the creation of a file fails, that file does not exist afterwards. The failure does not affect the
+    /// other files. The created files are not in use after the call.
     ///
     /// # Errors
     ///

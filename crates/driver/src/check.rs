@@ -16,18 +16,18 @@ use crate::FieldValue;
 /// For any contents of the device, a check terminates and does not panic. Its time and memory are bounded by the size
 /// of the device.
 pub trait Check: Send + Sync {
-    /// Checks the volume that occupies `device`, passes each finding to `observer`, and makes the repairs that
-    /// `options.repair_mode` allows.
+    /// Checks the volume on `device`. No process may have the volume open for writing. Passes each finding to
+    /// `observer`, and makes the repairs that `options.repair_mode` allows.
     ///
-    /// With [`RepairMode::Nothing`], the check never writes to the device. If the format has a journal, repairs are
-    /// written as transactions of the journal. If a crash interrupts a repair, the next check with the same options
-    /// completes the repair.
+    /// With [`RepairMode::Nothing`], the check never writes to the device, and does not replay a dirty
+    /// journal onto the device. If the format has a journal, repairs are written as transactions of the
+    /// journal. If a crash interrupts a repair, the next check with the same options completes the repair.
     ///
     /// # Errors
     ///
     /// - `Corrupt`: no usable super block exists.
     /// - `Unsupported`: the volume uses a feature that the check does not support.
-    /// - `ReadOnly`: a repair is requested and the device cannot be written.
+    /// - `ReadOnly` or `DeviceError::ReadOnly`: `options` permit repairs, and the device is read-only.
     /// - `Device`: the device failed.
     fn check(
         &self,
@@ -36,9 +36,10 @@ pub trait Check: Send + Sync {
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport, Error>;
 
-    /// Returns whether `device` contains a volume that [`Driver::probe`](crate::Driver::probe) does not recognise
-    /// because its signature is lost. Uses the super block that `options` selects. If `options` selects none, uses
-    /// any backup copy. Writes nothing.
+    /// Returns whether [`check`](Self::check) can find a volume on `device` although its signature is lost.
+    /// The caller calls this method only if [`Driver::probe`](crate::Driver::probe) returned `None`. Uses the
+    /// super block that `options` selects. If `options` selects none, searches for a backup copy. Writes
+    /// nothing.
     fn finds(&self, _device: &Arc<dyn BlockDevice>, _options: &CheckOptions) -> bool {
         false
     }
@@ -47,7 +48,7 @@ pub trait Check: Send + Sync {
 /// The repairs that a check may make.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum RepairMode {
-    /// No repairs; only findings are reported.
+    /// No repairs: the check only reports findings.
     #[default]
     Nothing,
     /// Repairs whose correct result is certain. No information about a file is lost.
@@ -61,19 +62,20 @@ pub enum RepairMode {
 pub struct CheckOptions {
     /// Permitted repairs.
     pub repair_mode: RepairMode,
-    /// Check a volume even if it is marked clean.
+    /// Whether to check a volume that is marked clean.
     pub force: bool,
-    /// Whether to create files from unreferenced data, for formats whose own checker has an option for it (exFAT).
+    /// Whether to create files from unreferenced data. Only formats whose own checker has this option support it
+    /// (exFAT).
     pub rescue: bool,
-    /// Block number of the super block to use instead of the primary one.
+    /// Block number of the super block to use instead of the primary one, in units of `block_size`.
     pub super_block: Option<u64>,
-    /// Block size in bytes, which locates `super_block`. `None` tries every size.
+    /// Block size in bytes, for finding `super_block`. With `None`, the driver tries every block size.
     pub block_size: Option<u32>,
     /// Maximum number of threads; with 0 or 1, only the calling thread works.
     pub threads: u32,
     /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
-    /// Device of an external journal, if the caller has one.
+    /// Device of the external journal; `None` if the caller cannot provide the device.
     pub journal: Option<Arc<dyn BlockDevice>>,
 }
 
@@ -131,7 +133,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns the numeric field `name`.
+    /// Returns the value of the field `name`. Returns `None` if the field does not exist or is not a number.
     pub fn number(&self, name: &str) -> Option<u64> {
         self.fields.iter().find_map(|(known, value)| match value {
             FieldValue::Number(number) | FieldValue::Hex(number) if *known == name => Some(*number),
@@ -186,9 +188,9 @@ impl ToField for Error {
 pub struct CheckProgress {
     /// Name of the current pass: `inodes`, `directories`.
     pub pass: &'static str,
-    /// Amount of work done.
+    /// Amount of work done in this pass, in a unit that the driver chooses for the pass.
     pub done: u64,
-    /// Total amount of work.
+    /// Total amount of work of this pass, in the same unit.
     pub total: u64,
 }
 
@@ -216,15 +218,15 @@ pub struct CheckReport {
     pub label: Vec<u8>,
     /// Whether the volume was checked. A volume that is marked clean is skipped unless `force` is set.
     pub checked: bool,
-    /// Number of inodes: in use, total.
+    /// Number of allocated inodes, and number of all inodes.
     pub inodes: (u64, u64),
-    /// Number of blocks: in use, total.
+    /// Number of allocated blocks, and number of all blocks.
     pub blocks: (u64, u64),
     /// Number of directories.
     pub directories: u64,
     /// Block size in bytes.
     pub block_size: u32,
-    /// Number of findings, without notes.
+    /// Number of findings, including repaired findings and without notes.
     pub found: u64,
     /// Number of repaired findings.
     pub repaired: u64,
@@ -236,7 +238,8 @@ impl CheckReport {
         self.found.saturating_sub(self.repaired)
     }
 
-    /// Returns whether the volume is consistent now.
+    /// Returns whether no finding is left. The result is also `true` if the volume was skipped
+    /// ([`checked`](Self::checked) is `false`).
     pub fn is_clean(&self) -> bool {
         self.left() == 0
     }

@@ -1,7 +1,8 @@
 //! The location of file data.
 
 /// The result of [`FileSystem::map`](crate::FileSystem::map): an extent that starts at the start of the requested
-/// range. All bytes of the extent have the same kind of location.
+/// range. All bytes of the extent have the same kind of location. The bytes of a `Mapped` extent are contiguous on the
+/// device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// Length in bytes: at least 1, at most the requested length.
@@ -19,14 +20,14 @@ pub enum Span {
     Hole,
     /// Blocks are allocated but were never written; the data reads as zeros.
     Unwritten,
-    /// Only the driver can access the data, because the data is inline, compressed or journalled. The caller must
-    /// call [`FileSystem::read`](crate::FileSystem::read).
+    /// Only the driver can access the data, because the data is inline, compressed, journalled, or in memory.
+    /// The caller must call [`FileSystem::read`](crate::FileSystem::read).
     Driver,
 }
 
 impl Span {
     /// Returns whether the data reads as zeros because no data was written: a hole or an unwritten extent.
-    /// `lseek(SEEK_DATA)` skips such extents. Reads no data.
+    /// `lseek(SEEK_DATA)` skips such extents. A result of `false` does not mean that a byte differs from zero.
     pub fn is_zeros(self) -> bool {
         matches!(self, Self::Hole | Self::Unwritten)
     }

@@ -6,9 +6,9 @@ use obento_base::{FileKind, Ino, Name, Result};
 
 /// A position in a directory at which a listing can continue.
 ///
-/// Invariant: a cookie is 0 only at the start of the directory, and is less than 2^63. A cookie stays valid when
-/// other entries are created or removed. The format defines a cookie as a hash or an offset; a cookie is never an
-/// index into a list.
+/// Invariant: a cookie is 0 only at the start of the directory, and is less than 2^63. A cookie stays valid
+/// when entries are created or removed, including the entries before and after it. The format defines a
+/// cookie as a hash or an offset; a cookie is never an index into a list.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Cookie(pub u64);
 
@@ -17,20 +17,21 @@ impl Cookie {
     pub const START: Self = Self(0);
 }
 
-/// A directory entry. `.` and `..` are not entries. A host that needs them creates them from the inode and its
-/// parent.
+/// A directory entry. A driver never passes the entries `.` and `..`. A host that needs these entries creates
+/// them from the directory and its [parent](crate::FileSystem::parent).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DirEntry<'a> {
     /// Name of the entry.
     pub name: &'a Name,
     /// Inode that the name refers to.
     pub ino: Ino,
-    /// Kind of the inode, if the entry stores a valid kind.
+    /// Kind of the inode. `None` if the entry stores no valid kind; the caller then calls `getattr`.
     pub kind: Option<FileKind>,
-    /// Position of the next entry.
+    /// Position after this entry: a listing from here continues with the next entry.
     pub next: Cookie,
 }
 
-/// A function that receives the entries of a listing one by one. It returns `ControlFlow::Break` to end the listing.
-/// A damaged block is passed as an `Err`; the rest of the directory follows.
+/// A function that receives the entries of a listing one by one. The function returns `ControlFlow::Break` to
+/// end the listing. The driver passes an `Err` for a damaged block, and then the readable rest of the
+/// directory.
 pub type EntrySink<'s> = dyn FnMut(Result<DirEntry<'_>>) -> ControlFlow<()> + 's;

@@ -19,9 +19,11 @@ pub struct Limits {
     pub name_max: u32,
     /// Maximum length of the target of a symbolic link in bytes.
     pub symlink_max: u32,
-    /// Maximum link count of a file.
+    /// Maximum link count of an inode. If the format counts subdirectories, it also limits the number of
+    /// subdirectories of a directory, unless [`StoredProperties::SUBDIRECTORIES`] documents an exception.
     pub link_max: u32,
-    /// Maximum size of a file in bytes.
+    /// Maximum size of a file in bytes. The limit of a single file may be smaller, if the volume supports several kinds
+    /// of mappings (files of ext4 without extents).
     pub file_size_max: u64,
     /// Resolution of timestamps in nanoseconds.
     pub time_granularity: u32,
@@ -31,7 +33,7 @@ pub struct Limits {
     pub gid_max: u32,
     /// The properties of Linux files that the format stores.
     pub keeps: StoredProperties,
-    /// The state of a volume after a power cut.
+    /// The state of a volume after a power failure.
     pub crash: Crash,
 }
 
@@ -41,7 +43,8 @@ impl Limits {
         uid <= self.uid_max && gid <= self.gid_max
     }
 
-    /// Returns whether `held` and `asked` differ by less than the resolution of the format.
+    /// Returns whether the stored time `held` and the requested time `asked` differ by less than the
+    /// resolution of the format.
     pub fn is_same_time(&self, held: Timestamp, asked: Timestamp) -> bool {
         let nanos = |time: Timestamp| {
             i128::from(time.secs()).saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
@@ -51,12 +54,12 @@ impl Limits {
 }
 
 bitflags::bitflags! {
-    /// The properties of Linux files that a format stores. Each flag documents the behaviour of a driver whose format
-    /// does not store the property. Either the value is the same for all files, or the driver refuses to set it.
+    /// The properties of Linux files that a format stores. Each flag documents what a driver does if its
+    /// format does not store the property.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct StoredProperties: u16 {
-        /// All permission bits. Without this flag, a format stores at most one bit, which decides whether the file is
-        /// writable. The driver ignores the other bits of a mode.
+        /// All permission bits. Without this flag, a format stores at most one bit: whether the file is
+        /// writable. The driver then ignores the other bits of a mode that the caller sets.
         const MODES = 1;
         /// Owner and group. Without this flag, all files have the same owner and group, which
         /// [`VolumeOptions`](crate::VolumeOptions) may select. Setting another owner fails with `NotPermitted`.
@@ -65,19 +68,21 @@ bitflags::bitflags! {
         const SYMLINKS = 1 << 2;
         /// FIFOs, sockets and device nodes. Without this flag, creating such a file fails with `NotPermitted`.
         const SPECIAL = 1 << 3;
-        /// Ranges of a file without blocks. Without this flag, a file that grows is filled with zeros, which take
-        /// space. Space that is reserved within the size of a file is allocated at once.
+        /// Ranges of a file without blocks. Without this flag, the driver allocates space for every byte of a file. A
+        /// call that increases the size then allocates the new space, and can fail with `NoSpace`.
         const HOLES = 1 << 4;
         /// Names of arbitrary bytes, where two names are the same only if their bytes are equal. Without this flag,
-        /// some names are `Invalid`, and different byte strings can be the same name.
+        /// creating some names fails with `Invalid`, and different byte strings can be the same name.
         const NAMES = 1 << 5;
-        /// A change time that is separate from the modification time.
+        /// A change time that is separate from the modification time. Without this flag, the driver may
+        /// return the modification time as the change time.
         const CTIME = 1 << 6;
         /// Access times at the resolution of the format. Without this flag, access times have a resolution
         /// of one day, or are not stored.
         const ATIME = 1 << 8;
-        /// Link counts of directories that count subdirectories: 2 plus the number of subdirectories. Without this
-        /// flag, the link count of every directory is 1.
+        /// Directories whose link count is 2 plus the number of subdirectories. Exception: with the feature
+        /// `dir_nlink` of ext4, a directory may have more subdirectories than [`Limits::link_max`] allows;
+        /// its link count is then 1. Without this flag, the link count of every directory is 1.
         const SUBDIRECTORIES = 1 << 7;
         /// Directories other than the root. Without this flag, creating a directory fails with `NotPermitted`.
         const DIRECTORIES = 1 << 9;
@@ -87,23 +92,34 @@ bitflags::bitflags! {
 /// The state of a volume after a power failure while the volume was open for writing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Crash {
-    /// Each change, that is, each call of a method of [`WritableFileSystem`], is present in full or not at all. If a
-    /// change is present, all earlier changes are present. Opening the volume recovers this state.
+    /// Each call of a method of [`WritableFileSystem`] is one change, unless the method documents a sequence
+    /// of changes. A change is present in full or not at all. If a change is present, all earlier changes are
+    /// present. A change that a successful [`sync`](WritableFileSystem::sync) or
+    /// [`sync_file`](WritableFileSystem::sync_file) covered is present. Opening the volume recovers this
+    /// state, except with [`Replay::Skip`](crate::Replay::Skip).
     ///
-    /// Data that the caller wrote to mapped blocks is not ordered. Each sector of a file holds a value that the
-    /// sector had since the last sync of the file. With [`DataMode::Writeback`](crate::DataMode::Writeback), a new
-    /// block may also hold old contents of the device.
+    /// The data that the caller wrote to mapped blocks may become durable in any order. Each sector of a file holds a
+    /// value that the sector had since the last sync of the file. With
+    /// [`DataMode::Writeback`](crate::DataMode::Writeback), a new block may also hold old contents of the device.
     Whole,
     /// A file that was synced and not changed since is intact, including its attributes. A change made after the last
     /// sync may be present in full, in part, or not at all:
     ///
-    /// - A written file keeps its name. Each of its sectors holds a value that the sector had since the sync. Its
-    ///   length lies between the old and the new length.
+    /// - A written file keeps its name. Each of its sectors holds a value that the sector had since the sync.
+    ///   Its length is between the old and the new length.
     /// - A file that was renamed or removed after the sync may have no name.
     /// - No file contains the data of another file.
     ///
     /// A [check](crate::Check) repairs the volume.
     Repairable,
+    /// Changes reach the device in any order, so the volume may be inconsistent: a block may belong to two
+    /// files, or be allocated and belong to no file. A [check](crate::Check) is necessary before the volume
+    /// is opened again. A change made since the volume was opened may then be present in full, in part, or
+    /// not at all.
+    ///
+    /// This is the state of an ext4 volume without a journal, and of a volume whose
+    /// [`barrier`](crate::Journalling::barrier) is disabled.
+    Unordered,
 }
 
 /// Usage of a volume, as `statvfs(3)` reports it.
@@ -146,9 +162,11 @@ pub trait FileSystem: Send + Sync {
 
     /// Returns the inode that `name` refers to in the directory `dir`.
     ///
-    /// After success, the caller must call [`FileSystem::forget`] once when it no longer uses the inode, even if it
-    /// looked up the inode several times. A directory that ignores case when it compares names has the flag
-    /// `FileFlags::CASEFOLD`.
+    /// After success, the inode is in use: the caller must call [`FileSystem::forget`] after its last use.
+    /// One call is sufficient, even if the caller looked up the inode several times.
+    ///
+    /// If `dir` has the flag `FileFlags::CASEFOLD`, the lookup ignores case. If the format does not store
+    /// [`StoredProperties::NAMES`], the format defines which byte strings are the same name.
     ///
     /// # Errors
     ///
@@ -157,31 +175,34 @@ pub trait FileSystem: Send + Sync {
     ///    `vfs` rejects those with `NameTooLong` before it calls the driver.
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino>;
 
-    /// Returns the parent directory of `dir`. The parent of the root is the root. For a removed directory,
-    /// returns the directory that last contained it.
+    /// Returns the parent directory of `dir`. The parent of the root is the root. For a removed directory
+    /// that is still in use, returns the directory that last contained it, even if that directory was removed
+    /// as well.
     ///
     /// # Errors
     ///
     /// - `NotDirectory`: `dir` is not a directory.
     fn parent(&self, dir: Ino) -> Result<Ino>;
 
-    /// Returns the attributes of `ino`. `atime` is the stored access time: the policy of the host for access times
-    /// does not change it.
+    /// Returns the attributes of `ino`. `atime` is the stored access time. The driver does not apply a policy for
+    /// access times.
     ///
     /// # Errors
     ///
-    /// - `Stale`: the inode is not in use.
+    /// - `Stale`: the volume contains no inode with this number.
     fn getattr(&self, ino: Ino) -> Result<Attr>;
 
-    /// Passes the entries of `dir` at and after the position `from` to `sink`, until `sink` breaks or the directory
-    /// ends.
+    /// Passes the entries of `dir` at and after the position `from` to `sink`, until `sink` breaks or the
+    /// directory ends. `from` is [`Cookie::START`], or [`DirEntry::next`](crate::DirEntry::next) of an entry
+    /// of the same directory. For any other value, the listing starts at an unspecified entry.
     ///
     /// The format defines the order, and the order stays the same while the directory does not change. An entry that
     /// exists during the whole listing is passed exactly once. An entry that is created or removed during the listing
     /// is passed at most once.
     ///
-    /// The driver reports damage inside the directory to `sink`, and then continues with the rest of the directory.
-    /// The driver holds no lock while it calls `sink`, so `sink` may call the file system.
+    /// The driver passes damage inside the directory to `sink` as an error, and then continues with the part
+    /// of the directory that is readable. The driver holds no lock while it calls `sink`, so `sink` may call
+    /// the file system.
     ///
     /// # Errors
     ///
@@ -195,35 +216,42 @@ pub trait FileSystem: Send + Sync {
     /// - `Invalid`: `ino` is not a symbolic link.
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
 
-    /// Returns the location of the data of `ino` from `range.start` on. The result is one extent that starts at
-    /// `range.start`. Past the end of the file, the result is a hole. `vfs` does not read past the end of the file.
+    /// Returns the location of the data of `ino` as one extent that starts at `range.start`. `range` is in
+    /// bytes of the file, and need not consist of whole blocks. Past the end of the file, the extent is a
+    /// hole, even if blocks are allocated there.
+    ///
+    /// The location is valid while the caller holds `layout`.
     ///
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
     /// 2. `Invalid`: `ino` is not a regular file, or `range` is empty.
-    /// 3. `Corrupt`: the extent lies outside of the volume or overlaps its metadata. The error concerns
-    ///    this extent only; the rest of the file stays readable.
+    /// 3. `Corrupt`: the extent is outside of the volume or overlaps its metadata. The error concerns this
+    ///    extent only; the rest of the file stays readable.
     fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
 
-    /// Reads data for which [`map`](Self::map) returned `Span::Driver`. Fills `buf` from byte `offset` of
-    /// the file and returns the number of bytes read. The number is less than `buf.len()` only at the end
-    /// of the extent or of the file.
+    /// Reads data for which [`map`](Self::map) returned `Span::Driver`. Reads from byte `offset` of the file
+    /// into `buf`, and returns the number of bytes read. The number is less than `buf.len()` only at the end
+    /// of the extent or of the file. A driver may fail with `Invalid` if it never returns `Span::Driver`.
     ///
     /// # Errors
     ///
     /// As for [`map`](Self::map).
     fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Informs the driver that the caller no longer uses `ino`. If the link count is 0, the driver frees the inode.
-    /// Otherwise, the driver may drop the state that it caches for the inode.
+    /// Informs the driver that the caller no longer uses `ino`. If the inode has no name, the driver frees
+    /// the inode. Otherwise, the driver may drop the state that it caches for the inode.
     ///
-    /// `vfs` counts the uses of an inode, so that a driver does not have to. `vfs` calls `forget` once after the last
-    /// use. `vfs` may also call `forget` for an inode that it used by number, without a `lookup`. This method cannot
-    /// fail: the next `sync` reports an error that occurs here.
+    /// The caller calls `forget` once after the last use. The caller may also call `forget` for an inode that
+    /// it used by number, without a `lookup`. No other thread may use the inode during the call, and the
+    /// calling thread must hold no layout lock.
+    ///
+    /// This method cannot fail. If the driver cannot free an inode, the space of the inode stays in use. The next open
+    /// for writing, or a [check](crate::Check), frees this space.
     fn forget(&self, ino: Ino);
 
-    /// Returns the operations that change the volume, if the volume is open for writing.
+    /// Returns the operations that change the volume, if the volume is open for writing. If an error made the
+    /// volume read-only, the result may still be `Some`, and the operations fail with `ReadOnly`.
     fn writable(&self) -> Option<&dyn WritableFileSystem> {
         None
     }

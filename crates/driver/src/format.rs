@@ -11,13 +11,16 @@ use obento_env::{Clock, Random};
 
 use crate::Fact;
 
-/// Creates empty volumes of a format. Two volumes are byte-identical if the lengths of the devices, the options, the
-/// UUID, the seeds and the clock are equal. This requires that both devices support discarding, or that both contain
-/// only zeros.
+/// Creates empty volumes of a format.
 ///
-/// Options that every format has are typed fields. Each other option is a pair of a name and a text, in the spelling
-/// of the format's own tool. A caller therefore needs no knowledge of the format. [`Format::settings`] returns the
-/// names.
+/// Two volumes are byte-identical under these conditions:
+///
+/// - The lengths of the devices, the options, the UUIDs, the seeds and the times of the clock are equal.
+/// - Both devices support [`BlockDevice::punch`], or both contain only zeros.
+///
+/// Options that every format has are typed fields. All other options are pairs of a name and a text, in the
+/// spelling of the format's own tool. A caller therefore needs no knowledge of the format.
+/// [`Format::settings`] returns the names of these options.
 pub trait Format: Send + Sync {
     /// Returns the types that this format can create, as `-t TYPE` names them, the default first.
     fn types(&self) -> &'static [&'static str];
@@ -35,13 +38,14 @@ pub trait Format: Send + Sync {
 
     /// Creates a volume at the start of `device`. No part of the previous contents is visible in the volume.
     ///
-    /// Afterwards, the volume is on stable storage. The signature is written last. After a device error or a crash,
-    /// no driver recognises a volume on the device.
+    /// Afterwards, the volume is on stable storage. The driver first erases the signatures of previous volumes, and
+    /// writes the new signature last. After a device error or a crash between these two steps, no driver recognises a
+    /// volume on the device.
     ///
     /// # Errors
     ///
-    /// 1. An option is invalid. Nothing was written.
-    /// 2. `Device`: the device failed.
+    /// 1. Every variant except `Device`: an option is invalid. Nothing was written.
+    /// 2. `Device`: the device failed, or memory is exhausted.
     fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError>;
 }
 
@@ -52,18 +56,21 @@ pub struct FormatOptions {
     pub fs_type: String,
     /// Length in bytes; `None` uses the whole device.
     pub len: Option<u64>,
-    /// Label. If a label is too long, it is truncated, and [`FormatNotice::LabelCut`] reports the truncation.
+    /// Label. For a label that is too long, a driver follows the format's own program: FAT and exFAT refuse the
+    /// label, and ext2, ext3, ext4 and xv6 truncate it. A driver whose format has no label ignores the label.
+    /// [`FormatNotice::LabelCut`] reports both changes.
     pub label: Vec<u8>,
-    /// UUID or serial number; `None` generates a random one.
+    /// UUID; `None` generates a random one. FAT uses the first four bytes as the serial number, the most
+    /// significant byte first. exFAT stores the UUID as the GUID of the volume.
     pub uuid: Option<[u8; 16]>,
-    /// Block size in bytes.
+    /// Block size in bytes; `None` uses the default of the type for this length.
     pub block_size: Option<u32>,
     /// Changes to the default features of the type, applied in order. A name adds a feature; a name after `^` removes
     /// a feature.
     pub features: Vec<String>,
     /// All other settings as names and values, applied in order. The value of a setting without `=` is empty.
     pub settings: Vec<(String, String)>,
-    /// Previous contents of the device.
+    /// Previous contents of the device, which determine what the driver must write.
     pub contents: Contents,
     /// Device of an external journal. Formatting changes the journal so that it refers to the new volume.
     pub journal: Option<Arc<dyn BlockDevice>>,
@@ -81,8 +88,8 @@ pub enum Contents {
     #[default]
     Unknown,
     /// Unknown. The driver does not zero the device as a whole.
-    Kept,
-    /// Zeros only, as in a new file.
+    Preserved,
+    /// Zeros only, as in a new file. The driver need not write zeros.
     Zeros,
 }
 
@@ -116,14 +123,15 @@ impl FormatOptions {
         }
     }
 
-    /// Passes each setting to `set`, for a format without features. Every setting must be among `known`.
-    /// `set` returns `None` for an invalid value.
+    /// Passes each setting and its value to `set`, in the order of the options, for a format without
+    /// features. `set` returns `None` for an invalid value.
     ///
     /// # Errors
     ///
-    /// 1. `UnknownFeature`: a feature is given.
-    /// 2. `UnknownSetting`: a setting is not among `known`.
-    /// 3. `BadValue`: `set` rejected the value.
+    /// 1. `UnknownFeature`: the options contain a feature.
+    /// 2. The first of these errors, for each setting in turn:
+    ///    1. `UnknownSetting`: the setting is not among `known`.
+    ///    2. `BadValue`: `set` returned `None`.
     pub fn each_setting(
         &self,
         known: &'static [Setting],
@@ -166,7 +174,8 @@ pub enum Allowed {
 }
 
 impl Allowed {
-    /// Returns whether `number` is accepted.
+    /// Returns whether the setting accepts `number`. Returns `true` for every number if the setting accepts
+    /// words or a text.
     pub fn allows(&self, number: u64) -> bool {
         match self {
             Self::Range(min, max) => (*min..=*max).contains(&number),
@@ -217,7 +226,7 @@ pub enum FormatError {
         /// Name of the feature.
         name: String,
     },
-    /// A feature or setting requires another one.
+    /// A feature or setting requires another feature or setting.
     Needs {
         /// The feature or setting.
         what: &'static str,
@@ -226,9 +235,9 @@ pub enum FormatError {
     },
     /// Two features or settings exclude each other.
     Excludes {
-        /// The first one.
+        /// The first feature or setting.
         what: &'static str,
-        /// The second one.
+        /// The second feature or setting.
         other: &'static str,
     },
     /// The volume is too small.
@@ -263,7 +272,8 @@ pub enum FormatError {
     },
     /// The format has this feature, but obento does not create it.
     Unsupported(Feature),
-    /// The device for the external journal contains no journal for this volume.
+    /// The device for the external journal contains no journal for this volume. The text is the reason, and
+    /// continues the phrase "the device for the journal".
     Journal(&'static str),
     /// The device failed, or memory is exhausted.
     Device(Error),
@@ -279,7 +289,7 @@ impl FormatError {
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UnknownSetting { name } => write!(f, "unknown option '{}'", name.escape_default()),
+            Self::UnknownSetting { name } => write!(f, "unknown setting '{}'", name.escape_default()),
             Self::BadValue { name, value, allowed } => {
                 write!(f, "invalid value '{}' for {name} (expected {allowed})", value.escape_default())
             }
@@ -314,10 +324,10 @@ impl From<Error> for FormatError {
     }
 }
 
-/// A remark about a new volume. The volume was created.
+/// A remark about a new volume. The volume was created nevertheless.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FormatNotice {
-    /// The label was truncated to these bytes.
+    /// The label was truncated to these bytes. They are empty if the format has no label.
     LabelCut(Vec<u8>),
     /// The message of the boot sector was truncated to this number of bytes.
     MessageCut(u32),
@@ -325,6 +335,13 @@ pub enum FormatNotice {
     BadUnits(u64),
     /// The volume is too small for a journal and has none.
     NoJournal,
+    /// The volume has fewer clusters than the specification requires of its kind, so other systems may not recognise it.
+    FewClusters {
+        /// Number of clusters.
+        clusters: u64,
+        /// The minimum number that the specification requires.
+        least: u64,
+    },
     /// This number of blocks at the end is too small for another group and is not used.
     Unused(u64),
     /// Systems with pages smaller than this block size cannot mount the volume.
@@ -355,7 +372,8 @@ pub struct Formatted {
     pub block_size: u32,
     /// Number of blocks.
     pub blocks: u64,
-    /// Number of inodes, or of the objects that the format counts instead; 0 if it counts none.
+    /// Number of inodes, or of the objects that the format has instead of inodes; 0 if the format has no
+    /// fixed number.
     pub inodes: u64,
     /// Number of blocks reserved for the superuser.
     pub reserved: u64,

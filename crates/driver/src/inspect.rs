@@ -1,5 +1,5 @@
-//! Decoding of on-disk structures with the location of each field. Users inspect volumes with it, and tests find the
-//! fields that they damage.
+//! Decoding of on-disk structures with the location of each field. Users inspect volumes with these functions. Tests
+//! use the locations to damage fields.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use obento_base::{Error, Ino, Result};
 pub enum Target {
     /// A super block, by its index among the copies. Index 0 is the primary super block.
     SuperBlock(u32),
-    /// The descriptor of a block group.
+    /// The descriptor of the block group with this number.
     Group(u64),
     /// An inode and its mapping.
     Inode(Ino),
@@ -70,26 +70,26 @@ pub enum ByteUse {
         /// Target that decodes the structure, if one exists.
         target: Option<Target>,
     },
-    /// The byte belongs to a file: its data, the entries of a directory, or the nodes of its mapping. The driver does
-    /// not know the file; a caller finds it by walking the tree.
+    /// The byte belongs to a file: its data, the entries of a directory, or the nodes of its mapping. The driver cannot
+    /// determine the file. A caller finds the file by walking the tree.
     OfFiles,
     /// The byte is unused.
     Unused,
 }
 
-/// A view of the on-disk structures.
+/// A view of the on-disk structures of an open volume.
 pub trait Inspect: Send + Sync {
-    /// Passes the records of `target` to `sink`. If the structure is damaged, passes an error, and then the records
-    /// that can still be decoded.
+    /// Passes the records of `target` to `sink`. If the structure is damaged, passes an error to `sink`, and then the
+    /// records that can still be decoded.
     ///
     /// # Errors
     ///
     /// - `NotFound`: the volume has no structure with this number.
-    /// - `Invalid`: the inode is not a directory.
+    /// - `Invalid`: the inode of [`Target::Directory`] is not a directory.
     /// - `NotSupported`: the format has no such structure.
     fn inspect(&self, target: Target, sink: &mut dyn FnMut(Result<Record>)) -> Result<()>;
 
-    /// Returns the use of the byte at `offset` of the device.
+    /// Returns the use of the byte at `offset` bytes from the start of the volume.
     ///
     /// # Errors
     ///
@@ -100,4 +100,10 @@ pub trait Inspect: Send + Sync {
         let _ = offset;
         Err(Error::NotSupported)
     }
+}
+
+/// Returns `volume` for [`FileSystem::inspect`](crate::FileSystem::inspect), unless the host cannot use it: a module of a
+/// kernel has no commands that inspect volumes, and leaves out the code.
+pub fn inspectable<V: Inspect>(volume: &V) -> Option<&dyn Inspect> {
+    if cfg!(obento_env = "kernel") { None } else { Some(volume) }
 }

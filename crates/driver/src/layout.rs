@@ -1,18 +1,26 @@
-//! The guard that keeps the mapping of a file valid while data is transferred.
-//!
-//! Locking: `vfs` owns one [`LayoutLock`] per inode. A thread holds the lock shared from `map` until the I/O and
-//! `end_write` have completed. A thread holds the lock exclusively for truncate, punch, collapse, insert and
-//! eviction. A commit never takes the lock. The lock is acquired before every lock inside a driver.
+//! The lock that keeps the mapping of a file valid while data is transferred: see [`LayoutLock`].
 
 use obento_env::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The lock of the mapping of one inode.
+/// The lock of the mapping of one inode. The mapping is the location of the data of a file.
+///
+/// The caller of a driver owns one `LayoutLock` per inode (`vfs`), or enforces these rules with other locks
+/// (the kernel module):
+///
+/// - A thread holds the lock shared from `map` or `begin_write` until the I/O and `end_write` have completed,
+///   and during `read`, `write` and `allocate`.
+/// - A thread holds the lock exclusively during `truncate`, `punch`, `zero_range`, `collapse` and `insert`.
+/// - A thread that frees an inode needs no layout lock, because no other thread uses the inode.
+/// - A driver never acquires the lock, not even during a commit.
+/// - A thread acquires the lock before every lock inside a driver.
 #[derive(Debug, Default)]
 pub struct LayoutLock(RwLock<()>);
 
-/// A shared guard. While this guard exists, mapped data does not move, and its blocks are not freed. Between two
-/// guards, the location of mapped data changes only under an exclusive guard, or when the flags of the inode change.
-/// `vfs` may therefore read the data again without another call of `map`.
+/// A shared guard. While this guard exists, mapped data does not move, and its blocks are not freed.
+///
+/// While no guard exists, the location of mapped data changes only if a thread changes the flags of the
+/// inode. A caller may therefore keep a location that `map` returned, and use it again under another shared
+/// guard, until a thread acquires an exclusive guard or changes the flags.
 #[derive(Debug)]
 pub struct Layout<'a> {
     _guard: RwLockReadGuard<'a, ()>,
@@ -30,12 +38,14 @@ impl LayoutLock {
         Self(RwLock::new(()))
     }
 
-    /// Locks the mapping for reading and writing data.
+    /// Acquires the lock shared, for reading and writing data. Waits while another thread holds the lock
+    /// exclusively. A thread that holds the lock already must not call this method: it could wait for itself.
     pub fn shared(&self) -> Layout<'_> {
         Layout { _guard: self.0.read() }
     }
 
-    /// Locks the mapping for removing or moving blocks.
+    /// Acquires the lock exclusively, for removing or moving blocks. Waits while another thread holds the
+    /// lock. A thread that holds the lock already must not call this method: it would wait for itself.
     pub fn exclusive(&self) -> ExclusiveLayout<'_> {
         ExclusiveLayout { _guard: self.0.write() }
     }

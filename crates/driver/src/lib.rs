@@ -5,23 +5,41 @@
 //! [`FileSystem`] is an open volume. A format may have further capabilities, each of which is a trait:
 //!
 //! - of the format: [`Format`], [`Build`], [`Check`], [`Resize`], [`Tune`], [`Undelete`];
-//! - of an open volume: [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Whiteouts`], [`Relabel`], [`Bulk`], [`Trim`],
-//!   [`Handover`], [`Failover`], [`Inspect`].
+//! - of an open volume: [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Whiteouts`], [`Relabel`], [`Bulk`],
+//!   [`Trim`], [`Handover`], [`Failover`], [`Inspect`].
 //!
-//! For each capability, `Driver` or `FileSystem` has an accessor that returns an `Option`. A missing capability is
-//! therefore visible in the type.
+//! For each capability, `Driver` or `FileSystem` has a method that returns an `Option`: `None` if the format
+//! or the volume lacks the capability. Exception: a method of a capability may fail with `NotSupported`, if
+//! its documentation lists this error.
+//!
+//! These rules apply to all methods:
 //!
 //! - Files are identified by inode number, never by path. Names are [`Name`](obento_base::Name)s. Paths exist in
 //!   `obento-vfs` and above.
-//! - Methods are synchronous and take `&self`; implementations are `Send + Sync`. A driver locks internally, and the
-//!   host owns the threads. Operations on different files may run in parallel.
-//! - A driver returns the location of file data ([`FileSystem::map`]). The layer above reads and writes the data.
-//! - Each method lists its errors in the order in which they are checked. In addition, every method can fail with:
+//! - Methods are synchronous and take `&self`; implementations are `Send + Sync`. A driver locks internally,
+//!   so any thread may call any method at any time. The caller has the duties that [`LayoutLock`] and
+//!   [`WritableFileSystem`] list. A driver starts threads only through `obento_env`.
+//! - A driver returns the location of file data ([`FileSystem::map`]). The layer above reads and writes the
+//!   data.
+//! - The caller counts the uses of an inode; the driver does not. An inode is *in use* from the first call
+//!   that returned its number to the caller until the last call to which the caller passes the number. After
+//!   the last use, the caller calls [`FileSystem::forget`]. A driver frees an inode only if the inode has no
+//!   name, and only in these calls: `forget`, [`remove`](WritableFileSystem::remove) of an inode that is not
+//!   in use, [`close`](WritableFileSystem::close), and opening the volume for writing.
+//! - An error list names the variants and constants of [`Error`](obento_base::Error). `ReadOnly` is
+//!   `Error::ReadOnly`, and `Device` is any `Error::Device`. An error of
+//!   [`DeviceError`](obento_base::DeviceError) has the prefix `DeviceError::`.
+//! - A method checks the errors of a numbered list in the order of the list. If several errors apply, the
+//!   method returns the first one in the list. A list with dashes has no order.
+//! - In addition, every method that returns a `Result` can fail with:
+//!   - `Stale`, if the volume contains no inode with the passed number. A method that changes names may
+//!     return `NotFound` instead;
 //!   - `Corrupt`, if the volume is damaged;
-//!   - `Device`, if the device fails;
+//!   - `Device`, if the device fails (any variant of `Error::Device`);
 //!   - `Unsupported`, if the inode uses a feature that the driver does not support;
 //!   - `NoMemory`, if memory is exhausted.
-//! - Damage affects only the files that contain it, never the whole volume.
+//! - Damage on an open volume affects only the files that contain the damage. Exception: a volume can require
+//!   that the driver stops all changes when it finds damage (`errors=remount-ro` of ext4).
 //! - For any contents of the device, no method panics, hangs, or exceeds its memory budget. The budget is
 //!   [`OpenOptions::cache`] plus fixed limits of the driver.
 //!
@@ -75,7 +93,7 @@ pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
 pub use file_system::{Crash, FileSystem, Limits, StatFs, StoredProperties};
 pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
-pub use inspect::{ByteUse, Field, FieldValue, Inspect, Record, Target};
+pub use inspect::{ByteUse, Field, FieldValue, Inspect, Record, Target, inspectable};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{
     Access, Checksums, DataMode, Driver, Evidence, Fact, HandoverState, Journalling, Notice, OpenOptions,

@@ -25,13 +25,13 @@ pub struct Probe {
     /// Identifier as text, for a format that has neither a UUID nor a serial number. For ISO 9660 this is the
     /// modification time of the volume; for UDF and NTFS, an identifier of 16 digits.
     pub text_id: Option<String>,
-    /// Length of the volume in bytes. The length is greater than that of the device if the image is truncated.
+    /// Length of the volume in bytes. If the image is truncated, this length is greater than the length of the device.
     pub len: u64,
-    /// How the driver recognised the volume.
+    /// The reason why the driver recognises the volume.
     pub evidence: Evidence,
 }
 
-/// How a driver recognised a volume.
+/// The reason why a driver recognises a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Evidence {
     /// The signature of the format is where the format requires it.
@@ -42,10 +42,11 @@ pub enum Evidence {
     Traces,
 }
 
-/// The intended use of a volume.
+/// The operations for which a volume is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Access {
-    /// Reading. The driver never writes to the device. It replays a dirty journal in memory.
+    /// Reading. The driver never writes to the device. [`OpenOptions::replay`] selects the treatment of a dirty
+    /// journal.
     #[default]
     ReadOnly,
     /// Reading and writing. The driver first replays a dirty journal onto the device.
@@ -84,8 +85,8 @@ pub struct Journalling {
     /// Whether commits flush the device. Without flushes, a power failure may destroy the volume. Disable flushes
     /// only while creating an image that would be created again after a failure.
     pub barrier: bool,
-    /// Maximum age of a change before the driver commits it. This requires an environment with threads. Zero disables
-    /// periodic commits.
+    /// Maximum age of a change before the driver commits the change. The limit requires an environment with threads.
+    /// Zero disables periodic commits.
     pub commit_interval: Duration,
 }
 
@@ -96,8 +97,9 @@ impl Default for Journalling {
     }
 }
 
-/// Options that only some formats support. `None` selects the default of the driver. A driver ignores the options
-/// that its format does not need, for example `uid` if the format stores owners.
+/// Options that only some formats support. `None` selects the default of the driver. A driver ignores the
+/// options that its format does not need, for example `uid` if the format stores owners. Exception: FAT
+/// rejects `keep_last_dots` with `NotSupported`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VolumeOptions {
     /// Owner of all files.
@@ -110,7 +112,7 @@ pub struct VolumeOptions {
     pub dir_mask: Option<Mode>,
     /// Code page of the short names of FAT.
     pub code_page: Option<u16>,
-    /// Offset from UTC, in minutes, of the clocks that wrote the timestamps. For formats that store local times.
+    /// Local time minus UTC, in minutes, for formats that store local times: 60 for UTC+1.
     pub time_offset: Option<i16>,
     /// Whether to preserve trailing dots in names. By default, trailing dots are removed, as in Windows and Linux.
     pub keep_last_dots: bool,
@@ -128,28 +130,29 @@ pub struct VolumeOptions {
 pub struct OpenOptions {
     /// Whether the caller reads, or reads and writes.
     pub access: Access,
-    /// Treatment of a dirty journal.
+    /// Treatment of a dirty journal, with `Access::ReadOnly`.
     pub replay: Replay,
     /// Block number of the super block to use instead of the primary one, as for `e2fsck -b`. The unit is the block
     /// size of the volume; the driver tries every block size.
     pub super_block: Option<u64>,
     /// Whether a volume that is opened for reading verifies the checksums of its metadata.
     pub checksums: Checksums,
-    /// Maximum size of the metadata cache in bytes.
+    /// Maximum size of the metadata cache in bytes. A driver raises the value to its minimum, which is 128
+    /// blocks for a [`Cache`](obento_block::Cache). Changed blocks that are not written yet are not counted.
     pub cache: usize,
     /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
-    /// Device of an external journal, if the caller has one.
+    /// Device of the external journal; `None` if the caller cannot provide the device.
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// Journal options for a writable volume.
     pub journalling: Journalling,
     /// Options that only some formats support.
     pub shown: VolumeOptions,
-    /// The state that another process passed on, if that process has the volume open.
+    /// The state that another process passed to this process. The other process has the volume open, or had it open.
     pub adopt: Option<Arc<HandoverState>>,
-    /// The changes that another process published before it failed. They are performed before the volume is opened.
-    /// The driver adds its own changes ([`Failover`](crate::Failover)). A driver without this capability ignores the
-    /// log.
+    /// The log with the changes that a failed process published. The driver first applies these changes to
+    /// the volume. It then adds its own changes to the log ([`Failover`](crate::Failover)). A driver without
+    /// this capability ignores the log.
     pub redo: Option<Arc<dyn RedoLog>>,
 }
 
@@ -157,15 +160,16 @@ pub struct OpenOptions {
 /// process continues where the driver of the first process stopped.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct HandoverState {
-    /// The inodes in use, sorted by number. Opening the volume does not free the inodes of this list that have no
-    /// name. The caller must call `forget` for every inode of the list.
+    /// The inodes that the caller of the first process used, sorted by number. Opening the volume does not
+    /// free an inode of this list, even if the inode has no name. These inodes are in use after the call: the
+    /// caller must call `forget` for each of them.
     pub inodes: Vec<Ino>,
     /// The state that [`Handover::prepare`](crate::Handover::prepare) returned.
     pub state: Vec<u8>,
 }
 
 impl HandoverState {
-    /// Returns whether `ino` is in use.
+    /// Returns whether the list contains `ino`.
     pub fn uses(&self, ino: Ino) -> bool {
         self.inodes.binary_search(&ino).is_ok()
     }
@@ -193,10 +197,11 @@ impl OpenOptions {
 /// Whether the checksums of metadata are verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Checksums {
-    /// A structure with a wrong checksum is damaged.
+    /// The driver reports a structure with a wrong checksum as damaged.
     #[default]
     Verify,
-    /// Reading ignores wrong checksums. A volume that is opened for changes verifies them in any case.
+    /// The driver ignores wrong checksums. This has no effect on a volume that is opened for changes: the driver then
+    /// verifies all checksums.
     Ignore,
 }
 
@@ -222,7 +227,7 @@ pub enum Notice {
         /// Number of replayed transactions.
         transactions: u64,
     },
-    /// The journal is dirty and was not replayed at the request of the caller.
+    /// The journal is dirty. The driver did not replay the journal, because the caller requested [`Replay::Skip`].
     NotReplayed,
     /// The journal is dirty and cannot be replayed. The volume lacks the changes in the journal.
     ReplayFailed(Error),
@@ -266,30 +271,43 @@ pub struct VolumeInfo {
     pub facts: Vec<Fact>,
 }
 
-/// A format: recognises, opens, creates and checks its volumes.
+/// A driver: recognises, opens, creates and checks the volumes of one format.
 pub trait Driver: Send + Sync {
     /// Returns the names that `-t TYPE` accepts, the most general first: `["ext4", "ext3", "ext2"]`.
     fn names(&self) -> &'static [&'static str];
 
-    /// Checks the signature on `device`. Returns `None` if the device contains no volume of this format. Reads only a
-    /// few blocks. Verifies no checksums; `open` verifies them.
+    /// Returns the widest access to volumes of this format: `ReadOnly` if [`open`](Self::open) never supports
+    /// [`Access::ReadWrite`]. [`format`](Self::format) and [`build`](Self::build) are independent of this: a driver
+    /// that cannot change volumes may create them.
+    fn access(&self) -> Access;
+
+    /// Checks whether `device` contains a volume of this format, by its signature. Returns `None` if it
+    /// contains none. Reads only a few blocks. Verifies no checksums; `open` verifies them.
     ///
     /// # Errors
     ///
     /// - `Device`: the device failed.
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>>;
 
-    /// Opens the volume that occupies `device`.
+    /// Opens the volume on `device`. The volume starts at byte 0 of the device. The caller must ensure that
+    /// no other process changes the device while the volume is open.
     ///
     /// # Errors
     ///
     /// 1. `NotSupported`: the driver does not support a value in [`OpenOptions::shown`].
-    /// 2. `Corrupt`: no usable super block exists.
+    /// 2. `Corrupt`: no usable super block exists. With `Access::ReadWrite`, ext4 also requires that the primary super
+    ///    block is undamaged and that the device contains the whole volume.
     /// 3. `Unsupported`: the volume has an incompatible feature that the driver does not support.
-    /// 4. `ReadOnly`, with `Access::ReadWrite`: the device or the driver cannot write.
-    /// 5. `Unsupported`, with `Access::ReadWrite`: the volume has a feature that the driver can only read.
+    /// 4. With `Access::ReadWrite`, one of these errors:
+    ///    - `Unsupported(Writing)`: the driver cannot change volumes ([`access`](Self::access) is
+    ///      `ReadOnly`).
+    ///    - `ReadOnly`, or `DeviceError::ReadOnly` for the kernel engine: the device is read-only.
+    /// 5. `Unsupported`, with `Access::ReadWrite`, in one of these cases:
+    ///    - [`OpenOptions::super_block`] selects a super block (ext4).
+    ///    - The driver can only read volumes with a feature of this volume.
+    ///    - The external journal of the volume is missing.
     /// 6. `NotFound`: the volume has no tree with the number [`VolumeOptions::subvolume`].
-    /// 7. `Invalid`, with [`OpenOptions::adopt`]: the state is not from this driver.
+    /// 7. `Invalid`, with [`OpenOptions::adopt`]: another driver created the state.
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>>;
 
     /// Returns the operations that create empty volumes, if the driver has them.

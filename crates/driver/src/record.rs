@@ -59,12 +59,13 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Starts a record of the kind `kind`, for the structure at byte `start` of the volume.
+    /// Starts a record of the kind `kind`, for the structure at byte `start` of the volume. `depth` is the
+    /// nesting depth ([`Record::depth`]).
     pub fn new(kind: &'static str, depth: u8, start: u64) -> Self {
         Self { record: Record { kind, depth, fields: Vec::new() }, start }
     }
 
-    /// Adds a field of `len` bytes at `offset` within the structure.
+    /// Adds a field of `len` bytes at byte `offset` of the structure.
     pub fn add(&mut self, name: &'static str, offset: usize, len: usize, value: FieldValue) -> &mut Self {
         let offset = self.start.saturating_add(to_u64(offset));
         self.record.fields.push(Field { name, offset, len: u32::try_from(len).unwrap_or(u32::MAX), value });
@@ -92,7 +93,7 @@ impl Builder {
         self.add(name, offset, len, FieldValue::Text(value.into()))
     }
 
-    /// Returns the record, and leaves an empty record in the builder.
+    /// Returns the record and replaces it with an empty record.
     pub fn finish(&mut self) -> Record {
         core::mem::replace(&mut self.record, Record { kind: "", depth: 0, fields: Vec::new() })
     }

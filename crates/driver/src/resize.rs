@@ -12,11 +12,12 @@ use obento_env::Clock;
 /// The requested size of a volume.
 #[derive(Clone)]
 pub struct ResizeOptions {
-    /// The new length of the volume in bytes. The driver rounds down to its units.
+    /// The new length of the volume in bytes. The driver rounds the length down to a multiple of its
+    /// allocation unit.
     pub len: u64,
     /// The clock for times that are written.
     pub clock: Arc<dyn Clock>,
-    /// The device of an external journal, if the caller has one.
+    /// The device of the external journal; `None` if the caller cannot provide the device.
     pub journal: Option<Arc<dyn BlockDevice>>,
 }
 
@@ -33,7 +34,7 @@ pub struct ResizePlan {
     /// The length of the volume in bytes before the change.
     pub old_len: u64,
     /// The length of the volume in bytes after the change. If the last part of the requested length is too short for
-    /// the structures of the format, the new length is smaller than requested. It may equal the old length.
+    /// the structures of the format, this length is smaller than the requested length. It may equal the old length.
     pub len: u64,
     /// Notes for the user.
     pub notes: Vec<String>,
@@ -42,10 +43,15 @@ pub struct ResizePlan {
 /// The reason why a driver does not change the size of a volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ResizeRefusal {
-    /// The requested length is smaller than the volume.
-    Shrink {
-        /// The length of the volume in bytes.
-        len: u64,
+    /// The contents do not fit into the requested length.
+    TooShort {
+        /// The smallest possible length in bytes.
+        min: u64,
+    },
+    /// The journal is too small for the change of a file or directory.
+    Journal {
+        /// The number of blocks that would change at once.
+        blocks: usize,
     },
     /// The requested length exceeds the limit of the volume.
     TooLong {
@@ -54,24 +60,31 @@ pub enum ResizeRefusal {
         /// The property of the volume that sets the limit.
         why: &'static str,
     },
+    /// Volumes of the format can grow only.
+    OnlyGrows,
     /// A feature of the volume prevents the change.
     Feature(&'static str),
-    /// The volume is marked as having errors, or a structure is damaged. A check repairs it.
+    /// The volume is marked as having errors, or a structure is damaged. A check repairs the volume.
     NeedsCheck(&'static str),
-    /// The structures of a new part of the volume do not fit there.
+    /// The volume has too little free space for the structures of the new size, such as the tables of a new
+    /// block group.
     NoRoom,
 }
 
 impl fmt::Display for ResizeRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Shrink { len } => {
-                write!(f, "shrinking is not supported yet, and the volume has {len} bytes")
+            Self::TooShort { min } => {
+                write!(f, "the contents do not fit; the volume can shrink to {min} bytes")
+            }
+            Self::Journal { blocks } => {
+                write!(f, "the journal is too small for a change of {blocks} blocks at once")
             }
             Self::TooLong { max, why } => write!(f, "the volume can have at most {max} bytes ({why})"),
+            Self::OnlyGrows => f.write_str("volumes of this type can grow, but not shrink"),
             Self::Feature(name) => write!(f, "the feature '{name}' prevents resizing"),
             Self::NeedsCheck(why) => f.write_str(why),
-            Self::NoRoom => f.write_str("the tables of a new block group do not fit in the group"),
+            Self::NoRoom => f.write_str("the volume has no room for the structures of the new size"),
         }
     }
 }
@@ -79,7 +92,8 @@ impl fmt::Display for ResizeRefusal {
 /// The reason why the size was not changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ResizeError {
-    /// The volume cannot have this size. Nothing was changed.
+    /// The volume cannot have this size. Nothing was changed, except that the driver may have replayed the
+    /// journal (ext4).
     Refused(ResizeRefusal),
     /// The volume is damaged, or the device failed.
     Failed(Error),
@@ -108,7 +122,7 @@ impl From<ResizeRefusal> for ResizeError {
     }
 }
 
-/// Receives the number of units of work that are done, and the number of all units.
+/// A function that receives the number of completed units of work, and then the total number of units.
 pub type ResizeObserver<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Changes the size of a volume that is not open.
@@ -123,18 +137,27 @@ pub trait Resize: Send + Sync {
     ///
     /// - `Refused`: the volume cannot have this size.
     /// - `Failed`: the volume is damaged, or the device failed.
-    fn plan(&self, device: &dyn BlockDevice, len: u64) -> Result<ResizePlan, ResizeError>;
+    fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> Result<ResizePlan, ResizeError>;
 
-    /// Changes the size of the volume on `device`, which must have at least the requested length. Returns the old and
-    /// the new size.
+    /// Returns the smallest length in bytes to which [`resize`](Self::resize) can shrink the volume on `device`. Writes
+    /// nothing.
     ///
     /// # Errors
     ///
-    /// - `Failed` with `ReadOnly`: the device is read-only.
-    /// - `Refused`: the volume cannot have this size. Nothing was changed.
+    /// As for [`plan`](Self::plan).
+    fn minimum(&self, device: &Arc<dyn BlockDevice>) -> Result<u64, ResizeError>;
+
+    /// Changes the size of the volume on `device`, which must be at least as long as the new volume. Returns
+    /// the old and the new size. First replays a dirty journal (ext4).
+    ///
+    /// # Errors
+    ///
+    /// - `Failed` with `ReadOnly`: the device is read-only. Nothing was changed.
+    /// - `Refused`: the volume cannot have this size. Nothing was changed, except that the driver may have
+    ///   replayed the journal (ext4).
     /// - `Failed` with `OutOfBounds`: the device is too short. Nothing was changed.
     /// - `Failed`: the volume is damaged, or the device failed. After a failure of the device, the volume has the old
-    ///   or the new size, or is marked as having errors, which a check repairs.
+    ///   or the new size, or is marked as having errors. In the last case, a check repairs the volume.
     fn resize(
         &self,
         device: Arc<dyn BlockDevice>,

@@ -1,7 +1,8 @@
-//! The events of a check, and repairs in rounds.
+//! The events of a check, and repairs in rounds ([`check_in_rounds`]).
 //!
-//! A round checks the whole volume, and collects issues with the edits that repair them. If the edits are permitted,
-//! they are applied, and the next round checks the volume again, since one inconsistency can hide another.
+//! A round checks the whole volume, and collects issues with the edits that repair them. The permitted edits are then
+//! applied, and the next round checks the volume again. Several rounds are necessary because one inconsistency can hide
+//! another.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -82,11 +83,11 @@ impl<I: CheckIssue, E> FoundIssue<I, E> {
 
 /// The result of one round.
 pub struct CheckRound<V, I, E> {
-    /// The volume to which edits are applied, or `None` if the volume cannot be repaired.
+    /// The volume to which `apply` applies edits, or `None` if the volume cannot be repaired.
     pub view: Option<V>,
     /// The issues that the round found and did not report.
     pub found: Vec<FoundIssue<I, E>>,
-    /// The report of the round. `report.found` counts only the issues that the round itself reported.
+    /// The report of the round. `report.found` counts only the issues that `look` reported itself.
     pub report: CheckReport,
 }
 
@@ -96,12 +97,16 @@ pub struct CheckRound<V, I, E> {
 /// The last round is the first one to which one of these conditions applies:
 ///
 /// - No issue has a permitted repair.
-/// - The repairable issues are those of the previous round.
+/// - The repairable issues are equal to those of the previous round.
 /// - The round has no [`view`](CheckRound::view).
-/// - The number of rounds has reached a limit.
+/// - The round is number 1,024.
 ///
-/// Repaired issues are reported in the round that repairs them, notes in the first round, and all other issues in the
-/// last round.
+/// Each issue is passed to `emit` in one of these rounds:
+///
+/// - A note: in the first round.
+/// - A repaired issue: in the round that repairs it. If the repair had no effect, the last round finds the
+///   issue again and reports it as not repaired.
+/// - Any other issue: in the last round.
 ///
 /// # Errors
 ///
@@ -171,8 +176,8 @@ mod tests {
         }
     }
 
-    /// Checks a volume with `numbers`, of which a round finds at most two. Returns the events, the report, and the numbers
-    /// that are left.
+    /// Checks a volume with `numbers`, of which a round finds at most two. Returns the events, the report, and the
+    /// numbers that are left.
     fn check(numbers: &[u32], repair_mode: RepairMode) -> (Vec<(u32, bool)>, CheckReport, Vec<u32>) {
         let left = core::cell::RefCell::new(numbers.iter().copied().collect::<BTreeSet<u32>>());
         let mut events = Vec::new();

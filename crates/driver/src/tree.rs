@@ -7,7 +7,7 @@
 //! Invariant: names are checked [`Name`]s. Each name is in a directory of the tree and refers to a node of the tree.
 //! A source therefore cannot refer to anything outside of the tree.
 //! Invariant: the root has no name, and every other directory has exactly one name. The tree therefore has no cycle.
-//! Memory: about 110 bytes per file plus its name. The limit is 256 MiB for a million files.
+//! Memory: about 110 bytes per file plus its name. A million files must fit into 256 MiB.
 
 mod builder;
 mod finish;
@@ -27,7 +27,7 @@ use obento_base::{DeviceNumber, FileKind, Mode, Name, Timestamp};
 pub use builder::{Placed, TreeBuilder, TreeError};
 use text::{Text, Texts};
 
-/// The number of a file of a tree. All names of a file share it.
+/// The number of a file of a tree. All names of a file refer to the same number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NodeId(pub u32);
 
@@ -40,7 +40,7 @@ impl NodeId {
     }
 }
 
-/// An identifier of the contents of a regular file, chosen by the owner of the contents.
+/// An identifier of the contents of a regular file. The source of the contents chooses the identifier.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DataId(pub u32);
 
@@ -116,7 +116,7 @@ pub struct Node {
     pub body: Body,
     /// Mode, owner, time and extended attributes.
     pub attr: NodeAttr,
-    /// Number of names. For a directory: number of subdirectories.
+    /// For a directory, the number of its subdirectories; otherwise the number of names.
     pub links: u32,
     /// For a symbolic link, its target; for a directory, the index of its first child.
     extra: u32,
@@ -140,8 +140,9 @@ pub type XattrList = Box<[XattrPair]>;
 
 /// A complete tree. The names of each directory are sorted by their bytes.
 ///
-/// The root has number 0. The other nodes are numbered one directory at a time, in the order of names: first the nodes
-/// in the directory, then those in each of its subdirectories. A node with several names is numbered at its first name.
+/// The root has number 0. The numbering processes one directory at a time, starting with the root. It numbers the nodes
+/// of the directory in the order of their names. It then processes the subdirectories in the same order, each together
+/// with all directories below it. A node with several names is numbered at its first name.
 #[derive(Debug)]
 pub struct Tree {
     texts: Texts,
@@ -205,8 +206,8 @@ impl Tree {
         &self.xattrs
     }
 
-    /// Returns the ranges of the file `id` that contain data, sorted and without overlap, or `None` if the
-    /// whole file is data.
+    /// Returns the ranges of the regular file `id` that contain data, in bytes of the file, sorted and
+    /// without overlap. Returns `None` if the whole file is data.
     pub fn data_ranges(&self, id: NodeId) -> Option<&[Range<u64>]> {
         self.holes.get(&id).map(|ranges| &**ranges)
     }

@@ -35,14 +35,17 @@ impl TuneOptions {
     ///
     /// # Errors
     ///
-    /// - `Refused`: another setting is given. The reason contains `format`.
+    /// - `Refused`: the options contain another setting. The reason contains `format`, the name of the
+    ///   format.
     pub fn expect_label_and_serial(&self, format: &str) -> Result<(), TuneError> {
         if self.uuid.is_some() {
             let why = format_args!("{format} has a serial number instead, such as 1234-ABCD");
             return Err(TuneError::refused("uuid", why));
         }
         match self.settings.first() {
-            Some((name, _)) => Err(TuneError::refused(name, format_args!("not a setting of {format}"))),
+            Some((name, _)) => {
+                Err(TuneError::refused(name, format_args!("{format} does not have this setting")))
+            }
             None => Ok(()),
         }
     }
@@ -88,12 +91,13 @@ impl From<Error> for TuneError {
 
 /// Changes the settings of a volume that is not open.
 pub trait Tune: Send + Sync {
-    /// Changes the settings of the volume on `device`. Returns notes for the user. All settings are checked
-    /// before the first one is written.
+    /// Changes the settings of the volume on `device`. Returns notes for the user. The driver checks all
+    /// settings before it writes the first one.
     ///
     /// # Errors
     ///
     /// - `Refused`: a setting is unknown, or its value is not possible on this volume. Nothing was changed.
-    /// - `Failed`: the volume is damaged, or the device failed.
+    /// - `Failed`: the volume is damaged, or the device failed. After a failure of the device, some of the
+    ///   settings may have been changed.
     fn tune(&self, device: Arc<dyn BlockDevice>, options: &TuneOptions) -> Result<Vec<String>, TuneError>;
 }

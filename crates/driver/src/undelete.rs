@@ -1,5 +1,6 @@
 //! Finding deleted files.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::{ControlFlow, Range};
 
@@ -10,8 +11,8 @@ use obento_block::BlockDevice;
 ///
 /// The search writes nothing. For any contents of the device, time and memory are bounded by the size of the device.
 pub trait Undelete: Send + Sync {
-    /// Passes each deleted file of the volume on `device` to `found`, until `found` breaks. Skips damaged parts of
-    /// the volume.
+    /// Passes each deleted regular file of the volume on `device` to `found`, until `found` breaks. Skips
+    /// damaged parts of the volume.
     ///
     /// # Errors
     ///
@@ -19,7 +20,7 @@ pub trait Undelete: Send + Sync {
     /// - `Unsupported`: the volume uses a feature that the search does not support.
     fn deleted(
         &self,
-        device: &dyn BlockDevice,
+        device: &Arc<dyn BlockDevice>,
         found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
     ) -> Result<()>;
 }
@@ -27,20 +28,25 @@ pub trait Undelete: Send + Sync {
 /// A regular file that was deleted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeletedFile {
-    /// The path from the root, without a leading `/`. A character of the path that was lost is replaced by `_`.
+    /// The path from the root, without a leading `/`. The character `_` replaces each lost character. A lost name is
+    /// replaced by `#` and the number of the inode.
     pub path: Vec<u8>,
     /// The length in bytes.
     pub size: u64,
     /// The time of the last change, if it is known.
     pub modified: Option<Timestamp>,
-    /// The ranges of the device that contain the data, in the order of the file. Their total length may be greater
-    /// than `size`, because the last block is complete, or smaller, if not all data was found.
+    /// The ranges of the device that contain the data, in bytes and in the order of the file. Their total
+    /// length may be greater than `size`, because the last block is complete, or smaller, if not all data was
+    /// found.
     pub extents: Vec<Range<u64>>,
-    /// How likely it is that the extents contain the data of the file.
+    /// The ranges of the file without data, which read as zeros, in bytes of the file and in ascending order.
+    /// The extents contain the other bytes.
+    pub holes: Vec<Range<u64>>,
+    /// The likelihood that the extents contain the data of the file.
     pub certainty: Certainty,
 }
 
-/// How likely it is that the extents of a deleted file contain its data.
+/// The likelihood that the extents of a deleted file contain its data, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Certainty {
     /// The start of the file's space is in use by another file, or its location is lost.

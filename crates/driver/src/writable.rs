@@ -1,12 +1,4 @@
-//! The operations that change a volume.
-//!
-//! The driver sets `mtime` and `ctime` from the clock that it was opened with. `vfs` sets `atime` through `set_attr`,
-//! and passes the time of a delayed write to `end_write`. In addition, `vfs`:
-//!
-//! - checks permissions;
-//! - rejects names that are too long;
-//! - serialises renames between directories;
-//! - prevents a directory from becoming its own descendant.
+//! The operations that change a volume: see [`WritableFileSystem`].
 
 use core::ops::Range;
 
@@ -22,13 +14,13 @@ use crate::{ExclusiveLayout, Layout, WriteTicket};
 pub struct NewNode<'a> {
     /// Kind of the inode.
     pub kind: FileKind,
-    /// Permission bits, with the umask of the caller applied.
+    /// Permission bits. The caller has already applied the umask.
     pub mode: Mode,
     /// Owner.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Device number; ignored unless the inode is a device.
+    /// Device number. The driver ignores it unless the inode is a device.
     pub rdev: DeviceNumber,
     /// Target of a symbolic link; empty for other kinds.
     pub target: &'a [u8],
@@ -36,7 +28,7 @@ pub struct NewNode<'a> {
 
 impl NewNode<'_> {
     /// Returns the attributes of a new inode that has no name and no contents, for a format that stores all
-    /// attributes.
+    /// attributes. All times are `now`.
     pub fn attr(&self, ino: Ino, generation: Generation, now: Timestamp) -> Attr {
         Attr {
             ino,
@@ -70,9 +62,9 @@ pub const INHERITED: FileFlags = FileFlags::NO_DUMP.union(FileFlags::NO_ATIME);
 pub enum TimeChange {
     /// The current time of the clock of the driver.
     Now,
-    /// This time, truncated to the resolution of the format. If the format cannot store the time, the change fails
-    /// with `OutOfRange`. For formats where Linux instead selects the nearest time that can be stored (FAT), the
-    /// driver does so too.
+    /// This time, truncated to the resolution of the format. If the time is outside of the range of the
+    /// format, the call fails with `OutOfRange`. Exception: if Linux stores the nearest time in the range,
+    /// the driver does the same (FAT, ext4).
     At(Timestamp),
 }
 
@@ -85,8 +77,9 @@ impl TimeChange {
         }
     }
 
-    /// Updates the times in `attr` after a change of the data. Sets `mtime` to the time of this change. Sets `ctime` to
-    /// the same time, unless `ctime` is later: the attributes may have changed after the data.
+    /// Updates the times in `attr` after a change of the data, and increments the change counter. `mtime`
+    /// becomes the time of this change. `ctime` becomes the same time. Exception: with [`At`](Self::At), a
+    /// later `ctime` stays, because the attributes may have changed after the data.
     pub fn touch_data(self, attr: &mut Attr, now: Timestamp) {
         let Self::At(moment) = self else { return attr.touch_data(now) };
         attr.touch(moment.max(attr.ctime));
@@ -97,7 +90,7 @@ impl TimeChange {
 /// The attributes to change. `None` leaves an attribute unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetAttr {
-    /// Permission bits.
+    /// Permission bits. A driver may ignore those of a symbolic link, as Linux does.
     pub mode: Option<Mode>,
     /// Owner.
     pub uid: Option<u32>,
@@ -107,19 +100,23 @@ pub struct SetAttr {
     pub atime: Option<TimeChange>,
     /// Modification time.
     pub mtime: Option<TimeChange>,
-    /// Change time, for tools that restore a tree. `None` uses the clock of the driver.
+    /// Change time, for tools that restore a tree. `None` uses the clock of the driver. The driver ignores
+    /// the value if the format stores no change time, or if the driver cannot set it (kernel engine, NFS).
     pub ctime: Option<TimeChange>,
-    /// Birth time. The driver ignores it if the format stores no birth time, or a birth time that cannot be changed.
+    /// Birth time. The driver ignores the value if the format stores no birth time, or if the birth time cannot be
+    /// changed.
     pub btime: Option<TimeChange>,
-    /// File flags. The driver ignores flags that the format computes.
+    /// File flags. The driver ignores flags that the format computes. A driver whose format stores no flags
+    /// ignores all flags (FAT, exFAT) or fails with `NotSupported` (NFS). The caller compares the flags that
+    /// [`set_attr`](WritableFileSystem::set_attr) returns, and reports the flags that are not stored.
     pub flags: Option<FileFlags>,
     /// Project ID for quotas. A value other than 0 fails with `NotSupported` if the format stores no project IDs.
     pub project: Option<u32>,
 }
 
 impl SetAttr {
-    /// Applies the changes to `attr`, for a format that stores all attributes. Updates the change time, unless only
-    /// the access time changes.
+    /// Applies the changes to `attr`, for a format that stores all attributes. If a field other than `atime`
+    /// is set, also increments the change counter, and sets the change time to `now` or to the given `ctime`.
     pub fn apply(&self, attr: &mut Attr, now: Timestamp) {
         // An access is not a change.
         if *self != (Self { atime: self.atime, ..Self::default() }) {
@@ -148,7 +145,7 @@ impl SetAttr {
 }
 
 bitflags! {
-    /// Flags of `rename`. At most one flag may be set.
+    /// Flags of `rename`. At most one flag may be set: both flags fail with `Invalid`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct RenameFlags: u32 {
         /// Fail with `Exists` if the new name exists.
@@ -163,7 +160,7 @@ bitflags! {
 pub enum Size {
     /// The size does not change.
     Keep,
-    /// The size becomes the end of the range, if that is larger.
+    /// The size becomes the end of the range, if the end is greater than the size.
     Grow,
 }
 
@@ -188,7 +185,7 @@ pub enum XattrMode {
     Replace,
 }
 
-/// The kind of file whose name `remove` removes.
+/// The kind of file that `remove` accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RemovalKind {
     /// Any file except a directory.
@@ -197,48 +194,91 @@ pub enum RemovalKind {
     EmptyDirectory,
 }
 
-/// Whether an inode is in use. `remove` asks this question before it removes a name of the inode.
+/// Whether an inode is in use: the result of the function [`AskUsage`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Usage {
-    /// The inode is in use. The caller of `remove` will call `forget` for the inode.
+    /// The inode is in use. The caller of `remove` calls `forget` for the inode later.
     Used,
-    /// The inode is not in use, and no use begins before `remove` returns. If the inode was in use earlier, its
-    /// `forget` has returned.
+    /// The inode is not in use, and no use begins before `remove` returns. If the inode was in use earlier, the caller
+    /// has called `forget` for the inode, and the call has returned.
     Unused,
 }
 
-/// A function that a driver calls with the attributes of an inode before it removes a name of the inode. If the
-/// function returns an error, the driver keeps the name and returns the error. The function must not call the driver,
-/// since the driver may hold locks.
+/// A function that a driver calls with the attributes of an inode, before the driver removes a name of the
+/// inode. If the function returns an error, the driver changes nothing and returns that error. The function
+/// must neither call the driver nor wait for a thread that does, since the driver may hold locks.
 pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 
 /// A volume that is open for writing.
 ///
-/// Unless its documentation says otherwise, each call is one atomic change, also with respect to crashes.
+/// Each call is one atomic change, unless the method documents a sequence of changes. No other thread finds a
+/// part of an atomic change. [`Limits::crash`](crate::Limits::crash) defines the state after a crash.
 ///
-/// In addition to its documented errors, every method fails with `ReadOnly` after the volume was closed, or became
-/// read-only because of a write error.
+/// All ranges, offsets and sizes are in bytes of the file. A *block* has
+/// [`StatFs::block_size`](crate::StatFs::block_size) bytes.
 ///
-/// Exception from the order of errors: a driver that never supports `punch`, `allocate`, `zero_range`, `collapse` or
-/// `insert` may return `NotSupported` before it checks the range.
+/// # Duties of the caller
+///
+/// The driver sets `mtime` and `ctime` from the clock that it was opened with. It does not check permissions.
+/// The caller (`vfs`):
+///
+/// - checks permissions, and enforces the flags `IMMUTABLE` and `APPEND`;
+/// - rejects names that are longer than [`Limits::name_max`](crate::Limits::name_max);
+/// - runs only one rename between directories at a time;
+/// - prevents a rename that would make a directory its own descendant;
+/// - sets `atime` through `set_attr`;
+/// - holds the layout lock as [`LayoutLock`](crate::LayoutLock) requires.
+///
+/// # State after an error
+///
+/// If a method fails with an error of its list, the call has changed nothing, unless the method documents
+/// another state. After `Corrupt`, `Device` or `NoMemory`, the change may be present in full, in part, or not
+/// at all. A driver may make the volume read-only after such an error.
+///
+/// # Errors of every change
+///
+/// - `ReadOnly`: the volume was closed, or became read-only because of a write error, or because of damage
+///   (ext4 with `errors=remount-ro`). A method returns this error instead of every other `Error::Refused`.
+///   Exception: a driver that never supports a method may return another error of that method.
+///   [`sync_file`](Self::sync_file), [`sync_files`](Self::sync_files), [`sync`](Self::sync) and
+///   [`close`](Self::close) document their own errors.
+/// - `NotPermitted`: the method changes the data of a file that fs-verity protects (ext4). The driver checks
+///   this error after the type of the inode.
+///
+/// # Exceptions to the order of errors
+///
+/// - A driver that never supports `punch`, `allocate`, `zero_range`, `collapse` or `insert` may return
+///   `NotSupported` before it checks the range.
+/// - If the index of a directory is full, ext4 returns `NoSpace` directly after the check of the new name
+///   (`create`, `link`, `rename`).
 pub trait WritableFileSystem: Send + Sync {
-    /// Creates an inode and its entry in `dir`. The caller must call `forget` once. A new directory has link count 2
-    /// and increases the link count of `dir`. A file or directory inherits the flags `NO_DUMP` and `NO_ATIME` from
-    /// `dir` if the format has them. It also inherits the flags that the format defines as inherited.
+    /// Creates an inode and its entry in `dir`. Returns the attributes of the inode. After success, the inode
+    /// is in use: the caller must call `forget` after its last use.
+    ///
+    /// If the format counts subdirectories, a new directory has link count 2, and the link count of `dir`
+    /// increases by 1. The inode inherits from `dir` the flags `NO_DUMP` and `NO_ATIME`, if the format has
+    /// these flags, and the flags that the format defines as inherited. A driver whose format stores no
+    /// owners ignores `node.uid` and `node.gid`.
     ///
     /// # Errors
     ///
     /// 1. `NotDirectory`: `dir` is not a directory.
     /// 2. `NotFound`: `dir` was removed.
     /// 3. `Exists`: `name` exists in `dir`.
-    /// 4. `Invalid`: the target of the symbolic link is empty.
-    /// 5. `NameTooLong`: the target is longer than `symlink_max`.
-    /// 6. `OutOfRange`: the format cannot store the owner or the group.
-    /// 7. `TooManyLinks`: `dir` cannot have another subdirectory.
+    /// 4. `Invalid`: the inode is a symbolic link with an empty target.
+    /// 5. `NameTooLong`: the target of the symbolic link is longer than `symlink_max`.
+    /// 6. `OutOfRange`: the format cannot store the owner, the group or the device number.
+    /// 7. `TooManyLinks`: the inode is a directory, and `dir` has the maximum number of subdirectories.
     /// 8. `NoSpace`: no inode or block is free.
+    ///
+    /// The position of these errors depends on the driver:
+    ///
+    /// - `NotPermitted`: the format cannot store the kind of the inode.
+    /// - `Invalid`: the format cannot store the name.
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr>;
 
-    /// Creates another name for `ino`.
+    /// Creates the name `name` in `dir` for the existing inode `ino`. Returns the new attributes of `ino`.
+    /// The uses of the inode do not change.
     ///
     /// # Errors
     ///
@@ -247,14 +287,22 @@ pub trait WritableFileSystem: Send + Sync {
     /// 3. `NotFound`: `dir` was removed, or `ino` has no name left.
     /// 4. `Exists`: `name` exists in `dir`.
     /// 5. `TooManyLinks`: `ino` has the maximum link count.
-    /// 6. `NoSpace`: the directory cannot grow.
+    /// 6. `CrossDevice`: `dir` requires the project of its entries (`PROJECT_INHERIT`), and `ino` has another project.
+    /// 7. `NoSpace`: the directory cannot grow.
+    ///
+    /// The position of this error depends on the driver:
+    ///
+    /// - `Invalid`: the format cannot store the name.
     fn link(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
 
-    /// Removes a name. Calls `ask` once, after the driver has found the inode and before it changes anything.
+    /// Removes the entry `name` from `dir`. Calls `ask` once, after the driver has found the inode of the
+    /// entry and before the driver changes anything.
     ///
-    /// Afterwards, `lookup(dir, name)` returns `NotFound`, and the link count of the inode is one less. A removed
-    /// directory accepts no new entries. If the inode is in use, it can be read and written until its `forget`. If
-    /// the inode is not in use and has no other name, the driver frees it.
+    /// Afterwards, `lookup(dir, name)` fails with `NotFound`. The link count of a file is one less, and the
+    /// link count of a directory is 0. If the format counts subdirectories, removing a directory decreases
+    /// the link count of `dir` by 1. A removed directory accepts no new entries. If `ask` returns
+    /// [`Usage::Used`], the caller can read and write the inode until it calls `forget`. If `ask` returns
+    /// [`Usage::Unused`] and the inode has no other name, the driver frees the inode.
     ///
     /// # Errors
     ///
@@ -266,20 +314,26 @@ pub trait WritableFileSystem: Send + Sync {
     /// 6. `NotEmpty`: the directory is not empty, for [`RemovalKind::EmptyDirectory`].
     fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()>;
 
-    /// [Removes](Self::remove) the name of a file that the caller has looked up. The caller must still call
-    /// `forget`.
+    /// [Removes](Self::remove) the name of a file that is in use. The caller must still call `forget`.
     fn unlink(&self, dir: Ino, name: &Name) -> Result<()> {
         self.remove(dir, name, RemovalKind::File, &mut |_| Ok(Usage::Used))
     }
 
-    /// [Removes](Self::remove) a directory that the caller has looked up. The caller must still call
-    /// `forget`.
+    /// [Removes](Self::remove) a directory that is in use. The caller must still call `forget`.
     fn rmdir(&self, dir: Ino, name: &Name) -> Result<()> {
         self.remove(dir, name, RemovalKind::EmptyDirectory, &mut |_| Ok(Usage::Used))
     }
 
-    /// Moves a name. If `new_name` exists, its file is removed as by `unlink` or `rmdir`. A moved directory gets `to`
-    /// as its parent. If both names refer to the same inode, the call succeeds and changes nothing.
+    /// Moves the entry `name` of the directory `from` to the name `new_name` in the directory `to`. A
+    /// directory that moves to another directory gets that directory as its parent.
+    ///
+    /// If `new_name` exists, its inode loses the name as in [`unlink`](Self::unlink) or
+    /// [`rmdir`](Self::rmdir). The caller must therefore have looked up `new_name` before the call, and must
+    /// call `forget` for the replaced inode later. With `EXCHANGE`, the two entries exchange their inodes
+    /// instead, and no inode loses a name.
+    ///
+    /// If both names refer to the same inode and `flags` do not contain `NO_REPLACE`, the call succeeds and changes
+    /// nothing. Exception: if both names are spellings of one entry, the driver may replace the spelling (FAT).
     ///
     /// # Errors
     ///
@@ -288,51 +342,72 @@ pub trait WritableFileSystem: Send + Sync {
     /// 3. `NotFound`: `name` does not exist in `from`, or `to` was removed.
     /// 4. `Exists`: `new_name` exists, with `NO_REPLACE`.
     /// 5. `NotFound`: `new_name` does not exist, with `EXCHANGE`.
-    /// 6. `IsDirectory`: something other than a directory would replace a directory.
-    /// 7. `NotDirectory`: a directory would replace something other than a directory.
-    /// 8. `NotEmpty`: the directory to replace is not empty.
-    /// 9. `TooManyLinks`: `to` cannot have another subdirectory.
-    /// 10. `NoSpace`: the directory cannot grow.
+    /// 6. `CrossDevice`: `to` requires the project of its entries (`PROJECT_INHERIT`), and the inode has another
+    ///    project.
+    /// 7. `IsDirectory`: an inode that is not a directory would replace a directory.
+    /// 8. `NotDirectory`: a directory would replace an inode that is not a directory.
+    /// 9. `NotEmpty`: the directory to replace is not empty.
+    /// 10. `TooManyLinks`: a directory would get another parent, and the new parent has the maximum number of
+    ///     subdirectories.
+    /// 11. `NoSpace`: the directory `to` cannot grow.
+    ///
+    /// The position of these errors depends on the driver:
+    ///
+    /// - `Invalid`: the format cannot store `new_name`.
+    /// - `NotSupported`: `flags` contain `EXCHANGE`, and the format cannot exchange names (kernel engine,
+    ///   NFS).
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()>;
 
-    /// Changes all given attributes or none. Returns the new attributes.
+    /// Changes all given attributes or none. Returns the stored attributes after the change. [`SetAttr`]
+    /// documents which values a driver may ignore.
     ///
     /// # Errors
     ///
-    /// - `OutOfRange`: the format cannot store a time, the owner or the group.
-    /// - `NotSupported`: the project ID is not 0 and the format has no projects.
+    /// - `NotPermitted`: the format stores no owners, and the owner or the group would change.
+    /// - `OutOfRange`: the format cannot store a time ([`TimeChange::At`]), the owner or the group.
+    /// - `NotSupported`: the project ID is not 0 and the format has no projects, or the driver does not support the
+    ///   combination of flags.
+    /// - `NotDirectory`: the flag `CASEFOLD` of an inode that is not a directory would change.
+    /// - `NotEmpty`: the flag `CASEFOLD` of a directory with entries would change.
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr>;
 
-    /// Sets the size in one atomic change, even if the change frees many blocks. Allocates nothing. Discards the data
-    /// past the new size.
+    /// Sets the size to `size` bytes in one atomic change, even if the change frees many blocks. Discards the
+    /// data past the new size. Allocates no blocks, with two exceptions: a file grows in a format without
+    /// [`HOLES`](crate::StoredProperties::HOLES), or inline data no longer fits into its inode.
     ///
-    /// If the file grows again, the discarded range reads as zeros, with one exception. If the last block is mapped,
-    /// its bytes past the end of the file are undefined. A caller that grows a file must therefore write zeros to
-    /// these bytes first.
+    /// If the file grows again, the discarded range reads as zeros, with one exception. If the last block is
+    /// mapped, its bytes past the end of the file are unspecified. A caller that grows a file must therefore
+    /// write zeros to these bytes first.
     ///
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
     /// 2. `Invalid`: `ino` is not a regular file.
-    /// 3. `FileTooBig`: `size` exceeds the limit of the format.
+    /// 3. `FileTooBig`: `size` exceeds `file_size_max`, or the limit of the mapping of this file.
+    /// 4. `NoSpace`: a block must be allocated, and no block is free.
     fn truncate(&self, layout: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()>;
 
-    /// Begins a write to `range`. Returns a ticket with the place of the data and the state of the file before the
-    /// write. The caller transfers the data, and passes the ticket to [`end_write`](Self::end_write). If the extent of
-    /// the ticket is `Driver`, the caller drops the ticket and calls [`write`](Self::write) instead.
+    /// Begins a write to `range`, which need not consist of whole blocks. Returns a ticket with the place of
+    /// the data and the state of the file before the write. The ticket may cover only the start of `range`.
+    /// The caller transfers the data, and passes the ticket to [`end_write`](Self::end_write). If the extent
+    /// of the ticket is `Driver`, the caller drops the ticket and calls [`write`](Self::write) instead.
     ///
-    /// This call only reserves blocks: until `end_write`, readers and a crash see the old contents. Dropping the ticket
-    /// releases the blocks. A block that was a hole or unwritten has undefined contents: the caller writes the whole
-    /// [frame](WriteTicket::frame), with zeros around the data. A caller that writes after a gap must also have zeroed
-    /// the rest of the old last block.
+    /// This call only reserves blocks. The blocks become part of the file in `end_write`. Until then, a
+    /// reader and an open after a crash find the old mapping. Dropping the ticket releases the blocks. A
+    /// block that was a hole or unwritten has unspecified contents. The caller therefore writes the whole
+    /// [frame](WriteTicket::frame), with zeros around the data. If `range` starts in a later block than the
+    /// end of the file, the caller must also have written zeros to the bytes between the end of the file and
+    /// the end of its last block.
     ///
-    /// The driver holds no lock while the ticket exists.
+    /// The ticket borrows the shared layout guard of the caller. The driver holds no lock of its own while the ticket
+    /// exists.
     ///
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
     /// 2. `Invalid`: `ino` is not a regular file, or `range` is empty.
-    /// 3. `FileTooBig`: `range.end` exceeds `file_size_max` rounded up to a block.
+    /// 3. `FileTooBig`: `range.end` exceeds the limit, rounded up to a whole block. The limit is `file_size_max`, or
+    ///    the limit of the mapping of this file.
     /// 4. `NoSpace`: not even the first block can be allocated.
     fn begin_write<'a>(
         &'a self,
@@ -342,31 +417,56 @@ pub trait WritableFileSystem: Send + Sync {
     ) -> Result<WriteTicket<'a>>;
 
     /// Returns another ticket for a write whose ticket was [detached](WriteTicket::detach). A caller that cannot store
-    /// tickets, such as the page cache of a kernel, needs this method. `range` is a part of that write. The caller
-    /// passes the ticket to `end_write` to publish this part, or drops the ticket to release its blocks.
+    /// tickets, such as the page cache of a kernel, needs this method. `range` must be a part of that write. The driver
+    /// does not check `range` before `end_write`. The caller passes the ticket to `end_write` to publish this part, or
+    /// drops the ticket to release its blocks.
     fn resume_write<'a>(&'a self, layout: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> WriteTicket<'a>;
 
-    /// Publishes the data of `ticket`. The caller must have written the data to the device. All blocks that the range
-    /// of the ticket touches become part of the file. If the file ends before the end of the range, its size becomes
-    /// the end of the range. On failure, the driver releases the blocks that it reserved for the ticket.
+    /// Publishes the data of `ticket`. The caller must have written the data to the device, and must still
+    /// hold the layout guard that the ticket borrows. All blocks that the range of the ticket touches become
+    /// part of the file. If the file ends before the end of the range, its size becomes the end of the range.
     ///
-    /// `mtime` becomes `when`. `ctime` also becomes `when`, unless `ctime` is later. A caller that accepted the data
-    /// earlier passes the result of [`now`](Self::now) at that time. A caller that maintains the times itself passes
-    /// [`WriteTicket::mtime`].
-    fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()>;
-
-    /// Writes data for which `begin_write` returned `Driver`, or for which `map` returned `Driver` for the whole
-    /// range. Bytes of the file that were never written read as zeros afterwards. Extends the size to the end of the
-    /// written data if that is larger. Returns the number of bytes written, which is at least 1 unless `bytes` is
-    /// empty.
+    /// `mtime` becomes `when`. `ctime` also becomes `when`, unless `when` is [`TimeChange::At`] and `ctime` is later.
+    /// Exception: if a write changes neither the mapping nor the size, a driver may keep times that are less than 4 ms
+    /// earlier than `when` (ext4).
+    ///
+    /// A caller that accepted the data earlier passes the time of acceptance, which [`now`](Self::now) returned then. A
+    /// caller that maintains the times itself passes [`WriteTicket::mtime`].
     ///
     /// # Errors
     ///
-    /// As for `begin_write`.
+    /// After any error, the file is unchanged, and the driver has released the blocks that it reserved for
+    /// the ticket. After `Device`, these blocks may stay allocated without being part of a file.
+    ///
+    /// 1. `IsDirectory`: the inode of the ticket is a directory. Only a ticket of `resume_write` can have such an
+    ///    inode.
+    /// 2. `Invalid`: the inode is not a regular file. Only a ticket of `resume_write` can have such an inode.
+    /// 3. `FileTooBig`: the range of the ticket ends after `file_size_max` (FAT). `begin_write` accepts a range that
+    ///    ends later in the last block, so the caller must limit the range.
+    /// 4. `Invalid`: a block of the range is neither part of the file nor reserved (ext4, FAT, exFAT), or the
+    ///    driver never maps data for writing. In the last case, a driver may return `NotSupported` instead
+    ///    (NFS).
+    /// 5. `NoSpace`: the mapping of the file needs another block, and no block is free (ext4). The blocks of the data
+    ///    were reserved by `begin_write`.
+    fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()>;
+
+    /// Writes data for which `begin_write` returned `Driver`, or for which `map` returned `Driver` for the
+    /// whole range. Bytes between the old end of the file and `offset` read as zeros afterwards. If the
+    /// written data ends after the end of the file, the size becomes the end of the written data. Returns the
+    /// number of bytes written, which is at least 1 unless `bytes` is empty.
+    ///
+    /// # Errors
+    ///
+    /// 1. `IsDirectory`: `ino` is a directory.
+    /// 2. `Invalid`: `ino` is not a regular file.
+    /// 3. `FileTooBig`: `offset` is at or past `file_size_max`. A driver may also fail if only the end of `bytes` is
+    ///    past the limit (ext4). The caller must therefore shorten `bytes`.
+    /// 4. `Invalid`: `begin_write` would return `Mapped` (ext4). Other drivers write such data.
+    /// 5. `NoSpace`: no byte can be written, because no block is free.
     fn write(&self, layout: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
 
-    /// Turns `range` into a hole. The size does not change. `range` must consist of whole blocks or reach the end of
-    /// the file.
+    /// Turns `range` into a hole. The size does not change. `range` must not be empty. It must start at the
+    /// start of a block, and must end at the end of a block, or at or past the end of the file.
     ///
     /// The change is atomic if all its extents fit into one transaction. Otherwise, it is a sequence of transactions.
     /// During the call, and after a failure or a crash, each block is unchanged or a hole.
@@ -374,38 +474,44 @@ pub trait WritableFileSystem: Send + Sync {
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
-    /// 2. `Invalid`: `ino` is not a regular file, or `range` covers a part of a block.
+    /// 2. `Invalid`: `ino` is not a regular file, or `range` covers a part of a block before the end of the
+    ///    file. A driver may also return this error for an empty `range`.
     /// 3. `NotSupported`: the format has no holes.
+    /// 4. `NoSpace`: the mapping of the file needs another block, and no block is free.
     fn punch(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
-    /// Allocates every block that `range` touches. Holes become unwritten or zeroed blocks: they read as zeros, and
-    /// writing to them needs no further space. With [`Size::Grow`], the caller must first write zeros to the bytes
+    /// Allocates every block that `range` touches. Holes become unwritten or zeroed blocks. These blocks read as zeros,
+    /// and a write to them needs no further space. With [`Size::Grow`], the caller must first write zeros to the bytes
     /// between the old end of the file and the end of its last block.
     ///
-    /// The call is a sequence of changes, of which the last one changes the size. After `NoSpace` or a crash, only
-    /// some of the blocks may be allocated.
+    /// The call is a sequence of changes, of which the last one changes the size. After an error or a crash,
+    /// only some of the blocks may be allocated. After `NoSpace`, ext4 keeps these blocks, as Linux does, and
+    /// FAT and exFAT free them.
     ///
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
     /// 2. `Invalid`: `ino` is not a regular file, or `range` is empty.
-    /// 3. `NotSupported`: the driver cannot allocate space in advance.
+    /// 3. `NotSupported`: the driver cannot allocate space in advance for this file, or, with [`Size::Keep`], past the
+    ///    end of the file.
     /// 4. `FileTooBig`: `range.end` exceeds `file_size_max`.
     /// 5. `NoSpace`: not enough blocks are free.
     fn allocate(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()>;
 
-    /// Makes `range` read as zeros, with blocks allocated as by [`allocate`](Self::allocate). `range` must consist of
-    /// whole blocks or reach the end of the file.
+    /// Makes `range` read as zeros, with blocks allocated as by [`allocate`](Self::allocate). `range` must
+    /// start at the start of a block, and must end at the end of a block, or at or past the end of the file.
+    /// `size` has the same effect as in `allocate`.
     ///
-    /// The call is a sequence of changes, as for `allocate`. During the call, and after a failure, each block is
-    /// unchanged or zero.
+    /// The call is a sequence of changes, as for `allocate`. During the call, and after a failure or a crash, each
+    /// block is unchanged or reads as zeros.
     ///
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
-    /// 2. `Invalid`: `ino` is not a regular file, or `range` is empty or covers a part of a block.
+    /// 2. `Invalid`: `ino` is not a regular file, or `range` is empty, or `range` covers a part of a block
+    ///    before the end of the file.
     /// 3. `NotSupported`: the driver cannot allocate space in advance.
-    /// 4. `FileTooBig`: as for `allocate`.
+    /// 4. `FileTooBig`: `range.end` exceeds `file_size_max`.
     /// 5. `NoSpace`: not enough blocks are free.
     fn zero_range(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>, size: Size)
     -> Result<()>;
@@ -419,9 +525,11 @@ pub trait WritableFileSystem: Send + Sync {
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
-    /// 2. `Invalid`: `ino` is not a regular file. Or: `range` is empty, covers a part of a block, or reaches the end
-    ///    of the file (use `truncate` instead).
+    /// 2. `Invalid`: `ino` is not a regular file. Or: `range` is empty, covers a part of a block, or reaches
+    ///    the end of the file (use `truncate` instead). With the feature `bigalloc` of ext4, `range` must
+    ///    consist of whole clusters.
     /// 3. `NotSupported`: the driver cannot move data within a file.
+    /// 4. `NoSpace`: the mapping of the file needs another block, and no block is free.
     fn collapse(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
     /// Inserts a hole at `range.start` that is as long as `range`. The data at and after `range.start` moves to
@@ -433,42 +541,58 @@ pub trait WritableFileSystem: Send + Sync {
     /// # Errors
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
-    /// 2. `Invalid`: `ino` is not a regular file. Or: `range` is empty, covers a part of a block, or starts at or
-    ///    past the end of the file.
+    /// 2. `Invalid`: `ino` is not a regular file. Or: `range` is empty, covers a part of a block, or starts
+    ///    at or past the end of the file. With the feature `bigalloc` of ext4, `range` must consist of whole
+    ///    clusters.
     /// 3. `NotSupported`: the driver cannot move data within a file.
-    /// 4. `FileTooBig`: the new size exceeds the limit of the format.
-    /// 5. `NoSpace`: no space is left for the mapping of the file.
+    /// 4. `FileTooBig`: the new size exceeds `file_size_max`, or blocks past the end of the file would move past the
+    ///    limit of the mapping.
+    /// 5. `NoSpace`: the mapping of the file needs another block, and no block is free.
     fn insert(&self, layout: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()>;
 
-    /// Returns the current time of the clock that the driver uses for timestamps.
+    /// Returns the current time of the clock that the driver uses for timestamps. After `close`, the value is
+    /// unspecified.
     fn now(&self) -> Timestamp;
 
-    /// Returns once `ino`, its data and its names are on stable storage. If a parent directory was renamed since the
-    /// last sync, the stable storage may still contain the old name of that directory. After a write error, every
-    /// call returns the write error.
-    fn sync_file(&self, ino: Ino) -> Result<()>;
-
-    /// [Syncs](Self::sync_file) all `inos`, for callers that wait at the same time. A driver with a journal needs
-    /// only one commit for all inodes.
+    /// Returns once `ino`, its data and its names are on stable storage, as they were at the start of the
+    /// call or later. This includes all data that `end_write` has published. If a parent directory was
+    /// renamed since the last sync, the stable storage may still contain the old name of that directory.
     ///
     /// # Errors
     ///
-    /// The error of one of the inodes. Whether each inode is on stable storage is then unspecified.
+    /// - The error that made the volume read-only, which usually is `Device`. Every later call returns the
+    ///   same error.
+    /// - `ReadOnly`: the volume was closed. A driver may also succeed, since nothing is left to write.
+    fn sync_file(&self, ino: Ino) -> Result<()>;
+
+    /// [Syncs](Self::sync_file) all `inos` in one call. A driver with a journal needs only one commit for all
+    /// inodes.
+    ///
+    /// # Errors
+    ///
+    /// The error of [`sync_file`](Self::sync_file) for one of the inodes. Each of the inodes may then be on
+    /// stable storage or not.
     fn sync_files(&self, inos: &[Ino]) -> Result<()> {
         inos.iter().try_for_each(|&ino| self.sync_file(ino))
     }
 
     /// Returns once all changes that were made before the call are on stable storage.
-    fn sync(&self) -> Result<()>;
-
-    /// Writes all changes to their final place on stable storage and marks the volume clean, like an unmount.
-    ///
-    /// Afterwards, the volume can still be read, and [`FileSystem::writable`](crate::FileSystem::writable) returns
-    /// `None`. No other change may run at the same time. Inodes without a name may be freed, even if they are in use.
-    /// A volume that is dropped without `close` is in the same state as after a crash.
     ///
     /// # Errors
     ///
-    /// As for `sync`.
+    /// As for [`sync_file`](Self::sync_file).
+    fn sync(&self) -> Result<()>;
+
+    /// Writes all changes to their final location on stable storage and marks the volume clean, like an
+    /// unmount.
+    ///
+    /// Afterwards, the volume can still be read, and [`FileSystem::writable`](crate::FileSystem::writable)
+    /// returns `None`. The caller must ensure that no other change runs at the same time. Inodes without a
+    /// name should no longer be in use: the driver may free them, and a later use of such an inode may fail
+    /// with `Stale`. A volume that is dropped without `close` is in the same state as after a crash.
+    ///
+    /// # Errors
+    ///
+    /// As for [`sync`](Self::sync).
     fn close(&self) -> Result<()>;
 }

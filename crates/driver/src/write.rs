@@ -1,12 +1,4 @@
-//! The ticket of a write: blocks that a driver reserved, between [`begin_write`] and [`end_write`].
-//!
-//! Invariant: reserved blocks are published or released exactly once. One of these does it: the driver that consumes
-//! the ticket, the drop of the ticket, or the caller that detached it.
-//! Locking: the ticket exists under the shared [`Layout`](crate::Layout) of the inode, and no lock of the driver is
-//! held while it does.
-//!
-//! [`begin_write`]: crate::WritableFileSystem::begin_write
-//! [`end_write`]: crate::WritableFileSystem::end_write
+//! The ticket of a write: see [`WriteTicket`].
 
 use core::fmt;
 use core::ops::Range;
@@ -18,27 +10,39 @@ use crate::{Extent, Span};
 /// The place of a write, and the state of the file before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WritePlace {
-    /// Where to write the data, as one extent that starts at the start of the requested range: `Mapped`, or `Driver`
-    /// for [`WritableFileSystem::write`](crate::WritableFileSystem::write).
+    /// The place of the data, as one extent that starts at the start of the requested range. The place is `Mapped`, or
+    /// `Driver` if the caller must call [`WritableFileSystem::write`](crate::WritableFileSystem::write).
     pub extent: Extent,
-    /// The previous location of the first block of the extent, as `map` returns it. If the block is past the end of the
-    /// file, any value is valid. All other blocks of the extent that are not past the end of the file had the same kind
-    /// of location.
+    /// The previous location of the first block of the extent, as `map` returns it. If the block is past the
+    /// end of the file, the value is unspecified. All other blocks of the extent that are not past the end of
+    /// the file had the same kind of location.
     pub was: Span,
-    /// Size of the file.
+    /// Size of the file in bytes, before the write.
     pub size: u64,
-    /// Modification time of the file.
+    /// Modification time of the file, before the write.
     pub mtime: Timestamp,
 }
 
 /// The part of a driver that releases reserved blocks.
 pub trait Reserves: Sync {
-    /// Releases the blocks of `range` that `begin_write` reserved and `end_write` did not publish. Ignores other
-    /// blocks and inodes that no longer exist.
+    /// Releases the blocks of `range` that `begin_write` reserved and `end_write` did not publish. `range` is
+    /// in bytes of the file. Ignores blocks that are not reserved, and inodes that no longer exist. Acquires
+    /// locks of the driver, so a thread that holds such a lock must not drop a ticket.
     fn release(&self, ino: Ino, range: &Range<u64>);
 }
 
-/// A write for which blocks are reserved. Dropping the ticket releases them.
+/// A write for which a driver reserved blocks, between [`begin_write`] and [`end_write`].
+///
+/// Invariant: reserved blocks are published or released exactly once. `end_write` publishes the blocks.
+/// Dropping the ticket releases them. If the caller [detaches](Self::detach) the ticket, the blocks stay
+/// reserved, and the caller must later publish or release them through a ticket of [`resume_write`].
+///
+/// Locking: while a ticket exists, its caller holds the layout lock of the inode shared
+/// ([`Layout`](crate::Layout)), and the driver holds no lock of its own.
+///
+/// [`begin_write`]: crate::WritableFileSystem::begin_write
+/// [`end_write`]: crate::WritableFileSystem::end_write
+/// [`resume_write`]: crate::WritableFileSystem::resume_write
 #[must_use = "dropping the ticket releases the blocks"]
 pub struct WriteTicket<'a> {
     ino: Ino,
@@ -50,7 +54,9 @@ pub struct WriteTicket<'a> {
 }
 
 impl<'a> WriteTicket<'a> {
-    /// Issues the ticket of a write to `range`. `driver` is `None` for a driver that reserves nothing.
+    /// Issues the ticket of a write to `range`, in bytes of the file. The ticket covers the part of `range`
+    /// that the extent of `place` covers, which starts at `range.start`. `driver` is `None` for a driver that
+    /// reserves nothing.
     pub fn new(ino: Ino, range: &Range<u64>, place: WritePlace, driver: Option<&'a dyn Reserves>) -> Self {
         let len = place.extent.len.min(range.end.saturating_sub(range.start));
         let place = WritePlace { extent: Extent { len, ..place.extent }, ..place };
@@ -59,8 +65,9 @@ impl<'a> WriteTicket<'a> {
         Self { ino, start: range.start, place, seen: None, driver }
     }
 
-    /// Issues another ticket for blocks whose first ticket was [detached](Self::detach). The new ticket contains
-    /// neither the place of the data nor the previous state of the file. The caller must have written the data already.
+    /// Issues another ticket for blocks whose first ticket was [detached](Self::detach). `range` is in bytes
+    /// of the file. The new ticket contains neither the place of the data nor the previous state of the file.
+    /// The caller must have written the data already.
     pub fn resumed(ino: Ino, range: &Range<u64>, driver: Option<&'a dyn Reserves>) -> Self {
         let extent = Extent { len: range.end.saturating_sub(range.start), span: Span::Driver };
         let place = WritePlace { extent, was: Span::Driver, size: 0, mtime: Timestamp::EPOCH };
@@ -75,8 +82,8 @@ impl<'a> WriteTicket<'a> {
         self
     }
 
-    /// Returns whether the ticket stores the change counter `change`. If `change` is the current counter of the driver,
-    /// `true` means that the mapping of the file has not changed since the ticket was issued.
+    /// Returns whether the ticket stores the change counter `change`. The driver passes its current counter:
+    /// `true` then means that the mapping of the file has not changed since the driver issued the ticket.
     pub fn is_current(&self, change: u64) -> bool {
         self.seen == Some(change)
     }
@@ -86,12 +93,12 @@ impl<'a> WriteTicket<'a> {
         self.ino
     }
 
-    /// Returns the range of the file.
+    /// Returns the range of the file, in bytes, that the ticket covers.
     pub fn range(&self) -> Range<u64> {
         self.start..self.start.saturating_add(self.place.extent.len)
     }
 
-    /// Returns where to write the data.
+    /// Returns the place of the data.
     pub fn extent(&self) -> Extent {
         self.place.extent
     }
@@ -101,7 +108,7 @@ impl<'a> WriteTicket<'a> {
         self.place.was
     }
 
-    /// Returns the size of the file before the write.
+    /// Returns the size of the file in bytes before the write.
     pub fn size(&self) -> u64 {
         self.place.size
     }
@@ -111,8 +118,8 @@ impl<'a> WriteTicket<'a> {
         self.place.mtime
     }
 
-    /// Returns the range to write. `block` is the block size. The range consists of the data and of the bytes around
-    /// the data that must become zeros. These bytes are:
+    /// Returns the range of the file to write, in bytes. `block` is the block size in bytes. The range consists of the
+    /// data and of the bytes around the data that must become zeros. These bytes are:
     ///
     /// - the rest of each new block;
     /// - the bytes between the end of the file and the data, if both are in the same block.
@@ -127,7 +134,7 @@ impl<'a> WriteTicket<'a> {
         first..if is_new(last) { floor(last).saturating_add(block).max(end) } else { end }
     }
 
-    /// Calls `publish`, in which the driver makes the blocks part of the file. If `publish` fails, releases the blocks.
+    /// Calls `publish`, which must make the blocks part of the file. If `publish` fails, releases the blocks.
     ///
     /// # Errors
     ///

@@ -24,13 +24,12 @@ pub(super) const NONE: u32 = u32::MAX;
 /// The reason why a file cannot be added to a tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TreeError {
-    /// The number of files or the total length of the names exceeds 32 bits, or memory is exhausted.
+    /// The number of files, or the total length of the names and targets, does not fit into 32 bits. Or the
+    /// target of a symbolic link is longer than 65,535 bytes. Or memory is exhausted.
     TooLarge,
-    /// The name refers to a directory, which another type of file cannot replace.
-    IsDirectory,
-    /// The target of a hard link is a directory.
+    /// The target of a hard link is a directory or does not exist.
     LinkToDirectory,
-    /// The parent is not a directory.
+    /// The parent is not a directory or does not exist.
     NotDirectory,
 }
 
@@ -84,7 +83,7 @@ impl TreeBuilder {
         }
     }
 
-    /// Returns the attributes of a directory that no source describes: owner 0, group 0, mode 0755.
+    /// Returns the attributes of a directory for which no source defines attributes: owner 0, group 0, mode 0755.
     pub fn bare_directory(mtime: Timestamp) -> NodeAttr {
         NodeAttr { mode: Mode::new(0o755), uid: 0, gid: 0, mtime, xattrs: None }
     }
@@ -99,7 +98,7 @@ impl TreeBuilder {
         self.nodes.len() <= 1
     }
 
-    /// Returns the node `id`.
+    /// Returns the node `id`. Its [`links`](Node::links) is the number of its names, also for a directory.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.index())
     }
@@ -151,14 +150,14 @@ impl TreeBuilder {
             .filter(|(_, entry)| entry.node != NONE)
     }
 
-    /// Adds a file to `dir`. If the name exists, replaces the existing file. An existing directory is removed with
-    /// its tree. Exception: if both files are directories, the existing directory stays with its contents and gets
-    /// the new attributes. `target` is the target of a symbolic link.
+    /// Adds a file to `dir`. If the name exists, replaces the existing file. A replaced directory is removed
+    /// with its tree. Exception: if both files are directories, only the attributes of the existing directory
+    /// are replaced. `target` is the target of a symbolic link, and is ignored for other types.
     ///
     /// # Errors
     ///
-    /// - `NotDirectory`: `dir` is not a directory.
-    /// - `TooLarge`: the tree cannot grow.
+    /// - `NotDirectory`: `dir` is not a directory or does not exist.
+    /// - `TooLarge`: the tree cannot grow, or `target` is longer than 65,535 bytes.
     pub fn put(
         &mut self,
         dir: NodeId,
@@ -189,12 +188,13 @@ impl TreeBuilder {
         Ok(Placed { node: NodeId(id), replaced: before.is_some() })
     }
 
-    /// Adds a name for `node`, which must not be a directory.
+    /// Adds the name `name` in `dir` for `node`. If the name exists, it refers to `node` afterwards, and the
+    /// node that it referred to before loses the name.
     ///
     /// # Errors
     ///
-    /// 1. `LinkToDirectory`: `node` is a directory.
-    /// 2. `NotDirectory`: `dir` is not a directory.
+    /// 1. `LinkToDirectory`: `node` is a directory or does not exist.
+    /// 2. `NotDirectory`: `dir` is not a directory or does not exist.
     /// 3. `TooLarge`: the tree cannot grow.
     pub fn link(&mut self, dir: NodeId, name: &Name, node: NodeId) -> Result<(), TreeError> {
         if self.node(node).is_none_or(|node| node.body == Body::Directory) {
@@ -209,11 +209,9 @@ impl TreeBuilder {
         if self.node(dir).is_none_or(|node| node.body != Body::Directory) {
             return Err(TreeError::NotDirectory);
         }
-        let links = self.nodes.get_mut(node.index()).map(|node| &mut node.links);
-        if let Some(links) = links {
-            *links = links.saturating_add(1);
-        }
         if let Some(at) = before {
+            // The new link first: the name may refer to `node` already.
+            self.linked(node);
             let entry = self.entries.get_mut(to_usize(at.into()));
             if let Some(old) = entry.map(|entry| core::mem::replace(&mut entry.node, node.0)) {
                 self.unlinked(NodeId(old));
@@ -234,7 +232,14 @@ impl TreeBuilder {
         let Some(list) = self.nodes.get_mut(dir.index()) else { return Err(TreeError::NotDirectory) };
         let next = core::mem::replace(&mut list.extra, at);
         self.entries.push(Entry { dir: dir.0, name: text, node: node.0, next });
+        self.linked(node);
         Ok(())
+    }
+
+    fn linked(&mut self, node: NodeId) {
+        if let Some(node) = self.nodes.get_mut(node.index()) {
+            node.links = node.links.saturating_add(1);
+        }
     }
 
     /// Removes `name` from `dir`. A directory is removed with its tree. Returns whether the name existed.
@@ -244,7 +249,7 @@ impl TreeBuilder {
         true
     }
 
-    /// Removes the children of `dir` for which `keep` returns `false`, directories with their trees.
+    /// Removes the children of `dir` for which `keep` returns `false`. A directory is removed with its tree.
     pub fn remove_children(&mut self, dir: NodeId, mut keep: impl FnMut(NodeId) -> bool) {
         let doomed: Vec<u32> =
             self.live(dir).filter(|(_, entry)| !keep(NodeId(entry.node))).map(|(at, _)| at).collect();
@@ -284,7 +289,8 @@ impl TreeBuilder {
         }
     }
 
-    /// Changes the size and the contents of a regular file.
+    /// Changes the size and the contents of a regular file. The whole file then counts as data, until the next call of
+    /// [`set_data_ranges`](Self::set_data_ranges). Has no effect if `id` or `body` is not a regular file.
     pub fn set_file(&mut self, id: NodeId, body: Body) {
         if let Some(node) = self.nodes.get_mut(id.index())
             && matches!((node.body, body), (Body::File { .. }, Body::File { .. }))
@@ -294,14 +300,14 @@ impl TreeBuilder {
         }
     }
 
-    /// Sets the ranges of a regular file that contain data. The ranges must be sorted, must not overlap, and must lie
-    /// within the file.
+    /// Sets the ranges of a regular file that contain data. The ranges are in bytes of the file. They must be
+    /// sorted, must not overlap, and must end within the file.
     pub fn set_data_ranges(&mut self, id: NodeId, ranges: impl Into<Box<[Range<u64>]>>) {
         self.holes.insert(id, ranges.into());
     }
 
-    /// Stores a set of extended attributes. Equal sets are stored once. If a name occurs several times, the last
-    /// value counts. Returns `None` for an empty set.
+    /// Stores a set of extended attributes. Equal sets are stored once. If a name occurs several times, the set
+    /// contains its last value. Returns `None` for an empty set.
     ///
     /// # Errors
     ///
