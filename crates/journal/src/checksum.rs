@@ -1,9 +1,9 @@
 //! The checksums of jbd2.
 //!
-//! v1 (`COMPAT_CHECKSUM`): a CRC-32 over the descriptor and data blocks of a transaction, stored in its
-//! commit block.
-//! v2 and v3: a CRC-32C, seeded with the UUID of the journal, for each control block. Each data block has a
-//! CRC-32C of the transaction number and the block in its tag; v2 stores 16 bits of it, v3 all 32.
+//! - v1 (`COMPAT_CHECKSUM`): the commit block of a transaction contains a CRC-32 of its descriptor and data blocks.
+//! - v2 and v3: each control block contains a CRC-32C, seeded with the UUID of the journal. The tag of each data block
+//!   contains a CRC-32C of the transaction number and the block. v2 stores the low 16 bits, v3 all 32 bits.
+//!
 //! Source: Linux `fs/jbd2/recovery.c`, `fs/jbd2/commit.c`, `include/linux/jbd2.h`.
 
 use obento_base::crc::crc32c;
@@ -21,12 +21,12 @@ pub fn seed(uuid: &[u8; 16]) -> u32 {
     crc32c(!0, uuid)
 }
 
-/// Returns the checksum of the 1024 bytes of a super block. The stored value counts as 0.
+/// Returns the checksum of the 1024 bytes of a super block, computed with 0 in place of the stored checksum.
 pub fn super_block(bytes: &[u8]) -> u32 {
     with_zeros(!0, bytes, SUPER_BLOCK_FIELD)
 }
 
-/// Returns the checksum of a commit block (v2, v3). The stored value counts as 0.
+/// Returns the checksum of a commit block (v2, v3), computed with 0 in place of the stored checksum.
 pub fn commit_block(seed: u32, block: &[u8]) -> u32 {
     with_zeros(seed, block, COMMIT_FIELD)
 }
@@ -45,8 +45,8 @@ pub fn partial_commit_block(seed: u32, block: &[u8]) -> u32 {
     sum
 }
 
-/// Returns the checksum of a descriptor or revoke block (v2, v3). The stored value in the last four bytes
-/// counts as 0.
+/// Returns the checksum of a descriptor or revoke block (v2, v3), computed with 0 in place of the stored checksum in
+/// the last four bytes.
 pub fn control_block(seed: u32, block: &[u8]) -> u32 {
     with_zeros(seed, block, block.len().saturating_sub(size_of::<u32>()))
 }

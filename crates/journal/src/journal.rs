@@ -19,7 +19,8 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal in the blocks `runs` of `device`, whose blocks have `block_size` bytes.
+    /// Opens the journal in the blocks `runs` of `device`, whose blocks have `block_size` bytes, for reading.
+    /// Reads the super block. Writes nothing.
     ///
     /// # Errors
     ///
@@ -35,9 +36,10 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// 1. `Invalid`: the device contains no journal, or the journal of another file system.
-    /// 2. `Unsupported`: several file systems share the journal.
+    /// 1. The errors of [`ExternalJournal::probe`].
+    /// 2. `Invalid`: the device contains no journal, a journal with another UUID, or a journal with another block size.
     /// 3. The errors of [`Journal::open`].
+    /// 4. `Unsupported`: several file systems share the journal.
     pub fn open_external(device: Arc<dyn BlockDevice>, block_size: u32, uuid: [u8; 16]) -> Result<Self> {
         let label = ExternalJournal::probe(&device)?.ok_or(Error::Invalid)?;
         if label.uuid != uuid || label.block_size != block_size {
@@ -69,7 +71,8 @@ impl Journal {
         (self.super_block.sequence, self.super_block.start, self.super_block.head) = (next, 0, head);
     }
 
-    /// Returns the block of the device in which the super block starts.
+    /// Returns the block of the device that contains the super block of the journal. Fails with `Corrupt` if
+    /// that block of the journal is in a hole.
     pub fn super_block_place(&self) -> Result<u64> {
         self.locate(self.at)
     }
@@ -91,12 +94,17 @@ impl Journal {
     }
 
     /// Reads block `at` of the journal into `buf`, which has the size of a block.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Corrupt`: `at` is in a hole or past the end.
+    /// 2. `Device`: the device failed.
     pub fn read(&self, at: u32, buf: &mut [u8]) -> Result<()> {
         let block = self.locate(at)?;
         self.device.read_at(block.saturating_mul(self.super_block.block_size.into()), buf)
     }
 
-    /// Allocates a buffer for one block.
+    /// Allocates a buffer of zeros for one block. Fails with `NoMemory`.
     pub fn block_buffer(&self) -> Result<Vec<u8>> {
         let len = to_usize(self.super_block.block_size.into());
         let mut buffer = Vec::new();

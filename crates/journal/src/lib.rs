@@ -1,13 +1,15 @@
 //! The journal of ext3 and ext4 (jbd2): its format, replay, and transactions.
 //!
-//! A journal is stored in the blocks of an inode or on a separate device. The caller provides the locations of the
-//! blocks ([`Runs`]), so this crate is independent of file systems.
+//! A journal is stored in the blocks of an inode or on a separate device. The caller provides the locations
+//! of the blocks ([`Runs`]), so this crate is independent of file systems. A *control block* of the log is a
+//! descriptor, revoke or commit block. The *home location* of a block is its location on the volume. A
+//! transaction is *durable* when its commit block and all blocks before it are on stable storage.
 //!
 //! If a volume must not be written, the log is *indexed* instead of replayed. [`Journal::replay_index`] returns the
 //! blocks of the volume that have a newer copy in the log. [`Remap`](obento_block::Remap) presents the volume with
 //! these copies.
 //!
-//! Recovery follows Linux `fs/jbd2/recovery.c`; `recovery.rs` lists the differences.
+//! Recovery follows Linux `fs/jbd2/recovery.c`; the header of `recovery.rs` lists the differences.
 #![no_std]
 #![cfg_attr(
     not(test),
@@ -26,6 +28,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod checksum;
+mod copies;
 mod external;
 mod gather;
 mod journal;
@@ -41,6 +44,7 @@ mod tid;
 pub mod txn;
 mod write;
 
+pub use copies::OldCopy;
 pub use external::ExternalJournal;
 pub use journal::Journal;
 pub use map::{Run, Runs};

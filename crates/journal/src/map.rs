@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 
-/// Maximum number of runs: more than any journal has, and limits memory to 16 MiB, whatever an inode
-/// claims.
+/// Maximum number of runs. Every real journal has fewer runs. The limit bounds memory to 16 MiB for any contents of an
+/// inode.
 const MAX_RUNS: usize = 1 << 20;
 
 /// Blocks of the journal that are contiguous on the device.
@@ -16,7 +16,7 @@ const MAX_RUNS: usize = 1 << 20;
 pub struct Run {
     /// First block of the journal.
     pub at: u32,
-    /// Its block number on the device.
+    /// Block number of this block on the device.
     pub block: u64,
     /// Number of blocks.
     pub len: u32,
@@ -44,7 +44,7 @@ impl Runs {
         Self(Vec::from([Run { at: 0, block: 0, len }]))
     }
 
-    /// Appends `run`. A gap before it is a hole.
+    /// Appends `run`. A gap between the last run and `run` is a hole.
     ///
     /// # Errors
     ///

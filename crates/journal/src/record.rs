@@ -18,7 +18,7 @@ pub struct LogRecord {
     pub tid: Tid,
     /// Contents.
     pub kind: LogRecordKind,
-    /// The checksum error, if the checksum is wrong.
+    /// The error, if the checksum of the block is wrong.
     pub damage: Option<Error>,
 }
 
@@ -40,8 +40,9 @@ pub enum LogRecordKind {
 }
 
 impl Journal {
-    /// Returns the control blocks of the log, including those of an incomplete last transaction. The first block that
-    /// does not belong to the log ends the list. Returns no blocks if the journal is clean.
+    /// Returns an iterator over the control blocks of the log, including those of an incomplete last
+    /// transaction. The first block that does not belong to the log ends the list. The list is empty if the
+    /// journal is clean. Fails with `NoMemory`.
     pub fn records(&self) -> Result<LogRecords<'_>> {
         Ok(LogRecords { walk: Some(Walk::new(self)?), seed: self.super_block().seed() })
     }

@@ -5,16 +5,18 @@
 //! 1. *Scan* finds the end of the log. A transaction counts if its commit block is present and valid.
 //! 2. *Collect* records the blocks that have copies in the log. Memory is therefore bounded by the size of the log.
 //! 3. *Revoke* records, for each of those blocks, the last transaction that revoked the block.
-//! 4. *Replay* selects the last valid copy of each block from a transaction after that one.
+//! 4. *Replay* selects the last valid copy of each block from the transactions after the one that revoked the block.
 //!
 //! The end of the log and errors:
-//! - A block that is not a control block of the expected transaction ends the log. Blocks before it that no commit
-//!   block follows belong to an incomplete transaction and are dropped. This is the normal end.
+//! - A block that is not a control block of the expected transaction ends the log. If no commit block of the last
+//!   transaction precedes this block, the last transaction is incomplete, and its blocks are dropped. This is the
+//!   normal end.
 //! - If a descriptor or revoke block has a wrong checksum and the commit block of its transaction is present, the
-//!   whole replay fails. Exception: the time of that commit is earlier than the time of the previous commit. The
-//!   block is then a remnant of an earlier use of the journal, and the log ended before it.
-//! - A commit block with a wrong checksum ends the log and is reported as damage. With `ASYNC_COMMIT` and v1
-//!   checksums, it is damage only if another commit follows, since an interrupted commit looks the same.
+//!   whole replay fails. Exception: the time of that commit is earlier than the time of the previous commit. Such a
+//!   block is a remnant of an earlier use of the journal, and the log ends before the block.
+//! - A commit block with a wrong checksum ends the log. Without `ASYNC_COMMIT`, the block is reported as damage, unless
+//!   its time is earlier than the time of the previous commit. With `ASYNC_COMMIT`, an interrupted commit leaves the
+//!   same bytes. Such a block is then reported as damage only with v1 checksums, and only if another commit follows.
 //! - A data block is lost if its checksum is wrong, or if its tag contains a block number outside of the volume. The
 //!   rest is replayed, and the damage is reported.
 //!
@@ -41,11 +43,12 @@ const MAX_BLOCKS: usize = 1 << 20;
 /// The result of a replay in memory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replayed {
-    /// The blocks of the volume that have a newer copy, and its location on the device of the journal.
+    /// The blocks of the volume that have a newer copy in the log, with the location of each copy. The location is on
+    /// the device of the journal.
     pub index: BTreeMap<u64, Source>,
     /// Summary of the log.
     pub summary: Summary,
-    /// The first damage that lost blocks or transactions, although the rest was replayed.
+    /// The first damage that caused blocks or transactions to be lost. All other blocks were replayed.
     pub damage: Option<Error>,
 }
 
@@ -64,7 +67,8 @@ pub struct Summary {
     pub blocks: u64,
     /// Number of copies that were not replayed because a later transaction revoked their block.
     pub revoked: u64,
-    /// Number of copies lost to a wrong checksum or a block number outside of the volume.
+    /// Number of copies that were not replayed because of a wrong checksum or a block number outside of the
+    /// volume.
     pub lost: u64,
 }
 
@@ -94,7 +98,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// - `Corrupt`: the damage makes the whole log unusable.
+    /// - `Corrupt`: damage makes the whole log unusable.
     /// - `Unsupported`: the log contains more than 2^20 different blocks.
     /// - `Device`: the device failed.
     pub fn replay_index(&self, volume_blocks: u64) -> Result<Replayed> {
@@ -111,7 +115,7 @@ impl Journal {
         let summary = Summary { transactions, first, next: end.tid, head: end.head, ..Summary::default() };
         let mut replayed = Replayed { index: BTreeMap::new(), summary, damage: end.damage };
         self.replay(end.tid, volume_blocks, &mut slots, &mut replayed)?;
-        replayed.index = slots.into_iter().filter_map(|(block, slot)| Some((block, slot.source?))).collect();
+        replayed.index.extend(slots.into_iter().filter_map(|(block, slot)| Some((block, slot.source?))));
         Ok(replayed)
     }
 

@@ -83,14 +83,14 @@ pub struct SuperBlock {
     pub len: u32,
     /// First block of the log.
     pub first: u32,
-    /// The block after the log: the start of the fast commits if there are any, otherwise the end of the
-    /// journal.
+    /// The block after the log: the start of the area for fast commits, or the end of the journal if it has no such
+    /// area.
     pub log_end: u32,
     /// First expected transaction.
     pub sequence: Tid,
     /// Start of the log; 0 if there is nothing to replay.
     pub start: u32,
-    /// The Linux error number that aborted the journal; 0 if none did.
+    /// The error number of Linux that aborted the journal; 0 if the journal was not aborted.
     pub errno: u32,
     /// Features that a reader may ignore.
     pub compat: Compat,
@@ -113,10 +113,10 @@ impl SuperBlock {
     ///
     /// # Errors
     ///
-    /// 1. `Corrupt`: wrong magic number, type, block size, length or start.
-    /// 2. `Unsupported`: unknown feature.
-    /// 3. `Corrupt`: features exclude each other, the checksum is wrong, or a position is outside of the
-    ///    log.
+    /// 1. `Corrupt`: `bytes` is too short, or the magic number, the type, the block size or the length is
+    ///    wrong.
+    /// 2. `Unsupported`: a feature is unknown.
+    /// 3. `Corrupt`: features exclude each other, a position is outside of the log, or the checksum is wrong.
     pub fn decode(bytes: &[u8], block: u64, block_size: u32, available: u32) -> Result<Self> {
         let field = |field, offset, found: u32| {
             Error::from(Corrupt::Field {

@@ -14,12 +14,13 @@ impl Tid {
         Self(self.0.wrapping_add(1))
     }
 
-    /// Returns whether this transaction is later than `other` (`tid_gt` in jbd2.h).
+    /// Returns whether this transaction is later than `other` (`tid_gt` in jbd2.h). The numbers must differ
+    /// by less than 2^31.
     pub const fn is_after(self, other: Self) -> bool {
         self.0.wrapping_sub(other.0).cast_signed() > 0
     }
 
-    /// Returns the number of transactions from `start` up to this one.
+    /// Returns the number of transactions after `start`, up to and including this transaction.
     pub const fn since(self, start: Self) -> u32 {
         self.0.wrapping_sub(start.0)
     }

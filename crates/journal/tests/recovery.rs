@@ -2,10 +2,14 @@
 
 mod common;
 
-use common::{ALL, BLOCK, Maker, VOLUME, full, open};
+use std::sync::Arc;
+
+use common::{ALL, BLOCK, Maker, VOLUME, full, open, open_on};
 use obento_base::{Corrupt, Error, Structure};
+use obento_block::{BlockDevice as _, MemDevice};
 use obento_journal::raw::MAGIC;
 use obento_journal::{Checksums, LogRecordKind, Tid};
+use obento_testkit::fault::{Fault, FaultDevice, FaultKind, Lasting, Request};
 use proptest::prelude::*;
 
 fn magic_block() -> [u8; BLOCK] {
@@ -42,6 +46,30 @@ fn complete_transactions_are_replayed_in_order_with_every_checksum_version() {
             assert_eq!(summary.head, maker.at());
         }
     }
+}
+
+#[test]
+fn a_repair_keeps_the_log_if_any_read_fails() {
+    let mut maker = Maker::new(Checksums::V3, 32);
+    maker.copies(&[(3, full(0xaa))]).commit();
+    let mut failed = 0;
+    for nth in 0.. {
+        let memory = Arc::new(MemDevice::new(maker.bytes()));
+        let fault = Fault { request: Request::Read, nth, lasting: Lasting::Once, failure: FaultKind::Io };
+        let device = Arc::new(FaultDevice::new(memory.clone(), Some(fault)));
+        let repaired = open_on(device.clone(), 32)
+            .and_then(|mut journal| journal.recover_sound_part(&*device, VOLUME.into()));
+        failed += u32::from(repaired.is_err());
+        let mut again = open_on(memory.clone(), 32).unwrap();
+        assert_eq!(again.recover_sound_part(&*memory, VOLUME.into()).unwrap().1, None, "read {nth}");
+        let mut block = [0; BLOCK];
+        memory.read_at(3 * 1024, &mut block).unwrap();
+        assert_eq!(block, full(0xaa), "read {nth}");
+        if device.hits() == 0 {
+            break;
+        }
+    }
+    assert!(failed > 3, "{failed} reads failed");
 }
 
 #[test]

@@ -27,7 +27,7 @@ pub enum Caller {
 }
 
 bitflags! {
-    /// The requested kinds of access, with the values of the permission bits.
+    /// The requested kinds of access. The values are those of the permission bits of one class (`rwx`).
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct AccessRequest: u8 {
         /// Execute a file, or look up names in a directory.
@@ -40,7 +40,7 @@ bitflags! {
 }
 
 impl Caller {
-    /// Returns whether the caller is the user `uid`. Returns `false` for the owner of the image, whatever `uid` is.
+    /// Returns whether the caller is the user `uid`. Returns `false` for the owner of the image, for every `uid`.
     pub fn is_user(&self, uid: u32) -> bool {
         matches!(self, Self::User { uid: own, .. } if *own == uid)
     }
@@ -53,8 +53,9 @@ impl Caller {
         }
     }
 
-    /// Returns whether the caller has the rights of the owner of a file. Only the owner may change the mode, the
-    /// times, the flags and the access control lists of the file.
+    /// Returns whether the caller is the owner of the file, or the owner of the image. Only these callers may
+    /// change the mode, the flags and the access control lists of the file. Only these callers may set its
+    /// times to other values than the current time.
     pub fn owns(&self, attr: &Attr) -> bool {
         *self == Self::Owner || self.is_user(attr.uid)
     }

@@ -30,8 +30,8 @@ struct RawEntry {
 }
 const _: () = assert!(size_of::<RawEntry>() == 8);
 
-/// Returns whether the value is a list without any entries, which stands for no list. Source: Linux fs/posix_acl.c
-/// `posix_acl_from_xattr`.
+/// Returns whether the value is a list without any entries. Setting such a list removes the list of the inode. Source:
+/// Linux fs/posix_acl.c `posix_acl_from_xattr`.
 pub(crate) fn is_empty_list(value: &[u8]) -> bool {
     value == VERSION.to_le_bytes()
 }
@@ -74,8 +74,8 @@ impl Acl {
     ///
     /// # Errors
     ///
-    /// - `Invalid`: a mandatory entry is missing, the mask is missing although a user or a group is named,
-    ///   or two entries have the same subject.
+    /// - `Invalid`: the entry of the owner, of the owning group or of all other users is missing. Or: the list names a
+    ///   user or a group and has no mask. Or: two entries have the same subject.
     pub fn new(mut entries: Vec<Entry>) -> Result<Self> {
         entries.sort_by_key(|entry| entry.tag);
         let is_double = entries.windows(2).any(|pair| matches!(pair, [a, b] if a.tag == b.tag));
@@ -89,13 +89,17 @@ impl Acl {
         Self([Tag::Owner, Tag::OwningGroup, Tag::Other].map(entry).into()).with_mode(mode)
     }
 
-    /// Returns the entries in order.
+    /// Returns the entries. They are sorted by subject in a list of [`new`](Self::new) or
+    /// [`from_mode`](Self::from_mode), and in stored order in a list of [`decode`](Self::decode).
     pub fn entries(&self) -> &[Entry] {
         &self.0
     }
 
-    /// Decodes the value of an attribute. Fails with `Invalid` if the value is malformed or [`new`](Self::new)
-    /// rejects the entries.
+    /// Decodes the value of an attribute. The entries may be in any order, and keep their order.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the value is malformed, or the list violates the invariant of [`Acl`].
     pub fn decode(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes);
         let version = cursor.take_raw::<le::U32>().ok_or(Error::Invalid)?;
@@ -109,6 +113,12 @@ impl Acl {
         }
         let acl = Self(entries);
         if cursor.is_empty() && acl.is_complete() { Ok(acl) } else { Err(Error::Invalid) }
+    }
+
+    /// Returns whether the kinds of subjects are in the order that Linux requires of a list that a caller sets. Several
+    /// users or groups may be in any order among themselves. Source: Linux fs/posix_acl.c `posix_acl_valid`.
+    pub(crate) fn is_in_order(&self) -> bool {
+        self.0.is_sorted_by_key(|entry| encode_entry(entry).tag.get())
     }
 
     fn count(&self, tag: Tag) -> usize {
@@ -138,8 +148,8 @@ impl Acl {
         Mode::new(class(Tag::Owner) << 6 | class(self.group_class()) << 3 | class(Tag::Other))
     }
 
-    /// Returns whether permission bits can replace the list: it has no entries besides those of the owner, the owning
-    /// group and all other users.
+    /// Returns whether permission bits can replace the list. They can if the list has no entries except those of the
+    /// owner, the owning group and all other users.
     pub fn is_mode_alone(&self) -> bool {
         self.0.len() == 3
     }
@@ -149,7 +159,8 @@ impl Acl {
         Mode::new(mode.bits() & (self.mode().bits() | 0o7000))
     }
 
-    /// Returns the list after a change of the mode to `mode`. The group bits change the mask, if the list has a mask.
+    /// Returns the list after a change of the mode to `mode`. The group bits change the mask if the list has
+    /// a mask, and the entry of the owning group otherwise.
     pub fn with_mode(&self, mode: Mode) -> Self {
         let group = self.group_class();
         let change = |entry: &Entry| {
@@ -165,7 +176,8 @@ impl Acl {
         Self(self.0.iter().map(change).collect())
     }
 
-    /// Returns the list as the value of an attribute.
+    /// Returns the list as the value of an attribute, with the entries in the order of
+    /// [`entries`](Self::entries).
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for entry in &self.0 {

@@ -19,24 +19,34 @@ use crate::vfs::Vfs;
 const GUARDED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 impl Vfs {
-    /// Changes all given attributes or none, with one exception. Returns the new attributes.
+    /// Changes all given attributes or none. Returns the new attributes.
     ///
     /// A new mode also changes the access control list, if the inode has one. The list is stored after the attributes.
-    /// If storing the list fails, the attributes keep their new values.
+    /// If storing the list fails, the call fails although the attributes have their new values.
     ///
-    /// A new owner or group clears set-user-ID, and set-group-ID if the group may execute the file. If `change`
-    /// contains a mode, the new mode replaces this rule. A caller outside of the group of the file cannot set
-    /// set-group-ID.
+    /// Two changes of the mode are implicit:
+    ///
+    /// - If `change` contains an owner or a group but no mode, the call clears set-user-ID, and set-group-ID
+    ///   if the group may execute the file. The mode of a directory does not change.
+    /// - If `change` contains a mode, the call clears set-group-ID in the new mode, unless the caller is in
+    ///   the group that the file has afterwards.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
-    /// 2. `NotPermitted`: the inode is immutable or append-only and does not permit the change, or only the owner of the
-    ///    inode or of the image may make the change. An immutable inode permits changes of its flags. An append-only
-    ///    inode also permits setting times to the current time.
-    /// 3. `AccessDenied`: the change only sets times to the current time, and the caller neither owns the inode nor may
-    ///    write to it.
-    /// 4. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr).
+    /// 2. `NotPermitted`, in these cases:
+    ///    - The inode is immutable or append-only. Such an inode permits a change of its flags alone. If the new flags
+    ///      are neither immutable nor append-only, the change may also contain the project. An append-only inode that
+    ///      is not immutable also permits setting times to the current time.
+    ///    - The caller is not the owner of the image, and the change contains a change time, a birth time or
+    ///      another owner. Another group is permitted only if the caller is a member of it.
+    ///    - The caller is not the owner of the image, and the change sets or clears the immutable or append-only flag.
+    ///    - The caller owns neither the inode nor the image. Setting times to the current time is permitted.
+    /// 3. `AccessDenied`: the change only sets times to the current time or is empty, and the caller neither
+    ///    owns the inode nor may write to it.
+    /// 4. `Invalid`: the change contains a mode, and the access control list of the inode is malformed.
+    /// 5. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr).
+    /// 6. The errors of [`set_xattr`](Xattrs::set_xattr) for the list.
     pub fn set_attr(&self, caller: &Caller, node: &Node, change: &SetAttr) -> Result<Attr> {
         let fs = self.writable()?;
         let _attributes = node.inode.guard.write();
@@ -62,8 +72,9 @@ impl Vfs {
         Ok(after)
     }
 
-    /// Sets the size of a file. Unless the caller is the owner of the image, clears set-user-ID, and set-group-ID if
-    /// the group may execute the file.
+    /// Sets the size of a file to `size` bytes. Unless the caller is the owner of the image, also clears
+    /// set-user-ID, and set-group-ID if the group may execute the file. If clearing these bits fails, the
+    /// call fails although the file has its new size.
     ///
     /// # Errors
     ///
@@ -72,7 +83,7 @@ impl Vfs {
     /// 3. `Invalid`: the inode is not a regular file.
     /// 4. `AccessDenied`: the caller may not write to the file.
     /// 5. `NotPermitted`: the file is immutable or append-only.
-    /// 6. `FileTooBig`: the size exceeds the limit of the format.
+    /// 6. The other errors of [`Node::truncate`].
     pub fn truncate(&self, caller: &Caller, node: &Node, size: u64) -> Result<()> {
         self.writable()?;
         node.data_size()?;
@@ -91,14 +102,16 @@ impl Vfs {
             return Ok(());
         }
         let attr = node.stored()?;
-        let mode = without_privileges(&attr);
-        if mode == attr.mode {
+        if without_privileges(&attr) == attr.mode {
             return Ok(());
         }
+        // A mode that another thread sets meanwhile is not lost.
+        let _attributes = node.inode.guard.write();
+        let mode = without_privileges(&node.stored()?);
         self.writable()?.set_attr(node.ino(), &SetAttr { mode: Some(mode), ..SetAttr::default() }).map(drop)
     }
 
-    /// Returns the value of an extended attribute.
+    /// Returns the value of the extended attribute `name`. The name includes the namespace: `user.note`.
     ///
     /// # Errors
     ///
@@ -116,21 +129,27 @@ impl Vfs {
         node.get_xattr(name)
     }
 
-    /// Sets an extended attribute.
+    /// Sets the extended attribute `name`.
     ///
-    /// Setting an access list also sets the mode, and clears set-group-ID if the caller is not in the group of the
-    /// file. If the mode alone can represent the access list, only the mode is set, and the inode has no access list
-    /// afterwards. A list without entries removes the list of the inode. `mode` has no effect on access control
-    /// lists.
+    /// If the attribute is an access control list, these rules apply:
+    ///
+    /// - An access list also sets the mode of the inode, and clears set-group-ID if the caller is not in the
+    ///   group of the file. If setting the mode fails, the call fails although the inode has its new list.
+    /// - If permission bits alone can represent an access list, only the mode is set, and the inode has no
+    ///   access list afterwards.
+    /// - A list without entries removes the list of the inode.
+    /// - The call ignores `mode`.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
     /// 3. `NotPermitted` or `AccessDenied`: the caller lacks the permission that xattr(7) defines for the namespace.
-    /// 4. `Invalid`: the value is not an access control list, or a default list is set on a file that is not a
-    ///    directory.
+    /// 4. `Invalid`, for an access control list, in one of these cases:
+    ///    - A default list is set on a file that is not a directory.
+    ///    - The value is malformed, or its entries are not in the order that Linux requires.
     /// 5. The errors of [`set_xattr`](Xattrs::set_xattr).
+    /// 6. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr) for the mode.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -154,6 +173,9 @@ impl Vfs {
             return remove_list(xattrs, node, name);
         }
         let list = Acl::decode(value)?;
+        if !list.is_in_order() {
+            return Err(Error::Invalid);
+        }
         if name == acl::ACCESS && list.is_mode_alone() {
             remove_list(xattrs, node, name)?;
         } else {
@@ -169,15 +191,16 @@ impl Vfs {
         fs.set_attr(node.ino(), &change).map(drop)
     }
 
-    /// Removes an extended attribute.
+    /// Removes the extended attribute `name`.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
     /// 3. `NotPermitted` or `AccessDenied`: as for [`set_xattr`](Self::set_xattr).
-    /// 4. `NoData`: the inode has no such attribute. Exception: removing an access control list always succeeds,
-    ///    since the mode of every inode represents a list.
+    /// 4. `NoData`: the inode has no such attribute. Exception: if the inode has no access control list, removing the
+    ///    list succeeds, since the mode of every inode represents a list.
+    /// 5. The errors of [`remove_xattr`](Xattrs::remove_xattr).
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<()> {
         self.writable()?;
         let xattrs = node.file_system().xattrs().ok_or(Error::NotSupported)?;
@@ -199,8 +222,8 @@ fn is_acl(name: &[u8]) -> bool {
     name == acl::ACCESS || name == acl::DEFAULT
 }
 
-/// Returns the mode after a change of the data or the owner. Source: Linux fs/attr.c `setattr_should_drop_sgid`,
-/// fs/open.c `chown_common`.
+/// Returns the mode after a change of the data or the owner. The mode of a directory does not change. Source:
+/// Linux fs/attr.c `setattr_should_drop_sgid`, fs/open.c `chown_common`.
 fn without_privileges(attr: &Attr) -> Mode {
     let executable_by_group = attr.mode.bits() & 0o010 != 0;
     match attr.kind {
@@ -231,7 +254,7 @@ fn expect_allowed(caller: &Caller, node: &Node, attr: &Attr, change: &SetAttr) -
     }
 }
 
-/// Returns whether the change only sets times to the current time.
+/// Returns whether the change only sets times to the current time, or is empty.
 fn is_touch(change: &SetAttr) -> bool {
     let is_now = |time: Option<TimeChange>| matches!(time, None | Some(TimeChange::Now));
     let times = SetAttr { atime: change.atime, mtime: change.mtime, ..SetAttr::default() };

@@ -13,37 +13,46 @@ use crate::node::Node;
 use crate::table::{Facts, Users};
 use crate::vfs::Vfs;
 
-/// Maximum number of parents that a rename visits: far above the depth of real trees, and a bound for
-/// damaged trees that contain a cycle.
+/// Maximum number of parents that a rename visits. It is far above the depth of real trees, and bounds the
+/// time for damaged trees that contain a cycle.
 const MAX_DEPTH: u32 = 1 << 20;
 
 /// Flags of an inode whose names cannot be removed, and that cannot get new names.
 const FROZEN: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 impl Vfs {
-    /// Creates an inode with a name in `dir`.
+    /// Creates an inode with the name `name` in `dir`, and returns a node for it.
     ///
-    /// - The caller becomes the owner. If the caller is the owner of the image, `new` contains the owner and the group.
-    /// - If `dir` has set-group-ID, the inode gets the group of `dir`. A new directory also gets set-group-ID.
-    /// - If `dir` has a default access control list, that list becomes the access list of the inode, with the
-    ///   permissions in `new` as a limit. A new directory also gets the list as its default list. A symbolic link
-    ///   inherits no list.
+    /// - If `caller` is a [`Caller::User`], the inode gets the user ID and the group ID of the caller, and
+    ///   the call ignores `new.uid` and `new.gid`. If `caller` is [`Caller::Owner`], the inode gets `new.uid`
+    ///   and `new.gid`.
+    /// - If `dir` has set-group-ID, the inode gets the group of `dir` instead. A new directory also gets
+    ///   set-group-ID.
+    /// - If the caller is not in the group of the new inode, and `new.mode` permits that group to execute the
+    ///   file, the call clears set-group-ID in the mode. Exception: directories.
+    /// - If `dir` has a default access control list, that list becomes the access list of the inode.
+    ///   `new.mode` limits the rights of the list. If permission bits alone can represent the list, the inode
+    ///   gets no access list, and the list only limits the mode. A new directory also gets the list as its
+    ///   default list. A symbolic link inherits no list.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotDirectory`: `dir` is not a directory.
     /// 3. `NameTooLong`: the name exceeds the limit of the format.
-    /// 4. `AccessDenied`: the caller may not write to `dir`.
-    /// 5. `NotPermitted`: `dir` is immutable, or the inode is a device and the caller is not the owner of
-    ///    the image.
-    /// 6. The errors of [`create`](obento_driver::WritableFileSystem::create).
+    /// 4. `AccessDenied`: the caller lacks write or execute permission for `dir`.
+    /// 5. `NotPermitted`: `dir` is immutable, or the inode is a device and the caller is not the owner of the
+    ///    image.
+    /// 6. `Invalid`: the default access control list of `dir` is malformed.
+    /// 7. The errors of [`create`](obento_driver::WritableFileSystem::create).
+    /// 8. The errors of [`set_xattr`](obento_driver::Xattrs::set_xattr) for the inherited list. The call then
+    ///    removes the inode again. If the removal fails, the inode remains without its list.
     pub fn create(&self, caller: &Caller, dir: &Node, name: &Name, new: &NewNode<'_>) -> Result<Node> {
         self.create_masked(caller, dir, name, new, Mode::new(0))
     }
 
-    /// Creates an inode as [`create`](Self::create) does, with a umask that has not been applied to `new.mode`. If
-    /// `dir` has a default access control list, the umask has no effect.
+    /// Creates an inode as [`create`](Self::create) does, and removes the bits of `umask` from `new.mode`. If `dir` has
+    /// a default access control list, `umask` has no effect.
     pub fn create_masked(
         &self,
         caller: &Caller,
@@ -80,18 +89,21 @@ impl Vfs {
         Ok(made)
     }
 
-    /// Creates a regular file without a name. Its attributes are those of a file that is created in `dir`. The file
-    /// is freed after its last use, unless [`name`](Self::name) has given it a name. `umask` is applied as by
-    /// [`create_masked`](Self::create_masked).
+    /// Creates a regular file without a name. Its attributes are those of a file that is created in `dir`.
+    /// The file is freed after its last use, unless [`name`](Self::name) has given it a name. The call
+    /// ignores `new.kind`. `umask` has the same effect as in [`create_masked`](Self::create_masked).
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no files without names.
     /// 3. `NotDirectory`: `dir` is not a directory.
-    /// 4. `AccessDenied`: the caller may not write to `dir`.
+    /// 4. `AccessDenied`: the caller lacks write or execute permission for `dir`.
     /// 5. `NotPermitted`: `dir` is immutable.
-    /// 6. The errors of [`create_nameless`](obento_driver::Nameless::create_nameless).
+    /// 6. `Invalid`: the default access control list of `dir` is malformed.
+    /// 7. The errors of [`create_nameless`](obento_driver::Nameless::create_nameless).
+    /// 8. The errors of [`set_xattr`](obento_driver::Xattrs::set_xattr) for the inherited list. The file is
+    ///    freed.
     pub fn create_nameless(
         &self,
         caller: &Caller,
@@ -116,13 +128,14 @@ impl Vfs {
         Ok(made)
     }
 
-    /// Gives a file that [`create_nameless`](Self::create_nameless) created its first name.
+    /// Gives the file `node`, which [`create_nameless`](Self::create_nameless) created, its first name:
+    /// `name` in `dir`.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format does not support files without names.
-    /// 3. `NotDirectory`, `NameTooLong`, `AccessDenied` and `NotPermitted`, as for [`link`](Self::link).
+    /// 3. `NotDirectory`, `NameTooLong`, `AccessDenied` and `NotPermitted`: as for [`link`](Self::link).
     /// 4. The errors of [`name`](obento_driver::Nameless::name).
     pub fn name(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
         self.writable()?;
@@ -130,14 +143,14 @@ impl Vfs {
         self.link_by(caller, node, dir, name, || nameless.name(node.ino(), dir.ino(), name))
     }
 
-    /// Creates another name for `node`.
+    /// Creates `name` in `dir` as another name for `node`.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotDirectory`: `dir` is not a directory.
     /// 3. `NameTooLong`: the name exceeds the limit of the format.
-    /// 4. `AccessDenied`: the caller may not write to `dir`.
+    /// 4. `AccessDenied`: the caller lacks write or execute permission for `dir`.
     /// 5. `NotPermitted`: `dir` is immutable, or `node` is immutable or append-only.
     /// 6. The errors of [`link`](obento_driver::WritableFileSystem::link).
     pub fn link(&self, caller: &Caller, node: &Node, dir: &Node, name: &Name) -> Result<()> {
@@ -163,14 +176,16 @@ impl Vfs {
         Ok(())
     }
 
-    /// Removes a name of a file that is not a directory.
+    /// Removes the name `name` of a file that is not a directory from `dir`. If the file has no other name,
+    /// the driver frees the file after its last use: after the last [`Node`] or [`File`](crate::File) of the
+    /// inode is dropped.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotDirectory`: `dir` is not a directory.
     /// 3. `NameTooLong`: the name exceeds the limit of the format.
-    /// 4. `AccessDenied`: the caller may not write to `dir`.
+    /// 4. `AccessDenied`: the caller lacks write or execute permission for `dir`.
     /// 5. `NotPermitted`: `dir` is immutable.
     /// 6. `NotFound`: the name does not exist.
     /// 7. `NotPermitted`: the file is immutable or append-only, `dir` is append-only, or `dir` is sticky and the caller
@@ -180,14 +195,15 @@ impl Vfs {
         self.remove(caller, dir, name, RemovalKind::File)
     }
 
-    /// Removes an empty directory.
+    /// Removes the empty directory `name` from `dir`. The driver frees the directory after its last use, as
+    /// for [`unlink`](Self::unlink).
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotDirectory`: `dir` is not a directory.
     /// 3. `NameTooLong`: the name exceeds the limit of the format.
-    /// 4. `AccessDenied`: the caller may not write to `dir`.
+    /// 4. `AccessDenied`: the caller lacks write or execute permission for `dir`.
     /// 5. `NotPermitted`: `dir` is immutable.
     /// 6. `NotFound`: the name does not exist.
     /// 7. `NotPermitted`: as for [`unlink`](Self::unlink).
@@ -248,21 +264,26 @@ impl Vfs {
         }
     }
 
-    /// Moves a name.
+    /// Moves a name, as [`rename`](obento_driver::WritableFileSystem::rename) does. `from` is the old
+    /// directory and the old name; `to` is the new directory and the new name. A file that loses its last
+    /// name is freed after its last use, as for [`unlink`](Self::unlink).
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
-    /// 2. For `from`, and then for `to`:
-    ///    1. `NotDirectory`: it is not a directory.
-    ///    2. `NameTooLong`: the name in it exceeds the limit of the format.
-    ///    3. `AccessDenied`: the caller may not write to it.
-    ///    4. `NotPermitted`: it is immutable.
+    /// 2. For the old directory, and then for the new directory:
+    ///    1. `NotDirectory`: the inode is not a directory.
+    ///    2. `NameTooLong`: the name in the directory exceeds the limit of the format.
+    ///    3. `AccessDenied`: the caller lacks write or execute permission for the directory.
+    ///    4. `NotPermitted`: the directory is immutable.
     /// 3. `NotFound`: the old name does not exist.
-    /// 4. `NotPermitted`: the caller may not remove the old name, or the file at the new name, as for
-    ///    [`unlink`](Self::unlink). The file at the new name may also be checked after 6.
-    /// 5. `AccessDenied`: a directory would get another parent, and the caller may not write to that directory.
-    /// 6. `Invalid`: a directory would become its own descendant.
+    /// 4. `NotPermitted`: the caller may not remove the old name, or the existing new name, for the reasons in
+    ///    [`unlink`](Self::unlink). The check of the existing new name may also follow 6.
+    /// 5. `AccessDenied`: a directory would get another parent, and the caller lacks write permission for
+    ///    that directory.
+    /// 6. One of these errors, if a directory would get another parent:
+    ///    - `Invalid`: the directory would become its own descendant.
+    ///    - `Loop`: the volume is damaged, and the parents of the new directory form a cycle.
     /// 7. The errors of [`rename`](obento_driver::WritableFileSystem::rename).
     pub fn rename(
         &self,
@@ -276,14 +297,14 @@ impl Vfs {
 
     /// Moves a name, and gives the old name to a whiteout, as `RENAME_WHITEOUT` of rename(2) does. A whiteout is a
     /// character device with the number 0:0. If the caller is the owner of the image, the whiteout belongs to `owner`
-    /// and `group`. Otherwise the caller becomes the owner, as for [`create`](Self::create).
+    /// and `group`. Otherwise, the caller becomes the owner of the whiteout, as for [`create`](Self::create).
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `Invalid`: the driver does not support whiteouts.
-    /// 3. The errors of [`rename`](Self::rename), and of
-    ///    [`rename_leaving`](obento_driver::Whiteouts::rename_leaving) instead of those of the driver's `rename`.
+    /// 3. The errors 2 to 6 of [`rename`](Self::rename).
+    /// 4. The errors of [`rename_leaving`](obento_driver::Whiteouts::rename_leaving).
     pub fn rename_leaving_whiteout(
         &self,
         caller: &Caller,
@@ -425,7 +446,7 @@ impl Node {
     ///
     /// 1. `NotDirectory`: this is not a directory.
     /// 2. `NameTooLong`: the name exceeds the limit of the format.
-    /// 3. `AccessDenied`: the caller may not write to the directory.
+    /// 3. `AccessDenied`: the caller lacks write or execute permission for the directory.
     /// 4. `NotPermitted`: the directory is immutable.
     pub(crate) fn expect_changeable(&self, caller: &Caller, name: &Name) -> Result<Attr> {
         self.expect_open_to_change(caller, self.vfs.name_fits(name))

@@ -20,7 +20,7 @@ bitflags! {
         const READ = 1;
         /// Open for writing.
         const WRITE = 2;
-        /// Write every time at the current end of the file.
+        /// Append: each write starts at the current end of the file.
         const APPEND = 4;
         /// Truncate the file to length 0 when it is opened.
         const TRUNCATE = 8;
@@ -36,7 +36,9 @@ pub struct File {
 }
 
 impl Vfs {
-    /// Opens a file, or a directory for listing.
+    /// Opens a file for reading or writing, or a directory for listing. Later calls check only the flags, and
+    /// not the permissions of the caller. A FIFO, a socket or a device can be opened, but reading and writing
+    /// fail with `Invalid`.
     ///
     /// # Errors
     ///
@@ -44,7 +46,7 @@ impl Vfs {
     /// 2. `Invalid`: no flag is set, or `APPEND` or `TRUNCATE` is set without `WRITE`.
     /// 3. `IsDirectory`: a directory is opened for writing.
     /// 4. `AccessDenied`: the caller lacks the permission.
-    /// 5. `ReadOnly`: the volume cannot be changed.
+    /// 5. `ReadOnly`: the file is opened for writing, and the volume cannot be changed.
     /// 6. `NotPermitted`: an immutable file is opened for writing, or an append-only file is opened for writing
     ///    without `APPEND` or with `TRUNCATE`.
     /// 7. With `TRUNCATE`: the errors of [`File::truncate`].
@@ -93,26 +95,49 @@ impl File {
         if self.flags.contains(flag) { Ok(()) } else { Err(Error::BadHandle) }
     }
 
-    /// Reads as [`Node::read_at`] does and updates the access time. Fails with `BadHandle` if the file is not open
-    /// for reading.
+    /// Reads as [`Node::read_at`] does, and then updates the access time. A failure of the update has no
+    /// effect.
+    ///
+    /// # Errors
+    ///
+    /// 1. `BadHandle`: the file is not open for reading.
+    /// 2. The errors of [`Node::read_at`].
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.expect(OpenFlags::READ)?;
         let len = self.node.read_at(offset, buf)?;
-        self.node.stamp_access()?;
+        self.stamp_access();
         Ok(len)
     }
 
-    /// Lists as [`Node::read_dir`] does and updates the access time. Fails with `BadHandle` if the directory is not
-    /// open for reading.
+    /// Lists as [`Node::read_dir`] does, and then updates the access time. A failure of the update has no
+    /// effect.
+    ///
+    /// # Errors
+    ///
+    /// 1. `BadHandle`: the directory is not open for reading.
+    /// 2. The errors of [`Node::read_dir`].
     pub fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.expect(OpenFlags::READ)?;
         self.node.read_dir(from, sink)?;
-        self.node.stamp_access()
+        self.stamp_access();
+        Ok(())
     }
 
-    /// Writes as [`Node::write_at`] does. If the file was opened with `APPEND`, ignores `offset` and writes at the end.
-    /// Unless the owner of the image opened the file, clears set-user-ID, and set-group-ID if the group may execute the
-    /// file. Fails with `BadHandle` if the file is not open for writing.
+    fn stamp_access(&self) {
+        // A read does not fail because of its time, for example on a volume that a failed write made read-only.
+        let _ = self.node.stamp_access();
+    }
+
+    /// Writes as [`Node::write_at`] does. If the file was opened with `APPEND`, ignores `offset` and writes
+    /// at the end. Unless the owner of the image opened the file, also clears set-user-ID, and set-group-ID
+    /// if the group may execute the file. If clearing these bits fails, the call fails although the data is
+    /// written.
+    ///
+    /// # Errors
+    ///
+    /// 1. `BadHandle`: the file is not open for writing.
+    /// 2. The errors of [`Node::write_at`].
+    /// 3. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr) for the mode.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.expect(OpenFlags::WRITE)?;
         let len = if self.flags.contains(OpenFlags::APPEND) {
@@ -124,8 +149,15 @@ impl File {
         Ok(len)
     }
 
-    /// Sets the size as [`Node::truncate`] does. Clears the same mode bits as [`write_at`](Self::write_at). Fails with
-    /// `BadHandle` if the file is not open for writing.
+    /// Sets the size to `size` bytes as [`Node::truncate`] does. Clears the same mode bits as
+    /// [`write_at`](Self::write_at). If clearing these bits fails, the call fails although the file has its
+    /// new size.
+    ///
+    /// # Errors
+    ///
+    /// 1. `BadHandle`: the file is not open for writing.
+    /// 2. The errors of [`Node::truncate`].
+    /// 3. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr) for the mode.
     pub fn truncate(&self, size: u64) -> Result<()> {
         self.expect(OpenFlags::WRITE)?;
         self.node.truncate(size)?;
@@ -134,8 +166,13 @@ impl File {
 }
 
 impl Node {
-    /// Updates the access time according to the policy of the volume. A caller that reads through the node instead of
-    /// an open file calls this method after each read.
+    /// Updates the access time according to [`Config::atime`](crate::Config::atime). A caller that reads
+    /// through the node instead of an open file calls this method after each read. Has no effect on a volume
+    /// that cannot be changed, or if the file has the flag `NO_ATIME`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr) of the driver.
     pub fn stamp_access(&self) -> Result<()> {
         let config = &self.vfs.0.config;
         let Some(fs) = self.file_system().writable().filter(|_| config.atime != Atime::Never) else {

@@ -11,11 +11,19 @@ use crate::node::Node;
 use crate::vfs::Vfs;
 
 impl Vfs {
-    /// Creates regular files in `dir`. For each file, the effect is that of [`create`](Self::create),
-    /// [`write_at`](Node::write_at) and [`set_attr`](Self::set_attr). Returns one result per file, in the same order;
-    /// an error is one of those of the three methods.
+    /// Creates regular files in `dir`. For each file in turn, the effect is that of [`create`](Self::create),
+    /// [`write_at`](Node::write_at) and [`set_attr`](Self::set_attr). Returns one result per file, in the
+    /// same order.
     ///
-    /// If a file cannot be created completely, it does not exist afterwards. This does not affect the other files.
+    /// If a file cannot be created completely, the call removes the file again. If the removal fails, the
+    /// incomplete file remains. A failure does not affect the other files.
+    ///
+    /// # Errors
+    ///
+    /// The result of a file is an error of one of the three methods, or:
+    ///
+    /// - `Invalid`: the contents are longer than [`NEW_FILE_MAX`](obento_driver::NEW_FILE_MAX), and the
+    ///   driver creates many files at once ([`Bulk`]).
     pub fn create_files(&self, caller: &Caller, dir: &Node, files: &[NewFile<'_>]) -> Vec<Result<()>> {
         // A list that new files inherit must be set on each file.
         let bulk =

@@ -1,24 +1,24 @@
 //! Gathering of small appends. Consecutive small writes at the end of a file are collected in memory and passed to
-//! the driver as one write. To *settle* a file is to pass its gathered data to the driver.
+//! the driver as one write. To *settle* a file means to pass its gathered data to the driver.
 //!
 //! The first write is passed to the driver directly. A write that continues where the last write ended starts to
 //! gather. A file is settled:
 //! - when the buffer is full;
-//! - before a caller reads the file, or changes it other than by an append;
+//! - before a caller reads the file or its attributes, or changes the file other than by an append;
 //! - before a sync, and when the last user drops the file;
 //! - when the data reaches its maximum age.
 //!
 //! Invariant: `begin_write` has reserved the space for gathered data before the data is accepted. A lack of space
 //! is therefore reported by the write, not later.
-//! Invariant: a file starts to gather only under the guard of its inode. If a caller holds the guard and has settled
-//! the file, the file gathers nothing. Therefore, no thread waits for the exclusive layout lock of a file that is
-//! gathering.
+//! Invariant: a file starts to gather only under the exclusive guard of its inode. If a thread holds the guard and has
+//! settled the file, the file gathers nothing. Therefore, no thread waits for the exclusive layout lock of a file that
+//! is gathering.
 //! Invariant: the modification time of a file is the time at which its last bytes were accepted, not the time at
 //! which it was settled. The clock of the driver provides this time.
 //! Invariant: a loss of gathered data is reported. If settling fails, the volume accepts no further changes, and
 //! every sync returns the error.
-//! Locking: one lock per inode, which is held while the file is settled. It is acquired after the guard of the inode
-//! and before its layout lock. The lock of the list of gathering files is a leaf lock.
+//! Locking: one lock per inode. A thread holds this lock while it settles the file. The thread acquires the lock after
+//! the guard of the inode and before the layout lock. The lock of the list of gathering files is a leaf lock.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -52,7 +52,8 @@ const SPARE: usize = 4;
 /// The gathering state of an inode.
 #[derive(Debug, Default)]
 pub(crate) struct Gather {
-    /// Whether data is gathered, so that the check is cheap. Cleared when the driver has the data.
+    /// Whether data is gathered: a copy of the state that is read without the lock. Cleared when the driver
+    /// has the data.
     holds: AtomicBool,
     state: Mutex<State>,
 }
@@ -62,12 +63,12 @@ struct State {
     gathered: Option<Gathered>,
     /// The end of the file, if the last write ended there.
     end: Option<u64>,
-    /// Minimum size of the file for gathering. If the driver cannot reserve enough space, it becomes twice the size of
-    /// the file.
+    /// Minimum size of the file for gathering. If the driver cannot reserve enough space, the minimum becomes
+    /// twice the size of the file.
     not_below: u64,
 }
 
-/// Data that follows the end of the file that the driver knows.
+/// Data after the end of the file as the driver stores it.
 #[derive(Debug)]
 struct Gathered {
     start: u64,
@@ -124,7 +125,7 @@ impl Node {
             gathered.times = match times {
                 Times::Now => Times::Accepted(self.vfs.writable()?.now()),
                 Times::Accepted(moment) => Times::Accepted(moment),
-                Times::Kept => gathered.times,
+                Times::Unchanged => gathered.times,
             };
             gathered.bytes.extend_from_slice(part);
             done = done.saturating_add(part.len());
@@ -147,7 +148,7 @@ impl Node {
             return None;
         };
         shared.gathering.add(&self.inode);
-        Some(Gathered { start: at, bytes, reserved, times: Times::Kept })
+        Some(Gathered { start: at, bytes, reserved, times: Times::Unchanged })
     }
 
     /// Reserves blocks for the data after `at`, which is the end of the file.
@@ -341,13 +342,13 @@ impl Gathering {
         self.list.lock().inodes.iter().map(|(inode, _)| Arc::clone(inode)).collect()
     }
 
-    /// Records that acknowledged data could not be written.
+    /// Records that gathered data could not be written.
     fn lose(&self, error: Error) {
         self.list.lock().lost.get_or_insert(error);
         self.has_lost.store(true, Ordering::Release);
     }
 
-    /// Returns the error by which acknowledged data was lost.
+    /// Returns the error with which gathered data was lost.
     pub(crate) fn lost(&self) -> Option<Error> {
         if self.has_lost.load(Ordering::Acquire) { self.list.lock().lost } else { None }
     }

@@ -1,29 +1,41 @@
 //! The layer above all drivers. It resolves paths, caches names, counts the uses of inodes, checks permissions,
 //! orders renames, and transfers file data through the mappings of the driver.
 //!
-//! A [`Vfs`] is an open volume. A [`Node`] is a reference to an inode that is in use. The methods of a node check no
-//! permissions. A program that acts for another user calls [`Vfs::resolve`], [`Vfs::open`] and the changing methods
-//! of [`Vfs`] instead, which take a [`Caller`].
+//! A [`Vfs`] is an open volume. A [`Node`] is a reference to an inode that is in use. The methods of a node
+//! check no permissions. A program that acts for another user calls [`Vfs::resolve`], [`Vfs::open`] and the
+//! methods of [`Vfs`] that take a [`Caller`]. These methods check the permissions of the caller. The *owner
+//! of the image* ([`Caller::Owner`]) has the rights of root.
 //!
-//! A small append may be *gathered*: the write accepts the data and returns, and the data is passed to the driver
-//! later. Gathered data is *lost* if the driver then cannot write it. In this case, the volume accepts no further
-//! changes, and every sync returns the error.
+//! A small append may be *gathered*: the write stores the data in memory and returns, and `vfs` passes the
+//! data to the driver later. Gathered data is *lost* if the driver then cannot write the data. In this case,
+//! the volume accepts no further changes, every sync returns the error, and a read returns the file without
+//! the lost data.
+//!
+//! Error lists follow the rules of [`obento_driver`]: a numbered list is in the order in which a method
+//! checks the errors. In addition, every method that returns a `Result` can fail with the errors that
+//! `obento_driver` lists for all methods, such as `Stale`, `Corrupt` and `Device`. A change of a file that
+//! must first pass gathered data to the driver can also fail with the error of that write. A change that
+//! fails leaves the state that the method of the driver documents, unless the method of `vfs` documents
+//! another state.
 //!
 //! Invariant: an inode stays alive while a `Node`, an open [`File`] or the name cache refers to it. After the last
 //! reference is dropped, the driver receives one `forget`. No new use of the inode number begins before `forget` has
 //! returned.
-//! Invariant: all changes of a volume are made through one `Vfs`. Otherwise, the name cache would be stale.
+//! Invariant: all changes of a volume are made through one `Vfs` and its clones. Otherwise, the name cache
+//! would be stale.
 //!
-//! Locking, outermost first. A thread holds each lock at most once at a time, except for the guards of directories:
+//! Locking, in the order of acquisition. A thread holds at most one lock of each kind at a time, except that it may
+//! hold the guards of several directories:
 //! 1. The rename lock, for a name that moves from one directory to another.
-//! 2. The guards of inodes, in ascending order of inode numbers. A guard is shared for a lookup that misses the
-//!    cache. It is exclusive for a change of the names of a directory, and for a write to a file.
+//! 2. The guards of inodes, in ascending order of inode numbers. A lookup that misses the cache holds the guard of its
+//!    directory shared. A change of the names of a directory, of the data of a file or of attributes holds the guard
+//!    exclusively. Exception: an update of the access time holds no guard.
 //! 3. The gathered data of an inode, while it is passed to the driver.
-//! 4. The layout lock of an inode. It is shared while data is transferred through a mapping, and exclusive while
-//!    blocks are removed or moved.
+//! 4. The layout lock of an inode. A thread holds this lock shared while it transfers data through a mapping, and
+//!    exclusively while the driver removes or moves blocks.
 //! 5. The locks inside the driver.
-//! 6. Leaf locks: a shard of the inode table, a set of the name cache, and the list of gathering files. They are
-//!    never held during a call to the driver.
+//! 6. Leaf locks: a shard of the inode table, a set of the name cache, and the list of gathering files. No thread calls
+//!    the driver while it holds a leaf lock.
 #![no_std]
 #![cfg_attr(
     not(test),

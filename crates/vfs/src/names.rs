@@ -1,11 +1,12 @@
-//! The name cache. For a name in a directory, it stores the inode that the name refers to, or that the name does not
-//! exist.
+//! The name cache. For a name in a directory, the cache stores the inode that the name refers to, or the fact that the
+//! name does not exist.
 //!
 //! The cache consists of sets with a few entries each, so that memory is bounded and entries never move. An entry for
 //! an existing name holds a reference to its inode. A clock hand per set selects the entry to replace.
 //!
-//! Invariant: a thread inserts an entry under the shared guard of its directory, and keeps the guard from the lookup
-//! to the insertion. An entry is removed only under the exclusive guard. Entries are therefore never stale.
+//! Invariant: a thread that inserts an entry holds the guard of the directory, shared or exclusive, from the lookup to
+//! the insertion. A thread that changes a name holds the guard exclusively until it has updated the entry. Entries are
+//! therefore never stale.
 //! Invariant: after a directory is removed, only entries for names that do not exist remain. These entries stay valid
 //! for a later directory with the same inode number, since it starts empty.
 //! Locking: one leaf lock per set.

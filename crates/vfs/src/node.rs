@@ -13,8 +13,9 @@ use crate::names::{CachedName, Key};
 use crate::table::{Facts, Inode};
 use crate::vfs::Vfs;
 
-/// A reference to an inode. The inode stays alive while the reference exists. Clones refer to the same inode. Two
-/// nodes are equal if they refer to the same inode of the same [`Vfs`].
+/// A reference to an inode. The inode stays in use while the reference exists, even if it loses its last
+/// name. Clones refer to the same inode. Two nodes are equal if they refer to the same inode of the same
+/// [`Vfs`]. Dropping the last reference to an inode without a name frees the inode, which may take long.
 pub struct Node {
     pub(crate) vfs: Vfs,
     pub(crate) inode: Arc<Inode>,
@@ -40,15 +41,19 @@ impl Node {
         self.inode.ino
     }
 
-    /// Returns the current attributes. Fails with `Stale` if the inode is not in use on the volume, for example
-    /// because the volume is damaged.
+    /// Returns the current attributes. First passes the gathered data of the file to the driver. If the data
+    /// is lost, returns the attributes of the file without that data.
+    ///
+    /// # Errors
+    ///
+    /// - `Stale`: the volume contains no inode with this number, for example because a damaged directory
+    ///   entry refers to it.
     pub fn attr(&self) -> Result<Attr> {
         self.settle();
         self.stored()
     }
 
-    /// Returns the attributes that the driver knows. The size, space and times of a gathering file may be
-    /// outdated.
+    /// Returns the attributes as the driver stores them. The size, space and times of a gathering file may be outdated.
     pub(crate) fn stored(&self) -> Result<Attr> {
         let attr = self.file_system().getattr(self.ino())?;
         self.inode.learn(Facts::of(&attr));
@@ -78,8 +83,11 @@ impl Node {
         Arc::ptr_eq(&self.inode, &self.vfs.0.root)
     }
 
-    /// Checks that the permission bits and the access control list grant `want` to `caller`. Fails with
-    /// `AccessDenied` otherwise.
+    /// Checks that the permission bits or the access control list grant `want` to `caller`.
+    ///
+    /// # Errors
+    ///
+    /// - `AccessDenied`: `caller` lacks the access, or the access control list that decides is malformed.
     pub fn access(&self, caller: &Caller, want: AccessRequest) -> Result<()> {
         access::check(self, &self.stored()?, caller, want)
     }
@@ -193,8 +201,9 @@ impl Node {
         }
     }
 
-    /// Returns the inode that an entry of a listing refers to. On a volume that cannot change, uses the inode number
-    /// in the entry and performs no lookup. Fails as [`lookup`](Self::lookup) does.
+    /// Returns the inode that an entry of a listing of this directory refers to. On a volume that cannot
+    /// change, uses the inode number in the entry, performs no lookup and never fails. Otherwise, fails as
+    /// [`lookup`](Self::lookup) does.
     pub fn child(&self, entry: &DirEntry<'_>) -> Result<Node> {
         if self.file_system().writable().is_some() {
             return self.lookup(entry.name);
@@ -208,7 +217,7 @@ impl Node {
     ///
     /// 1. `NotDirectory`: this is not a directory.
     /// 2. `NotFound`: this directory was removed.
-    /// 3. `Busy`: other threads moved this directory during each of many attempts.
+    /// 3. `Busy`: other threads moved this directory during each of 64 attempts.
     pub fn parent(&self) -> Result<Node> {
         /// Maximum number of attempts. More concurrent renames are treated as a failure.
         const TRIES: u32 = 64;
@@ -229,18 +238,26 @@ impl Node {
         Err(Error::Busy)
     }
 
-    /// Passes the entries at and after the position `from` to `sink`, as [`FileSystem::read_dir`] does. Holds no lock
-    /// during the calls of `sink`.
+    /// Passes the entries of this directory at and after the position `from` to `sink`, as
+    /// [`FileSystem::read_dir`] does. `vfs` and the driver hold no lock while they call `sink`.
+    ///
+    /// # Errors
+    ///
+    /// - `NotDirectory`: this is not a directory.
     pub fn read_dir(&self, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.file_system().read_dir(self.ino(), from, sink)
     }
 
-    /// Returns the target of a symbolic link. Fails with `Invalid` if the inode is not a symbolic link.
+    /// Returns the target of a symbolic link.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the inode is not a symbolic link.
     pub fn read_link(&self) -> Result<Vec<u8>> {
         self.file_system().read_link(self.ino())
     }
 
-    /// Returns the value of an extended attribute.
+    /// Returns the value of the extended attribute `name`. The name includes the namespace: `user.note`.
     ///
     /// # Errors
     ///
@@ -251,7 +268,8 @@ impl Node {
         self.file_system().xattrs().ok_or(Error::NotSupported)?.get_xattr(self.ino(), name)
     }
 
-    /// Returns the names of all extended attributes; an empty list if the format has none.
+    /// Returns the names of all extended attributes, including their namespaces. Returns an empty list if the
+    /// format has no extended attributes.
     pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
         self.asks_for_xattrs();
         let mut names = Vec::new();

@@ -1,12 +1,12 @@
 //! The locations of the recently read data of a file. The next read of the same data needs no call to the driver and
 //! no lock of the driver.
 //!
-//! Invariant: locations are stored and used under the shared layout lock of the inode. The location of written data
-//! changes only under the exclusive layout lock. Acquiring that lock clears the stored locations
-//! ([`Inode::exclusive`](crate::table::Inode::exclusive)).
-//! Locking: a leaf lock, which is locked exclusively only to store the first location of a file. A slot has a
-//! version. A reader does not use a slot while its version is odd or has changed, since another thread then replaces
-//! it.
+//! Invariant: a thread stores and uses locations only while it holds the layout lock of the inode shared. The location
+//! of written data changes only while a thread holds the lock exclusively, and acquiring the lock exclusively clears
+//! the stored locations ([`Inode::exclusive`](crate::table::Inode::exclusive)).
+//! Locking: one leaf lock per inode. A thread holds the lock exclusively only to store the first location of a file.
+//! Each slot has a version. A reader ignores a slot whose version is odd or changes during the read, since another
+//! thread is then replacing the slot.
 
 use alloc::boxed::Box;
 use core::ops::Range;

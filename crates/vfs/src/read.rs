@@ -12,8 +12,11 @@ use obento_driver::{Extent, Layout, Span};
 use crate::node::Node;
 use crate::vfs::Shared;
 
-/// An extent of a file. The mapping stays valid while the run exists. While the run exists, its thread must not read,
-/// write or map the same file through its [`Node`], except with [`Run::read`].
+/// An extent of a file, as [`Node::run`] returns it. A run holds the layout lock of the inode shared, so the
+/// mapping stays valid while the run exists.
+///
+/// While a thread holds a run, the thread must not read, write or map the same file through its [`Node`].
+/// Otherwise, the thread could wait for its own lock. [`Run::read`] is permitted.
 pub struct Run<'a> {
     node: &'a Node,
     layout: Layout<'a>,
@@ -22,12 +25,12 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Returns the start of the run in the file.
+    /// Returns the start of the run in bytes of the file.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Returns the length: at least 1, and within the size of the file.
+    /// Returns the length in bytes: at least 1. The run ends at or before the end of the file.
     #[expect(clippy::len_without_is_empty, reason = "a run is never empty")]
     pub fn len(&self) -> u64 {
         self.extent.len
@@ -38,14 +41,20 @@ impl Run<'_> {
         self.extent.span
     }
 
-    /// Returns the device of a [`Span::Mapped`] run. A host can copy the data without reading it into memory, if
-    /// [`BlockDevice::backing`] returns a location.
+    /// Returns the device to which the offset of a [`Span::Mapped`] run refers, or `None` if the driver never
+    /// maps data. If [`BlockDevice::backing`] returns a location, a host can copy the data without reading
+    /// the data into memory.
     pub fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.node.file_system().device()
     }
 
-    /// Reads from byte `skip` of the run. Returns the number of bytes, which is less than `buf.len()` only
-    /// at the end of the run.
+    /// Reads from byte `skip` of the run into `buf`. Returns the number of bytes read, which is less than `buf.len()`
+    /// only at the end of the run.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the device, or those of [`FileSystem::read`](obento_driver::FileSystem::read) for a
+    /// [`Span::Driver`] run.
     pub fn read(&self, skip: u64, buf: &mut [u8]) -> Result<usize> {
         let left = to_usize(self.extent.len.saturating_sub(skip)).min(buf.len());
         let Some(buf) = buf.get_mut(..left).filter(|buf| !buf.is_empty()) else { return Ok(0) };
@@ -66,8 +75,9 @@ fn read_mapped(node: &Node, at: u64, buf: &mut [u8]) -> Result<()> {
 }
 
 impl Node {
-    /// Reads from byte `offset`. Returns the number of bytes. The number is less than `buf.len()` only at the end of
-    /// the file, or before data that cannot be read. In the second case, the next read returns the error.
+    /// Reads from byte `offset` of the file into `buf`. Returns the number of bytes read. The number is less than
+    /// `buf.len()` only at the end of the file, or before data that cannot be read. In the second case, a read that
+    /// starts at that data returns the error.
     ///
     /// # Errors
     ///
@@ -126,14 +136,14 @@ impl Node {
         self.vfs.0.map(layout, self.ino(), range)
     }
 
-    /// Returns the size of a regular file after writing out gathered data. Fails with `IsDirectory` or
-    /// `Invalid`.
+    /// Returns the size of a regular file, without gathered data. Fails with `IsDirectory` or `Invalid`.
     pub(crate) fn data_size(&self) -> Result<u64> {
         self.vfs.0.data_size(self.ino())
     }
 
-    /// Returns the run that starts at `offset` and has at most `max_len` bytes. Returns `None` at or past the end of
-    /// the file, or if `max_len` is 0. Fails as [`read_at`](Self::read_at) does.
+    /// Returns the run that starts at byte `offset` of the file and has at most `max_len` bytes. All its
+    /// bytes have the same kind of location. The run may end before the location changes. Returns `None` at
+    /// or past the end of the file, or if `max_len` is 0. Fails as [`read_at`](Self::read_at) does.
     pub fn run(&self, offset: u64, max_len: u64) -> Result<Option<Run<'_>>> {
         self.settle();
         let layout = self.inode.layout.shared();
@@ -145,15 +155,26 @@ impl Node {
         Ok(Some(Run { node: self, layout, offset, extent }))
     }
 
-    /// Returns the first byte at or after `offset` that is neither in a hole nor in an unwritten extent, as `lseek(2)`
-    /// with `SEEK_DATA` does. Fails as [`read_at`](Self::read_at) does, and with `NoSuchOffset` if no data follows.
+    /// Returns the offset of the first byte of data at or after `offset`, as `lseek(2)` with `SEEK_DATA`
+    /// does. Bytes in holes and unwritten extents are not data.
+    ///
+    /// # Errors
+    ///
+    /// 1. The errors of [`read_at`](Self::read_at).
+    /// 2. `NoSuchOffset`: no data follows.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
         self.seek(offset, |span| !span.is_zeros()).and_then(|found| found.ok_or(Error::NoSuchOffset))
     }
 
-    /// Returns the first byte at or after `offset` that is in a hole or an unwritten extent, as `lseek(2)` with
-    /// `SEEK_HOLE` does. The end of the file counts as a hole. Fails with `NoSuchOffset` if `offset` is at or past the
-    /// end of the file, and as [`read_at`](Self::read_at) does.
+    /// Returns the offset of the first byte at or after `offset` that is in a hole or an unwritten extent, as
+    /// `lseek(2)` with `SEEK_HOLE` does. The end of the file counts as a hole.
+    ///
+    /// # Errors
+    ///
+    /// 1. `IsDirectory`: the inode is a directory.
+    /// 2. `Invalid`: the inode is not a regular file.
+    /// 3. `NoSuchOffset`: `offset` is at or past the end of the file.
+    /// 4. The errors of the volume.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.settle();
         let size = self.data_size()?;
@@ -188,7 +209,7 @@ impl Shared {
         Ok(Extent { len: extent.len.min(asked), ..extent })
     }
 
-    /// Returns the size of a regular file that the driver knows. Fails with `IsDirectory` or `Invalid`.
+    /// Returns the size of a regular file, without gathered data. Fails with `IsDirectory` or `Invalid`.
     pub(crate) fn data_size(&self, ino: Ino) -> Result<u64> {
         let attr = self.fs.getattr(ino)?;
         match attr.kind {

@@ -1,6 +1,7 @@
 //! Allocating, freeing and moving the space of files: `fallocate(2)`.
 //!
-//! Invariant: the driver receives only whole blocks. The partial blocks at the edges of a range are written.
+//! Invariant: the driver receives only whole blocks. For the partial blocks at the edges of a range, `vfs`
+//! writes zeros.
 //! Locking: as in `write.rs`.
 
 use core::ops::Range;
@@ -12,15 +13,19 @@ use crate::node::Node;
 use crate::write::Writer;
 
 impl Node {
-    /// Makes `range` read as zeros, and frees the whole blocks inside it. The size does not change.
+    /// Makes `range` read as zeros, and frees the whole blocks inside it. `range` is in bytes of the file.
+    /// The last block of the file counts as a whole block if `range` reaches the end of the file. The size
+    /// does not change, and a part of `range` past the end of the file has no effect.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `IsDirectory`: the inode is a directory.
     /// 3. `Invalid`: the inode is not a regular file.
-    /// 4. `NotSupported`: the format has no holes, and `range` contains a whole block. The bytes of `range` in partial
-    ///    blocks are zeros already.
+    /// 4. `NotSupported`: the format has no holes, and `range` contains a whole block. The bytes of `range` outside of
+    ///    whole blocks have become zeros.
+    /// 5. `NoSpace`: the mapping of the file needs another block, and no block is free. A part of `range` may
+    ///    read as zeros.
     pub fn punch(&self, range: Range<u64>) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -42,7 +47,9 @@ impl Node {
         fs.punch(&self.inode.exclusive(), self.ino(), start..end)
     }
 
-    /// Ensures that writing to `range` needs no further space. Holes in the range keep reading as zeros.
+    /// Allocates space, so that writing to `range` needs no further space. `range` is in bytes of the file.
+    /// Existing data does not change, and holes in the range still read as zeros. With [`Size::Grow`], the
+    /// file grows to `range.end` if it is shorter.
     ///
     /// # Errors
     ///
@@ -65,8 +72,13 @@ impl Node {
         fs.allocate(&writer.layout, self.ino(), range, size)
     }
 
-    /// Makes `range` read as zeros, keeps its blocks, and allocates missing blocks. Fails as
-    /// [`allocate`](Self::allocate) does.
+    /// Makes `range` read as zeros, keeps its blocks allocated, and allocates missing blocks. `range` is in
+    /// bytes of the file. With [`Size::Grow`], the file grows to `range.end` if it is shorter.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`allocate`](Self::allocate), in the same order. After an error, a part of `range` may
+    /// read as zeros.
     pub fn zero_range(&self, range: Range<u64>, size: Size) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -95,7 +107,11 @@ impl Node {
         Ok(())
     }
 
-    /// Removes `range` from the file. `range` must consist of whole blocks before the end of the file.
+    /// Removes `range` from the file. The data after `range` moves to `range.start`, and the size shrinks by
+    /// the length of `range`. `range` is in bytes of the file. It must consist of whole blocks (of whole
+    /// clusters, with the feature `bigalloc` of ext4), and must end before the end of the file.
+    /// [`collapse`](WritableFileSystem::collapse) of the driver documents the state after a failure or a
+    /// crash.
     ///
     /// # Errors
     ///
@@ -104,12 +120,16 @@ impl Node {
     /// 3. `Invalid`: the inode is not a regular file. Or: `range` is empty, covers a part of a block, or reaches the
     ///    end of the file.
     /// 4. `NotSupported`: the driver cannot move data within a file.
+    /// 5. `NoSpace`: the mapping of the file needs another block, and no block is free.
     pub fn collapse(&self, range: Range<u64>) -> Result<()> {
         self.rearrange(|fs| fs.collapse(&self.inode.exclusive(), self.ino(), range))
     }
 
-    /// Inserts a hole at `range.start` that is as long as `range`. The data at and after `range.start` moves to
-    /// `range.end`. `range` must consist of whole blocks and start before the end of the file.
+    /// Inserts a hole at `range.start` that is as long as `range`. The data at and after `range.start` moves
+    /// to `range.end`, and the size grows by the length of `range`. `range` is in bytes of the file. It must
+    /// consist of whole blocks (of whole clusters, with the feature `bigalloc` of ext4), and must start
+    /// before the end of the file. [`insert`](WritableFileSystem::insert) of the driver documents the state
+    /// after a failure or a crash.
     ///
     /// # Errors
     ///
@@ -119,7 +139,7 @@ impl Node {
     ///    past the end of the file.
     /// 4. `NotSupported`: the driver cannot move data within a file.
     /// 5. `FileTooBig`: the new size exceeds the limit of the format.
-    /// 6. `NoSpace`: the mapping cannot grow.
+    /// 6. `NoSpace`: the mapping of the file needs another block, and no block is free.
     pub fn insert(&self, range: Range<u64>) -> Result<()> {
         self.rearrange(|fs| fs.insert(&self.inode.exclusive(), self.ino(), range))
     }

@@ -2,12 +2,12 @@
 //!
 //! Invariant: an inode is in the table from its first use to its last use. Afterwards, its number is in the list of
 //! leaving numbers until the driver has forgotten or freed the inode. No thread uses a leaving number, since the
-//! driver may assign it to another inode.
+//! driver may assign the number to another inode.
 //! Invariant: the use count drops from 1 to 0 only under the lock of the shard, and the inode is then removed from
 //! the table. A thread that finds an inode in the table may therefore increment its count.
-//! Locking: shards are leaf locks. A thread may lock a shard while it holds locks of the driver, since the driver
-//! asks for the users of an inode ([`Table::users`]). A thread that waits for a leaving number holds neither a lock
-//! of the driver nor a shard.
+//! Locking: the locks of shards are leaf locks. A thread may lock a shard while it holds locks of the driver, since the
+//! driver asks for the users of an inode ([`Table::users`]). A thread that waits for a leaving number holds neither a
+//! lock of the driver nor the lock of a shard.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

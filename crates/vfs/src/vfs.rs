@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Ino, Result};
-use obento_driver::{FileSystem, Limits, WritableFileSystem};
+use obento_driver::{FileSystem, Limits, VolumeInfo, WritableFileSystem};
 use obento_env::sync::Mutex;
 use obento_env::{Clock, NO_CLOCK};
 
@@ -18,7 +18,8 @@ use crate::names::Names;
 use crate::node::Node;
 use crate::table::{Inode, Table};
 
-/// The policy for access times of files read through a [`File`](crate::File).
+/// The policy for access times. [`File`](crate::File) applies the policy after each read, and
+/// [`Node::stamp_access`] on request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Atime {
     /// Never update (`noatime`).
@@ -34,23 +35,33 @@ pub enum Atime {
 /// Options of a [`Vfs`].
 #[derive(Clone)]
 pub struct Config {
-    /// Maximum number of cached names; 0 disables the cache.
+    /// Maximum number of cached names, rounded up to a multiple of 8; 0 disables the cache.
     pub names: usize,
     /// Policy for access times, on a writable volume.
     pub atime: Atime,
-    /// Clock to which `Atime::Relative` compares access times.
+    /// Clock that provides the current time for `Atime::Relative`.
     pub clock: Arc<dyn Clock>,
-    /// Maximum amount of gathered data of all files in bytes. With 0, each write is passed to the driver immediately.
+    /// Maximum amount of gathered data of all files in bytes. A file gathers up to 64 KiB plus the rest of
+    /// its last block. The maximum number of files that gather at the same time is `gather` divided by 64
+    /// KiB. With less than 64 KiB, each write is passed to the driver immediately.
     pub gather: usize,
-    /// Maximum age of gathered data. A thread enforces the maximum; without threads, no data is gathered. With
-    /// `None`, data has no maximum age. The other reasons to pass data to the driver remain. They are a full buffer, a
-    /// read, a change other than an append, a sync, and the last drop of the file.
+    /// Maximum age of gathered data. A thread passes the data to the driver before it reaches this age. If
+    /// the environment has no threads, no data is gathered. With `None`, data has no maximum age, and no
+    /// thread is needed.
+    ///
+    /// At any age, `vfs` passes the data to the driver:
+    ///
+    /// - when the buffer is full;
+    /// - before a read of the file or of its attributes, and before a change of the file other than an
+    ///   append;
+    /// - before a sync;
+    /// - when the last user drops the file.
     pub gather_age: Option<Duration>,
 }
 
 impl Default for Config {
-    /// Returns the defaults: 32768 names, no updates of access times, and up to 8 MiB of gathered data for at most
-    /// one second. The names and their inodes use about 10 MiB.
+    /// Returns the defaults: 32,768 names, no updates of access times, and up to 8 MiB of gathered data that is at most
+    /// one second old. The names and their inodes use about 10 MiB.
     fn default() -> Self {
         Self {
             names: 32768,
@@ -66,7 +77,7 @@ impl Default for Config {
 #[derive(Clone)]
 pub struct Vfs(pub(crate) Arc<Stripe>);
 
-/// A separate reference count for the users of one directory, since a single count would be a point of
+/// A separate reference count for the users of some directories, since a single count would be a point of
 /// contention for all threads. Each stripe keeps the volume open.
 pub(crate) struct Stripe(Arc<Shared>);
 
@@ -80,7 +91,7 @@ impl Deref for Stripe {
 /// Number of stripes: enough that threads in different directories rarely collide.
 const STRIPES: u64 = 16;
 
-/// A reference to a [`Vfs`] that does not keep it open.
+/// A reference to a [`Vfs`] that does not keep the volume open.
 #[derive(Clone)]
 pub struct WeakVfs(Weak<Shared>);
 
@@ -113,7 +124,8 @@ impl Vfs {
         Self::with(fs, Config::default())
     }
 
-    /// Creates a [`Vfs`] with the options `config`. Otherwise like [`new`](Self::new).
+    /// Creates a [`Vfs`] with the options `config`. From now on, only the returned object and its clones may change
+    /// `fs`.
     pub fn with(fs: Arc<dyn FileSystem>, config: Config) -> Self {
         let table = Table::new();
         Self(Arc::new(Stripe(Arc::new(Shared {
@@ -137,12 +149,19 @@ impl Vfs {
         WeakVfs(Arc::downgrade(&self.0.0))
     }
 
-    /// Passes the gathered data of all files to the driver, and returns the file system. Its sizes and contents are
-    /// then current. The caller may only read through it: all changes must be made through the `Vfs`. To read only
-    /// the limits, use [`limits`](Self::limits), which passes nothing to the driver.
+    /// Passes the gathered data of all files to the driver, and returns the file system of the driver. The
+    /// sizes and contents of files are then current. The caller must only read from the file system: all
+    /// changes must be made through the `Vfs`. To read only the limits, use [`limits`](Self::limits), which
+    /// passes nothing to the driver.
     pub fn flushed_file_system(&self) -> &Arc<dyn FileSystem> {
         self.0.settle_all();
         &self.0.fs
+    }
+
+    /// Returns the description of the volume. Passes no gathered data to the driver, so the values may be
+    /// outdated.
+    pub fn info(&self) -> VolumeInfo {
+        self.0.fs.info()
     }
 
     /// Returns whether [`Node::get_xattr`] or [`Node::list_xattrs`] was called for any file. If the volume
@@ -167,28 +186,44 @@ impl Vfs {
         Node::new(self.clone(), Arc::clone(&self.0.root))
     }
 
-    /// Returns the inode with the number `ino`. Fails with `Stale` if the inode is not in use on the volume.
+    /// Checks that the root is a directory. No path exists without one, so a host must not serve such a volume.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Corrupt` with [`RootKind`](obento_base::Corrupt::RootKind): the root is not a directory.
+    /// 2. The error of reading the attributes of the root.
+    pub fn expect_root(&self) -> Result<()> {
+        self.root().expect_directory()
+    }
+
+    /// Returns a node for the inode with the number `ino`.
+    ///
+    /// # Errors
+    ///
+    /// - `Stale`: the volume contains no inode with this number.
     pub fn node(&self, ino: Ino) -> Result<Node> {
         let node = self.take(ino);
         node.attr()?;
         Ok(node)
     }
 
-    /// Returns the inode with the number `ino`, which was in use in the process that passed the volume to this one.
-    /// Reads nothing.
+    /// Returns a node for the inode with the number `ino`, which the process that passed the volume to this
+    /// process used ([`HandoverState::inodes`](obento_driver::HandoverState::inodes)). Reads nothing from the
+    /// volume.
     pub fn adopt(&self, ino: Ino) -> Node {
         if ino == self.0.root.ino { self.root() } else { self.take(ino) }
     }
 
-    /// Prepares the volume for use by another process: writes all changes to their final place, after releasing the
-    /// inodes that only the name cache uses. Returns the state that the other process needs to open the volume with
-    /// [`OpenOptions::adopt`](obento_driver::OpenOptions::adopt).
+    /// Prepares the volume for use by another process. Releases the inodes that only the name cache uses, and
+    /// then writes all changes to their final location. Returns the state that the other process needs to
+    /// open the volume with [`OpenOptions::adopt`](obento_driver::OpenOptions::adopt).
     ///
-    /// The caller must not change the volume again until the other process has ended.
+    /// Afterwards, the caller must not change the volume, unless the other process ends before it has changed
+    /// the volume.
     ///
     /// # Errors
     ///
-    /// 1. `NotSupported`: the driver does not support passing on a volume.
+    /// 1. `NotSupported`: the driver does not support passing the volume to another process.
     /// 2. The error with which gathered data was lost.
     /// 3. The errors of [`Handover::prepare`](obento_driver::Handover::prepare).
     pub fn prepare_handover(&self) -> Result<Vec<u8>> {
@@ -199,7 +234,7 @@ impl Vfs {
         handover.prepare()
     }
 
-    /// Returns whether the driver supports passing the volume to another process.
+    /// Returns whether [`prepare_handover`](Self::prepare_handover) is supported.
     pub fn can_be_passed_on(&self) -> bool {
         self.0.fs.handover().is_some()
     }
@@ -209,7 +244,8 @@ impl Vfs {
         self.0.fs.failover().is_some()
     }
 
-    /// Starts an operation that must not be divided ([`Failover::hold`](obento_driver::Failover::hold)).
+    /// Starts an operation whose changes must become durable together
+    /// ([`Failover::hold`](obento_driver::Failover::hold)).
     ///
     /// # Errors
     ///
@@ -220,8 +256,8 @@ impl Vfs {
     }
 
     /// Makes all earlier changes survive a failure of this process
-    /// ([`Failover::publish`](obento_driver::Failover::publish)). The volume must gather no data
-    /// ([`Config::gather`]).
+    /// ([`Failover::publish`](obento_driver::Failover::publish)). Gathered data would not survive, so
+    /// [`Config::gather`] must be 0.
     ///
     /// # Errors
     ///
@@ -231,12 +267,13 @@ impl Vfs {
         self.0.fs.failover().ok_or(Error::NotSupported)?.publish()
     }
 
-    /// Returns the number of inodes in use by nodes, open files and the name cache.
+    /// Returns the number of inodes that nodes, open files and the name cache use. The root is always
+    /// counted.
     pub fn nodes_in_use(&self) -> u64 {
         self.0.table.len()
     }
 
-    /// Empties the name cache.
+    /// Empties the name cache. The driver then frees the inodes without a name that only the cache used.
     pub fn drop_names(&self) {
         self.0.names.drain().into_iter().for_each(|inode| self.0.release(&inode));
     }
@@ -246,22 +283,31 @@ impl Vfs {
     /// # Errors
     ///
     /// 1. The error with which gathered data was lost.
-    /// 2. The errors of the volume.
+    /// 2. The errors of [`sync`](obento_driver::WritableFileSystem::sync) of the driver.
     pub fn sync(&self) -> Result<()> {
         self.0.settle_all();
-        if self.0.fs.writable().is_none() { Ok(()) } else { self.0.syncable()?.sync() }
+        match self.0.gathering.lost() {
+            None if self.0.fs.writable().is_none() => Ok(()),
+            _ => self.0.syncable()?.sync(),
+        }
     }
 
-    /// [Syncs](Node::sync) all `nodes`, for callers that wait at the same time. A driver with a journal needs only one
-    /// commit for all nodes. Fails as [`Node::sync`] does, with the error of one of the nodes. Whether each node is on
-    /// stable storage is then unspecified.
+    /// [Syncs](Node::sync) all `nodes` in one call. A driver with a journal needs only one commit for all
+    /// nodes.
+    ///
+    /// # Errors
+    ///
+    /// The error of [`Node::sync`] for one of the nodes. Each of the files may then be on stable storage or
+    /// not.
     pub fn sync_nodes(&self, nodes: &[Node]) -> Result<()> {
         nodes.iter().for_each(Node::settle);
         let inos: Vec<_> = nodes.iter().map(Node::ino).collect();
         self.0.syncable()?.sync_files(&inos)
     }
 
-    /// Discards free ranges that are at least `min_len` bytes long. Returns the number of discarded bytes.
+    /// Discards the free ranges of the device that are at least `min_len` bytes long, after writing all
+    /// changes of the driver to stable storage. Empties the name cache first, so that the inodes without a
+    /// name that only the cache uses become free. Returns the number of discarded bytes.
     ///
     /// # Errors
     ///
@@ -287,13 +333,15 @@ impl Vfs {
         self.0.fs.relabel().ok_or(Error::NotSupported)?.set_label(label)
     }
 
-    /// Ends all changes and marks the volume clean. Empties the name cache first, so that inodes that have no name
-    /// and no other user are freed. A volume that is open read-only is not changed.
+    /// Writes all changes to stable storage and marks the volume clean. The caller must ensure that no other
+    /// thread changes the volume during the call. Empties the name cache first, so that inodes that have no
+    /// name and no other user are freed. Afterwards, the volume can be read, and every change fails with
+    /// `ReadOnly`. A volume that is open read-only is not changed.
     ///
     /// # Errors
     ///
     /// 1. The errors of [`close`](obento_driver::WritableFileSystem::close).
-    /// 2. The error with which gathered data was lost. The volume is closed.
+    /// 2. The error with which gathered data was lost. The volume is closed nevertheless.
     pub fn close(&self) -> Result<()> {
         self.drop_names();
         self.0.gathering.stop();
@@ -302,7 +350,8 @@ impl Vfs {
         self.0.gathering.lost().map_or(Ok(()), Err)
     }
 
-    /// Returns a node for `ino`. The caller knows that the inode is alive.
+    /// Returns a node for `ino`. The caller must ensure that the volume contains the inode, or check this
+    /// afterwards.
     pub(crate) fn take(&self, ino: Ino) -> Node {
         Node::new(self.clone(), self.0.table.acquire(ino))
     }
@@ -322,8 +371,8 @@ impl Vfs {
         }))
     }
 
-    /// Returns the operations that change the volume. Fails with `ReadOnly`, also after acknowledged data
-    /// was lost.
+    /// Returns the operations that change the volume. Fails with `ReadOnly` if the volume is not open for
+    /// writing, or if gathered data was lost.
     pub(crate) fn writable(&self) -> Result<&dyn WritableFileSystem> {
         self.0.fs.writable().filter(|_| self.0.gathering.lost().is_none()).ok_or(Error::ReadOnly)
     }
@@ -337,8 +386,8 @@ impl Shared {
         });
     }
 
-    /// Returns the operations that write changes to stable storage. Fails with the error by which
-    /// acknowledged data was lost, or with `ReadOnly`.
+    /// Returns the operations that write changes to stable storage. Fails with the error with which gathered
+    /// data was lost, or with `ReadOnly`.
     pub(crate) fn syncable(&self) -> Result<&dyn WritableFileSystem> {
         match self.gathering.lost() {
             Some(error) => Err(error),

@@ -6,7 +6,7 @@
 
 use alloc::borrow::Cow;
 
-use obento_base::{Error, FileKind, Name, NameBuf, NameError, Result};
+use obento_base::{Corrupt, Error, FileKind, Name, NameBuf, NameError, Result};
 
 use crate::access::{AccessRequest, Caller};
 use crate::node::Node;
@@ -23,7 +23,7 @@ const MAX_PATH: usize = 16 * 4096;
 pub enum Symlinks {
     /// Follow the link.
     Follow,
-    /// Return the link itself, unless a slash follows.
+    /// Return the link itself. Exception: if a slash follows the link in the path, follow the link.
     Keep,
 }
 
@@ -47,7 +47,7 @@ struct Walk<'p> {
     symlinks: u32,
 }
 
-/// A component. `slash`: a slash follows it. `last`: only slashes follow it.
+/// A component. `slash`: a slash follows the component. `last`: nothing but slashes follows the component.
 struct Component {
     bytes: core::ops::Range<usize>,
     slash: bool,
@@ -67,12 +67,15 @@ impl Vfs {
     ///
     /// At each component, the first error that applies:
     ///
-    /// 1. `NotDirectory`: the component or a slash follows the name of a file that is not a directory.
+    /// 1. `NotDirectory`: the inode before the component, or before a slash, is not a directory. The error is `Corrupt`
+    ///    if this inode is the root.
     /// 2. `AccessDenied`: `caller` may not look up names in the directory.
     /// 3. `NameTooLong`: the component exceeds the limit of the format.
-    /// 4. `NotFound`: the component does not exist.
-    /// 5. `Loop`: the component is a symbolic link to follow, and the walk has already followed 40 symbolic links.
-    /// 6. `NameTooLong`: the target of the symbolic link and the rest of the path are longer than 64 KiB.
+    /// 4. `NotFound`: the component does not exist, or contains a NUL. For `..`, the directory was removed.
+    /// 5. `Busy`, for `..`: other threads keep moving the directory ([`Node::parent`]).
+    /// 6. `Loop`: the component is a symbolic link to follow, and the walk has already followed 40 symbolic
+    ///    links.
+    /// 7. `NameTooLong`: the target of the symbolic link and the rest of the path are longer than 64 KiB.
     pub fn resolve(&self, from: &Node, path: &[u8], symlinks: Symlinks, caller: &Caller) -> Result<Node> {
         let mut walk = Walk::start(self, from, path)?;
         while let Some(component) = walk.next() {
@@ -85,8 +88,8 @@ impl Vfs {
         Ok(walk.at)
     }
 
-    /// Returns the directory of the last component of `path`. The last component need not exist. Symbolic links
-    /// before the last component are followed.
+    /// Returns the last component of `path` and its directory. The last component need not exist. The call
+    /// follows symbolic links before the last component, but not a link with the name of the last component.
     ///
     /// # Errors
     ///
@@ -184,8 +187,13 @@ impl<'p> Walk<'p> {
 }
 
 impl Node {
-    /// Checks that the inode is a directory. Fails with `NotDirectory`.
+    /// Checks that the inode is a directory. Fails with `NotDirectory`, or with `Corrupt` for the root.
     pub(crate) fn expect_directory(&self) -> Result<()> {
-        if self.kind()? == FileKind::Directory { Ok(()) } else { Err(Error::NotDirectory) }
+        match self.kind() {
+            Ok(FileKind::Directory) => Ok(()),
+            Ok(_) if self.is_root() => Err(Corrupt::RootKind { ino: self.ino() }.into()),
+            Ok(_) => Err(Error::NotDirectory),
+            Err(error) => Err(error),
+        }
     }
 }

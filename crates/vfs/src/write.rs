@@ -9,12 +9,13 @@
 //!
 //! Small appends are gathered in memory: [`crate::gather`].
 //!
-//! Locking: the exclusive guard of the inode serialises writes, appends and truncations. Below it is the layout lock,
-//! which is shared while data is transferred and exclusive for removing blocks.
+//! Locking: a write, an append and a truncation hold the guard of the inode exclusively. They then acquire the layout
+//! lock of the inode: shared for transferring data, exclusively for removing blocks.
 //!
 //! [`begin_write`]: WritableFileSystem::begin_write
 //! [`end_write`]: WritableFileSystem::end_write
 
+use alloc::vec;
 use core::ops::Range;
 use core::slice;
 
@@ -47,19 +48,21 @@ pub(crate) enum Times {
     /// The time at which the data was accepted.
     Accepted(Timestamp),
     /// The old times. A cache above this layer maintains the times of the file.
-    Kept,
+    Unchanged,
 }
 
 impl Node {
-    /// Writes at byte `offset`. Returns the number of bytes written. The number is less than `bytes.len()` only if
-    /// the space, the maximum file size or the device is exhausted.
+    /// Writes `bytes` at byte `offset` of the file. Returns the number of bytes written. The number is less
+    /// than `bytes.len()` only if an error occurs after some bytes were written, or at the maximum size of a
+    /// file. If the call fails, the size of the file is unchanged. After `Device`, a part of the existing
+    /// data in the range may have been overwritten.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `IsDirectory`: the inode is a directory.
     /// 3. `Invalid`: the inode is not a regular file.
-    /// 4. `FileTooBig`: the offset exceeds the limit of the format.
+    /// 4. `FileTooBig`: the offset is at or past the maximum size of a file.
     /// 5. `NoSpace`: no space is free.
     /// 6. The errors of the volume.
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
@@ -68,16 +71,19 @@ impl Node {
         self.write_guarded(offset, bytes, Times::Now)
     }
 
-    /// Writes data from a write-back cache above this layer, as [`write_at`](Self::write_at) does. The times of the
-    /// file do not change, since the cache sets them explicitly.
+    /// Writes data from a write-back cache above this layer, as [`write_at`](Self::write_at) does, with the
+    /// same errors. The modification time does not change, since the cache sets the times explicitly. The
+    /// change time does not change either, unless it is earlier than the modification time. It then becomes
+    /// the modification time.
     pub fn write_back(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
-        self.write_guarded(offset, bytes, Times::Kept)
+        self.write_guarded(offset, bytes, Times::Unchanged)
     }
 
-    /// Writes at the end of the file. Concurrent appends by other threads do not overlap this write. Returns the
-    /// offset and the number of bytes. Fails as [`write_at`](Self::write_at) does.
+    /// Writes `bytes` at the end of the file. Concurrent appends by other threads do not overlap this write.
+    /// Returns the offset of the write and the number of bytes written. Fails as [`write_at`](Self::write_at)
+    /// does.
     pub fn append(&self, bytes: &[u8]) -> Result<(u64, usize)> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -85,14 +91,17 @@ impl Node {
         self.write_guarded(end, bytes, Times::Now).map(|len| (end, len))
     }
 
-    /// Sets the size. Added data reads as zeros.
+    /// Sets the size to `size` bytes. Added data reads as zeros. If the file shrinks, the call then zeroes
+    /// the rest of the last block. If zeroing fails, the call fails although the file has its new size.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `IsDirectory`: the inode is a directory.
     /// 3. `Invalid`: the inode is not a regular file.
-    /// 4. `FileTooBig`: the size exceeds the limit of the format.
+    /// 4. `FileTooBig`: the size exceeds the limit of the format or of the file.
+    /// 5. `NoSpace`: the change must allocate a block, and no block is free. This can occur if the format has no holes,
+    ///    or if the data of the file no longer fits into its inode.
     pub fn truncate(&self, size: u64) -> Result<()> {
         let fs = self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -108,7 +117,7 @@ impl Node {
         if size < old { Writer::of(self, fs).zero_last_block(size) } else { Ok(()) }
     }
 
-    /// Returns once the file and its names are on stable storage.
+    /// Returns once the file and its names are on stable storage, including the gathered data of the file.
     ///
     /// # Errors
     ///
@@ -226,7 +235,7 @@ impl<'a> Writer<'a> {
                 let when = match times {
                     Times::Now => TimeChange::Now,
                     Times::Accepted(moment) => TimeChange::At(moment),
-                    Times::Kept => TimeChange::At(ticket.mtime()),
+                    Times::Unchanged => TimeChange::At(ticket.mtime()),
                 };
                 self.fs.end_write(ticket, when)?;
                 bytes.len()
@@ -255,7 +264,7 @@ impl<'a> Writer<'a> {
     fn write_driver(&self, at: u64, bytes: &[u8], times: Times) -> Result<usize> {
         let before = match times {
             Times::Now => None,
-            Times::Accepted(_) | Times::Kept => Some(self.shared.fs.getattr(self.inode.ino)?),
+            Times::Accepted(_) | Times::Unchanged => Some(self.shared.fs.getattr(self.inode.ino)?),
         };
         let written = match self.fs.write(&self.layout, self.inode.ino, at, bytes)?.min(bytes.len()) {
             0 => Err(Error::NoSpace),
@@ -320,11 +329,11 @@ fn write_framed(device: &dyn BlockDevice, to: u64, frame: Range<u64>, at: u64, b
             from = from.saturating_add(whole);
             continue;
         }
-        let mut mixed = ZEROS;
-        let mixed = mixed.get_mut(..to_usize(piece.end.saturating_sub(from))).unwrap_or_default();
+        // Not on the stack, which a kernel has little of.
+        let mut mixed = vec![0; to_usize(piece.end.saturating_sub(from))];
         let target = mixed.get_mut(to_usize(at.saturating_sub(from))..).unwrap_or_default();
         target.iter_mut().zip(bytes.get(skip..).unwrap_or_default()).for_each(|(to, from)| *to = *from);
-        device.write_at(place, mixed)?;
+        device.write_at(place, &mixed)?;
         from = piece.end;
     }
     Ok(())

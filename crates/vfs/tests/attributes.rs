@@ -40,6 +40,25 @@ fn an_access_control_list_decides_and_sets_the_mode() {
     assert_eq!(vfs.set_xattr(&OWNER, &file, ACCESS, b"junk", XattrMode::Set), Err(Error::Invalid));
 }
 
+/// Source: Linux fs/posix_acl.c `posix_acl_valid`.
+#[test]
+fn a_list_whose_entries_are_out_of_order_is_not_set() {
+    let (_, vfs) = volume();
+    let dir = vfs.root().dir("d");
+    let none = u32::MAX;
+    let entries = [(1, 6, none), (2, 6, 7), (2, 4, 3), (4, 4, none), (0x10, 6, none), (0x20, 0, none)];
+    for name in [ACCESS, DEFAULT] {
+        for first in 0..entries.len() - 1 {
+            let mut swapped = entries;
+            swapped.swap(first, first + 1);
+            // Users may be in any order.
+            let expected = if first == 1 { Ok(()) } else { Err(Error::Invalid) };
+            let set = vfs.set_xattr(&OWNER, &dir, name, &acl(&swapped), XattrMode::Set);
+            assert_eq!(set, expected, "{first}");
+        }
+    }
+}
+
 #[test]
 fn changing_the_mode_changes_the_mask_of_the_list() {
     let (_, vfs) = volume();

@@ -1,8 +1,9 @@
 //! The destination of committed blocks. With a log, blocks are written to the log first, and to their home locations
 //! later. Without a log, they are written to their home locations directly.
 //!
-//! Only the leader uses this module, so commits and checkpoints never overlap. When a transaction that revokes a
-//! block becomes durable, the block is therefore not being written to its home location.
+//! Only the leader commits and checkpoints, so commits and checkpoints never overlap. When a transaction that
+//! revokes a block becomes durable, the block is therefore not being written to its home location. Other
+//! threads only flush the volume and read the statistics, under the same lock.
 
 use alloc::sync::Arc;
 
@@ -20,7 +21,7 @@ use crate::Tid;
 /// have not been checkpointed.
 const LOG_PART: u32 = 4;
 
-/// The state of the leader.
+/// The devices, the log and the blocks to write. The leader changes them.
 pub(super) struct Backend {
     volume: Device,
     block_size: u32,

@@ -26,11 +26,12 @@ pub(super) enum Event {
     Revoked(u64),
 }
 
-/// The handle of one caller in the running transaction. The documentation of the module lists what a thread must not
-/// do while it has a handle.
+/// The handle of one caller in the running transaction. While a thread has a handle, the thread acquires only
+/// leaf locks, begins no other transaction, and waits for no commit.
 ///
-/// If a handle is dropped before its first [`Txn::edit`], the drop has no effect. If it is dropped later, the volume
-/// becomes read-only.
+/// A change is a call of [`Txn::edit`], [`Txn::replace`], [`Txn::note`] or [`Txn::revoke`]. If a handle is dropped
+/// before its first change, the drop has no effect. If a handle is dropped after a change and without [`Txn::commit`],
+/// the volume becomes read-only.
 #[must_use]
 pub struct Txn<'t> {
     owner: &'t Transactions,
@@ -101,12 +102,16 @@ impl<'t> Txn<'t> {
         self.owner
     }
 
-    /// Returns the number of blocks that can still be taken.
+    /// Returns the number of blocks that the handle can still take.
     pub fn credits_left(&self) -> Credits {
         Credits(self.credits)
     }
 
-    /// Requests `more` credits. Fails with `ReadOnly`.
+    /// Requests `more` credits, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// - `ReadOnly`: an error made the volume read-only.
     pub fn extend(&mut self, more: Credits) -> Result<Extended> {
         let extended = match self.role {
             Role::Joiner => self.owner.extend(more)?,
@@ -119,21 +124,33 @@ impl<'t> Txn<'t> {
         Ok(extended)
     }
 
-    /// Reads the current version of block `number`, including the changes of this handle.
+    /// Reads the current version of block `number`, including the changes of all handles. Fails as
+    /// [`Cache::get`] does.
+    ///
+    /// [`Cache::get`]: obento_block::Cache::get
     pub fn get(&self, number: u64) -> Result<Block> {
         self.owner.cache().get(number)
     }
 
-    /// Prepares to change block `number`. This uses one credit, unless the block was taken recently. Fails with the
-    /// errors of the device and with `NoMemory`.
+    /// Prepares to change block `number`. This uses one credit, unless the block is among the last 64 blocks
+    /// that the handle took.
+    ///
+    /// # Errors
+    ///
+    /// - `Device`: the device failed.
+    /// - `NoMemory`: memory is exhausted.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if the handle has no credits left. In other builds, the call succeeds.
     pub fn take(&mut self, number: u64) -> Result<Taken> {
         let block = self.owner.cache().get(number)?;
         self.spend(number)?;
         Ok(Taken { block })
     }
 
-    /// [Takes](Txn::take) a block that the caller has just read. No other thread may have changed the block since
-    /// then.
+    /// [Takes](Txn::take) a block that the caller has read as `block`. The caller must ensure that no other
+    /// thread has changed the block since then.
     pub fn take_seen(&mut self, block: &Block) -> Result<Taken> {
         self.spend(block.number())?;
         Ok(Taken { block: block.clone() })
@@ -151,7 +168,10 @@ impl<'t> Txn<'t> {
         self.owner.cache().peek(taken.number()).unwrap_or_else(|| taken.block.clone())
     }
 
-    /// Returns write access to a taken block. All threads see the change when the result is dropped.
+    /// Returns write access to a taken block. Other threads see the change once the result is dropped. From
+    /// this call on, the handle cannot be undone: its caller must [`commit`](Txn::commit) it. Waits while
+    /// another thread has write access to the block. The calling thread must not have write access to the
+    /// block already.
     pub fn edit(&mut self, taken: &Taken) -> BlockMut<'_> {
         self.changed = true;
         let edit = self.owner.cache().edit(&taken.block);
@@ -175,17 +195,17 @@ impl<'t> Txn<'t> {
         self.events.push(Event::Changed(taken.number()));
     }
 
-    /// Revokes block `number`, which contained metadata or journalled data. The block is free once this transaction
-    /// is durable. Changes of the block are dropped, and older copies in the log are not replayed over its new
-    /// contents.
+    /// Revokes block `number`, which contained metadata or journalled data and was freed. The caller may
+    /// allocate the block again once this transaction is durable. The call drops the unwritten changes of the
+    /// block, and a replay does not write older copies over its new contents.
     pub fn revoke(&mut self, number: u64) {
         self.changed = true;
         self.owner.cache().forget(number);
         self.events.push(Event::Revoked(number));
     }
 
-    /// Ends the handle and returns the number of its transaction. The changes are not durable yet;
-    /// [`Transactions::wait_durable`] waits for that.
+    /// Ends the handle and returns the number of its transaction. The changes are not durable yet:
+    /// [`Transactions::wait_durable`] returns once they are.
     pub fn commit(mut self) -> Tid {
         self.leave();
         self.tid

@@ -1,4 +1,4 @@
-//! Transactions: groups of changes that reach the volume together or not at all.
+//! Transactions: groups of changes that become durable together or not at all.
 //!
 //! A [`Txn`] is the handle of one caller in the running transaction. Many callers join the same transaction, and one
 //! commit makes all their changes durable. The first caller that needs the commit performs it. This caller is the
@@ -8,12 +8,14 @@
 //! A change of a captured block creates a new version ([`obento_block::Edit`]).
 //!
 //! Invariant: every operation that can fail is performed before the first [`Txn::edit`]. Handles share blocks, so one
-//! handle cannot be rolled back alone. If a `Txn` is dropped after an edit, the transaction is aborted and the volume
-//! becomes read-only.
-//! Invariant: a block is written to its home location only after the transaction that changed it is durable.
-//! Locking: the locks of the caller are acquired before [`Transactions::begin`]. While a thread has a `Txn`, it
-//! acquires only leaf locks, begins no other transaction, and waits for no commit. The hooks run on the thread of the
-//! leader. They acquire only leaf locks, since the leader may hold any lock that is acquired before `begin`.
+//! handle cannot be rolled back alone. If a `Txn` is dropped after a change and without [`Txn::commit`], the
+//! transaction is aborted and the volume becomes read-only.
+//! Invariant: with a log, a block is written to its home location only after the transaction that changed the
+//! block is durable. Without a log ([`Log::None`]), writing the blocks to their home locations is the commit.
+//! Locking: a caller acquires its own locks before it calls [`Transactions::begin`]. While a thread has a
+//! `Txn`, the thread acquires only leaf locks, begins no other transaction, and waits for no commit. The
+//! hooks run on the thread of the leader, or on a thread that calls [`Transactions::publish`]. The hooks
+//! acquire only leaf locks, since this thread may hold any lock that callers acquire before `begin`.
 
 mod backend;
 mod commit;

@@ -11,7 +11,7 @@ use obento_env::Clock;
 use super::Txn;
 use crate::{JournalWriter, Tid};
 
-/// A number of different blocks, which a [`Txn`] may take.
+/// The number of different blocks that a [`Txn`] may [take](Txn::take).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Credits(pub u32);
 
@@ -42,13 +42,15 @@ pub enum Log {
 /// Options of commits.
 #[derive(Clone)]
 pub struct CommitOptions {
-    /// Whether commits flush the device.
+    /// Whether commits flush the devices. Without flushes, a transaction counts as durable once it is
+    /// written, although a power failure can still lose or damage it.
     pub barrier: bool,
     /// Maximum age of a change before a thread commits it. With `None`, or in an environment without threads, changes
     /// are committed only on request.
     pub interval: Option<Duration>,
-    /// Maximum size in bytes of the changed blocks in memory. If it is exceeded, the blocks are committed and written
-    /// to their home locations.
+    /// Maximum size in bytes of the changed blocks in memory. If the blocks exceed this size, the next handle
+    /// waits until they are committed and written to their home locations. The size also limits the credits
+    /// of a handle ([`Transactions::credits_max`](super::Transactions::credits_max)).
     pub budget: usize,
     /// Clock for the times in commit records.
     pub clock: Arc<dyn Clock>,
@@ -63,11 +65,14 @@ impl CommitOptions {
     }
 }
 
-/// Functions of the file system that the leader calls before and after a commit.
+/// Functions of the file system that a thread calls before and after a commit, and before changes are
+/// published. The thread is the leader, or a caller of
+/// [`Transactions::publish`](super::Transactions::publish). The functions may acquire only leaf locks.
 pub trait CommitHooks: Send + Sync {
-    /// Adds deferred changes to the transaction that is about to be committed. No other caller is in the transaction.
-    /// The credits of `txn` are unlimited. However, the function must take only blocks that the transaction has
-    /// already changed, and a few others. An error makes the volume read-only.
+    /// Adds deferred changes to the transaction that is about to be committed or published. A transaction
+    /// that is published several times is passed to this function several times. No other handle of the
+    /// transaction exists. The credits of `txn` are unlimited. However, the function must take only blocks
+    /// that the transaction has already changed, and a few others. An error makes the volume read-only.
     fn before_commit(&self, txn: &mut Txn<'_>) -> Result<()>;
 
     /// Informs the file system that transaction `tid` is durable. Space that the transaction freed may now be reused.

@@ -4,9 +4,9 @@
 //! handles. When the operation has ended, [`Transactions::publish`] adds its blocks to the redo log and ends the hold.
 //! The log then contains the operation before any commit does.
 //!
-//! Invariant: the redo log contains all changes of a transaction before it contains one of a later transaction.
-//! Invariant: one thread at a time holds, and only this thread begins handles of its operation. If it waits for a
-//! commit, which it does only before its operation has changed anything, the hold is interrupted.
+//! Invariant: the redo log contains all changes of a transaction before it contains a change of a later transaction.
+//! Invariant: at most one thread has a hold at a time, and only this thread begins handles of its operation. The thread
+//! waits for a commit only before its operation has changed anything. During the wait, the hold is suspended.
 
 use alloc::vec::Vec;
 
@@ -31,7 +31,8 @@ impl Transactions {
         self.redo.as_ref().is_some_and(|redo| redo.is_held_here())
     }
 
-    /// Prevents commits until this thread calls [`publish`](Self::publish). Fails as [`begin`](Self::begin) does.
+    /// Prevents commits until this thread calls [`publish`](Self::publish). At most one thread may have a
+    /// hold at a time. Fails as [`begin`](Self::begin) does.
     pub fn hold(&self) -> Result<()> {
         let credits = HOLD.min(self.credits_max().0 / 2);
         self.join(Credits(credits))?;
@@ -39,8 +40,8 @@ impl Transactions {
         Ok(())
     }
 
-    /// Waits for `tid` to be durable. If this thread holds the transaction, [`publish`](Self::publish) waits instead.
-    /// Fails as [`wait_durable`](Self::wait_durable) does.
+    /// Waits until `tid` is durable. If this thread handles a request that must not be divided, returns at once, and
+    /// [`publish`](Self::publish) waits instead. Fails as [`wait_durable`](Self::wait_durable) does.
     pub fn wait_in_the_end(&self, tid: Tid) -> Result<()> {
         if self.is_held_here() {
             self.state.lock().awaited = Some(tid);
@@ -49,12 +50,17 @@ impl Transactions {
         self.wait_durable(tid)
     }
 
-    /// Adds all changes of ended handles to the redo log, and ends the hold. Without a redo log, only ends the hold.
+    /// Adds all changes of ended handles to the redo log, and ends the hold. Without a redo log, only ends
+    /// the hold. Then waits for the transaction of [`wait_in_the_end`](Self::wait_in_the_end), if that call
+    /// has deferred its wait. The calling thread must have no [`Txn`].
     ///
     /// # Errors
     ///
-    /// 1. The error that made the volume read-only.
+    /// 1. The error that made the volume read-only. This includes an error of [`CommitHooks::before_commit`].
     /// 2. The errors of the redo log.
+    /// 3. The errors of [`wait_durable`](Self::wait_durable).
+    ///
+    /// [`CommitHooks::before_commit`]: super::CommitHooks::before_commit
     pub fn publish(&self) -> Result<()> {
         let captured = self.capture_unpublished();
         let published = captured.and_then(|(tid, blocks)| match &self.redo {
@@ -99,8 +105,8 @@ impl Transactions {
         Ok((tid, self.take_unpublished(tid)))
     }
 
-    /// Adds the changes of the locked transaction `tid` that were not published to the redo log, before the next
-    /// transaction begins: its changes are based on them. Fails with the errors of the redo log.
+    /// Adds the unpublished changes of the locked transaction `tid` to the redo log. The caller must do so before the
+    /// next transaction begins, whose changes are based on these changes. Fails with the errors of the redo log.
     pub(super) fn publish_rest(&self, tid: Tid) -> Result<()> {
         let Some(redo) = &self.redo else { return Ok(()) };
         match self.take_unpublished(tid) {

@@ -1,8 +1,8 @@
 //! The thread that commits changes after some time, and writes blocks back when too many are in memory. It exists
 //! only in environments with threads.
 //!
-//! The thread starts with the first change. If the process drops privileges before then, the thread does not have
-//! them. Without the thread, callers do the work: a sync commits, and the start of a transaction writes blocks back.
+//! The thread starts with the first change after threads are permitted ([`thread::may_start`]). If the process drops
+//! privileges before then, the thread does not have them. Without the thread, callers do the work: a sync commits, and the start of a transaction writes blocks back.
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -65,10 +65,17 @@ impl Ticker {
     pub(super) fn runs(&self) -> bool {
         let mut life = self.life.lock();
         *life = match mem::replace(&mut *life, Life::Without) {
-            Life::Wanted(run) => thread::spawn("obento-commit", run).map_or(Life::Without, Life::Runs),
+            Life::Wanted(run) if thread::may_start() => {
+                thread::spawn("obento-commit", run).map_or(Life::Without, Life::Runs)
+            }
             known => known,
         };
         matches!(*life, Life::Runs(_))
+    }
+
+    /// Returns whether there is no thread and will be none.
+    pub(super) fn is_without(&self) -> bool {
+        matches!(*self.life.lock(), Life::Without)
     }
 
     /// Records the first change of a transaction.

@@ -17,6 +17,10 @@ use super::{CommitHooks, CommitOptions, CommitStats, Credits, Extended, Log, Txn
 use crate::Tid;
 
 /// The transactions of one volume.
+///
+/// These methods may wait until all handles ([`Txn`]) have ended: `begin`, `hold`, `publish`, `wait_durable`,
+/// `wait_in_the_end`, `sync_to`, `sync`, `checkpoint` and `close`. A thread that has a `Txn` must not call
+/// them: it could wait for itself.
 pub struct Transactions {
     cache: Arc<Cache>,
     pub(super) hooks: Arc<dyn CommitHooks>,
@@ -27,11 +31,13 @@ pub struct Transactions {
     pub(super) state: Mutex<State>,
     /// Signals a change of the state that a thread may wait for.
     pub(super) changed: Condvar,
-    /// Locked by the leader only, and therefore never contended.
+    /// Locked by the leader while it works, and by other threads for a flush and for statistics.
     pub(super) backend: Mutex<Backend>,
     ticker: Ticker,
     /// Whether the ticker may have a thread, so that the check is cheap.
     ticks: AtomicBool,
+    /// Whether the thread has started. Until then, each change tries to start it.
+    has_thread: AtomicBool,
     pub(super) redo: Option<Arc<dyn RedoLog>>,
 }
 
@@ -130,6 +136,7 @@ impl Transactions {
             backend: Mutex::new(backend),
             ticker: Ticker::new(),
             ticks: AtomicBool::new(false),
+            has_thread: AtomicBool::new(false),
             redo: options.redo,
         });
         if let Some(interval) = options.interval {
@@ -144,14 +151,24 @@ impl Transactions {
         &self.cache
     }
 
-    /// Returns the maximum number of blocks that a handle may request.
+    /// Returns the maximum number of credits that a handle may request. It is at least 1.
     pub fn credits_max(&self) -> Credits {
         Credits(self.limit)
     }
 
-    /// Joins the running transaction. If the transaction has no room for `credits`, it is committed first. If too
-    /// many blocks are in memory, they are written back first. Fails with `ReadOnly` after an error or after
-    /// [`close`](Self::close).
+    /// Joins the running transaction, and reserves `credits` blocks in it. If the transaction has too little
+    /// room, it is first committed, and the handle joins the next transaction. If the changed blocks exceed
+    /// [`CommitOptions::budget`], they are first written to their home locations. The call may therefore wait
+    /// for other handles to end.
+    ///
+    /// # Errors
+    ///
+    /// - `ReadOnly`: an error made the volume read-only, or [`close`](Self::close) was called.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if `credits` exceeds [`credits_max`](Self::credits_max). In other builds, such a
+    /// handle can join only an empty transaction.
     pub fn begin(&self, credits: Credits) -> Result<Txn<'_>> {
         let tid = self.join(credits)?;
         Ok(Txn::new(self, tid, credits, Role::Joiner))
@@ -191,18 +208,23 @@ impl Transactions {
         Ok(running.tid)
     }
 
-    /// Returns the transaction that callers can currently join.
+    /// Returns the number of the transaction that callers can currently join.
     pub fn running(&self) -> Tid {
         self.state.lock().running.tid
     }
 
-    /// Returns the last durable transaction.
+    /// Returns the number of the last durable transaction.
     pub fn durable(&self) -> Tid {
         self.state.lock().durable
     }
 
-    /// Returns once transaction `tid` is durable. Commits the transaction if no other thread does. Fails with the
-    /// error that made the volume read-only, even if the error is older than the transaction.
+    /// Returns once transaction `tid` is durable. Commits the transaction if no other thread does. `tid` must
+    /// be a transaction that exists: it is not later than [`running`](Self::running). The calling thread must
+    /// have no [`Txn`].
+    ///
+    /// # Errors
+    ///
+    /// The error that made the volume read-only, even if the transaction became durable before the error.
     pub fn wait_durable(&self, tid: Tid) -> Result<()> {
         let _interrupted = self.interrupt_hold();
         let mut state = self.state.lock();
@@ -238,21 +260,23 @@ impl Transactions {
         self.sync_to(self.running())
     }
 
-    /// Commits, writes all changed blocks to their home locations, and frees the log. Fails as
-    /// [`Transactions::wait_durable`] does.
+    /// Commits, writes all changed blocks to their home locations, and frees the log. Has no effect after
+    /// [`close`](Self::close). Fails as [`Transactions::wait_durable`] does.
     pub fn checkpoint(&self) -> Result<()> {
         self.work(Work::Checkpoint)
     }
 
-    /// Commits, writes all changed blocks to their home locations, and leaves the log empty. No transaction
-    /// can begin afterwards. Fails as [`Transactions::wait_durable`] does.
+    /// Commits, writes all changed blocks to their home locations, and leaves the log empty. Afterwards,
+    /// [`begin`](Self::begin) fails with `ReadOnly`. Has no effect after an earlier `close`. Fails as
+    /// [`Transactions::wait_durable`] does.
     pub fn close(&self) -> Result<()> {
         self.ticker.stop();
         self.work(Work::Close)
     }
 
-    /// Makes the volume read-only. Every later sync fails with `error`, or with the error that made the volume
-    /// read-only earlier.
+    /// Makes the volume read-only: [`begin`](Self::begin) fails with `ReadOnly`, and every later sync fails
+    /// with `error`. If an earlier error made the volume read-only, every sync fails with the earlier error
+    /// instead.
     pub fn abort(&self, error: Error) {
         self.state.lock().error.get_or_insert(error);
         self.changed.notify_all();
@@ -318,8 +342,9 @@ impl Transactions {
         if last {
             self.changed.notify_all();
         }
-        if ticks && starts {
-            self.ticks.store(self.ticker.runs(), Ordering::Relaxed);
+        if ticks && (starts || !self.has_thread.load(Ordering::Relaxed)) {
+            self.has_thread.store(self.ticker.runs(), Ordering::Relaxed);
+            self.ticks.store(!self.ticker.is_without(), Ordering::Relaxed);
             self.ticker.changed();
         }
         if ticks && self.cache.pinned() > self.budget / 2 {

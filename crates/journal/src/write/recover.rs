@@ -3,7 +3,7 @@
 //! The blocks are written to their home locations, followed by a flush. Then the log is marked empty, followed by a
 //! flush. If a crash occurs before the second flush, the log is replayed again.
 
-use obento_base::{Error, Feature, Result, Timestamp};
+use obento_base::{DeviceError, Error, Feature, Result, Timestamp};
 use obento_block::{Block, BlockDevice, Source};
 
 use super::JournalWriter;
@@ -30,8 +30,8 @@ impl Journal {
         Ok(summary)
     }
 
-    /// Performs the first half of [`Journal::recover`]. Afterwards, the contents of the log are in their home
-    /// locations on stable storage.
+    /// Performs the first half of [`Journal::recover`]: writes the newest copy of each block to its home
+    /// location, and flushes `volume`. Does not mark the log empty. Fails as [`Journal::recover`] does.
     pub fn replay_onto(&self, volume: &dyn BlockDevice, volume_blocks: u64) -> Result<Summary> {
         let replayed = self.replay_index(volume_blocks)?;
         if let Some(damage) = replayed.damage {
@@ -41,16 +41,25 @@ impl Journal {
         Ok(replayed.summary)
     }
 
-    /// Recovers as [`Journal::recover`] does, for a repair. Damaged blocks and transactions are lost, and the damage
-    /// is returned. All other blocks are replayed. The log is empty afterwards. Fails with `Unsupported`, and with
-    /// the errors of the devices during a write.
+    /// Recovers as [`Journal::recover`] does, for a repair. Discards damaged blocks and transactions, replays
+    /// all other blocks, and returns the first damage. If damage makes the whole log unusable, replays
+    /// nothing. The log is empty afterwards.
+    ///
+    /// # Errors
+    ///
+    /// - `Unsupported`: the log contains more different blocks than the replay supports.
+    /// - `NoMemory`: memory is exhausted.
+    /// - `Device`: a device failed.
     pub fn recover_sound_part(
         &mut self,
         volume: &dyn BlockDevice,
         volume_blocks: u64,
     ) -> Result<(Summary, Option<Error>)> {
         let replayed = match self.replay_index(volume_blocks) {
-            Err(error @ Error::Unsupported(_)) => return Err(error),
+            // Only damage justifies discarding the log, such as a place past the end of the device.
+            Err(
+                error @ (Error::Unsupported(_) | Error::NoMemory | Error::Device(DeviceError::Read { .. })),
+            ) => return Err(error),
             Err(damage) => Replayed { summary: self.past_all(), damage: Some(damage), ..Replayed::default() },
             Ok(replayed) => replayed,
         };
@@ -87,8 +96,13 @@ impl Journal {
         volume.flush()
     }
 
-    /// Performs the second half of [`Journal::recover`]: marks the log empty. The next transaction will be `next` or
-    /// a later one.
+    /// Performs the second half of [`Journal::recover`]: marks the log empty, and flushes the device of the
+    /// journal. The next transaction has the number `next` or a later number. `head` is the block of the
+    /// journal at which the log continues.
+    ///
+    /// # Errors
+    ///
+    /// - `Device`: the device failed.
     pub fn mark_empty(&mut self, next: Tid, head: u32) -> Result<()> {
         let mut label = Label::read(self)?;
         label.set_empty(next, head);
@@ -98,14 +112,14 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends `blocks` to the log as one durable transaction. For use after [`Journal::replay_onto`] has returned
-    /// `summary`. If a crash occurs during the call, the log contains all of the blocks or none.
+    /// Appends `blocks` to the log as one durable transaction. [`Journal::replay_onto`] must have returned `summary`
+    /// before. If a crash occurs during the call, the log contains all of the blocks or none.
     ///
     /// # Errors
     ///
-    /// Before anything is written:
-    /// 1. `Unsupported`: the blocks do not fit into the log, or the log has checksums of version 1.
-    /// 2. `Device`: the device failed.
+    /// 1. `Unsupported`: the blocks do not fit into the log, or the log has checksums of version 1. Nothing was
+    ///    written.
+    /// 2. `Device`: the device failed. The transaction may be incomplete; a replay then ignores it.
     pub fn append(self, summary: &Summary, blocks: &[Block], now: Timestamp) -> Result<()> {
         let space = Encoder::new(self.super_block()).space(blocks.len(), 0);
         if space >= self.super_block().log().len() {
@@ -118,8 +132,12 @@ impl Journal {
         writer.device().flush()
     }
 
-    /// Clears the error of the journal on stable storage. For use after the caller has recorded the error in the
-    /// volume (`jbd2_journal_clear_err`).
+    /// Clears the error of the journal on stable storage. The caller must have recorded the error in the volume
+    /// (`jbd2_journal_clear_err`).
+    ///
+    /// # Errors
+    ///
+    /// - `Device`: the device failed.
     pub fn clear_error(&self) -> Result<()> {
         let mut label = Label::read(self)?;
         label.clear_error();

@@ -5,9 +5,9 @@
 //! 1. the control blocks, except the commit block, and the copies of the blocks; a flush;
 //! 2. the commit block; a flush.
 //!
-//! If the log was empty, the super block is written in the first step. Until the commit block exists, it refers to an
-//! incomplete transaction. When the start of the log moves, the new start is durable before the blocks before it are
-//! overwritten.
+//! If the log was empty, the super block is written in the first step. Until the commit block exists, the super block
+//! refers to an incomplete transaction. When the start of the log moves, the new start is durable before the blocks
+//! that precede it are overwritten.
 //! Source: Linux `fs/jbd2/commit.c`, `fs/jbd2/journal.c`, `fs/jbd2/checkpoint.c`.
 
 use alloc::sync::Arc;
@@ -31,7 +31,8 @@ pub struct JournalFeatures {
     pub wide: bool,
 }
 
-/// A journal that is open for writing.
+/// A journal that is open for writing. [`Log::Jbd2`](crate::txn::Log::Jbd2) passes the writer to
+/// [`Transactions`](crate::txn::Transactions), which writes through it.
 pub struct JournalWriter {
     journal: Journal,
     super_block: SuperBlock,
@@ -49,7 +50,7 @@ impl JournalWriter {
     ///
     /// # Errors
     ///
-    /// 1. `Invalid`: the log is not empty, or v1 checksums are requested, which are not supported for writing.
+    /// 1. `Invalid`: the log is not empty, or `features` request v1 checksums, which are not supported for writing.
     /// 2. `Device`: the device failed.
     pub fn open(journal: Journal, features: JournalFeatures) -> Result<Self> {
         if journal.super_block().needs_replay() || features.checksums == Checksums::V1 {

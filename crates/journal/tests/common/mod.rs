@@ -225,9 +225,13 @@ impl Maker {
 }
 
 pub fn open(bytes: Vec<u8>, len: u32) -> obento_base::Result<Journal> {
+    open_on(Arc::new(MemDevice::read_only(bytes)), len)
+}
+
+pub fn open_on(device: Arc<dyn BlockDevice>, len: u32) -> obento_base::Result<Journal> {
     let mut runs = Runs::new();
     runs.push(Run { at: 0, block: VOLUME.into(), len })?;
-    Journal::open(Arc::new(MemDevice::read_only(bytes)), 1024, runs)
+    Journal::open(device, 1024, runs)
 }
 
 /// A block full of one byte.
