@@ -1,19 +1,31 @@
 //! A thread that commits changes after a given age, if the environment supports threads.
 //!
 //! Without threads, changes wait for a sync, for the close, or until too many of them are pending.
-//! Locking: the lock in this module is a leaf; the thread commits without holding it.
+//! The thread starts with the first change after threads are permitted ([`thread::may_start`]), so that it does not have
+//! privileges that the process has dropped by then.
+//! Locking: each lock in this module is a leaf; the thread commits without holding one.
 
+use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
+use core::mem;
 use core::time::Duration;
 
 use obento_driver::WritableFileSystem;
 use obento_env::sync::{Condvar, Mutex};
 use obento_env::thread::{self, Thread};
 
-/// Commits changes before they are too old.
+/// Commits changes before they exceed a maximum age.
 pub(crate) struct CommitTimer {
     shared: Arc<Shared>,
-    thread: Mutex<Option<Thread>>,
+    life: Mutex<Life>,
+}
+
+enum Life {
+    /// There is no thread and will be none.
+    Without,
+    /// The function that the thread will run, once there is a change and threads are permitted.
+    Wanted(Box<dyn FnOnce() + Send>),
+    Runs(Thread),
 }
 
 struct Shared {
@@ -31,10 +43,10 @@ enum State {
 }
 
 impl CommitTimer {
-    /// Creates an ager that commits nothing yet.
+    /// Creates a timer that commits nothing before [`start`](Self::start).
     pub fn new() -> Self {
         let shared = Shared { state: Mutex::new(State::Clean), changed: Condvar::new() };
-        Self { shared: Arc::new(shared), thread: Mutex::new(None) }
+        Self { shared: Arc::new(shared), life: Mutex::new(Life::Without) }
     }
 
     /// Syncs `volume` when its oldest change has reached `age`, or never if `age` is zero. The thread does not keep
@@ -45,7 +57,7 @@ impl CommitTimer {
         }
         let shared = Arc::clone(&self.shared);
         let run = move || while shared.wait(age) && volume.upgrade().is_some_and(|it| it.sync().is_ok()) {};
-        *self.thread.lock() = thread::spawn("obento-commit", run);
+        *self.life.lock() = Life::Wanted(Box::new(run));
     }
 
     /// Records that a change is pending.
@@ -55,14 +67,22 @@ impl CommitTimer {
             *state = State::Changed;
             self.shared.changed.notify_all();
         }
+        drop(state);
+        let mut life = self.life.lock();
+        *life = match mem::replace(&mut *life, Life::Without) {
+            Life::Wanted(run) if thread::may_start() => {
+                thread::spawn("obento-commit", run).map_or(Life::Without, Life::Runs)
+            }
+            known => known,
+        };
     }
 
-    /// Ends the thread. The caller must hold no lock that a sync takes.
+    /// Ends the thread, and waits for it. The caller must hold no lock that a sync acquires.
     pub fn stop(&self) {
         *self.shared.state.lock() = State::Stopped;
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
+        let life = mem::replace(&mut *self.life.lock(), Life::Without);
+        if let Life::Runs(thread) = life {
             thread.join();
         }
     }

@@ -36,9 +36,9 @@ fn bit(cluster: u32) -> (usize, u64) {
 }
 
 impl Allocator {
-    /// Creates the allocator of a volume with `clusters` clusters. `free_among` returns which of a cluster and the 63
-    /// after it are free, the first one in the lowest bit. It ignores bits past the last cluster. Fails with
-    /// `NoMemory`, or with the errors of `free_among`.
+    /// Creates the allocator of a volume with `clusters` clusters. `free_among` returns a bit for each of 64
+    /// clusters, set if the cluster is free. The lowest bit is the cluster that is passed. `new` ignores the
+    /// bits of clusters past the last one. Fails with `NoMemory`, or with the errors of `free_among`.
     pub fn new(
         clusters: u32,
         hint: Option<Cluster>,
@@ -180,14 +180,14 @@ impl Allocator {
         Ok(pieces)
     }
 
-    /// Does the same as [`Allocator::give_back`] for `pieces`.
+    /// [Frees](Allocator::give_back) each cluster of `pieces`.
     pub fn give_back_all(&mut self, pieces: &[Piece]) {
         for &(start, len) in pieces {
             (start.0..start.0.saturating_add(len)).for_each(|cluster| self.give_back(Cluster(cluster)));
         }
     }
 
-    /// Frees `cluster`, to which nothing on disk has referred since it was allocated.
+    /// Frees `cluster` at once. Nothing on disk may have referred to the cluster since it was allocated.
     pub fn give_back(&mut self, cluster: Cluster) {
         self.clear(cluster.0);
         let (word, mask) = bit(cluster.0);
@@ -197,7 +197,8 @@ impl Allocator {
         self.free = self.free.saturating_add(1);
     }
 
-    /// Frees a run after the next commit. Fails with `NoMemory`, and then changes nothing.
+    /// Holds a freed run: counts its clusters as free, but does not allocate them before
+    /// [`release`](Self::release). Fails with `NoMemory`, and then changes nothing.
     pub fn hold(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.held.try_reserve(1)?;
         match self.held.last_mut() {
@@ -210,7 +211,8 @@ impl Allocator {
         Ok(())
     }
 
-    /// Records that a run is referred to in memory but not on disk. Fails with `NoMemory`, and then changes nothing.
+    /// Records that a run is fresh: metadata in memory refers to the run, and nothing on disk does before the
+    /// next commit. Fails with `NoMemory`, and then changes nothing.
     pub fn name(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.fresh_runs.try_reserve(1)?;
         self.fresh_runs.push((start, len));
@@ -223,13 +225,14 @@ impl Allocator {
         Ok(())
     }
 
-    /// Returns whether nothing on disk refers to `cluster`.
+    /// Returns whether `cluster` is fresh ([`name`](Self::name)).
     pub fn is_fresh(&self, cluster: Cluster) -> bool {
         let (word, mask) = bit(cluster.0);
         self.fresh.get(word).is_some_and(|word| word & mask != 0)
     }
 
-    /// Frees the held clusters, since the commit is over. Returns them.
+    /// Frees the held clusters, and ends the freshness of all clusters. The caller calls this method after a
+    /// commit. Returns the freed clusters.
     pub fn release(&mut self) -> Vec<Piece> {
         for (start, len) in core::mem::take(&mut self.fresh_runs) {
             for cluster in start.0..start.0.saturating_add(len) {

@@ -80,7 +80,8 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Creates the chain that starts with `first`, or an empty chain. Nothing else is known of it.
+    /// Creates the chain that starts with `first`, or an empty chain. The methods read the other clusters
+    /// when they need them.
     pub fn new(first: Option<Cluster>) -> Self {
         Self { first, is_whole: first.is_none(), ..Self::default() }
     }
@@ -91,9 +92,10 @@ impl Chain {
         Self { runs: run.into_iter().collect(), beyond: None, first, is_whole: true }
     }
 
-    /// Returns the run from the file's cluster `at` on, long enough for `want` clusters if the chain has them.
-    /// Returns `None` if the chain ends before `at`. Fails with `NoMemory`, or if the device fails. Fails with
-    /// `Corrupt` for a chain that leaves the volume, contains a free or bad cluster, or is longer than the volume.
+    /// Returns the run that starts at cluster `at` of the file. Reads the chain until the run has `want`
+    /// clusters, or until the run ends. Returns `None` if the chain ends before `at`. Fails with `NoMemory`,
+    /// or if the device fails. Fails with `Corrupt` for a chain that leaves the volume, contains a free or
+    /// bad cluster, or is longer than the volume.
     pub fn find(&mut self, table: &mut impl Links, ino: Ino, at: u32, want: u32) -> Result<Option<Run>> {
         if let Some(run) = self.known(at)
             && (run.len >= want || self.is_whole || run.end() < self.reached())

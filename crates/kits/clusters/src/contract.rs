@@ -41,8 +41,9 @@ impl<V: Volume> Mounted<V> {
         Self { volume, lock: RwLock::new(()), writer, ager, closed }
     }
 
-    /// Opens `volume` for changes. A change is written after `age` at the latest, or at any time if `age` is zero.
-    /// Fails with `ReadOnly`, or if the device fails.
+    /// Opens `volume` for changes. A thread writes each change when it reaches the age `age`. If `age` is
+    /// zero, or the environment has no threads, changes are written only by a sync, by `close`, or when too
+    /// many changes are pending. Fails with `ReadOnly`, or if the device fails.
     pub fn writing(volume: V, clock: Arc<dyn Clock>, age: Duration) -> Result<Arc<Self>> {
         let writer = V::Writer::open(&volume, clock)?;
         let this = Arc::new(Self { writer: Some(Mutex::new(writer)), ..Self::new(volume) });
@@ -52,10 +53,22 @@ impl<V: Volume> Mounted<V> {
 
     /// Changes the volume. Fails with `ReadOnly`, or with the errors of `change`.
     pub(crate) fn change<R>(&self, change: impl FnOnce(&mut V::Writer, &V) -> Result<R>) -> Result<R> {
+        self.with_writer(|writer, volume| {
+            writer.check()?;
+            change(writer, volume)
+        })
+    }
+
+    /// Writes all changes. Fails with `ReadOnly` after [`close`](WritableFileSystem::close), or with the error of the
+    /// first write that failed.
+    pub(crate) fn commit(&self) -> Result<()> {
+        self.with_writer(|writer, volume| writer.commit(volume))
+    }
+
+    fn with_writer<R>(&self, change: impl FnOnce(&mut V::Writer, &V) -> Result<R>) -> Result<R> {
         let _exclusive = self.lock.write();
         let writer = self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed));
         let mut writer = writer.ok_or(Error::ReadOnly)?.lock();
-        writer.check()?;
         let result = change(&mut writer, &self.volume)?;
         if writer.is_full() {
             writer.commit(&self.volume)?;

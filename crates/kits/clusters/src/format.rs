@@ -24,7 +24,7 @@ pub fn clear(
     let is_zeros = match contents {
         Contents::Zeros => true,
         Contents::Unknown => device.punch(0..device.len())?,
-        Contents::Kept => false,
+        Contents::Preserved => false,
     };
     if !is_zeros {
         zero(device, start..end)?;

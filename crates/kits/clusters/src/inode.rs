@@ -56,7 +56,7 @@ pub trait FileEntry: Clone + Send + Sync + 'static {
     }
 }
 
-/// An inode in use, with the attributes of its directory entry.
+/// An inode, with the attributes of its directory entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Inode<E> {
     /// Inode number.

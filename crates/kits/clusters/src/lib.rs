@@ -2,6 +2,8 @@
 //!
 //! - [`Chain`]: cluster chains as runs; [`Allocator`]: free clusters.
 //! - [`Numbers`]: inode numbers that survive a move of the directory entry.
+//! - [`Bits`]: sets of clusters; [`SparseTable`], [`Portions`]: tables of which most is zero. Their memory follows what
+//!   is in use, not the number of clusters that a volume declares.
 //! - [`DirectoryOwners`]: the owners of directory clusters; [`MountState`]: the other state of a mounted volume.
 //! - [`time`]: dates and times of 16 bits; [`utf16`]: names.
 //! - [`sectors`]: writing sectors to the device; [`Waiting`]: changes that wait for a commit.
@@ -29,8 +31,8 @@ extern crate std;
 
 mod age;
 mod allocator;
+mod bits;
 mod chain;
-mod check;
 mod contract;
 mod directory_owners;
 pub mod format;
@@ -41,8 +43,10 @@ mod numbers;
 pub mod ops;
 mod owner;
 mod pieces;
+mod portions;
 mod reservations;
 pub mod sectors;
+mod table;
 pub mod time;
 mod trim;
 pub mod undelete;
@@ -53,16 +57,18 @@ mod waiting;
 mod writable;
 
 pub use allocator::Allocator;
+pub use bits::{Bits, Runs};
 pub use chain::{Chain, Entry, Links, Run};
-pub use check::Bits;
 pub use contract::Mounted;
 pub use directory_owners::{DirectoryOwners, Placed, cut_at_return};
 pub use inode::{FileEntry, Inode, ROOT, Times};
 pub use mount_state::MountState;
 pub use numbers::Numbers;
 pub use owner::Owner;
-pub use pieces::{Piece, last_of, split};
+pub use pieces::{Piece, clusters_of, last_of, split};
+pub use portions::{Portions, skip_zeros};
 pub use reservations::{Reservation, Reservations};
+pub use table::SparseTable;
 pub use time::Zone;
 pub use unit::{Cluster, Slot};
 pub use volume::{At, Commit, Data, Entries, Grain, Listed, Location, Volume};

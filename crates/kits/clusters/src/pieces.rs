@@ -12,6 +12,11 @@ pub fn last_of(&(start, len): &Piece) -> Cluster {
     Cluster(start.0.saturating_add(len.saturating_sub(1)))
 }
 
+/// Returns the clusters of a piece.
+pub fn clusters_of((start, len): Piece) -> impl Iterator<Item = Cluster> + use<> {
+    (start.0..start.0.saturating_add(len)).map(Cluster)
+}
+
 /// Splits `pieces` after `count` clusters.
 pub fn split(pieces: Vec<Piece>, count: u32) -> (Vec<Piece>, Vec<Piece>) {
     let (mut left, mut head) = (count, Vec::new());

@@ -11,14 +11,16 @@ use obento_base::Ino;
 use crate::pieces::{Piece, last_of, split};
 use crate::unit::Cluster;
 
-/// The reservation at a place.
+/// The reservation of one cluster after the end of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reservation {
-    /// These clusters are reserved.
+    /// The cluster is reserved. Contains the reserved cluster, and the number of contiguous reserved clusters
+    /// from it.
     Has(Cluster, u32),
-    /// Nothing is reserved there, but everything before it: the last cluster of that.
+    /// The cluster is not reserved, and all clusters between the end of the file and this cluster are.
+    /// Contains the last of these clusters; `None` if the cluster is the first one after the end of the file.
     Next(Option<Cluster>),
-    /// Neither this place nor the one before it is reserved.
+    /// Neither the cluster nor the cluster before it is reserved.
     Beyond,
 }
 
@@ -27,7 +29,7 @@ pub enum Reservation {
 pub struct Reservations(HashMap<Ino, Vec<Piece>>);
 
 impl Reservations {
-    /// Returns the reservation of cluster `at` after the end of a file.
+    /// Returns the reservation of cluster `at` after the end of a file; 0 is the first cluster after the end.
     pub fn at(&self, ino: Ino, at: u32) -> Reservation {
         let (mut left, mut after) = (at, None);
         for piece @ &(start, len) in self.0.get(&ino).into_iter().flatten() {
@@ -40,12 +42,13 @@ impl Reservations {
         if left == 0 { Reservation::Next(after) } else { Reservation::Beyond }
     }
 
-    /// Reserves one more piece.
+    /// Reserves `piece` after the clusters that are reserved for the file.
     pub fn push(&mut self, ino: Ino, piece: Piece) {
         self.0.entry(ino).or_default().push(piece);
     }
 
-    /// Ends the reservation of the next `count` clusters, or of as many as exist, and returns them for use.
+    /// Ends the reservation of the first `count` reserved clusters of a file, or of all if fewer are
+    /// reserved. Returns these clusters, which the caller makes part of the file.
     pub fn redeem(&mut self, ino: Ino, count: u32) -> Vec<Piece> {
         let (redeemed, left) = split(self.0.remove(&ino).unwrap_or_default(), count);
         if !left.is_empty() {
@@ -54,7 +57,8 @@ impl Reservations {
         redeemed
     }
 
-    /// Cancels the reservation of all but the next `keep` clusters. Returns the others.
+    /// Cancels the reservations of a file except those of its first `keep` reserved clusters. Returns the
+    /// other clusters, which the caller frees.
     pub fn take_back(&mut self, ino: Ino, keep: u32) -> Vec<Piece> {
         let (kept, given) = split(self.0.remove(&ino).unwrap_or_default(), keep);
         if !kept.is_empty() {
@@ -63,7 +67,7 @@ impl Reservations {
         given
     }
 
-    /// Cancels all reservations of all files. Returns their clusters.
+    /// Cancels all reservations of all files. Returns their clusters, which the caller frees.
     pub fn take_back_all(&mut self) -> Vec<Piece> {
         self.0.drain().flat_map(|(_, reserved)| reserved).collect()
     }

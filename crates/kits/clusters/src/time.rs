@@ -49,7 +49,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (if month > 2 { year } else { year.saturating_add(1) }, month, day)
 }
 
-/// Returns the time that `date` and `time` encode. A month or day of 0 (unknown) is taken as 1.
+/// Returns the time that `date` and `time` encode. A month or day of 0 (unknown) counts as 1.
 pub fn decode(date: u16, time: u16, hundredths: u8, zone: Zone) -> Timestamp {
     let field = |value: u16, shift: u32, mask: u16| i64::from(value >> shift & mask);
     let (month, day) = (field(date, 5, 15).clamp(1, 12), field(date, 0, 31).max(1));

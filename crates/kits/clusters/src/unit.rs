@@ -1,12 +1,12 @@
-//! Types for places on a volume, by their unit.
+//! Types for locations on a volume, one for each unit.
 
 use core::fmt;
 
 use obento_base::Ino;
 
-/// Size of a directory entry.
+/// Size of a directory entry in bytes.
 pub const ENTRY: u32 = 32;
-/// The same, for computing with offsets.
+/// Size of a directory entry in bytes, for calculations with offsets.
 pub const ENTRY_LEN: u64 = 32;
 
 /// A cluster number; the first cluster is 2.
@@ -14,7 +14,7 @@ pub const ENTRY_LEN: u64 = 32;
 pub struct Cluster(pub u32);
 
 impl Cluster {
-    /// Returns whether a volume with `clusters` clusters has this one.
+    /// Returns whether a volume with `clusters` clusters contains this cluster.
     pub fn is_one_of(self, clusters: u32) -> bool {
         self.0 >= 2 && self.0.saturating_sub(2) < clusters
     }

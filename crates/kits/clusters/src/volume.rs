@@ -42,7 +42,7 @@ pub struct Grain {
     pub cluster_size: u32,
     /// Number of clusters.
     pub clusters: u32,
-    /// Unit in which files are mapped: a cluster, or a part of one.
+    /// Unit in which files are mapped, in bytes: a cluster, or a part of a cluster.
     pub block_size: u32,
 }
 
@@ -69,7 +69,7 @@ pub trait Volume: Sized + Send + Sync + 'static {
     /// Resolution of `mtime` in nanoseconds.
     const TIME_GRANULARITY: u32;
 
-    /// Returns the maximum size of a file.
+    /// Returns the maximum size of a file in bytes.
     fn file_size_max(&self) -> u64;
     /// Returns the units of the volume.
     fn grain(&self) -> Grain;
@@ -84,16 +84,17 @@ pub trait Volume: Sized + Send + Sync + 'static {
     /// Counts the free clusters. Fails if the device fails.
     fn count_free(&self) -> Result<u32>;
 
-    /// Returns the inode `ino`, and its current or former directory. Fails with `Stale` if it is not in use.
+    /// Returns the inode `ino`, and the directory that contains it. For an inode without a name, returns the
+    /// directory that last contained it. Fails with `Stale` if the volume contains no such inode.
     fn inode_and_parent(&self, ino: Ino) -> Result<(Inode<Self::Entry>, Ino)>;
     /// Returns the directory `ino`. Fails with `Stale`, with `NotDirectory`, or with `Corrupt` if its clusters belong
     /// to another directory.
     fn directory(&self, ino: Ino) -> Result<Arc<Self::Directory>>;
-    /// Returns the place of `name` in `dir`. Unreadable parts are skipped. If the name is not found and a part was
-    /// unreadable, fails with its error.
+    /// Returns the place of `name` in `dir`. Skips unreadable parts. If the name is not found and a part was
+    /// unreadable, fails with the error of that part.
     fn find(&self, dir: &Self::Directory, name: &Name) -> Result<Option<Self::Location>>;
-    /// Returns at most `max` entries of `dir` after `from`, and whether they are the last ones. Damaged parts appear
-    /// as errors among them.
+    /// Returns at most `max` entries of `dir` at and after `from`, and whether these entries are the last
+    /// ones. A damaged part is an error in the list.
     fn list(&self, dir: &Self::Directory, from: Cookie, max: usize) -> Result<(Vec<Result<Listed>>, bool)>;
     /// Returns the size of a file or directory in bytes.
     fn size_of(&self, inode: &Inode<Self::Entry>) -> u64;
@@ -133,7 +134,7 @@ pub trait Volume: Sized + Send + Sync + 'static {
         self.numbers().read().ino_at(slot)
     }
 
-    /// Returns the inode `ino`. Fails with `Stale` if it is not in use.
+    /// Returns the inode `ino`. Fails with `Stale` if the volume contains no such inode.
     fn inode(&self, ino: Ino) -> Result<Inode<Self::Entry>> {
         self.inode_and_parent(ino).map(|(inode, _)| inode)
     }
@@ -160,11 +161,13 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
     fn waiting(&self) -> &Waiting;
     /// Returns the pending changes, mutably.
     fn waiting_mut(&mut self) -> &mut Waiting;
-    /// Writes the pending changes in an order that survives a power cut. Fails if the device fails.
+    /// Writes the pending changes in an order that leaves a repairable volume after a power failure. Fails if
+    /// the device fails.
     fn write_changes(&mut self, volume: &V) -> Result<()>;
-    /// Marks the volume as in use, or as not in use. A volume that was marked as in use when it was opened stays so.
+    /// Marks the volume as in use, or as not in use. A volume that was marked as in use when it was opened
+    /// keeps that mark.
     fn mark(&mut self, volume: &V, in_use: bool) -> Result<()>;
-    /// Frees clusters that were allocated and not used.
+    /// Frees clusters that were allocated and to which nothing refers.
     fn give_back(&mut self, volume: &V, pieces: &[Piece]);
 
     /// Returns the number of changed sectors.
@@ -197,18 +200,16 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
         self.sectors() > MAX_DIRTY
     }
 
-    /// Writes all changes. Fails if the device fails, and then refuses all further changes.
+    /// Writes all changes. Fails if the device fails, and then refuses all further changes. Every later call fails with
+    /// the same error.
     fn commit(&mut self, volume: &V) -> Result<()> {
-        self.check()?;
+        self.waiting().check_written()?;
         let result = match self.sectors() {
             0 if core::mem::take(&mut self.waiting_mut().data_written) => volume.cache().device().flush(),
             0 => Ok(()),
             _ => self.write_changes(volume),
         };
-        if result.is_err() {
-            self.waiting_mut().fail();
-        }
-        result
+        result.inspect_err(|&error| self.waiting_mut().fail(error))
     }
 
     /// Writes all changes and marks the volume as unmounted. Fails in the same cases as [`Commit::commit`].
@@ -255,20 +256,22 @@ pub trait Entries<V: Volume> {
     /// Changes the attributes of a file at its current place, except the name. The root has no attributes.
     fn put_inode(&mut self, volume: &V, inode: &Inode<V::Entry>) -> Result<()>;
 
-    /// Returns whether one write changes both places, so that a power cut changes both or none.
+    /// Returns whether one write changes both entries, so that a power failure leaves both changed or both
+    /// unchanged.
     fn is_one_write(volume: &V, one: At<'_, V>, other: At<'_, V>) -> bool;
-    /// Returns whether each of two names can refer to the file of the other.
+    /// Returns whether the two names can exchange their files without moving their entries.
     fn can_swap(one: &V::Location, other: &V::Location) -> bool;
-    /// Records that the file at this place came from another one: its entry is written after the old place is
-    /// written.
+    /// Records that the file of this entry moved here from another entry. A commit writes this entry after it
+    /// has written the old one.
     fn arrive(&mut self, volume: &V, at: At<'_, V>) -> Result<()>;
-    /// Records that the entry at this place, which referred to `inode`, will refer to another file. Until that is
-    /// written, the disk has the old entry, if that is what it has now.
+    /// Records that this entry, which refers to `inode`, will refer to another file. Until a commit writes
+    /// the new entry, the disk keeps the entry of `inode`. If the disk does not contain the entry of `inode`
+    /// yet, the entry stays free on the disk until then.
     fn replace(&mut self, volume: &V, at: At<'_, V>, inode: &Inode<V::Entry>) -> Result<()>;
 
     /// Allocates the first cluster of a new directory in `parent`, with its initial contents. Fails with `NoSpace`.
     fn make_directory(&mut self, volume: &V, parent: Ino, entry: &mut V::Entry) -> Result<Cluster>;
-    /// Frees a cluster to which nothing refers any more.
+    /// Frees a cluster to which nothing in memory refers.
     fn free_one(&mut self, volume: &V, cluster: Cluster) -> Result<()>;
     /// Records the new parent of a directory.
     fn set_parent(&mut self, volume: &V, dir: Ino, parent: Ino) -> Result<()>;
@@ -278,15 +281,16 @@ pub trait Entries<V: Volume> {
 pub trait Data<V: Volume> {
     /// Sets the size, as `truncate` of the contract requires. Fails with `FileTooBig` or `NoSpace`.
     fn truncate(&mut self, volume: &V, ino: Ino, size: u64) -> Result<()>;
-    /// Returns where to write from `range.start` on and the previous contents, as `begin_write` of the contract
-    /// requires.
+    /// Reserves clusters for `range`. Returns the location of the data at `range.start`, and its previous
+    /// location, as `begin_write` of the contract requires.
     fn begin_write(&mut self, volume: &V, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)>;
     /// Makes written clusters part of the file, as `end_write` of the contract requires.
     fn end_write(&mut self, volume: &V, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()>;
-    /// Cancels the reservations from `range` on.
+    /// Cancels the reservations of the file from `range.start` on.
     fn abandon(&mut self, volume: &V, ino: Ino, range: &Range<u64>);
-    /// Writes bytes after a gap, which is zeroed. Returns the number of bytes.
+    /// Writes bytes as `write` of the contract requires, and zeroes a gap between the end of the file and
+    /// `offset`. Returns the number of bytes written.
     fn write(&mut self, volume: &V, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
-    /// Frees a file that has no name and no user.
+    /// Frees the inode `ino` if it has no name. The caller no longer uses the inode.
     fn forget(&mut self, volume: &V, ino: Ino) -> Result<()>;
 }

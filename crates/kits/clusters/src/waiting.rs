@@ -56,12 +56,12 @@ pub struct Waiting {
 /// The mark of the volume on disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct State {
-    /// Whether the volume was marked as in use when it was opened. It then stays so.
+    /// Whether the volume was marked as in use when it was opened. The mark then stays.
     was_in_use: bool,
     /// Whether this driver has marked it.
     is_marked: bool,
-    /// Whether a write failed. All further changes are then refused.
-    has_failed: bool,
+    /// The error of the first write that failed. All further changes are then refused.
+    failure: Option<Error>,
 }
 
 impl Waiting {
@@ -78,18 +78,23 @@ impl Waiting {
             reservations: Reservations::default(),
             directory_grew: false,
             data_written: false,
-            state: State { was_in_use, is_marked: false, has_failed: false },
+            state: State { was_in_use, is_marked: false, failure: None },
         }
     }
 
     /// Fails with `ReadOnly` if a write has failed.
     pub(crate) fn check(&self) -> Result<()> {
-        if self.state.has_failed { Err(Error::ReadOnly) } else { Ok(()) }
+        if self.state.failure.is_some() { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Records that a write failed: all further changes are refused.
-    pub(crate) fn fail(&mut self) {
-        self.state.has_failed = true;
+    /// Fails with the error of the first write that failed.
+    pub(crate) fn check_written(&self) -> Result<()> {
+        self.state.failure.map_or(Ok(()), Err)
+    }
+
+    /// Records that a write failed with `error`: all further changes are refused.
+    pub(crate) fn fail(&mut self, error: Error) {
+        self.state.failure.get_or_insert(error);
     }
 
     /// Marks the volume as in use or not, unless it already is, by applying `change` to its first sector. Fails if

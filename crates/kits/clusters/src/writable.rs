@@ -150,7 +150,7 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
     }
 
     fn sync(&self) -> Result<()> {
-        self.change(|writer, volume| writer.commit(volume))
+        self.commit()
     }
 
     fn close(&self) -> Result<()> {

@@ -83,7 +83,7 @@ impl<F: Directories> Pass<'_, '_, F> {
         self.found(code, Severity::Damage, ("ino", ino.0), format!("inode {ino}: {text}"));
     }
 
-    /// Returns the inode, if it is in use and readable.
+    /// Returns the inode, if it is allocated and readable.
     fn inode(&mut self, ino: Ino) -> Result<Option<Inode<F::Map>>> {
         match self.op.inode_if_used(ino) {
             Err(error @ Error::Corrupt(_)) => {

@@ -21,7 +21,7 @@ pub trait Inodes: Sized + Send + Sync + 'static {
     /// The root directory.
     const ROOT: Ino;
 
-    /// Returns the places of the parts of the volume.
+    /// Returns the locations of the parts of the volume.
     fn geometry(&self) -> &Geometry;
 
     /// Returns the limits of the format.
@@ -33,10 +33,11 @@ pub trait Inodes: Sized + Send + Sync + 'static {
     /// Decodes inode `ino`; `None` if it is free. Fails with `Corrupt`.
     fn decode(&self, ino: Ino, bytes: &[u8]) -> Result<Option<Inode<Self::Map>>>;
 
-    /// Encodes an inode over its previous bytes. Fields that the driver does not know are preserved.
+    /// Encodes an inode into `bytes`, which contain its previous version. Preserves fields that the driver
+    /// does not support.
     fn encode(&self, inode: &Inode<Self::Map>, bytes: &mut [u8]);
 
-    /// Returns the generation of the next inode in these bytes, which are free.
+    /// Returns the generation of the next inode that is stored in these bytes, which contain a free inode.
     fn next_generation(&self, bytes: &[u8]) -> Generation;
 
     /// Turns these bytes into a free inode.
@@ -49,13 +50,15 @@ pub trait Map: Inodes {
     /// log.
     const WRITE_MAX: usize;
 
-    /// Returns the place of block `at` of a file, or `None` for a hole. Also returns the number of blocks from there on
-    /// for which this result holds. Fails with `Corrupt`, or if the device fails.
+    /// Returns the volume block of block `at` of a file, or `None` for a hole. Also returns the number of
+    /// contiguous blocks from there on, or the number of blocks of the hole. Fails with `Corrupt`, or if the
+    /// device fails.
     fn walk(&self, op: &Op<'_, Self>, inode: &Inode<Self::Map>, at: u64) -> Result<(Option<u32>, u64)>;
 
-    /// Returns block `at` of a file, allocated if it was a hole, and whether it was. A new block of a regular file
-    /// has arbitrary contents; other new blocks are metadata and zeroed. Fails with `FileTooBig` or `Corrupt`, with
-    /// `NoSpace` before anything is allocated, or if the device fails.
+    /// Returns the volume block of block `at` of a file, and whether the call allocated the block because it
+    /// was a hole. A new block of a regular file has unspecified contents. A new block of any other inode is
+    /// metadata and contains zeros. Fails with `FileTooBig` or `Corrupt`, with `NoSpace` before anything is
+    /// allocated, or if the device fails.
     fn fill(&self, op: &mut Op<'_, Self>, inode: &mut Inode<Self::Map>, at: u64) -> Result<(u32, bool)>;
 
     /// Turns the blocks `range` of a file into a hole, and frees them and indirect blocks that are no longer needed.
@@ -75,7 +78,7 @@ pub trait Map: Inodes {
 /// A directory entry.
 #[derive(Clone, Debug)]
 pub struct Entry<P> {
-    /// The inode that it refers to.
+    /// The inode that the entry refers to.
     pub ino: Ino,
     /// The type of that inode, if the entry contains it.
     pub kind: Option<FileKind>,
@@ -103,7 +106,8 @@ pub trait Directories: Map {
         name: &Name,
     ) -> Result<Option<Entry<Self::Place>>>;
 
-    /// Returns the next entries from a cookie on, or `None` at the end. Fails with `Corrupt`, or if the device fails.
+    /// Returns the next entries at and after the cookie `from`, or `None` at the end of the directory. Fails
+    /// with `Corrupt`, or if the device fails.
     fn list(
         &self,
         op: &Op<'_, Self>,

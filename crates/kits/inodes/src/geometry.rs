@@ -1,6 +1,7 @@
-//! The places of the parts of a volume.
+//! The locations of the parts of a volume.
 //!
-//! Invariant: the driver has checked them against the size of the device, so that every number here is on the volume.
+//! Invariant: the driver has checked the numbers against the size of the device, so every block is on the
+//! volume.
 
 use core::ops::Range;
 

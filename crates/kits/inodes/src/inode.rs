@@ -1,11 +1,11 @@
 //! Inodes in memory: the attributes of the contract, the parent, and the block map of the format.
 //!
-//! Invariant: an inode that is in use and has no link is freed by its `forget`. After a crash, the next open frees it
-//! (`ireclaim` of xv6-riscv).
+//! Invariant: `forget` frees an inode without a link. After a crash, the next open for writing frees such an
+//! inode (`ireclaim` of xv6-riscv).
 
 use obento_base::{Attr, Error, FileKind, Ino, Result};
 
-/// An inode in use, as a copy. Changes take effect when the copy is stored.
+/// A copy of an allocated inode. A change of the copy takes effect when the copy is stored.
 #[derive(Clone, Debug)]
 pub struct Inode<M> {
     /// Its attributes.
@@ -17,7 +17,7 @@ pub struct Inode<M> {
 }
 
 impl<M: Default> Inode<M> {
-    /// Creates an inode without name, parent and blocks.
+    /// Creates an inode that has no name, no parent and no blocks.
     pub(crate) fn new(attr: Attr) -> Self {
         Self { attr, parent: Ino(0), map: M::default() }
     }

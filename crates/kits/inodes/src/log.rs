@@ -1,10 +1,10 @@
-//! The log: the newest versions of some blocks, which are valid if the header is.
+//! The log: the newest versions of some blocks. They are valid if the header is valid.
 //!
 //! Layout: a header with the numbers of the blocks, then the blocks. The log contains one commit at a time.
 //! Invariant: the checksum of the header covers the header and the blocks. One flush therefore makes a commit durable,
 //! in whatever order the device writes.
-//! Invariant: the log is written only after the blocks of the previous commit are in place and flushed. A log with a
-//! wrong checksum is therefore not needed.
+//! Invariant: the log is written only after the blocks of the previous commit are in their home locations and
+//! flushed. A log with a wrong checksum can therefore be ignored.
 //! Invariant: when a later commit gives a block to a file, the block is no longer in the log, so replay never
 //! overwrites a file. (jbd2, whose log contains many commits, needs revoke records for that.)
 //!
@@ -49,7 +49,7 @@ pub const fn log_max(block_size: usize) -> usize {
 #[derive(Debug, Default)]
 pub(crate) struct Logged {
     pub(crate) sequence: u64,
-    /// The place of each block, and its bytes.
+    /// The home location and the contents of each block.
     pub(crate) blocks: Vec<(u32, Vec<u8>)>,
 }
 
@@ -114,7 +114,8 @@ pub(crate) fn write<B: AsRef<[u8]>>(
     device.write_at(geometry.offset_of(geometry.log.start), &header)
 }
 
-/// Durably empties the log. The blocks of the last commit must be in place and flushed. Fails if the device fails.
+/// Durably empties the log. The blocks of the last commit must be in their home locations and flushed. Fails
+/// if the device fails.
 pub(crate) fn clear(device: &dyn BlockDevice, geometry: &Geometry) -> Result<()> {
     device.write_at(geometry.offset_of(geometry.log.start), &[0; size_of::<RawLogHeader>()])?;
     device.flush()

@@ -1,4 +1,4 @@
-//! Creating volumes: everything before the data, a root directory, and the super block.
+//! Creating volumes: the areas before the data, a root directory, and the super block.
 
 use alloc::vec;
 
@@ -24,7 +24,7 @@ pub fn make<F: Inodes>(
     let is_zeros = match options.contents {
         Contents::Zeros => true,
         Contents::Unknown => device.punch(0..geometry.offset_of(geometry.size))?,
-        Contents::Kept => false,
+        Contents::Preserved => false,
     };
     let bitmap =
         geometry.bitmap_start..geometry.bit_place(geometry.size.saturating_sub(1)).0.saturating_add(1);

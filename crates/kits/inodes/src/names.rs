@@ -1,4 +1,5 @@
-//! Creating, removing and renaming names. Each function is one change; an error undoes it.
+//! Creating, removing and renaming names. Each function is one change. After an error, the volume is
+//! unchanged.
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
@@ -28,8 +29,8 @@ impl<F: Directories> Op<'_, F> {
         }
     }
 
-    /// Returns an entry and the inode that it refers to. Fails with `NotDirectory`, `NotFound`, or with `Corrupt` for
-    /// an inode that is not in use.
+    /// Returns an entry and the inode that it refers to. Fails with `NotDirectory`, `NotFound`, or with
+    /// `Corrupt` for an inode that is not allocated.
     pub(crate) fn named(&self, dir: &Inode<F::Map>, name: &Name) -> Result<Named<F>> {
         let entry = self.find(dir, name)?.ok_or(Error::NotFound)?;
         let damage = Corrupt::UnusedInode { ino: entry.ino };
@@ -245,7 +246,7 @@ impl<F: Directories> Op<'_, F> {
         Ok(())
     }
 
-    /// Frees an inode without users, if it has no name.
+    /// Frees an inode that is not in use, if it has no name.
     pub(crate) fn forget(&mut self, ino: Ino) -> Result<()> {
         match self.inode(ino)? {
             inode if inode.attr.nlink == 0 => self.free_inode(inode),

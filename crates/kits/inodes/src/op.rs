@@ -1,6 +1,7 @@
 //! One read or one change of the volume.
 //!
-//! Invariant: an edit is a new version of the block that only this change sees. Dropping it undoes it.
+//! Invariant: an edit is a new version of the block that only this change can read. Dropping the edit
+//! discards the new version.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -27,7 +28,7 @@ pub struct Op<'v, F> {
 pub enum Bytes<'a> {
     /// Edited by this change.
     Edited(&'a [u8]),
-    /// Not edited: the contents that everything else sees.
+    /// Not edited by this change: the contents that all readers see.
     Cached(Block),
 }
 
@@ -51,7 +52,7 @@ impl<'v, F: Inodes> Op<'v, F> {
         &self.volume.format
     }
 
-    /// Returns the places of the parts of the volume.
+    /// Returns the locations of the parts of the volume.
     pub fn geometry(&self) -> &'v Geometry {
         self.volume.format.geometry()
     }
@@ -77,7 +78,8 @@ impl<'v, F: Inodes> Op<'v, F> {
         }
     }
 
-    /// Allocates a block for file data, with arbitrary contents. Fails with `NoSpace`, or if the device fails.
+    /// Allocates a block for file data, with unspecified contents. Fails with `NoSpace`, or if the device
+    /// fails.
     pub fn data_block(&mut self, inode: &mut Inode<F::Map>) -> Result<u32> {
         let number = self.take_block()?;
         inode.attr.blocks = inode.attr.blocks.saturating_add(self.sectors());
@@ -93,7 +95,7 @@ impl<'v, F: Inodes> Op<'v, F> {
         Ok(number)
     }
 
-    /// Frees a block of an inode; 0 is ignored. Fails if the device fails.
+    /// Frees a block of an inode. Ignores the number 0. Fails if the device fails.
     pub fn drop_block(&mut self, inode: &mut Inode<F::Map>, number: u32) -> Result<()> {
         if number == 0 {
             return Ok(());
@@ -116,13 +118,13 @@ impl<'v, F: Inodes> Op<'v, F> {
         Err(Corrupt::BlockRange { structure, at, start: block.into(), len: 1 }.into())
     }
 
-    /// Returns inode `ino`. Fails with `Corrupt`, or with `Stale` if it is not in use.
+    /// Returns inode `ino`. Fails with `Corrupt`, or with `Stale` if the inode is free or does not exist.
     pub fn inode(&self, ino: Ino) -> Result<Inode<F::Map>> {
         self.inode_if_used(ino)?.ok_or(Error::Stale)
     }
 
-    /// Returns inode `ino`, or `None` if it is not in use or does not exist. Fails with `Corrupt`, or if the device
-    /// fails.
+    /// Returns inode `ino`, or `None` if the inode is free or does not exist. Fails with `Corrupt`, or if the
+    /// device fails.
     pub(crate) fn inode_if_used(&self, ino: Ino) -> Result<Option<Inode<F::Map>>> {
         let Some((block, place)) = self.geometry().inode_place(ino) else { return Ok(None) };
         let bytes = self.get(block)?;

@@ -1,4 +1,4 @@
-//! Opening a volume: the log is replayed, free blocks and inodes are counted, and inodes without a name and user are freed.
+//! Opening a volume: replays the log, counts free blocks and inodes, and frees inodes without a name.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

@@ -2,8 +2,8 @@
 //!
 //! Locking: one lock for all metadata, held shared for reads and exclusively for changes. Transfers of mapped data
 //! never take it. `held` and the cache are leaves.
-//! Invariant: after a failed commit nothing is written any more, and every later sync reports the reason. The device
-//! then contains the previous commit or this one, and the log determines which.
+//! Invariant: after a failed commit, nothing more is written, and every later sync returns the error. The
+//! device then contains the previous commit or the failed one; the log determines which.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -17,7 +17,7 @@ use obento_env::sync::{Mutex, RwLock};
 
 use crate::{Inodes, Op, log};
 
-/// Counts that are computed when the volume is opened and updated since.
+/// Counts that are computed when the volume is opened, and then updated by each change.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) free_blocks: u32,
@@ -65,8 +65,8 @@ impl<F: Inodes> Volume<F> {
         look(&Op::new(self, state.counters))
     }
 
-    /// Changes the volume completely or not at all. `act` runs twice if a commit is needed to free space. Fails with
-    /// `ReadOnly`, or with the errors of `act`.
+    /// Changes the volume completely or not at all. If `act` fails because freed space is not available
+    /// before a commit, commits and runs `act` again. Fails with `ReadOnly`, or with the errors of `act`.
     pub(crate) fn change<T>(&self, mut act: impl FnMut(&mut Op<'_, F>) -> Result<T>) -> Result<T> {
         let mut state = self.state.write();
         self.expect_writable(&state)?;
@@ -119,7 +119,7 @@ impl<F: Inodes> Volume<F> {
         Ok(())
     }
 
-    /// Makes all changes durable. After an error of the device, every later call fails with it.
+    /// Makes all changes durable. After a device error, every later call fails with the same error.
     pub(crate) fn commit(&self, state: &mut State) -> Result<()> {
         if let Some(error) = state.failed {
             return Err(error);
@@ -150,7 +150,7 @@ impl<F: Inodes> Volume<F> {
         Ok(())
     }
 
-    /// Writes logged blocks to their places. Fails if the device fails.
+    /// Writes logged blocks to their home locations. Fails if the device fails.
     pub(crate) fn bring_home(&self, state: &mut State) -> Result<()> {
         let geometry = self.format.geometry();
         for &number in &state.dirty {
@@ -174,8 +174,8 @@ impl<F: Inodes> Volume<F> {
         cleared
     }
 
-    /// Makes all changes durable in their places and empties the log; the volume can be changed further. Fails if the
-    /// device fails.
+    /// Makes all changes durable in their home locations and empties the log. The volume stays writable.
+    /// Fails if the device fails.
     pub(crate) fn empty_log(&self) -> Result<()> {
         let mut state = self.state.write();
         self.commit(&mut state)?;
