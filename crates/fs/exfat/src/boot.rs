@@ -91,6 +91,16 @@ impl BootRegion {
         }
     }
 
+    /// Writes the bytes as `region`, with the right checksum, and waits until they are on stable storage.
+    pub fn write(&mut self, device: &dyn BlockDevice, region: Region) -> Result<()> {
+        let size = to_usize(self.sb.sector_size.into());
+        let sum = checksum(&self.bytes, size).to_le_bytes();
+        let sector = self.bytes.get_mut(size.saturating_mul(11)..).unwrap_or_default();
+        sector.iter_mut().zip(sum.into_iter().cycle()).for_each(|(to, byte)| *to = byte);
+        device.write_at(region.start().saturating_mul(self.sb.sector_size.into()), &self.bytes)?;
+        device.flush()
+    }
+
     /// Reads a region and verifies its checksum. Fails with `Corrupt`, or if the device fails.
     pub fn whole(device: &dyn BlockDevice, region: Region, sector_size: u32) -> Result<Self> {
         let this = Self::read(device, region, sector_size)?;

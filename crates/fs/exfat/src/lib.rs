@@ -40,6 +40,7 @@ mod name;
 mod open;
 mod options;
 pub mod raw;
+mod resize;
 mod set;
 mod super_block;
 mod table;

@@ -4,10 +4,10 @@ use alloc::sync::Arc;
 use alloc::vec;
 
 use obento_base::wire::{FromBytes as _, to_usize};
-use obento_base::{Error, Feature, Result};
+use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe, Tune, Undelete,
+    Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe, Resize, Tune, Undelete,
 };
 
 use crate::boot::{self, BootRegion, Region};
@@ -69,6 +69,10 @@ impl Driver for ExFatDriver {
         &["exfat"]
     }
 
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         let mut bytes = [0; BOOT];
         if device.len() < 1 << 15 {
@@ -100,6 +104,10 @@ impl Driver for ExFatDriver {
     }
 
     fn tune(&self) -> Option<&dyn Tune> {
+        Some(self)
+    }
+
+    fn resize(&self) -> Option<&dyn Resize> {
         Some(self)
     }
 
@@ -145,12 +153,13 @@ pub fn open_volume(
 ) -> Result<Volume> {
     let Located { sb, damage, is_backup } = locate(&*device)?;
     if options.access == Access::ReadWrite {
-        if sb.fats > 1 {
-            return Err(Error::Unsupported(Feature::Named("changing a volume with two FATs (TexFAT)")));
-        }
         if let Some(error) = damage {
             return Err(error);
         }
+        if device.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        sb.expect_one_fat()?;
     }
     let (expected, found) = (sb.len, device.len());
     let mut volume = Volume::new(device, sb, shown, options.cache.max(SMALL_CACHE))?;

@@ -6,8 +6,11 @@
 //! Source: specification, 3.1. Rules are enforced if Linux enforces them (fs/exfat/super.c,
 //! `exfat_read_boot_sector`), and also the bounds of the regions.
 
+use core::ops::Range;
+
 use obento_base::wire::{FromBytes as _, to_usize};
-use obento_base::{Corrupt, Error, Feature, Result, Structure};
+use obento_base::{Corrupt, DeviceError, Error, Feature, Result, Structure};
+use obento_block::BlockDevice;
 use obento_clusters::Cluster;
 
 use crate::raw::RawBoot;
@@ -69,6 +72,25 @@ fn demand(holds: bool, error: Error) -> Result<()> {
 }
 
 impl SuperBlock {
+    /// Checks that the volume on `device` can be changed. Fails with `OutOfBounds` if the device does not contain the
+    /// whole volume, and with `Unsupported` for a volume with two FATs.
+    pub(crate) fn expect_changeable(&self, device: &dyn BlockDevice) -> Result<()> {
+        self.expect_one_fat()?;
+        let device_len = device.len();
+        if self.len <= device_len {
+            return Ok(());
+        }
+        Err(DeviceError::OutOfBounds { offset: 0, len: self.len, device_len }.into())
+    }
+
+    /// Fails with `Unsupported` for a volume with two FATs, which can only be read.
+    pub(crate) fn expect_one_fat(&self) -> Result<()> {
+        match self.fats {
+            0..=1 => Ok(()),
+            _ => Err(Error::Unsupported(Feature::Named("changing a volume with two FATs (TexFAT)"))),
+        }
+    }
+
     /// Returns whether the sector has the name of exFAT.
     pub fn is_likely(raw: &RawBoot) -> bool {
         raw.FileSystemName == *b"EXFAT   " && raw.MustBeZero.iter().all(|&byte| byte == 0)
@@ -137,6 +159,11 @@ impl SuperBlock {
     pub fn has_run(&self, start: Cluster, len: u32) -> bool {
         let last = start.0.checked_add(len.saturating_sub(1));
         self.has(start) && last.is_some_and(|last| self.has(Cluster(last)))
+    }
+
+    /// Returns the numbers of all clusters.
+    pub fn numbers(&self) -> Range<u32> {
+        2..self.clusters.saturating_add(2)
     }
 
     /// Returns the byte offset of `cluster`, if the volume has it.

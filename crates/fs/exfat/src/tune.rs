@@ -17,14 +17,13 @@ use obento_block::BlockDevice;
 use obento_clusters::Cluster;
 use obento_driver::{Tune, TuneError, TuneOptions};
 
-use crate::boot::{BootRegion, Region, checksum};
+use crate::boot::{BootRegion, Region};
 use crate::name::to_units;
 use crate::open::{ExFatDriver, locate};
 use crate::raw::kind;
 use crate::super_block::SuperBlock;
+use crate::tables::LABEL_MAX;
 
-/// The most units of a label.
-const LABEL_MAX: usize = 11;
 const ENTRY: usize = 32;
 /// A label that is not in use.
 const UNUSED_LABEL: u8 = kind::LABEL & !kind::IN_USE;
@@ -48,6 +47,7 @@ impl Tune for ExFatDriver {
             return Err(error.into());
         }
         let sb = located.sb;
+        sb.expect_changeable(&*device)?;
         let label = options.label.as_deref().map(entry).transpose()?;
         if let Some(label) = label {
             let place = place(&*device, &sb)?;
@@ -67,7 +67,7 @@ impl Tune for ExFatDriver {
 
 /// Returns the entry of a label.
 fn entry(label: &[u8]) -> core::result::Result<[u8; ENTRY], TuneError> {
-    let refused = || TuneError::refused("label", "at most 11 UTF-16 units");
+    let refused = || TuneError::refused("label", "must have at most 11 UTF-16 units");
     let units = to_units(label).map_err(|_| refused())?;
     let count = u8::try_from(units.len()).ok().filter(|_| units.len() <= LABEL_MAX).ok_or_else(refused)?;
     let mut entry = [0; ENTRY];
@@ -104,12 +104,7 @@ fn place(device: &dyn BlockDevice, sb: &SuperBlock) -> Result<Option<u64>> {
 /// Sets the serial number of a boot region, and its checksum.
 fn set_serial(device: &dyn BlockDevice, region: Region, sb: &SuperBlock, serial: u32) -> Result<()> {
     let mut found = BootRegion::read(device, region, sb.sector_size)?;
-    let size = to_usize(sb.sector_size.into());
     let field = found.bytes.get_mut(SERIAL..SERIAL.saturating_add(4)).unwrap_or_default();
     field.iter_mut().zip(serial.to_le_bytes()).for_each(|(to, byte)| *to = byte);
-    let sum = checksum(&found.bytes, size).to_le_bytes();
-    let sector = found.bytes.get_mut(size.saturating_mul(11)..).unwrap_or_default();
-    sector.iter_mut().zip(sum.into_iter().cycle()).for_each(|(to, byte)| *to = byte);
-    device.write_at(region.start().saturating_mul(sb.sector_size.into()), &found.bytes)?;
-    device.flush()
+    found.write(device, region)
 }

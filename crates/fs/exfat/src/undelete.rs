@@ -8,16 +8,17 @@
 //! Source: exFAT specification, 6.2.1 and 7.1.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
-use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64, to_usize};
+use obento_base::wire::{FromBytes as _, IntoBytes as _, to_usize};
 use obento_base::{Name, Result};
 use obento_block::BlockDevice;
-use obento_clusters::undelete::{FreeClusters, KnownClusters, join};
+use obento_clusters::undelete::{FreeClusters, KnownClusters, append, join};
 use obento_clusters::utf16::to_bytes;
-use obento_clusters::{Bits, Cluster, Zone};
+use obento_clusters::{Bits, Cluster, Piece, Portions, Zone};
 use obento_driver::{DeletedFile, Undelete};
 
 use crate::open::{ExFatDriver, locate};
@@ -31,27 +32,28 @@ const DIRECTORY: u64 = 256 << 20;
 /// `FileAttributes`: a directory (7.4.4).
 const IS_DIRECTORY: u16 = 0x10;
 /// The bytes of the FAT that are read at once.
-const PORTION: u64 = 64 << 10;
+const PORTION: u64 = 4 << 10;
+/// The bytes of a directory that are read at once.
+const DIRECTORY_PORTION: u64 = 16 << 10;
 
 impl Undelete for ExFatDriver {
     fn deleted(
         &self,
-        device: &dyn BlockDevice,
+        device: &Arc<dyn BlockDevice>,
         found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
     ) -> Result<()> {
+        let device = &**device;
         let sb = locate(device)?.sb;
-        let space = FreeClusters::new(sb.clusters, sb.data_start, sb.cluster_size)?;
-        let entered = Bits::new(sb.clusters)?;
-        let mut search = Search { device, sb: &sb, fat: Vec::new(), fat_at: 0, space, entered, found };
-        search.run();
-        Ok(())
+        let space = FreeClusters::new(Bits::default(), sb.clusters, sb.data_start, sb.cluster_size);
+        let entered = Bits::default();
+        Search { device, sb: &sb, fat: Vec::new(), fat_at: 0, space, entered, found }.run()
     }
 }
 
 /// A directory to read.
 struct Pending {
     path: Vec<u8>,
-    clusters: Vec<Cluster>,
+    clusters: Vec<Piece>,
     is_deleted: bool,
 }
 
@@ -68,17 +70,19 @@ struct Search<'d> {
 }
 
 impl Search<'_> {
-    fn run(&mut self) {
+    fn run(&mut self) -> Result<()> {
         let clusters = self.chain(self.sb.root, self.most());
         let clusters = self.enter(clusters);
         let root = Pending { path: Vec::new(), clusters, is_deleted: false };
-        self.read_bitmap(&self.entries(&root.clusters));
+        let used = self.used(&self.entries(&root.clusters))?;
+        self.space = FreeClusters::new(used, self.sb.clusters, self.sb.data_start, self.sb.cluster_size);
         let mut pending = VecDeque::from([root]);
         while let Some(directory) = pending.pop_front() {
             if self.directory(&directory, &mut pending).is_break() {
-                return;
+                break;
             }
         }
+        Ok(())
     }
 
     /// Returns the most clusters of a directory.
@@ -103,58 +107,86 @@ impl Search<'_> {
         self.sb.has(next).then_some(next)
     }
 
-    /// Returns at most `most` clusters of a chain. A chain that returns to itself ends with `most`.
-    fn chain(&mut self, first: Cluster, most: u64) -> Vec<Cluster> {
-        let (mut chain, mut next) = (Vec::new(), Some(first).filter(|first| self.sb.has(*first)));
-        while let Some(cluster) = next.filter(|_| to_u64(chain.len()) < most) {
-            chain.push(cluster);
+    /// Returns at most `most` clusters of a chain. A chain that returns to itself ends after a few rounds.
+    fn chain(&mut self, first: Cluster, most: u64) -> Vec<Piece> {
+        let (mut chain, mut count, mut before) = (Vec::new(), 0_u64, None);
+        let mut next = Some(first).filter(|first| self.sb.has(*first));
+        while let Some(cluster) = next.filter(|_| count < most && self.space.follows_link(chain.len())) {
+            if before == Some(cluster) {
+                break;
+            }
+            append(&mut chain, cluster);
+            count = count.saturating_add(1);
+            before = if count.is_power_of_two() { next } else { before };
             next = self.next(cluster);
         }
         chain
     }
 
     /// Returns the clusters up to the first one that a directory has that is read already.
-    fn enter(&mut self, clusters: Vec<Cluster>) -> Vec<Cluster> {
-        let entered = &mut self.entered;
-        clusters.into_iter().take_while(|cluster| !entered.set(*cluster)).collect()
+    fn enter(&mut self, clusters: Vec<Piece>) -> Vec<Piece> {
+        let mut entered = Vec::new();
+        for (start, count) in clusters {
+            let new = self.entered.gaps(start.0..start.0.saturating_add(count)).next();
+            let Some((_, len)) = new.filter(|&(first, _)| first == start) else { break };
+            if self.entered.set_run(start, len).is_err() {
+                break;
+            }
+            entered.push((start, len));
+            if len < count {
+                break;
+            }
+        }
+        entered
     }
 
-    /// Returns the entries in `clusters`. An unreadable part has no entries.
-    fn entries(&self, clusters: &[Cluster]) -> Vec<RawEntry> {
+    /// Returns the entries in `clusters` up to the end of the directory, and perhaps some behind it. An unreadable part
+    /// has no entries.
+    fn entries(&self, clusters: &[Piece]) -> Vec<RawEntry> {
         let mut entries = Vec::new();
-        for &cluster in clusters {
-            let mut bytes = vec![0; to_usize(self.sb.cluster_size.into())];
-            let start = self.space.bytes_of(cluster).start;
-            if self.device.read_at(start, &mut bytes).is_err() {
-                bytes.fill(0);
+        for &clusters in clusters {
+            let place = self.space.bytes_of(clusters);
+            for start in place.clone().step_by(to_usize(DIRECTORY_PORTION)) {
+                let mut bytes = vec![0; to_usize(place.end.saturating_sub(start).min(DIRECTORY_PORTION))];
+                if self.device.read_at(start, &mut bytes).is_err() {
+                    bytes.fill(0);
+                }
+                let read = bytes.chunks_exact(32).filter_map(|entry| RawEntry::read_from_bytes(entry).ok());
+                let first = entries.len();
+                entries.extend(read);
+                let mut new = entries.iter().skip(first);
+                if new.any(|entry| entry.EntryType == kind::END) {
+                    return entries;
+                }
             }
-            entries.extend(bytes.chunks_exact(32).filter_map(|entry| RawEntry::read_from_bytes(entry).ok()));
         }
         entries
     }
 
-    /// Reads which clusters are free. Without a bitmap, no cluster counts as free.
-    fn read_bitmap(&mut self, root: &[RawEntry]) {
+    /// Returns the clusters that are not free. Without a bitmap, no cluster counts as free, nor one whose part of the
+    /// bitmap cannot be read. Fails with `NoMemory`.
+    fn used(&mut self, root: &[RawEntry]) -> Result<Bits> {
+        let mut used = Bits::default();
         let bitmaps = root.iter().filter(|entry| entry.EntryType == kind::BITMAP);
         let mut bitmaps = bitmaps.filter_map(|entry| RawBitmap::read_from_bytes(entry.as_bytes()).ok());
-        let Some(bitmap) = bitmaps.find(|bitmap| bitmap.BitmapFlags & 1 == self.sb.active) else { return };
+        let bitmap = bitmaps.find(|bitmap| bitmap.BitmapFlags & 1 == self.sb.active);
         let most = self.sb.bitmap_len().div_ceil(self.sb.cluster_size.max(1).into());
-        let mut number = 2_u32;
-        for cluster in self.chain(Cluster(bitmap.FirstCluster.get()), most) {
-            let mut bytes = vec![0xff; to_usize(self.sb.cluster_size.into())];
-            if self.device.read_at(self.space.bytes_of(cluster).start, &mut bytes).is_err() {
-                bytes.fill(0xff);
-            }
-            for bit in bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1)) {
-                if !self.sb.has(Cluster(number)) {
-                    return;
+        let chain = bitmap.map(|bitmap| self.chain(Cluster(bitmap.FirstCluster.get()), most));
+        let mut next = self.sb.numbers().start;
+        for place in chain.unwrap_or_default().into_iter().map(|piece| self.space.bytes_of(piece)) {
+            let bits = |bytes: u64| u32::try_from(bytes.saturating_mul(8)).unwrap_or(u32::MAX);
+            let mut portions = Portions::new(self.device, place.clone());
+            while let Some((range, bytes)) = portions.next_portion() {
+                let first = Cluster(next.saturating_add(bits(range.start.saturating_sub(place.start))));
+                match bytes {
+                    Ok(bytes) => used.load(first, bytes)?,
+                    Err(_) => used.set_run(first, bits(range.end.saturating_sub(range.start)))?,
                 }
-                if bit == 0 {
-                    self.space.set_free(Cluster(number));
-                }
-                number = number.saturating_add(1);
             }
+            next = next.saturating_add(bits(place.end.saturating_sub(place.start)));
         }
+        used.set_run(Cluster(next), self.sb.numbers().end.saturating_sub(next))?;
+        Ok(used)
     }
 
     fn directory(&mut self, directory: &Pending, pending: &mut VecDeque<Pending>) -> ControlFlow<()> {
@@ -204,13 +236,14 @@ impl Search<'_> {
     }
 
     /// Returns the clusters that a set names.
-    fn clusters_of(&mut self, set: &EntrySet) -> Vec<Cluster> {
+    fn clusters_of(&mut self, set: &EntrySet) -> Vec<Piece> {
         let most = set.stream.DataLength.get().div_ceil(self.sb.cluster_size.max(1).into()).min(self.most());
         let Some(first) = set.first() else { return Vec::new() };
         if !set.is_contiguous() {
             return self.chain(first, most);
         }
-        (first.0..).map(Cluster).take(to_usize(most)).take_while(|next| self.sb.has(*next)).collect()
+        let room = if self.sb.has(first) { self.sb.numbers().end.saturating_sub(first.0) } else { 0 };
+        Vec::from([(first, u32::try_from(most).unwrap_or(u32::MAX).min(room))])
     }
 
     /// Handles a deleted set, or a set of a deleted directory.
@@ -218,8 +251,14 @@ impl Search<'_> {
         let Some(path) = join(path, &name_of(set)) else { return ControlFlow::Continue(()) };
         if set.file.FileAttributes.get() & IS_DIRECTORY != 0 {
             let clusters = self.clusters_of(set);
-            let space = &self.space;
-            let free: Vec<_> = clusters.into_iter().take_while(|cluster| space.is_free(*cluster)).collect();
+            let mut free = Vec::new();
+            for (start, count) in clusters {
+                let len = self.space.free_from(start, count);
+                free.extend(Some((start, len)).filter(|_| len > 0));
+                if len < count {
+                    break;
+                }
+            }
             let clusters = self.enter(free);
             pending.push_back(Pending { path, clusters, is_deleted: true });
             return ControlFlow::Continue(());
@@ -228,7 +267,7 @@ impl Search<'_> {
         let needed = size.div_ceil(self.sb.cluster_size.max(1).into());
         let known = match (set.is_contiguous(), set.first()) {
             (false, Some(first)) => match self.chain(first, needed) {
-                chain if to_u64(chain.len()) == needed => KnownClusters::Chain(chain),
+                chain if count(&chain) == needed => KnownClusters::Chain(chain),
                 _ => KnownClusters::First,
             },
             _ => KnownClusters::Contiguous,
@@ -241,8 +280,20 @@ impl Search<'_> {
             file.LastModifiedUtcOffset,
             Zone::default(),
         );
-        (self.found)(DeletedFile { path, size, modified: Some(modified), extents, certainty })
+        (self.found)(DeletedFile {
+            path,
+            size,
+            modified: Some(modified),
+            extents,
+            holes: Vec::new(),
+            certainty,
+        })
     }
+}
+
+/// Returns the number of clusters.
+fn count(pieces: &[Piece]) -> u64 {
+    pieces.iter().fold(0, |count, &(_, len)| count.saturating_add(len.into()))
 }
 
 /// Returns the name of a set.

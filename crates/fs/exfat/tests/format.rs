@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::{judge, oracles};
 use obento_block::{BlockDevice as _, MemDevice};
-use obento_driver::{Contents, Driver as _, Format, FormatError, FormatNotice, FormatOptions};
+use obento_driver::{Contents, Driver as _, Format, FormatError, FormatOptions};
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_exfat::ExFatDriver;
 use obento_host::FileDevice;
@@ -114,7 +114,7 @@ fn large_sectors_a_guid_and_old_contents_result_in_a_sound_volume() {
         let guid: [u8; 16] = std::array::from_fn(|at| at as u8 + 1);
         let options = FormatOptions {
             uuid: Some(guid),
-            contents: Contents::Kept,
+            contents: Contents::Preserved,
             ..options(&[("sector_size", sector), ("boundary_align", "64K")])
         };
         let device = FileDevice::open_writable(&image).unwrap();
@@ -158,6 +158,6 @@ fn an_impossible_layout_is_refused_before_any_write() {
     device.read_at(0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|&byte| byte == 0));
     let label = FormatOptions { label: b"more than eleven".to_vec(), ..options(&[]) };
-    let made = ExFatDriver::default().plan(64 << 20, &label).unwrap();
-    assert_eq!(made.notices, [FormatNotice::LabelCut(b"more than e".to_vec())]);
+    let refused = ExFatDriver::default().plan(64 << 20, &label).unwrap_err().to_string();
+    assert!(refused.contains("at most 11 UTF-16 units"), "{refused}");
 }

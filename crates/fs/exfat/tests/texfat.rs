@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use common::{bytes_of, open_bytes, shape};
 use obento_base::{Error, Feature};
-use obento_block::MemDevice;
-use obento_driver::{CheckOptions, Driver as _, RepairMode};
+use obento_block::{BlockDevice, MemDevice};
+use obento_driver::{CheckOptions, Driver as _, RepairMode, Resize as _, ResizeRefusal};
 use obento_env::NO_CLOCK;
 use obento_exfat::ExFatDriver;
 use obento_exfat::check::check_volume;
@@ -78,6 +78,9 @@ fn a_volume_with_two_fats_is_neither_changed_nor_checked() {
         let device = Arc::new(MemDevice::new(bytes.clone()));
         let opened = ExFatDriver::default().open(device.clone(), &common::FORMAT.writing()).map(drop);
         assert!(matches!(opened, Err(Error::Unsupported(Feature::Named(name))) if name.contains("TexFAT")));
+        let unchangeable = Arc::new(MemDevice::read_only(bytes.clone()));
+        let opened = ExFatDriver::default().open(unchangeable, &common::FORMAT.writing()).map(drop);
+        assert_eq!(opened, Err(Error::ReadOnly));
         for repair_mode in [RepairMode::Nothing, RepairMode::All] {
             let options = CheckOptions { repair_mode, ..CheckOptions::new(Arc::new(NO_CLOCK)) };
             let device: Arc<dyn obento_block::BlockDevice> = device.clone();
@@ -90,4 +93,16 @@ fn a_volume_with_two_fats_is_neither_changed_nor_checked() {
         obento_block::BlockDevice::read_at(&*device, 0, &mut after).unwrap();
         assert!(after == bytes, "not a byte was written");
     }
+}
+
+#[test]
+fn a_texfat_volume_is_not_resized() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (_, bytes) = texfat(folder.path(), 1);
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(bytes));
+    let refused = ExFatDriver::default().plan(&device, 4 << 20);
+    assert_eq!(refused, Err(ResizeRefusal::Feature("TexFAT").into()));
 }

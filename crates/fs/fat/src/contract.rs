@@ -6,7 +6,7 @@ use core::ops::Range;
 
 use obento_base::{Ino, Name, Result};
 use obento_clusters::{Cluster, Grain, Listed, MountState, Mounted, Owner};
-use obento_driver::{Cookie, Extent, Inspect, VolumeInfo};
+use obento_driver::{Cookie, Extent, Inspect, VolumeInfo, inspectable};
 
 use crate::dir::{Directory, Location};
 use crate::inode::Inode;
@@ -88,6 +88,6 @@ impl obento_clusters::Volume for Volume {
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(self)
+        inspectable(self)
     }
 }

@@ -37,6 +37,7 @@ mod name;
 mod open;
 mod options;
 pub mod raw;
+mod resize;
 mod super_block;
 mod table;
 mod tune;

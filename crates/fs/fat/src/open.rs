@@ -7,7 +7,7 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe, Tune, Undelete,
+    Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe, Resize, Tune, Undelete,
 };
 
 use crate::contract::Fat;
@@ -90,6 +90,10 @@ impl Driver for FatDriver {
         &["vfat", "fat", "msdos"]
     }
 
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         let Some(bytes) = read_boot(device, 0)? else { return Ok(None) };
         let (sb, evidence) = match raw_of(&bytes) {
@@ -125,6 +129,10 @@ impl Driver for FatDriver {
         Some(self)
     }
 
+    fn resize(&self) -> Option<&dyn Resize> {
+        Some(self)
+    }
+
     fn format(&self) -> Option<&dyn Format> {
         Some(self)
     }
@@ -147,9 +155,13 @@ fn root_label(device: &dyn BlockDevice, sb: &SuperBlock) -> Option<alloc::vec::V
     crate::dir::label_in(&bytes).map(|name| name.to_label(crate::name::CodePage::default()))
 }
 
-/// Opens the volume on `device` for reading.
+/// Opens the volume on `device`. Fails with `OutOfBounds` if the volume is opened for changes and the device does not
+/// contain all of it.
 pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions, shown: FatOptions) -> Result<Volume> {
     let Located { sb, instead_of } = locate(&*device)?;
+    if options.access == Access::ReadWrite {
+        sb.expect_whole(&*device)?;
+    }
     let (expected, found) = (sb.len, device.len());
     let copy = sb.backup.unwrap_or(BACKUP);
     let mut volume = Volume::new(device, sb, shown, options.cache.max(SMALL_CACHE))?;

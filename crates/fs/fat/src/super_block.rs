@@ -7,7 +7,8 @@
 //! Source: fatgen103; deviations from it are tolerated if Linux tolerates them (fs/fat/inode.c, `fat_read_bpb`).
 
 use obento_base::wire::{FromBytes as _, IntoBytes as _, to_usize};
-use obento_base::{Corrupt, Result, Structure};
+use obento_base::{Corrupt, DeviceError, Result, Structure};
+use obento_block::BlockDevice;
 use obento_driver::Probe;
 
 use crate::raw::{RawBoot, RawBpb16, RawBpb32};
@@ -142,6 +143,16 @@ fn demand(holds: bool, error: obento_base::Error) -> Result<()> {
 }
 
 impl SuperBlock {
+    /// Checks that `device` contains the whole volume, which a change requires: free clusters may be anywhere. Fails with
+    /// `OutOfBounds`.
+    pub(crate) fn expect_whole(&self, device: &dyn BlockDevice) -> Result<()> {
+        let device_len = device.len();
+        if self.len <= device_len {
+            return Ok(());
+        }
+        Err(DeviceError::OutOfBounds { offset: 0, len: self.len, device_len }.into())
+    }
+
     /// Returns whether a probe recognises this sector. It must have a jump instruction, a signature or the name of
     /// the type.
     pub fn is_likely(raw: &RawBoot) -> bool {

@@ -50,6 +50,7 @@ impl Tune for FatDriver {
             return Err(error.into());
         }
         let sb = located.sb;
+        sb.expect_whole(&*device)?;
         if sb.serial.is_none() && options.serial.is_some() {
             return Err(TuneError::refused("serial", "the boot sector has no serial number"));
         }
@@ -69,7 +70,8 @@ impl FatDriver {
         if label.trim_ascii().is_empty() {
             return Ok(None);
         }
-        let refused = || TuneError::refused("label", "at most 11 characters, none of *?.,;:/\\|+=<>[]\"");
+        let refused =
+            || TuneError::refused("label", "must have at most 11 characters, and none of *?.,;:/\\|+=<>[]\"");
         let units = crate::name::to_units(label).map_err(|_| refused())?;
         let mut bytes = [b' '; 11];
         if units.len() > bytes.len() {

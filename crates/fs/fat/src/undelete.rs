@@ -8,6 +8,7 @@
 //! Source: fatgen103, "FAT Directory Structure", `DIR_Name[0]`.
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::{ControlFlow, Range};
@@ -34,25 +35,24 @@ const LONG: u8 = 0x0f;
 const KNOWN: u8 = 0x3f;
 /// The most bytes of a directory (fatgen103: 65,536 entries).
 const DIRECTORY: u64 = 65_536 * ENTRY_LEN;
+/// The bytes of a directory that are read at once.
+const DIRECTORY_PORTION: u64 = 16 << 10;
 /// The bytes of the FAT that are read at once: whole entries of each width.
-const PORTION: u64 = 48 << 10;
+const PORTION: u64 = 6 << 10;
 
 impl Undelete for FatDriver {
     fn deleted(
         &self,
-        device: &dyn BlockDevice,
+        device: &Arc<dyn BlockDevice>,
         found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
     ) -> Result<()> {
+        let device = &**device;
         let sb = locate(device)?.sb;
-        let mut space = FreeClusters::new(sb.clusters, sb.data_start, sb.cluster_size)?;
-        let mut fat = FatReader { device, sb: &sb, bytes: Vec::new(), start: 0 };
-        for number in 2..sb.clusters.saturating_add(2) {
-            if fat.value(Cluster(number)) == Some(0) {
-                space.set_free(Cluster(number));
-            }
-        }
-        let entered = Bits::new(sb.clusters)?;
-        let mut search = Search { device, sb: &sb, fat, space, entered, page: self.options.code_page, found };
+        let (used, _) = table::used(device, &sb, sb.read_fat())?;
+        let space = FreeClusters::new(used, sb.clusters, sb.data_start, sb.cluster_size);
+        let fat = FatReader { device, sb: &sb, bytes: Vec::new(), start: 0 };
+        let (entered, page) = (Bits::default(), self.options.code_page);
+        let mut search = Search { device, sb: &sb, fat, space, entered, page, found };
         search.run();
         Ok(())
     }
@@ -99,22 +99,21 @@ impl FatReader<'_> {
         Some(bytes)
     }
 
-    /// Returns the clusters of a directory in use.
-    fn chain(&mut self, first: Cluster, entered: &mut Bits) -> Vec<Cluster> {
+    /// Returns the clusters of a directory in use. Fails with `NoMemory`.
+    fn chain(&mut self, first: Cluster, entered: &mut Bits) -> Result<Vec<Cluster>> {
         let most = DIRECTORY.div_ceil(self.sb.cluster_size.max(1).into());
         let (mut chain, mut next) = (Vec::new(), first);
-        while self.sb.has(next) && to_u64(chain.len()) < most && !entered.set(next) {
+        while self.sb.has(next) && to_u64(chain.len()) < most && !entered.set(next)? {
             chain.push(next);
             next = Cluster(self.value(next).unwrap_or(0));
         }
-        chain
+        Ok(chain)
     }
 }
 
 /// Returns the clusters of the directory that begins at `first`.
 pub(crate) fn chain_of(device: &dyn BlockDevice, sb: &SuperBlock, first: Cluster) -> Result<Vec<Cluster>> {
-    let mut entered = Bits::new(sb.clusters)?;
-    Ok(FatReader { device, sb, bytes: Vec::new(), start: 0 }.chain(first, &mut entered))
+    FatReader { device, sb, bytes: Vec::new(), start: 0 }.chain(first, &mut Bits::default())
 }
 
 /// A directory to read.
@@ -150,13 +149,13 @@ impl Search<'_> {
     }
 
     fn chain(&mut self, first: Cluster) -> Vec<Range<u64>> {
-        let chain = self.fat.chain(first, &mut self.entered);
-        chain.into_iter().map(|cluster| self.space.bytes_of(cluster)).collect()
+        let chain = self.fat.chain(first, &mut self.entered).unwrap_or_default();
+        chain.into_iter().map(|cluster| self.space.bytes_of((cluster, 1))).collect()
     }
 
     fn directory(&mut self, directory: &Pending, pending: &mut VecDeque<Pending>) -> ControlFlow<()> {
         let mut parts: Vec<RawLongEntry> = Vec::new();
-        for range in &directory.bytes {
+        for range in directory.bytes.iter().cloned().flat_map(portions) {
             let mut bytes = vec![0; to_usize(range.end.saturating_sub(range.start))];
             // An unreadable part has no entries.
             let _ = self.device.read_at(range.start, &mut bytes);
@@ -222,7 +221,14 @@ impl Search<'_> {
         let size = raw.size();
         let (extents, certainty) = self.space.place(first, size, KnownClusters::First);
         let modified = time::decode(raw.DIR_WrtDate.get(), raw.DIR_WrtTime.get(), 0, Zone::default());
-        (self.found)(DeletedFile { path, size, modified: Some(modified), extents, certainty })
+        (self.found)(DeletedFile {
+            path,
+            size,
+            modified: Some(modified),
+            extents,
+            holes: Vec::new(),
+            certainty,
+        })
     }
 
     /// Returns the name of a deleted entry: the long one, if its parts belong to the entry.
@@ -243,20 +249,20 @@ impl Search<'_> {
     fn deleted_directory(&mut self, first: Cluster) -> Option<Vec<Range<u64>>> {
         let own = self.first_entry(first)?;
         let is_own = own.name() == ShortName::DOT && own.first(self.sb.width) == Some(first);
-        if !self.space.is_free(first) || !is_own || self.entered.set(first) {
+        if !self.space.is_free(first) || !is_own || self.entered.set(first).unwrap_or(true) {
             return None;
         }
-        let mut bytes = vec![self.space.bytes_of(first)];
+        let mut bytes = vec![self.space.bytes_of((first, 1))];
         let most = DIRECTORY.div_ceil(self.sb.cluster_size.max(1).into());
         let mut next = Cluster(first.0.saturating_add(1));
         while to_u64(bytes.len()) < most && self.space.is_free(next) {
             let is_next = self.first_entry(next).is_some_and(|entry| {
                 entry.DIR_Attr & KNOWN == LONG || is_plausible(&entry) && entry.name() != ShortName::DOT
             });
-            if !is_next || self.entered.set(next) {
+            if !is_next || self.entered.set(next).unwrap_or(true) {
                 break;
             }
-            bytes.push(self.space.bytes_of(next));
+            bytes.push(self.space.bytes_of((next, 1)));
             next = Cluster(next.0.saturating_add(1));
         }
         Some(bytes)
@@ -267,6 +273,12 @@ impl Search<'_> {
         self.device.read_at(self.sb.offset_of(cluster)?, &mut entry).ok()?;
         RawEntry::read_from_bytes(&entry).ok()
     }
+}
+
+/// Splits the bytes of a cluster into portions, since a directory may end after a few entries.
+fn portions(bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let starts = bytes.clone().step_by(to_usize(DIRECTORY_PORTION));
+    starts.map(move |start| start..start.saturating_add(DIRECTORY_PORTION).min(bytes.end))
 }
 
 /// Returns the long name whose parts precede `raw`. A part has the checksum of the short name, which gives its first

@@ -5,6 +5,8 @@ mod common;
 #[path = "common/damage.rs"]
 mod damage;
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 
 use damage::{D, E, F, LONG, Volume, clean_to_fsck, found, options, repair_copy};
@@ -12,6 +14,7 @@ use obento_block::MemDevice;
 use obento_driver::RepairMode;
 use obento_fat::check::{Event, Issue, check_volume, issues};
 use obento_testkit::mutants::Random;
+use obento_testkit::oracle::{program, run};
 
 /// Tests that `damage` on volumes of these shapes gives the returned issues, that `fsck.fat` finds it, too, and that
 /// all is repaired.
@@ -144,6 +147,53 @@ fn lost_clusters_are_one_issue_a_chain_and_become_files() {
         volume.link(free + 1, free);
         vec![Issue::LostChain { cluster: free, clusters: 2 }]
     });
+}
+
+/// Creates a FAT32 volume without a free cluster. Its root directory is full, and it has six lost chains.
+fn full_with_lost_chains(folder: &Path) -> Vec<u8> {
+    const LAST: u32 = 0x0fff_ffff;
+    let image = folder.join("full.img");
+    File::create(&image).and_then(|file| file.set_len(40 << 20)).unwrap();
+    run(program("mkfs.vfat").args(["-F32", "-s1", "-S512"]).arg(&image)).unwrap();
+    let mut volume = Volume::of(std::fs::read(&image).unwrap());
+    let end = ((volume.bytes.len() - volume.data) / volume.cluster) as u32 + 2;
+    let big = 3 + 6 * 10;
+    for first in (3..big).step_by(10) {
+        (first..first + 9).for_each(|cluster| volume.link(cluster, cluster + 1));
+        volume.link(first + 9, LAST);
+    }
+    (big..end - 1).for_each(|cluster| volume.link(cluster, cluster + 1));
+    volume.link(end - 1, LAST);
+    let entry = |name: &[u8], first: u32, size: u32| {
+        let mut entry = [0; 32];
+        entry[..11].copy_from_slice(name);
+        entry[11] = 0x20;
+        entry[20..22].copy_from_slice(&first.to_le_bytes()[2..]);
+        entry[26..28].copy_from_slice(&first.to_le_bytes()[..2]);
+        entry[28..].copy_from_slice(&size.to_le_bytes());
+        entry
+    };
+    let mut root = entry(b"BIG     BIN", big, (end - big) * 512).to_vec();
+    (0..15).for_each(|n| root.extend(entry(format!("F{n:02}     TXT").as_bytes(), 0, 0)));
+    let at = volume.offset(2);
+    volume.bytes[at..at + 512].copy_from_slice(&root);
+    // No free cluster is counted.
+    volume.bytes[512 + 0x1e8..][..4].fill(0);
+    volume.bytes
+}
+
+#[test]
+fn on_a_full_volume_one_lost_chain_makes_room_for_the_names_of_the_others() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (bytes, left) = repair_copy(&full_with_lost_chains(folder.path()), RepairMode::All);
+    assert_eq!((found(&bytes), left), (vec![], 0));
+    clean_to_fsck(&bytes, folder.path()).unwrap();
+    let fs = common::open(Arc::new(MemDevice::read_only(bytes))).unwrap();
+    let kept = (0..6).filter(|n| common::resolve(&*fs, &format!("/FSCK000{n}.REC")).is_ok());
+    assert_eq!(kept.count(), 5);
 }
 
 #[test]
@@ -292,6 +342,25 @@ fn fats_that_differ_are_one_issue() {
     one(&["fat16", "fat32"], |volume| {
         volume.link_in(1, 0, 0xf8);
         vec![Issue::FatStart { copy: 1, found: 0xf8 }]
+    });
+}
+
+#[test]
+fn a_fat_that_is_not_in_use_and_the_bits_after_the_last_entry_are_compared_as_fsck_fat_does() {
+    one(&["fat32"], |volume| {
+        let cluster = volume.first(F);
+        // `BPB_ExtFlags` of the boot sector and of its backup: only the first FAT is in use.
+        for sector in [0, 6] {
+            volume.bytes[sector * 512 + 40] = 0x80;
+        }
+        volume.link_in(1, cluster, 0);
+        vec![Issue::UnusedFat { copy: 1, cluster }]
+    });
+    one(&["fat12"], |volume| {
+        let entries = ((volume.bytes.len() - volume.data) / volume.cluster + 2) as u32;
+        assert!(!entries.is_multiple_of(2), "half a byte follows the last entry");
+        volume.link_in(1, entries, 1);
+        vec![Issue::FatCopy { copy: 1, cluster: entries }]
     });
 }
 

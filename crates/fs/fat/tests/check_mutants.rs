@@ -38,6 +38,9 @@ const KNOWN: &[(&str, u64)] = &[
     // The second FAT is not in use any more.
     ("fat32", 26_283),
     ("fat32", 29_436),
+    ("fat32", 21_796),
+    // Four bits after the last entry of the FATs.
+    ("fat12", 31_369),
 ];
 
 fn bases() -> Vec<Base> {

@@ -40,6 +40,13 @@ fn whichever_request_fails_nothing_acknowledged_is_lost() {
 }
 
 #[test]
+fn every_sync_after_a_failed_write_reports_its_error() {
+    for volume in ["fat12", "fat16", "fat32"].into_iter().filter_map(cuts::volume) {
+        trials::faults::later_syncs(&volume);
+    }
+}
+
+#[test]
 fn a_slow_device_changes_no_answer() {
     for volume in ["fat12", "fat12-sector-2k", "fat16", "fat32"].into_iter().filter_map(cuts::volume) {
         trials::faults::slow(&volume);

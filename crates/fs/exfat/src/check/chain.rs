@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use obento_base::{FileKind, Result};
-use obento_clusters::{Cluster, Entry, Links as _, Run};
+use obento_clusters::{Bits, Cluster, Entry, Links as _, Run};
 
 use super::issue::Issue;
 use super::{Pass, View};
@@ -48,14 +48,18 @@ pub struct Owner {
     pub kind: FileKind,
 }
 
-/// Returns whether the FAT chains exactly `count` clusters from `first` on, none of which has an owner. Fails if the
-/// device fails.
-pub fn is_whole(view: &View, look: &Pass<'_>, first: Cluster, count: u32) -> Result<bool> {
-    let (mut table, mut cluster) = (view.table(), first);
+/// Returns whether the FAT chains exactly `count` clusters from `first` on, none of which has an owner. After
+/// [`LINKS`](super::LINKS) links, chains count as incomplete. Fails if the device fails.
+pub fn is_whole(view: &View, look: &mut Pass<'_>, first: Cluster, count: u32) -> Result<bool> {
+    let (mut table, mut cluster, mut before) = (view.table(), first, None);
     for at in 1..=count {
-        if !view.sb.has(cluster) || look.owned.has(cluster) {
+        // A chain that returned to a cluster has no end.
+        let is_impossible = !view.sb.has(cluster) || look.owned.has(cluster) || before == Some(cluster);
+        if is_impossible || look.links == 0 {
             return Ok(false);
         }
+        look.links = look.links.saturating_sub(1);
+        before = if at.is_power_of_two() { Some(cluster) } else { before };
         match table.entry(cluster)? {
             Entry::Next(next) if at < count => cluster = next,
             Entry::Last => return Ok(at == count),
@@ -67,37 +71,55 @@ pub fn is_whole(view: &View, look: &Pass<'_>, first: Cluster, count: u32) -> Res
 
 /// Returns whether `count` clusters from `first` on are on the volume and have no owner.
 pub fn is_free_run(view: &View, look: &Pass<'_>, first: Cluster, count: u32) -> bool {
-    let end = first.0.saturating_add(count);
-    count > 0
-        && view.sb.has_run(first, count)
-        && !(first.0..end).any(|cluster| look.owned.has(Cluster(cluster)))
+    count > 0 && view.sb.has_run(first, count) && !look.owned.has_any(first, count)
 }
 
-/// Assigns `count` clusters from `first` on.
-pub fn claim_run(look: &mut Pass<'_>, first: Cluster, count: u32) -> Vec<Run> {
-    for cluster in first.0..first.0.saturating_add(count) {
-        look.claim(Cluster(cluster));
-    }
-    Vec::from([Run { at: 0, start: first, len: count }])
+/// Assigns `count` clusters from `first` on. Fails with `NoMemory`.
+pub fn claim_run(look: &mut Pass<'_>, first: Cluster, count: u32) -> Result<Vec<Run>> {
+    look.owned.set_run(first, count)?;
+    Ok(Vec::from([Run { at: 0, start: first, len: count }]))
 }
 
-/// Removes the clusters of `runs` from their owner.
-pub fn release(look: &mut Pass<'_>, runs: &[Run]) {
-    let clusters = runs.iter().flat_map(|run| run.start.0..run.start.0.saturating_add(run.len));
-    clusters.for_each(|cluster| look.owned.unset(Cluster(cluster)));
+/// Removes the clusters of `runs` from their owner. Fails with `NoMemory`.
+pub fn release(look: &mut Pass<'_>, runs: &[Run]) -> Result<()> {
+    runs.iter().try_for_each(|run| look.owned.unset_run(run.start, run.len))
+}
+
+/// Assigns the contiguous clusters of `owner`, up to the first one that belongs to another owner.
+fn claim_contiguous(view: &View, owner: Owner, want: u32, look: &mut Pass<'_>) -> Result<Walk> {
+    let Owner { ino, first, .. } = owner;
+    let room = if view.sb.has(first) { view.sb.numbers().end.saturating_sub(first.0) } else { 0 };
+    let there = first.0..first.0.saturating_add(want.min(room));
+    let taken = |bits: &Bits| bits.runs(there.clone()).next().map(|(start, _)| start.0);
+    let by_directory = if owner.kind == FileKind::Directory { None } else { taken(&look.directories) };
+    let end = [taken(&look.owned), by_directory].into_iter().flatten().min();
+    let (at, cluster) = match end {
+        Some(end) => (end.saturating_sub(first.0), end),
+        None => (want.min(room), there.end),
+    };
+    let issue = match end {
+        Some(_) => Some(Issue::CrossLink { ino, at, cluster }),
+        None if at < want => Some(Issue::Chain { ino, at, cluster, why: "does not exist" }),
+        None => None,
+    };
+    let runs = if at > 0 { claim_run(look, first, at)? } else { Vec::new() };
+    Ok(Walk { runs, count: at, issue })
 }
 
 /// Follows the clusters of `owner` and assigns them. Fails if the device fails.
 pub fn claim(view: &View, owner: Owner, look: &mut Pass<'_>) -> Result<Walk> {
-    let Owner { ino, first, length, is_contiguous, .. } = owner;
+    let Owner { ino, first, length, .. } = owner;
     let want = length.map(|length| view.sb.clusters_for(length));
+    if let Some(want) = want.filter(|_| owner.is_contiguous) {
+        return claim_contiguous(view, owner, want, look);
+    }
     let mut walk = Walk { runs: Vec::new(), count: 0, issue: None };
     let mut table = view.table();
     let mut next = first;
     loop {
         let (at, cluster) = (walk.count, next.0);
         if want == Some(at) {
-            if let Some(length) = length.filter(|_| !is_contiguous) {
+            if let Some(length) = length {
                 walk.issue = Some(Issue::LongChain { ino, length, clusters: at });
             }
             break;
@@ -107,15 +129,11 @@ pub fn claim(view: &View, owner: Owner, look: &mut Pass<'_>) -> Result<Walk> {
             break;
         }
         let is_directorys = owner.kind != FileKind::Directory && look.directories.has(next);
-        if is_directorys || !look.claim(next) {
+        if is_directorys || !look.claim(next)? {
             walk.issue = Some(Issue::CrossLink { ino, at, cluster });
             break;
         }
         walk.push(next);
-        if is_contiguous {
-            next = Cluster(cluster.saturating_add(1));
-            continue;
-        }
         let why = match table.entry(next)? {
             Entry::Next(cluster) => {
                 next = cluster;

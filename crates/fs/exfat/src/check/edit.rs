@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::wire::IntoBytes as _;
-use obento_clusters::{Cluster, Slot};
+use obento_clusters::{Cluster, Piece, Slot};
 
 use crate::dir::Directory;
 use crate::raw::{RawEntry, kind};
@@ -17,6 +17,17 @@ pub enum Edit {
     Link(Cluster, u32),
     /// Changes bits of the bitmap: first cluster, number of clusters, and whether they are in use.
     Mark(Cluster, u32, bool),
+    /// Writes bits of a new bitmap.
+    MarkNew {
+        /// The first cluster of the bitmap, and the number of its clusters.
+        bitmap: Piece,
+        /// The first cluster whose bit is written.
+        first: Cluster,
+        /// Number of bits.
+        len: u32,
+        /// Whether the clusters are in use.
+        in_use: bool,
+    },
 }
 
 /// Returns the edits that write `entries` from `index` of `dir` on.

@@ -102,14 +102,14 @@ obento_driver::issues! {
         "inode {ino}: cluster {at} of the chain ({cluster}) belongs to another file";
     /// There are more clusters than the length needs.
     LongChain { ino: u64, length: u64, clusters: u32 } Damage "long-chain",
-        "inode {ino}: {length} bytes need {clusters} clusters, but the chain is longer";
+        "inode {ino}: the chain is longer than {length} bytes need (clusters: {clusters})";
     /// There are fewer clusters than the length needs.
     ShortChain { ino: u64, length: u64, clusters: u32 } Damage "short-chain",
-        "inode {ino}: {length} bytes do not fit in the {clusters} clusters of the chain";
+        "inode {ino}: {length} bytes do not fit in the chain (clusters: {clusters})";
     /// Clusters of files are free in the bitmap.
     UnmarkedClusters { cluster: u32, clusters: u32 } Safe "unmarked-clusters",
-        "{clusters} clusters from {cluster} on are in use, but free in the bitmap";
+        "clusters in use that are free in the bitmap: {clusters}, from cluster {cluster} on";
     /// Clusters are in use and have no owner.
     LostClusters { cluster: u32, clusters: u32 } Safe "lost-clusters",
-        "{clusters} clusters from {cluster} on belong to no file";
+        "clusters that belong to no file: {clusters}, from cluster {cluster} on";
 }

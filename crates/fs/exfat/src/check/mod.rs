@@ -9,8 +9,10 @@
 //! An issue contains the edits that repair it (`repair`), which are applied at the end of a pass. Then the volume is
 //! checked again, since one damage hides another, until no repairable issue is left. One issue of a set is repaired at
 //! a time.
-//! Invariant: each cluster is followed once per pass, so that a pass ends. It stores one bit per cluster and the
+//! Invariant: each cluster is followed once per pass, so that a pass ends. It stores four bits per cluster in use and the
 //! hashes of the names of one directory; a pass that repairs also stores at most `BATCH` issues.
+//! Invariant: time and memory follow the entries, and the parts of the bitmap and of the FAT that are not holes of the
+//! image, whatever the number of clusters that the boot sector declares. Contiguous clusters are runs.
 //! Invariant: clusters are freed only if nothing else is wrong, since they may belong to something that is damaged.
 //! Source: specification; where it defines no errors: exfatprogs 1.2.0, `fsck/fsck.c`.
 
@@ -49,6 +51,9 @@ pub use issue::Issue;
 
 /// Maximum number of issues that are repaired at a time.
 const BATCH: usize = 4096;
+/// Maximum number of links that are followed to find out whether a flag is wrong. Few sets need this, unless an image is
+/// made to cost much.
+const LINKS: u64 = 1 << 26;
 /// Size of the metadata cache.
 const CACHE: usize = 8 << 20;
 
@@ -106,6 +111,8 @@ struct View {
     up_case: UpCase,
     /// The clusters of the bitmap.
     bitmap: Vec<Run>,
+    /// The clusters that the bitmap marks as used.
+    used: Bits,
 }
 
 impl View {
@@ -115,6 +122,13 @@ impl View {
 
     fn device(&self) -> &Arc<dyn BlockDevice> {
         self.cache.device()
+    }
+
+    /// Reads the bitmap in `runs`. Fails with `NoMemory`, or if the device fails.
+    fn set_bitmap(&mut self, runs: Vec<Run>) -> Result<()> {
+        self.used = bitmap::read(self, &runs)?;
+        self.bitmap = runs;
+        Ok(())
     }
 }
 
@@ -139,6 +153,8 @@ struct Pass<'t> {
     owned: Bits,
     /// The order of the owners.
     claims: Claims,
+    /// Links of the FAT that may still be followed before clusters are assigned.
+    links: u64,
     /// The clusters of directories, which no file gets.
     directories: Bits,
     /// If the entry of the bitmap is missing or wrong: the error, a place for a new entry, and the first cluster in a
@@ -166,25 +182,26 @@ impl<'t> Pass<'t> {
             report: CheckReport::default(),
             owned: Bits::default(),
             claims,
+            links: LINKS,
             directories: Bits::default(),
             no_bitmap: None,
             doubtful_bitmap: None,
             bad_up_case: None,
         };
         let sb = boot::check(device, &mut this)?;
-        this.owned = Bits::new(sb.clusters)?;
         this.report.checked = true;
         this.report.block_size = sb.cluster_size;
         this.report.blocks.1 = sb.clusters.into();
         let cache = Cache::new(device.clone(), sb.sector_size, CACHE);
-        let mut view = View { sb, cache, up_case: UpCase::standard()?, bitmap: Vec::new() };
+        let (up_case, used) = (UpCase::standard()?, Bits::default());
+        let mut view = View { sb, cache, up_case, bitmap: Vec::new(), used };
         if let Some(root) = tables::check(&mut view, &mut this)? {
             let runs = root.runs.clone();
             if claims == Claims::DirectoriesFirst {
                 this.directories = tree::directories(&view, &runs)?;
             }
             tree::check(&view, root, &mut this)?;
-            tables::keep_place_of_up_case(&mut this);
+            tables::keep_place_of_up_case(&mut this)?;
             tables::check_doubtful_bitmap(&mut view, &mut this)?;
             tables::repair_bitmap(&mut view, &mut this)?;
             let rescue = options.rescue && !this.is_damaged;
@@ -193,7 +210,9 @@ impl<'t> Pass<'t> {
             bitmap::check(&view, &mut this, root)?;
             tables::repair_up_case(&view, &mut this)?;
         }
-        this.report.inodes.1 = this.report.inodes.0;
+        // The root has no entry in a directory.
+        let inodes = this.report.inodes.0.saturating_add(this.report.directories.min(1));
+        this.report.inodes = (inodes, inodes);
         Ok(CheckRound { view: Some(view), found: this.found, report: this.report })
     }
 
@@ -220,8 +239,8 @@ impl<'t> Pass<'t> {
         (self.emit)(Event::Progress(CheckProgress { pass, done, total }));
     }
 
-    /// Assigns `cluster`. Returns whether it had no owner.
-    fn claim(&mut self, cluster: Cluster) -> bool {
-        !self.owned.set(cluster)
+    /// Assigns `cluster`. Returns whether it had no owner. Fails with `NoMemory`.
+    fn claim(&mut self, cluster: Cluster) -> Result<bool> {
+        Ok(!self.owned.set(cluster)?)
     }
 }

@@ -11,7 +11,7 @@ use super::edit::{self, Edit};
 use super::issue::Issue;
 use super::names::Among;
 use super::tree::{Context, Pending};
-use super::{Claims, Pass, View, bitmap};
+use super::{Claims, Pass, View};
 use crate::dir::Scan;
 use crate::inode::Attributes;
 use crate::name::{Folded, is_valid, to_bytes};
@@ -303,7 +303,7 @@ impl Subject<'_, '_> {
         if !may_be_wrong || view.bitmap.is_empty() {
             return Ok(says);
         }
-        let run = is_free_run(view, look, first, count) && bitmap::is_marked(view, first, count)?;
+        let run = is_free_run(view, look, first, count) && view.used.has_all(first, count);
         let (why, flag) = match says {
             true if !run && is_whole(view, look, first, count)? => {
                 ("it is marked as contiguous, but its chain in the FAT is not", 0)

@@ -124,7 +124,8 @@ fn check_bitmap(view: &mut View, slot: Slot, raw: RawBitmap, look: &mut Pass<'_>
     let (first, count) = (Cluster(raw.FirstCluster.get()), view.sb.clusters_for(expected));
     if !chain::is_whole(view, look, first, count)? && is_bitmap(view, look, first, count)? {
         look.found(Issue::TableChain { table: "allocation bitmap", cluster: first.0 }, link(first, count));
-        view.bitmap = chain::claim_run(look, first, count);
+        let runs = chain::claim_run(look, first, count)?;
+        view.set_bitmap(runs)?;
         report_length(slot, raw, expected, look);
         return Ok(());
     }
@@ -135,8 +136,7 @@ fn check_bitmap(view: &mut View, slot: Slot, raw: RawBitmap, look: &mut Pass<'_>
         return Ok(());
     }
     report_length(slot, raw, expected, look);
-    view.bitmap = walk.runs;
-    Ok(())
+    view.set_bitmap(walk.runs)
 }
 
 fn report_length(slot: Slot, mut raw: RawBitmap, expected: u64, look: &mut Pass<'_>) {
@@ -178,11 +178,10 @@ pub fn repair_bitmap(view: &mut View, look: &mut Pass<'_>) -> Result<()> {
         look.found(Issue::BitmapEntry { why }, entry(start));
     } else if look.is_complete()
         && let Some(start) = unowned_run(view, look, count)
-        && let Some(offset) = view.sb.offset_of(start)
     {
         // All clusters of files are known, so that no other cluster is in use.
         let mut edits = entry(start);
-        edits.push(Edit::Write(offset, new_bitmap(view, look, start, count)?));
+        edits.extend(new_bitmap(view, look, start, count));
         look.found(Issue::NoBitmap { cluster: start.0 }, edits);
     } else {
         look.found(Issue::BitmapEntry { why }, Vec::new());
@@ -192,48 +191,33 @@ pub fn repair_bitmap(view: &mut View, look: &mut Pass<'_>) -> Result<()> {
 
 /// Returns the first of `count` contiguous clusters without an owner.
 fn unowned_run(view: &View, look: &Pass<'_>, count: u32) -> Option<Cluster> {
-    let (mut start, end) = (2_u32, view.sb.clusters.saturating_add(2));
-    let mut cluster = start;
-    while cluster < end && cluster.saturating_sub(start) < count {
-        if look.owned.has(Cluster(cluster)) {
-            start = cluster.saturating_add(1);
-        }
-        cluster = cluster.saturating_add(1);
-    }
-    (cluster.saturating_sub(start) >= count).then_some(Cluster(start))
+    let mut unowned = look.owned.gaps(view.sb.numbers());
+    unowned.find(|&(_, len)| len >= count).map(|(start, _)| start)
 }
 
-/// Returns a bitmap that marks all clusters with an owner, and its own.
-fn new_bitmap(view: &View, look: &Pass<'_>, start: Cluster, count: u32) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(to_usize(view.sb.bitmap_len()))?;
-    bytes.resize(to_usize(view.sb.bitmap_len()), 0);
-    let own = start.0..start.0.saturating_add(count);
-    for cluster in 2..view.sb.clusters.saturating_add(2) {
-        let bit = to_usize(u64::from(cluster.saturating_sub(2)));
-        if (look.owned.has(Cluster(cluster)) || own.contains(&cluster))
-            && let Some(byte) = bytes.get_mut(bit >> 3)
-        {
-            *byte |= 1 << (bit & 7);
-        }
-    }
-    Ok(bytes)
+/// Returns the edits that write a bitmap to `count` clusters from `start` on. It marks all clusters with an owner, and its
+/// own.
+fn new_bitmap(view: &View, look: &Pass<'_>, start: Cluster, count: u32) -> Vec<Edit> {
+    let own = (start, count);
+    let numbers = view.sb.numbers();
+    let mark = move |(first, len), in_use| Edit::MarkNew { bitmap: own, first, len, in_use };
+    let used = look.owned.runs(numbers.clone()).chain([own]).map(move |run| mark(run, true));
+    let (before, after) = (numbers.start..start.0, start.0.saturating_add(count)..numbers.end);
+    let free = look.owned.gaps(before).chain(look.owned.gaps(after)).map(move |run| mark(run, false));
+    // The bits after the last cluster are clear.
+    let spare = u64::from(numbers.end).saturating_sub(2).wrapping_neg() & 7;
+    let spare = mark((Cluster(numbers.end), u32::try_from(spare).unwrap_or(0)), false);
+    used.chain(free).chain([spare]).collect()
 }
 
 /// Returns whether the bitmap may be in `count` clusters from `start` on.
-fn is_bitmap(view: &mut View, look: &Pass<'_>, start: Cluster, count: u32) -> Result<bool> {
-    let own = start.0..start.0.saturating_add(count);
-    if !view.sb.has_run(start, count) || own.clone().any(|cluster| look.owned.has(Cluster(cluster))) {
+fn is_bitmap(view: &View, look: &Pass<'_>, start: Cluster, count: u32) -> Result<bool> {
+    if !view.sb.has_run(start, count) || look.owned.has_any(start, count) {
         return Ok(false);
     }
-    let mut agrees = true;
-    view.bitmap = Vec::from([Run { at: 0, start, len: count }]);
-    let read = super::bitmap::each(view, |cluster, in_use| {
-        agrees &= in_use || !(look.owned.has(cluster) || own.contains(&cluster.0));
-        agrees
-    });
-    view.bitmap.clear();
-    read.map(|()| agrees)
+    let used = super::bitmap::read(view, &[Run { at: 0, start, len: count }])?;
+    let mut missing = look.owned.runs_without(&used, view.sb.numbers());
+    Ok(used.has_all(start, count) && missing.next().is_none())
 }
 
 /// Returns the edits that chain `count` clusters from `start` on.
@@ -270,14 +254,14 @@ fn check_up_case(
                 {
                     let issue = Issue::TableChain { table: "up-case table", cluster: first.0 };
                     look.found(issue, link(first, count));
-                    chain::claim_run(look, first, count);
+                    chain::claim_run(look, first, count)?;
                     view.up_case = table;
                     return Ok(());
                 }
             }
             let walk = walk_table(view, raw.FirstCluster.get(), length, look)?;
             if walk.count < view.sb.clusters_for(length) {
-                chain::release(look, &walk.runs);
+                chain::release(look, &walk.runs)?;
                 ("is not in clusters of its own", Vec::new())
             } else {
                 let bytes = read(view, &walk.runs, length)?;
@@ -287,7 +271,7 @@ fn check_up_case(
                         return Ok(());
                     }
                     _ => {
-                        chain::release(look, &walk.runs);
+                        chain::release(look, &walk.runs)?;
                         ("has a wrong checksum", walk.runs)
                     }
                 }
@@ -302,18 +286,15 @@ fn check_up_case(
 
 /// Claims the clusters of a damaged up-case table for the new table, unless a file or a directory owns one of them. The
 /// entry may be damaged and refer to another owner's clusters.
-pub fn keep_place_of_up_case(look: &mut Pass<'_>) {
-    let Some((why, slot, runs)) = look.bad_up_case.take() else { return };
-    let is_free = |run: &Run| {
-        let mut clusters = run.start.0..run.start.0.saturating_add(run.len);
-        !clusters.any(|cluster| look.owned.has(Cluster(cluster)))
-    };
-    let is_kept = runs.iter().all(is_free);
+pub fn keep_place_of_up_case(look: &mut Pass<'_>) -> Result<()> {
+    let Some((why, slot, runs)) = look.bad_up_case.take() else { return Ok(()) };
+    let is_kept = !runs.iter().any(|run| look.owned.has_any(run.start, run.len));
     let runs = if is_kept { runs } else { Vec::new() };
     for run in &runs {
-        chain::claim_run(look, run.start, run.len);
+        chain::claim_run(look, run.start, run.len)?;
     }
     look.bad_up_case = Some((why, slot, runs));
+    Ok(())
 }
 
 /// Reports the error of the up-case table, and writes another one.
@@ -343,9 +324,7 @@ fn write_standard(view: &View, slot: Slot, runs: &[Run], look: &Pass<'_>) -> Res
     let table = UpCase::standard()?.encode();
     let count = view.sb.clusters_for(to_u64(table.len()));
     let there = runs.first().filter(|run| run.len >= count).map(|run| run.start);
-    let Some(start) =
-        there.map_or_else(|| super::bitmap::free_run(view, look, count), |start| Ok(Some(start)))?
-    else {
+    let Some(start) = there.or_else(|| super::bitmap::free_run(view, look, count)) else {
         return Ok(Vec::new());
     };
     let mut raw = RawUpCase::read_from_bytes(&[0; 32]).map_err(|_| obento_base::Error::Invalid)?;

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use obento_base::{FileKind, Ino, Result};
-use obento_clusters::{Bits, Cluster, Entry, FileEntry as _, Links as _, ROOT, Run};
+use obento_clusters::{Bits, Entry, FileEntry as _, Links as _, ROOT, Run};
 
 use super::edit::{self, Edit};
 use super::issue::Issue;
@@ -34,11 +34,9 @@ pub struct Context<'d> {
 /// Returns the clusters of all directories, each of which belongs to the first directory that refers to it. Fails
 /// with `NoMemory`, or if the device fails.
 pub fn directories(view: &View, root: &[Run]) -> Result<Bits> {
-    let mut found = Bits::new(view.sb.clusters)?;
+    let mut found = Bits::default();
     let mut todo = VecDeque::from([root.to_vec()]);
-    root.iter().flat_map(clusters).for_each(|cluster| {
-        found.set(cluster);
-    });
+    root.iter().try_for_each(|run| found.set_run(run.start, run.len))?;
     while let Some(runs) = todo.pop_front() {
         let dir = directory(view, ROOT, ROOT, runs);
         let mut scan = Scan::new(&dir, &view.sb, &view.cache, 0);
@@ -60,26 +58,30 @@ pub fn directories(view: &View, root: &[Run]) -> Result<Bits> {
     Ok(found)
 }
 
-fn clusters(run: &Run) -> impl Iterator<Item = Cluster> + use<> {
-    (run.start.0..run.start.0.saturating_add(run.len)).map(Cluster)
-}
-
 /// Returns the clusters of a directory, up to the first that another directory has.
 fn runs_of(view: &View, set: &EntrySet, found: &mut Bits) -> Result<Vec<Run>> {
     let (mut runs, mut table) = (Vec::new(), view.table());
-    let mut next = set.first();
     let length = set.stream.DataLength.get().min(view.sb.heap_len());
-    for at in 0..view.sb.clusters_for(length) {
-        let Some(cluster) = next.filter(|&cluster| view.sb.has(cluster) && !found.set(cluster)) else {
+    let count = view.sb.clusters_for(length);
+    let mut next = set.first().filter(|&first| view.sb.has(first));
+    if let Some(start) = next.filter(|_| set.is_contiguous()) {
+        let end = start.0.saturating_add(count).min(view.sb.numbers().end);
+        let free = found.gaps(start.0..end).next().filter(|&(first, _)| first == start);
+        if let Some((start, len)) = free {
+            found.set_run(start, len)?;
+            runs.push(Run { at: 0, start, len });
+        }
+        return Ok(runs);
+    }
+    for at in 0..count {
+        let Some(cluster) = next.filter(|&cluster| view.sb.has(cluster)) else { break };
+        if found.set(cluster)? {
             break;
-        };
+        }
         runs.push(Run { at, start: cluster, len: 1 });
-        next = match set.is_contiguous() {
-            true => Some(Cluster(cluster.0.saturating_add(1))),
-            false => match table.entry(cluster)? {
-                Entry::Next(next) => Some(next),
-                _ => None,
-            },
+        next = match table.entry(cluster)? {
+            Entry::Next(next) => Some(next),
+            _ => None,
         };
     }
     Ok(runs)
@@ -138,6 +140,9 @@ fn entries(view: &View, dir: &Directory, look: &mut Pass<'_>) -> Result<Vec<Pend
 /// Reports the first entry after the end of a directory. It is repaired by writing an end marker.
 fn hidden(scan: &mut Scan<'_>, dir: &Directory, end: u32, look: &mut Pass<'_>) -> Result<()> {
     let mut edits: Vec<Edit> = Vec::new();
+    // The end itself may be in a hole.
+    scan.next = end;
+    scan.skip_hole();
     while let Some(found) = scan.next_entry() {
         let (index, raw): (u32, RawEntry) = found?;
         if raw.EntryType != kind::END
@@ -147,6 +152,9 @@ fn hidden(scan: &mut Scan<'_>, dir: &Directory, end: u32, look: &mut Pass<'_>) -
         }
         if edits.len() >= super::BATCH {
             break;
+        }
+        if scan.is_at_page() {
+            scan.skip_hole();
         }
     }
     if !edits.is_empty() {

@@ -69,6 +69,16 @@ impl Directory {
         Some(Slot(start.saturating_add(before).saturating_add(within.into())))
     }
 
+    /// Returns the byte offset of the end of the contiguous clusters that contain entry `index`.
+    fn run_end(&self, index: u32) -> u64 {
+        let at = index.checked_div(self.per_cluster).unwrap_or(0);
+        let after = self.runs.partition_point(|run| run.at <= at);
+        let run = after.checked_sub(1).and_then(|before| self.runs.get(before));
+        let clusters = run.map_or(0, |run| run.start.0.saturating_add(run.len).saturating_sub(2));
+        let size = u64::from(self.per_cluster).saturating_mul(ENTRY_LEN);
+        self.data_start.saturating_add(u64::from(clusters).saturating_mul(size))
+    }
+
     /// Returns the size in bytes.
     pub fn len(&self) -> u64 {
         u64::from(self.slots).saturating_mul(ENTRY.into())

@@ -5,12 +5,16 @@ use alloc::vec::Vec;
 use obento_base::Result;
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_block::{Block, Cache};
-use obento_clusters::unit::{ENTRY, Slot};
+use obento_clusters::skip_zeros;
+use obento_clusters::unit::{ENTRY, ENTRY_LEN, Slot};
 
 use super::Directory;
 use crate::raw::{RawEntry, kind};
 use crate::set::EntrySet;
 use crate::super_block::SuperBlock;
+
+/// Number of entries of a page, in which a file of the host has holes: 4 KiB.
+const PAGE: u64 = 128;
 
 /// A file or directory.
 pub struct Found {
@@ -68,6 +72,20 @@ impl<'v> Scan<'v> {
         let slot = self.dir.slot(index)?;
         self.next = index.saturating_add(1);
         Some(self.entry(slot).map(|raw| (index, raw)))
+    }
+
+    /// Returns whether a page begins with the next entry.
+    pub fn is_at_page(&self) -> bool {
+        self.dir.slot(self.next).is_some_and(|slot| slot.0.is_multiple_of(PAGE))
+    }
+
+    /// Skips entries in a hole of the image, which are zeros.
+    pub fn skip_hole(&mut self) {
+        let Some(slot) = self.dir.slot(self.next) else { return };
+        let places = slot.offset()..self.dir.run_end(self.next).max(slot.offset());
+        let skipped = skip_zeros(&**self.cache.device(), places, ENTRY_LEN).saturating_sub(slot.offset());
+        let count = u32::try_from(skipped / ENTRY_LEN).unwrap_or(u32::MAX);
+        self.next = self.next.saturating_add(count);
     }
 
     /// Decodes the set that begins with `raw` at `index`.

@@ -12,7 +12,7 @@ use obento_base::wire::{FromZeros as _, IntoBytes, le, to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_clusters::Cluster;
 use obento_clusters::format::clear;
-use obento_driver::{Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
+use obento_driver::{Fact, Format, FormatError, FormatOptions, Formatted, Setting};
 
 use self::geometry::Geometry;
 use self::settings::{SETTINGS, Settings};
@@ -65,7 +65,6 @@ impl Plan {
     fn describe(&self) -> Formatted {
         let geometry = &self.geometry;
         let fact = |name, value: u64| Fact { name, value: value.to_string() };
-        let cut = self.settings.label_was_cut.then(|| FormatNotice::LabelCut(self.settings.shown_label()));
         Formatted {
             fs_type: "exfat",
             label: self.settings.shown_label(),
@@ -74,7 +73,7 @@ impl Plan {
             block_size: geometry.cluster_size,
             blocks: geometry.clusters.into(),
             backups: Vec::from([SECTORS]),
-            notices: cut.into_iter().collect(),
+            notices: Vec::new(),
             facts: Vec::from([
                 fact("sector size", geometry.sector_size.into()),
                 fact("FAT offset", geometry.fat_start),

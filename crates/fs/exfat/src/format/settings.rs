@@ -14,7 +14,7 @@ const CLUSTER: Allowed = Allowed::PowerOfTwo(512, 32 << 20);
 const SECTOR: Allowed = Allowed::PowerOfTwo(512, 4096);
 const BOUNDARY: Allowed = Allowed::PowerOfTwo(512, 1 << 31);
 const VOLUME_ID: Allowed = Allowed::Text("eight hexadecimal digits, like 1234-ABCD");
-const LABEL: Allowed = Allowed::Text("text in UTF-8");
+const LABEL: Allowed = Allowed::Text("UTF-8 text of at most 11 UTF-16 units");
 
 pub const SETTINGS: &[Setting] = &[
     // -c
@@ -48,8 +48,6 @@ pub struct Settings {
     pub guid: Option<[u8; 16]>,
     /// The label.
     pub label: Vec<u16>,
-    /// Whether the label was truncated.
-    pub label_was_cut: bool,
 }
 
 /// Parses a number of bytes with an optional suffix `K` or `M`, as mkfs.exfat does.
@@ -81,7 +79,6 @@ impl Settings {
             serial: 0,
             guid: options.uuid,
             label: Vec::new(),
-            label_was_cut: false,
         };
         let mut serial = None;
         options.each_setting(SETTINGS, |setting, value| match setting.name {
@@ -123,12 +120,9 @@ impl Settings {
     }
 
     fn set_label(&mut self, label: &[u8]) -> Result<(), FormatError> {
-        let units = to_units(label);
-        let mut units =
-            units.map_err(|_| FormatError::bad("label", &String::from_utf8_lossy(label), LABEL))?;
-        self.label_was_cut = units.len() > LABEL_MAX;
-        units.truncate(LABEL_MAX);
-        self.label = units;
+        let units = to_units(label).ok().filter(|units| units.len() <= LABEL_MAX);
+        let refused = || FormatError::bad("label", &String::from_utf8_lossy(label), LABEL);
+        self.label = units.ok_or_else(refused)?;
         Ok(())
     }
 

@@ -70,7 +70,7 @@ impl Commit<Volume> for Writer {
         }
         let tables = current(cache, self.waiting.fat_sectors.iter().copied())?;
         let tables = with(volume, tables, &self.waiting.deferred);
-        sectors::write(cache, 0, &with(volume, tables.clone(), &self.waiting.tails))?;
+        sectors::write(cache, 0, &with(volume, sectors::copy(&tables), &self.waiting.tails))?;
         self.write_bitmap(volume)?;
         device.flush()?;
         // No entry contains the length of the root directory, so its chain is extended only when the new clusters are

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 
-use obento_base::{DeviceError, Error, Result};
+use obento_base::{Error, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::{Allocator, Volume as _, Waiting};
 use obento_env::Clock;
@@ -20,9 +20,7 @@ impl Writer {
         if device.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        if sb.len > device.len() {
-            return Err(DeviceError::OutOfBounds { offset: 0, len: sb.len, device_len: device.len() }.into());
-        }
+        sb.expect_changeable(&**device)?;
         let was_in_use = sb.flags & DIRTY != 0;
         let waiting = Waiting::new(clock, read_bitmap(volume)?, was_in_use);
         Ok(Self { waiting, bitmap_sectors: BTreeSet::new() })

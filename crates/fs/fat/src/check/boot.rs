@@ -8,7 +8,7 @@ use obento_base::Result;
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
 use obento_block::BlockDevice;
 
-use super::copies;
+use super::copies::{self, Choices};
 use super::geometry::{self, BootFallback, Chosen};
 use super::repair::Edit;
 use super::view::View;
@@ -16,6 +16,7 @@ use super::{Issue, Pass};
 use crate::info::{DIRTY, ERRORS};
 use crate::raw::RawFsInfo;
 use crate::super_block::{SuperBlock, Width};
+use crate::table::place;
 use crate::unit::Cluster;
 
 /// Number of bytes of a boot sector that are used.
@@ -245,7 +246,37 @@ fn tables(view: &mut View, pass: &mut Pass<'_>) -> Result<()> {
             differing.push((copy, start));
         }
     }
-    view.choices.get_mut().copies = differing;
+    if !differing.is_empty() {
+        let used = view.used()?.count(2..view.sb.clusters.saturating_add(2));
+        *view.choices.get_mut() = Choices::new(differing, used);
+    }
+    for &(copy, _) in starts.iter().filter(|(copy, _)| *copy != chosen) {
+        rest(view, chosen, copy, pass)?;
+    }
+    for copy in (0..view.sb.fats).filter(|copy| !copies.contains(copy)) {
+        if let Some(Cluster(cluster)) = copies::first_difference(view, chosen, copy, Cluster(0))? {
+            pass.found(Issue::UnusedFat { copy, cluster }, vec![Edit::Mirror { copy }]);
+        }
+    }
+    Ok(())
+}
+
+/// Reports that the four bits after the last of an odd number of entries differ, since `fsck.fat` compares whole bytes.
+fn rest(view: &View, chosen: u8, copy: u8, pass: &mut Pass<'_>) -> Result<()> {
+    let sb = &view.sb;
+    let entries = sb.clusters.saturating_add(2);
+    let (last, _) = place(sb.width, Cluster(entries.saturating_sub(1)));
+    let at = last.saturating_add(1);
+    if sb.width != Width::Fat12 || entries.is_multiple_of(2) || at >= sb.fat_len {
+        return Ok(());
+    }
+    let [byte] = view.bytes(sb.fat_offset(chosen).saturating_add(at))?;
+    let offset = sb.fat_offset(copy).saturating_add(at);
+    let [other]: [u8; 1] = view.bytes(offset)?;
+    // Otherwise the last entry differs, too, and the next pass compares the rest.
+    if byte != other && byte & 0xf == other & 0xf {
+        pass.found(Issue::FatCopy { copy, cluster: entries }, vec![Edit::write(offset, &[byte])]);
+    }
     Ok(())
 }
 

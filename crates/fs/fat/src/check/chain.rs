@@ -111,7 +111,7 @@ fn walk(view: &View, state: &mut ClusterOwners, first: Cluster, most: u64) -> Re
             Entry::Free => Some(Stop::Free),
             Entry::Bad => Some(Stop::Bad),
             _ if u64::from(walk.count) >= most => Some(Stop::Enough),
-            _ if state.owned.set(cluster) => {
+            _ if state.owned.set(cluster)? => {
                 Some(if is_before(view, first, walk.count, cluster)? { Stop::Loop } else { Stop::Owned })
             }
             _ => None,

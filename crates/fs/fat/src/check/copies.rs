@@ -6,14 +6,16 @@
 //! are two different complete chains, or if no copy contains a complete chain, the choice is doubtful, and only `-y`
 //! writes it. Entries outside of all chains of files follow the copy that is read.
 //! Invariant: at most [`MOST`] values are stored. Further ones wait for the next pass.
+//! Invariant: at most [`EFFORT`] links are followed for each cluster in use. Later chains are those of the copy that is read.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use obento_base::wire::{FromBytes as _, to_u64, to_usize};
 use obento_base::{Error, Result};
-use obento_clusters::{Bits, Entry};
+use obento_clusters::{Bits, Entry, clusters_of, skip_zeros};
 
 use super::repair::Edit;
 use super::view::View;
@@ -21,7 +23,7 @@ use super::{Issue, Pass};
 use crate::inode::Kind;
 use crate::raw::RawEntry;
 use crate::super_block::Width;
-use crate::table::{Reader, place};
+use crate::table::{self, Reader, place};
 use crate::unit::Cluster;
 
 /// Maximum number of stored values.
@@ -40,9 +42,20 @@ pub struct Choices {
     doubtful: BTreeSet<u32>,
     /// Clusters that follow another one in every copy, once they are needed.
     followers: Option<Bits>,
+    /// Links that may still be followed. Each cluster belongs to one chain of a copy, unless an image is made to cost much.
+    links: u64,
 }
 
+/// The links for each cluster in use.
+const EFFORT: u64 = 64;
+
 impl Choices {
+    /// Creates the state of a volume with `used` clusters in use, of which these copies differ.
+    pub fn new(copies: Vec<(u8, Cluster)>, used: u32) -> Self {
+        let links = u64::from(used).saturating_add(to_u64(MOST)).saturating_mul(EFFORT);
+        Self { copies, links, ..Self::default() }
+    }
+
     /// Returns the chosen value of an entry, if it differs from the copy that is read.
     pub fn value(&self, cluster: Cluster) -> Option<u32> {
         self.values.get(&cluster.0).copied()
@@ -94,6 +107,8 @@ enum Fit {
 struct Trial {
     fit: Fit,
     count: u64,
+    /// Number of links that were followed.
+    links: u64,
     /// A hash of all its entries.
     path: u64,
     /// Its clusters, if it belongs to a directory.
@@ -125,7 +140,7 @@ enum Source {
 /// Chooses between the copies for one chain. `owned` are the clusters of other files. Fails if the device fails.
 pub fn settle(view: &View, owned: &Bits, wanted: RequiredChain, pass: &mut Pass<'_>) -> Result<()> {
     let copies = view.choices.borrow().copies.clone();
-    if copies.is_empty() || pass.is_full() {
+    if copies.is_empty() || pass.is_full() || view.choices.borrow().links == 0 {
         return Ok(());
     }
     let base = view.sb.read_fat();
@@ -140,6 +155,8 @@ pub fn settle(view: &View, owned: &Bits, wanted: RequiredChain, pass: &mut Pass<
     };
     let Some(chosen) = trials.get(best) else { return Ok(()) };
     let mut choices = view.choices.borrow_mut();
+    let links = trials.iter().fold(0, |links: u64, trial| links.saturating_add(trial.links));
+    choices.links = choices.links.saturating_sub(links);
     let base = readers.first_mut();
     if let Some(base) = base {
         for &(cluster, value) in &chosen.differing {
@@ -211,10 +228,14 @@ fn is_follower(view: &View, cluster: Cluster) -> Result<bool> {
 }
 
 fn followers(view: &View, copies: &[(u8, Cluster)]) -> Result<Bits> {
-    let mut followers = Bits::new(view.sb.clusters)?;
+    let mut followers = Bits::default();
     let (mut base, mut others) = (view.table(), Vec::new());
     others.extend(copies.iter().map(|&(copy, _)| view.copy(copy)));
-    for cluster in (2..view.sb.clusters.saturating_add(2)).map(Cluster) {
+    let (used, failed) = table::used(&**view.device(), &view.sb, view.sb.read_fat())?;
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    for cluster in used.runs(2..view.sb.clusters.saturating_add(2)).flat_map(clusters_of) {
         let value = base.raw(cluster)?;
         let Entry::Next(next) = view.decode(value) else { continue };
         let mut agree = true;
@@ -222,7 +243,7 @@ fn followers(view: &View, copies: &[(u8, Cluster)]) -> Result<Bits> {
             agree &= other.raw(cluster)? == value;
         }
         if agree {
-            followers.set(next);
+            followers.set(next)?;
         }
     }
     Ok(followers)
@@ -250,6 +271,27 @@ pub fn may_be_entry(raw: &RawEntry) -> bool {
     }
 }
 
+/// Finds out whether a chain is a circle: a cluster is compared with one from a while ago.
+#[derive(Default)]
+struct Circle {
+    before: Option<(Cluster, u64)>,
+    is_found: bool,
+}
+
+impl Circle {
+    /// Returns the length of the circle when the walk first finds out that it returned. `at` is the index of `cluster`.
+    fn returns_to(&mut self, cluster: Cluster, at: u64) -> Option<u64> {
+        let len =
+            self.before.filter(|(before, _)| *before == cluster).map(|(_, before)| at.saturating_sub(before));
+        if at.is_power_of_two() {
+            self.before = Some((cluster, at));
+        }
+        let len = len.filter(|_| !self.is_found);
+        self.is_found |= len.is_some();
+        len
+    }
+}
+
 /// Follows a chain by the entries of `source`.
 fn follow(
     view: &View,
@@ -258,10 +300,17 @@ fn follow(
     readers: &mut [Reader<'_>],
     source: Source,
 ) -> Result<Trial> {
-    let mut trial = Trial { fit: Fit::Part, count: 0, path: 0, clusters: Vec::new(), differing: Vec::new() };
-    let mut cluster = wanted.first;
+    let (clusters, differing) = (Vec::new(), Vec::new());
+    let mut trial = Trial { fit: Fit::Part, count: 0, links: 0, path: 0, clusters, differing };
+    let (mut cluster, mut circle) = (wanted.first, Circle::default());
     while view.sb.has(cluster) && !owned.has(cluster) && trial.count < wanted.most {
+        if let Some(len) = circle.returns_to(cluster, trial.count) {
+            // Further rounds lead to the same clusters.
+            let left = wanted.most.saturating_sub(trial.count).saturating_sub(1);
+            trial.count = trial.count.saturating_add(left.saturating_sub(left.checked_rem(len).unwrap_or(0)));
+        }
         trial.count = trial.count.saturating_add(1);
+        trial.links = trial.links.saturating_add(1);
         if wanted.need.is_none() {
             trial.clusters.push(cluster.0);
         }
@@ -366,6 +415,7 @@ pub fn each_difference(
     let (mut of_one, mut of_other) = (view.copy(one), view.copy(other));
     let (mut at, mut next) = (0, start.0);
     while at < len {
+        at = at_difference(view, one, other, at..len);
         let count = to_usize(len.saturating_sub(at).min(to_u64(STEP)));
         let (Some(left), Some(right)) = (left.get_mut(..count), right.get_mut(..count)) else { break };
         view.device().read_at(sb.fat_offset(one).saturating_add(at), left)?;
@@ -387,6 +437,16 @@ pub fn each_difference(
         at = at.saturating_add(to_u64(count));
     }
     Ok(())
+}
+
+/// Returns the first byte in `range` of two FATs in which they may differ: not both are in holes of the image.
+fn at_difference(view: &View, one: u8, other: u8, range: Range<u64>) -> u64 {
+    let same = |copy: u8| {
+        let start = view.sb.fat_offset(copy);
+        let places = start.saturating_add(range.start)..start.saturating_add(range.end);
+        skip_zeros(&**view.device(), places, to_u64(STEP)).saturating_sub(start)
+    };
+    same(one).min(same(other))
 }
 
 /// Returns the entries that have a part of byte `at` of a FAT.

@@ -37,7 +37,12 @@ obento_driver::issues! {
     /// A FAT has a wrong start.
     FatStart { copy: u8, found: u32 } Safe "fat-start", "FAT {copy} starts with {found:#x}, which is invalid";
     /// A copy of the FAT differs from the copy that contains the complete chains of files.
-    FatCopy { copy: u8, cluster: u32 } Safe "fat-copy", "FAT {copy} differs, first at cluster {cluster}";
+    FatCopy { copy: u8, cluster: u32 } Safe "fat-copy",
+        "FAT {copy} differs from the FAT with the complete chains, first at cluster {cluster}";
+    /// A copy of the FAT that is not in use differs from the one that is. `fsck.fat` and Linux do not read
+    /// `BPB_ExtFlags`, and use the first copy.
+    UnusedFat { copy: u8, cluster: u32 } Safe "unused-fat",
+        "FAT {copy}, which is not in use, differs, first at cluster {cluster}";
     /// The copies of the FAT contain different chains of a file, and not exactly one of them fits.
     FatChoice { cluster: u32 } Damage "fat-choice",
         "the FATs differ at cluster {cluster}, and it is unknown which one is right";
@@ -100,13 +105,13 @@ obento_driver::issues! {
         "inode {ino}: cluster {at} of the chain ({cluster}) belongs to another file";
     /// There are more clusters than the size needs.
     LongChain { ino: u64, size: u32, clusters: u32 } Damage "long-chain",
-        "inode {ino}: {size} bytes need {clusters} clusters, but the chain is longer";
+        "inode {ino}: the chain is longer than {size} bytes need (clusters: {clusters})";
     /// There are fewer clusters than the size needs.
     ShortChain { ino: u64, size: u32, clusters: u32 } Damage "short-chain",
-        "inode {ino}: {size} bytes do not fit in the {clusters} clusters of the chain";
+        "inode {ino}: {size} bytes do not fit in the chain (clusters: {clusters})";
     /// Clusters are in use and have no owner.
     LostChain { cluster: u32, clusters: u32 } Safe "lost-chain",
-        "a chain of {clusters} clusters from {cluster} on belongs to no file";
+        "the chain that starts at cluster {cluster} belongs to no file (clusters: {clusters})";
 }
 
 /// Formats bytes for display.

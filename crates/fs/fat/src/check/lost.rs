@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_base::wire::FromBytes as _;
-use obento_clusters::{Bits, Entry};
+use obento_clusters::{Bits, Entry, clusters_of};
 
 use super::chain::ClusterOwners;
 use super::repair::Edit;
@@ -15,42 +15,35 @@ use crate::raw::RawFsInfo;
 use crate::table::{Reader, last};
 use crate::unit::Cluster;
 
-/// Number of clusters between progress reports.
-const OFTEN: u32 = 1 << 16;
-
-/// Examines every cluster. Fails with `NoMemory`, or if the device fails.
+/// Examines every cluster in use. Fails with `NoMemory`, or if the device fails.
 pub fn check(view: &View, mut state: ClusterOwners, pass: &mut Pass<'_>) -> Result<()> {
-    let all = || (2..view.sb.clusters.saturating_add(2)).map(Cluster);
-    let mut named = Bits::new(view.sb.clusters)?;
-    let (mut free, mut lost) = (0_u32, 0_u32);
+    let used = view.used()?;
+    let all = 2..view.sb.clusters.saturating_add(2);
+    let (mut lost, mut named) = (Bits::default(), Bits::default());
     let mut table = view.table();
-    for cluster in all() {
-        match view.entry(&mut table, cluster)? {
-            Entry::Free => free = free.saturating_add(1),
-            Entry::Bad => {}
-            _ if state.owned.has(cluster) => {}
-            entry => {
-                lost = lost.saturating_add(1);
-                if let Entry::Next(next) = entry {
-                    named.set(next);
-                }
+    for (first, count) in used.runs_without(&state.owned, all.clone()) {
+        for cluster in clusters_of((first, count)) {
+            let entry = view.entry(&mut table, cluster)?;
+            if entry != Entry::Bad {
+                lost.set(cluster)?;
+            }
+            if let Entry::Next(next) = entry {
+                named.set(next)?;
             }
         }
-        if cluster.0.is_multiple_of(OFTEN) {
-            pass.progress("clusters", cluster.0.into(), view.sb.clusters.into());
-        }
+        pass.progress("clusters", first.0.into(), view.sb.clusters.into());
     }
     // First chains with a first cluster, then circular ones.
     for is_first in [true, false] {
-        for cluster in all().take_while(|_| lost > 0) {
-            if !(state.owned.has(cluster) || is_first && named.has(cluster))
-                && is_used(view, &mut table, cluster)?
-            {
+        for cluster in lost.runs(all.clone()).flat_map(clusters_of) {
+            if !(state.owned.has(cluster) || is_first && named.has(cluster)) {
                 chain(view, &mut state, cluster, pass)?;
             }
         }
     }
-    free_count(view, free, state.is_damaged || lost > 0, pass)
+    let free = view.sb.clusters.saturating_sub(used.count(all.clone()));
+    let has_lost = lost.runs(all).next().is_some();
+    free_count(view, free, state.is_damaged || has_lost, pass)
 }
 
 fn is_used(view: &View, table: &mut Reader<'_>, cluster: Cluster) -> Result<bool> {
@@ -62,7 +55,7 @@ fn chain(view: &View, state: &mut ClusterOwners, first: Cluster, pass: &mut Pass
     let mut table = view.table();
     let (mut cluster, mut end, mut clusters) = (first, first, 0_u32);
     let is_whole = loop {
-        if !is_used(view, &mut table, cluster)? || state.owned.set(cluster) {
+        if !is_used(view, &mut table, cluster)? || state.owned.set(cluster)? {
             break false;
         }
         (clusters, end) = (clusters.saturating_add(1), cluster);

@@ -8,8 +8,10 @@
 //!
 //! An issue contains the edits that repair it (`repair`), which are applied at the end of a pass. Then the volume is
 //! checked again, since one damage hides another, until no repairable issue is left.
-//! Invariant: each cluster is followed once per pass, so that a pass ends. A pass that only checks stores two bits
-//! per cluster and the names of one directory; one that repairs also stores at most `BATCH` issues.
+//! Invariant: each cluster is followed once per pass, so that a pass ends. A pass that only checks stores four bits
+//! per cluster in use and the names of one directory; one that repairs also stores at most `BATCH` issues.
+//! Invariant: time and memory follow the parts of the FATs that are not holes of the image, whatever the number of
+//! clusters that the boot sector declares.
 //! Source: fatgen103; where it defines no errors: dosfstools 4.2, `src/check.c`, `boot.c`, `fat.c`, `lfn.c`.
 
 mod boot;
@@ -30,7 +32,6 @@ use alloc::vec::Vec;
 
 use obento_base::{DeviceError, Result};
 use obento_block::BlockDevice;
-use obento_clusters::Bits;
 use obento_driver::{
     Check, CheckEvent, CheckObserver, CheckOptions, CheckProgress, CheckReport, CheckRound, Finding,
     FoundIssue, RepairMode, Severity, check_in_rounds, issues_of,
@@ -152,8 +153,7 @@ impl Pass<'_> {
         self.report.block_size = view.sb.cluster_size;
         self.report.blocks.1 = view.sb.clusters.into();
         self.report.label = view.sb.probe(None).label;
-        let owned = Bits::new(view.sb.clusters)?;
-        let state = tree::check(&view, owned, self)?;
+        let state = tree::check(&view, self)?;
         label::check(&view, self)?;
         copies::check(&view, self)?;
         lost::check(&view, state, self)?;

@@ -3,7 +3,7 @@
 //! Order: directories and boot sectors come first, each at once, together with the copy of the FAT that is read. All
 //! copies of a changed sector of the FAT, and FSInfo, come at the end. After an interruption, the next run finds and
 //! repairs the rest.
-//! Invariant: memory contains one changed sector, and one bit for each entry of the FAT.
+//! Invariant: memory contains one changed sector, and one bit for each entry of the FAT in use.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use hashbrown::HashSet;
 use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, le, to_u64, to_usize};
 use obento_base::{Error, Result};
-use obento_clusters::{Bits, Entry, FileEntry as _, sectors};
+use obento_clusters::{Bits, Entry, FileEntry as _, clusters_of, sectors};
 use obento_driver::CheckOptions;
 
 use super::copies::{self, UndecidedEntries};
@@ -58,6 +58,11 @@ pub enum Edit {
     },
     /// Makes the copies of the FAT equal, according to the choices.
     Settle(UndecidedEntries),
+    /// Makes a copy of the FAT that is not in use equal to the one that is, after all other edits.
+    Mirror {
+        /// The copy.
+        copy: u8,
+    },
     /// Updates the count of FSInfo, as after any edit.
     FreeCount,
 }
@@ -71,16 +76,19 @@ impl Edit {
 
 /// Applies the edits. Fails with `NoMemory`, or if the device fails.
 pub fn apply<'e>(view: &View, edits: impl Iterator<Item = &'e Edit>, options: &CheckOptions) -> Result<()> {
-    let mut editor = Editor { view, held: None, changed: Bits::new(view.sb.clusters)?, root: None };
+    let mut editor = Editor { view, held: None, changed: Bits::default(), root: None };
     let (settling, edits): (Vec<_>, Vec<_>) = edits.partition(|edit| matches!(edit, Edit::Settle(_)));
+    let (mirrors, edits): (Vec<_>, Vec<_>) =
+        edits.into_iter().partition(|edit| matches!(edit, Edit::Mirror { .. }));
     // The other edits are based on the chosen FAT entries.
-    for edit in settling.into_iter().chain(edits) {
+    for edit in settling.into_iter().chain(edits).chain(mirrors) {
         match edit {
             Edit::Write { offset, bytes } => editor.put(*offset, bytes)?,
             Edit::Link { cluster, value } => editor.link(*cluster, *value)?,
             Edit::Free { first, clusters } => editor.free(*first, *clusters)?,
             Edit::Save { first, clusters } => editor.save(*first, *clusters, options)?,
             Edit::Settle(doubt) => editor.settle(*doubt)?,
+            Edit::Mirror { copy } => editor.make_equal(*copy, |_| true)?,
             Edit::FreeCount => {}
         }
     }
@@ -103,6 +111,9 @@ struct Saved {
     next: usize,
     names: HashSet<ShortName>,
     given: u32,
+    /// The clusters in use, once the directory has grown: those that it took since are counted, and those that the repair
+    /// freed are not.
+    used: Option<Bits>,
 }
 
 impl Editor<'_> {
@@ -139,7 +150,7 @@ impl Editor<'_> {
     }
 
     fn link(&mut self, cluster: Cluster, value: u32) -> Result<()> {
-        self.changed.set(cluster);
+        self.changed.set(cluster)?;
         self.link_in(self.view.sb.read_fat(), cluster, value)
     }
 
@@ -173,6 +184,10 @@ impl Editor<'_> {
             self.release()?;
             let next = self.view.entry(&mut self.view.table(), cluster)?;
             self.link(cluster, 0)?;
+            // The root directory can grow into it.
+            if let Some(used) = self.root.as_mut().and_then(|root| root.used.as_mut()) {
+                used.unset(cluster)?;
+            }
             let Entry::Next(next) = next else { break };
             cluster = next;
         }
@@ -199,7 +214,7 @@ impl Editor<'_> {
             None => {
                 let slots = root_slots(self.view)?;
                 let names = slots.iter().map(|(_, raw)| raw.name()).collect();
-                Saved { slots, next: 0, names, given: 0 }
+                Saved { slots, next: 0, names, given: 0, used: None }
             }
         };
         let is_free = |(_, raw): &(u64, RawEntry)| matches!(raw.kind(), Kind::Free | Kind::End);
@@ -225,6 +240,26 @@ impl Editor<'_> {
         Ok(found.zip(name))
     }
 
+    /// Returns a free cluster, and counts it as used. The FAT is read only once for all clusters.
+    fn free_cluster(&mut self, root: &mut Saved) -> Result<Option<Cluster>> {
+        // What was changed before is on the device.
+        self.release()?;
+        let end = self.view.sb.clusters.saturating_add(2);
+        let used = match &mut root.used {
+            Some(used) => used,
+            unread => unread.insert(self.view.used()?),
+        };
+        let mut table = self.view.table();
+        while let Some((free, _)) = used.gaps(2..end).next() {
+            used.set(free)?;
+            // Another repair may have used the cluster since.
+            if matches!(self.view.entry(&mut table, free)?, Entry::Free) {
+                return Ok(Some(free));
+            }
+        }
+        Ok(None)
+    }
+
     /// Extends the root directory of FAT32 by one cluster. Returns whether that was possible.
     fn grow(&mut self, root: &mut Saved) -> Result<bool> {
         let sb = &self.view.sb;
@@ -235,14 +270,7 @@ impl Editor<'_> {
         if root.slots.len() >= to_usize(crate::dir::MAX_SLOTS.into()) {
             return Ok(false);
         }
-        let mut table = self.view.table();
-        let mut free = None;
-        for cluster in (2..sb.clusters.saturating_add(2)).map(Cluster) {
-            if self.view.entry(&mut table, cluster)? == Entry::Free {
-                free = Some(cluster);
-                break;
-            }
-        }
+        let free = self.free_cluster(root)?;
         let Some((cluster, start)) = free.and_then(|free| Some((free, sb.offset_of(free)?))) else {
             return Ok(false);
         };
@@ -265,23 +293,27 @@ impl Editor<'_> {
         for (cluster, value) in choices.values(doubt) {
             self.copy_in(view.sb.read_fat(), cluster, value)?;
         }
-        self.release()?;
-        let base = view.sb.read_fat();
-        let mut table = view.copy(base);
         for &(copy, _) in &choices.copies {
-            let mut failed = Ok(());
-            copies::each_difference(view, base, copy, Cluster(0), |cluster, _| {
-                if choices.may_write(cluster, doubt) {
-                    failed = table.raw(cluster).and_then(|raw| self.copy_in(copy, cluster, raw));
-                }
-                failed.is_ok()
-            })?;
-            failed?;
+            self.make_equal(copy, |cluster| choices.may_write(cluster, doubt))?;
         }
-        self.release()?;
         drop(choices);
         view.choices.borrow_mut().written(doubt);
         Ok(())
+    }
+
+    /// Copies the entries for which `may_write` returns true from the copy that is read to another one.
+    fn make_equal(&mut self, copy: u8, may_write: impl Fn(Cluster) -> bool) -> Result<()> {
+        self.release()?;
+        let (view, base) = (self.view, self.view.sb.read_fat());
+        let (mut table, mut failed) = (view.copy(base), Ok(()));
+        copies::each_difference(view, base, copy, Cluster(0), |cluster, _| {
+            if may_write(cluster) {
+                failed = table.raw(cluster).and_then(|raw| self.copy_in(copy, cluster, raw));
+            }
+            failed.is_ok()
+        })?;
+        failed?;
+        self.release()
     }
 
     /// Writes all copies of the changed parts of the FAT, also those that are not in use, since `fsck.fat` compares them;
@@ -292,11 +324,11 @@ impl Editor<'_> {
         let sb = &view.sb;
         let mut table = view.table();
         for copy in (0..sb.fats).filter(|&copy| copy != sb.read_fat()) {
-            for cluster in (0..sb.clusters.saturating_add(2)).map(Cluster) {
-                if self.changed.has(cluster) {
-                    self.copy_in(copy, cluster, table.raw(cluster)?)?;
-                }
+            let changed = core::mem::take(&mut self.changed);
+            for cluster in changed.runs(0..sb.clusters.saturating_add(2)).flat_map(clusters_of) {
+                self.copy_in(copy, cluster, table.raw(cluster)?)?;
             }
+            self.changed = changed;
         }
         self.release()?;
         view.device().flush()?;
@@ -313,10 +345,8 @@ impl Editor<'_> {
         if !raw.is_valid() {
             return Ok(());
         }
-        let (mut free, mut table) = (0_u32, self.view.table());
-        for cluster in (2..sb.clusters.saturating_add(2)).map(Cluster) {
-            free = free.saturating_add(u32::from(self.view.entry(&mut table, cluster)? == Entry::Free));
-        }
+        let used = self.view.used()?.count(2..sb.clusters.saturating_add(2));
+        let free = sb.clusters.saturating_sub(used);
         if raw.FSI_Free_Count.get() == free {
             return Ok(());
         }

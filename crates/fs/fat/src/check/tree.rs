@@ -2,11 +2,12 @@
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use hashbrown::HashSet;
 use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, to_usize};
 use obento_base::{Error, Result};
-use obento_clusters::{Bits, Entry, ROOT};
+use obento_clusters::{Bits, Entry, ROOT, skip_zeros};
 
 use super::chain::{self, ClusterOwners, Named};
 use super::long::{Fault, Gathering};
@@ -20,6 +21,9 @@ use crate::name::ShortName;
 use crate::raw::{RawEntry, RawLongEntry};
 use crate::super_block::Root;
 use crate::unit::{Cluster, ENTRY, ENTRY_LEN};
+
+/// The granularity in which directories are searched for holes.
+const PAGE: u64 = 4 << 10;
 
 /// Entries with their byte offsets.
 pub type Slots = Vec<(u64, RawEntry)>;
@@ -36,8 +40,8 @@ pub struct Pending {
 }
 
 /// Checks all directories. Fails with `NoMemory`, or if the device fails.
-pub fn check(view: &View, owned: Bits, pass: &mut Pass<'_>) -> Result<ClusterOwners> {
-    let mut state = ClusterOwners { owned, tails: HashSet::new(), is_damaged: false };
+pub fn check(view: &View, pass: &mut Pass<'_>) -> Result<ClusterOwners> {
+    let mut state = ClusterOwners { owned: Bits::default(), tails: HashSet::new(), is_damaged: false };
     let root = root(view, &mut state, pass)?;
     let mut todo = vec![root];
     while let Some(dir) = todo.pop() {
@@ -62,7 +66,9 @@ fn root(view: &View, state: &mut ClusterOwners, pass: &mut Pass<'_>) -> Result<P
 
 /// Returns the entries of the root directory up to the end of the valid part of its chain.
 pub fn root_slots(view: &View) -> Result<Slots> {
-    slots(view, &whole_root(view))
+    let mut root = gathered(view, &whole_root(view))?;
+    root.add_holes()?;
+    Ok(root.slots)
 }
 
 /// Returns the first `count` entries of the root directory, or some more.
@@ -83,21 +89,18 @@ fn whole_root(view: &View) -> Pending {
     Pending { ino: ROOT.0, first, clusters: u32::MAX, parent: 0 }
 }
 
-/// Returns the entries of all types in a directory.
+/// Returns the entries of all types in a directory. If a hole of the image is at its end, only the first entry in the hole
+/// is included.
 fn slots(view: &View, dir: &Pending) -> Result<Slots> {
-    let mut slots = Vec::new();
-    let mut gather = |start: u64, len: u64| -> Result<()> {
-        for offset in (start..start.saturating_add(len)).step_by(32) {
-            let raw = RawEntry::read_from_bytes(&view.bytes::<32>(offset)?).map_err(|_| Error::Invalid)?;
-            slots.try_reserve(1).map_err(|_| Error::NoMemory)?;
-            slots.push((offset, raw));
-        }
-        Ok(())
-    };
+    gathered(view, dir).map(|gathered| gathered.slots)
+}
+
+fn gathered<'v>(view: &'v View, dir: &Pending) -> Result<Gathered<'v>> {
+    let mut slots = Gathered { view, slots: Vec::new(), holes: Vec::new() };
     if let Root::Region { start, len } = view.sb.root
         && dir.first.is_none()
     {
-        gather(start, len)?;
+        slots.add(start..start.saturating_add(len))?;
         return Ok(slots);
     }
     let mut table = view.table();
@@ -107,13 +110,60 @@ fn slots(view: &View, dir: &Pending) -> Result<Slots> {
         let Some((cluster, start)) = next.and_then(|next| Some((next, view.sb.offset_of(next)?))) else {
             break;
         };
-        gather(start, view.sb.cluster_size.into())?;
+        slots.add(start..start.saturating_add(view.sb.cluster_size.into()))?;
         next = match view.entry(&mut table, cluster)? {
             Entry::Next(next) => Some(next),
             _ => None,
         };
     }
     Ok(slots)
+}
+
+/// The entries of a directory while they are read.
+struct Gathered<'v> {
+    view: &'v View,
+    slots: Slots,
+    /// Holes after the entries. They matter only if other entries follow.
+    holes: Vec<Range<u64>>,
+}
+
+impl Gathered<'_> {
+    /// Adds the entries in the holes.
+    fn add_holes(&mut self) -> Result<()> {
+        for hole in core::mem::take(&mut self.holes) {
+            let places = hole.step_by(to_usize(ENTRY_LEN));
+            self.slots.try_reserve(places.size_hint().0).map_err(|_| Error::NoMemory)?;
+            self.slots.extend(places.map(|at| (at, RawEntry::new_zeroed())));
+        }
+        Ok(())
+    }
+
+    /// Adds the entries in `range`.
+    fn add(&mut self, range: Range<u64>) -> Result<()> {
+        let mut at = range.start;
+        while at < range.end {
+            let entry: [u8; 32] = self.view.bytes(at)?;
+            let is_checked = (at == range.start || at.is_multiple_of(PAGE)) && !self.slots.is_empty();
+            if is_checked && entry == [0; 32] {
+                let end = skip_zeros(&**self.view.device(), at..range.end, ENTRY_LEN);
+                if end > at {
+                    if self.holes.is_empty() {
+                        self.slots.push((at, RawEntry::new_zeroed()));
+                        at = at.saturating_add(ENTRY_LEN);
+                    }
+                    self.holes.push(at..end);
+                    at = end;
+                    continue;
+                }
+            }
+            self.add_holes()?;
+            let raw = RawEntry::read_from_bytes(&entry).map_err(|_| Error::Invalid)?;
+            self.slots.try_reserve(1).map_err(|_| Error::NoMemory)?;
+            self.slots.push((at, raw));
+            at = at.saturating_add(ENTRY_LEN);
+        }
+        Ok(())
+    }
 }
 
 /// Checks one directory. Returns the directories in it.

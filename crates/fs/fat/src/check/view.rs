@@ -6,11 +6,11 @@ use core::cell::RefCell;
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Cache};
-use obento_clusters::{Entry, Links as _};
+use obento_clusters::{Bits, Entry, Links as _};
 
-use super::copies::Choices;
+use super::copies::{Choices, UndecidedEntries};
 use crate::super_block::{SuperBlock, Width};
-use crate::table::{COUNTED_32, Reader, decode};
+use crate::table::{self, COUNTED_32, Reader, decode};
 use crate::unit::Cluster;
 
 /// Size of the metadata cache.
@@ -48,6 +48,22 @@ impl View {
     /// Returns a reader of a copy of the FAT.
     pub fn copy(&self, copy: u8) -> Reader<'_> {
         Reader::of_copy(&self.sb, &self.cache, copy)
+    }
+
+    /// Returns the clusters whose entries are not free, by the chosen values where the copies of the FAT differ. Fails
+    /// with `NoMemory`, or if the device fails.
+    pub fn used(&self) -> Result<Bits> {
+        let (mut used, failed) = table::used(&**self.device(), &self.sb, self.sb.read_fat())?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for (cluster, value) in self.choices.borrow().values(UndecidedEntries::Decide) {
+            match self.decode(value) {
+                Entry::Free => used.unset(cluster)?,
+                _ => used.set_run(cluster, 1)?,
+            }
+        }
+        Ok(used)
     }
 
     /// Decodes an entry whose bits are `value`.

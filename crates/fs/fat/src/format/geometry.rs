@@ -12,7 +12,7 @@ use crate::super_block::{FAT12_MAX, FAT16_MAX, FAT32_MAX, Width};
 /// FAT12.
 const FAT16_LEAST: u64 = 4_087;
 /// Minimum number of clusters of a new FAT32 volume, unless FAT32 is requested.
-const FAT32_LEAST: u64 = 65_525;
+pub(super) const FAT32_LEAST: u64 = 65_525;
 /// From this size on, the default is FAT32.
 const LARGE: u64 = 512 << 20;
 /// Structures of volumes up to this number of sectors are not aligned, since such a volume is a floppy disk.

@@ -19,7 +19,7 @@ use obento_base::wire::{FromZeros as _, IntoBytes as _, le, to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_driver::{Fact, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
 
-use self::geometry::{Geometry, INFO};
+use self::geometry::{FAT32_LEAST, Geometry, INFO};
 use self::settings::Settings;
 pub use self::settings::is_label;
 use crate::inode::Attributes;
@@ -88,11 +88,11 @@ impl Plan {
         let Geometry { width, clusters, reserved, fats, backup, unused, .. } = self.geometry;
         let fact = |name, value: alloc::string::String| Fact { name, value };
         let mut notices = Vec::new();
-        if self.settings.label_was_cut {
-            notices.push(FormatNotice::LabelCut(self.settings.shown_label()));
-        }
         if unused > 0 {
             notices.push(FormatNotice::Unused(unused));
+        }
+        if width == Width::Fat32 && u64::from(clusters) < FAT32_LEAST {
+            notices.push(FormatNotice::FewClusters { clusters: clusters.into(), least: FAT32_LEAST });
         }
         let message_max = boot::message_max(width, self.settings.mbr);
         if self.settings.message.as_ref().is_some_and(|message| message.len() > message_max) {

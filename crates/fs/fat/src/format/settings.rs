@@ -78,8 +78,6 @@ pub struct Settings {
     pub serial: u32,
     /// The label, padded with spaces, if requested.
     pub label: Option<[u8; 11]>,
-    /// Whether the label was truncated.
-    pub label_was_cut: bool,
     /// Sectors before the volume.
     pub hidden: u32,
     /// Drive number of the BIOS.
@@ -103,7 +101,6 @@ impl Settings {
             wanted: RequestedGeometry::default(),
             serial: 0,
             label: None,
-            label_was_cut: false,
             hidden: 0,
             drive: None,
             message: None,
@@ -199,7 +196,9 @@ impl Settings {
         let refused = || FormatError::bad("label", &shown(), LABEL);
         let units = crate::name::to_units(label).map_err(|_| refused())?;
         let mut bytes = [b' '; 11];
-        self.label_was_cut = units.len() > bytes.len();
+        if units.len() > bytes.len() {
+            return Err(refused());
+        }
         for (byte, &unit) in bytes.iter_mut().zip(&units) {
             *byte = self.page.encode(unit).ok_or_else(refused)?;
         }

@@ -5,6 +5,8 @@
 //! the last cluster of a chain.
 //! Source: fatgen103, "FAT Data Structure".
 
+mod used;
+
 use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::{Block, Cache};
@@ -12,6 +14,8 @@ use obento_clusters::{Entry, Links};
 
 use crate::super_block::{SuperBlock, Width};
 use crate::unit::Cluster;
+
+pub use self::used::{used, used_among};
 
 /// The bits of a 32-bit entry that are used.
 pub const COUNTED_32: u32 = 0x0fff_ffff;

@@ -66,8 +66,8 @@ impl Commit<Volume> for Writer {
         if !self.waiting.tails.is_empty() && !is_one {
             self.write_tables(volume, &without(true))?;
             device.flush()?;
-            let touched = disk_pieces(volume, self.waiting.tails.iter()).map(|(number, ..)| number);
-            let touched: BTreeSet<u64> = touched.collect();
+            let mut touched = BTreeSet::new();
+            touched.extend(disk_pieces(volume, self.waiting.tails.iter()).map(|(number, ..)| number));
             let mut tables = without(false);
             tables.retain(|number, _| touched.contains(number));
             self.write_tables(volume, &tables)?;
@@ -151,7 +151,7 @@ fn disk_pieces<'a>(
 
 /// Returns `sectors` with some bits changed.
 fn with_pieces(sectors: &Sectors, pieces: impl Iterator<Item = (u64, usize, u8, u8)>) -> Sectors {
-    let mut sectors = sectors.clone();
+    let mut sectors = sectors::copy(sectors);
     for (number, within, keep, bits) in pieces {
         if let Some(byte) = sectors.get_mut(&number).and_then(|sector| sector.get_mut(within)) {
             *byte = *byte & keep | bits;
