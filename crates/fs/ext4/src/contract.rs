@@ -5,18 +5,19 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::{ControlFlow, Range};
+use core::ops::Range;
 
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, Failover, FileSystem, Handover, Inspect, Layout, Limits, Nameless,
-    Relabel, Span, StatFs, Trim, VolumeInfo, Whiteouts, WritableFileSystem, XattrMode, Xattrs,
+    Cookie, Crash, EntrySink, Extent, Failover, FileSystem, Handover, Inspect, Layout, Limits, Nameless,
+    Relabel, Span, StatFs, Trim, VolumeInfo, Whiteouts, WritableFileSystem, XattrMode, Xattrs, inspectable,
 };
 use obento_env::sync::RwLockReadGuard;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
 
-use crate::feature::Incompat;
+use crate::batch::Batch;
+use crate::feature::{Compat, Incompat};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::Blocks;
 use crate::super_block::ROOT_INO;
@@ -26,9 +27,6 @@ use crate::writer::Writer;
 
 /// `EXT4_NAME_LEN`.
 const NAME_MAX: u32 = 255;
-
-/// Number of entries that are copied at a time from a directory that may change, so that the sink runs without locks.
-const BATCH: usize = 128;
 
 /// An open volume that implements the contract.
 pub struct Ext4 {
@@ -66,6 +64,12 @@ impl Ext4 {
         Ok(())
     }
 
+    /// Returns whether changes reach the device in an order in which the journal can recover them.
+    fn is_ordered(&self) -> bool {
+        let has_journal = self.volume.super_block().compat.contains(Compat::HAS_JOURNAL);
+        has_journal && self.writer.as_ref().is_none_or(Writer::has_barrier)
+    }
+
     /// Locks `ino` against changes for one step over blocks that belong together. The lock must not be taken twice.
     pub(crate) fn shared(&self, ino: Ino) -> Option<RwLockReadGuard<'_, u64>> {
         self.writer().map(|writer| writer.locks().read(ino))
@@ -73,31 +77,17 @@ impl Ext4 {
 
     /// Lists a directory that may change meanwhile, some entries at a time.
     fn list_in_batches(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
-        let mut from = from;
+        let (mut batch, mut from) = (Batch::new()?, from);
         loop {
-            let (mut batch, start) = (Vec::new(), from);
+            batch.clear();
+            let start = from;
             {
                 let _shared = self.shared(dir);
-                self.volume.current_list(&self.directory(dir)?, from, &mut |entry| {
-                    batch.push(entry.map(|entry| (entry.name.to_buf(), entry.ino, entry.kind, entry.next)));
-                    if batch.len() < BATCH { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-                })?;
+                self.volume.current_list(&self.directory(dir)?, from, &mut |entry| batch.add(entry))?;
             }
-            let is_last = batch.len() < BATCH;
-            for entry in batch {
-                let flow = match &entry {
-                    Ok((name, ino, kind, next)) => {
-                        from = *next;
-                        sink(Ok(DirEntry { name, ino: *ino, kind: *kind, next: *next }))
-                    }
-                    Err(error) => sink(Err(*error)),
-                };
-                if flow.is_break() {
-                    return Ok(());
-                }
-            }
+            let flow = batch.pass_on(&mut from, sink);
             // The range is empty only if the directory is damaged.
-            if is_last || from == start {
+            if flow.is_break() || !batch.is_full() || from == start {
                 return Ok(());
             }
         }
@@ -171,7 +161,7 @@ impl FileSystem for Ext4 {
             uid_max: u32::MAX,
             gid_max: u32::MAX,
             keeps: obento_driver::StoredProperties::all(),
-            crash: obento_driver::Crash::Whole,
+            crash: if self.is_ordered() { Crash::Whole } else { Crash::Unordered },
         }
     }
 
@@ -209,7 +199,11 @@ impl FileSystem for Ext4 {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.volume.attr(ino)
+        match self.volume.attr(ino) {
+            // The root of an open volume is in use, unless the volume is damaged.
+            Err(Error::Refused(_)) if ino == ROOT_INO => Err(Corrupt::RootKind { ino }.into()),
+            found => found,
+        }
     }
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
@@ -286,7 +280,7 @@ impl FileSystem for Ext4 {
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(self)
+        inspectable(self)
     }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
@@ -318,19 +312,21 @@ impl Xattrs for Ext4 {
 
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
         let mut names = Vec::new();
-        {
+        let listed = {
             let _shared = self.shared(ino);
-            self.volume.list_xattrs(&self.volume.user_inode(ino)?, &mut |name| names.push(name.to_vec()))?;
-        }
+            let inode = self.volume.user_inode(ino)?;
+            self.volume.list_xattrs(&inode, &mut |name| names.push(name.to_vec()))
+        };
+        // The names that precede damage are listed, too.
         names.iter().for_each(|name| sink(name));
-        Ok(())
+        listed
     }
 
     fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        self.writer().ok_or(Error::ReadOnly)?.set_xattr(ino, name, value, mode)
+        self.write_with(|writer| writer.set_xattr(ino, name, value, mode))
     }
 
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        self.writer().ok_or(Error::ReadOnly)?.remove_xattr(ino, name)
+        self.write_with(|writer| writer.remove_xattr(ino, name))
     }
 }

@@ -137,8 +137,13 @@ pub(crate) enum Word {
     RoCompat(RoCompat),
 }
 
-/// Returns the feature with this name.
+/// Returns the feature with this name, or with an older name that e2fsprogs still accepts.
 pub(crate) fn named(name: &str) -> Option<Word> {
+    let name = match name {
+        "extents" => "extent",
+        "uninit_groups" => "uninit_bg",
+        name => name,
+    };
     let find = |table: &[(u32, &str)]| table.iter().find(|(_, known)| *known == name).map(|&(bit, _)| bit);
     let compat = find(COMPAT).map(|bit| Word::Compat(Compat::from_bits_retain(bit)));
     let incompat = || find(INCOMPAT).map(|bit| Word::Incompat(Incompat::from_bits_retain(bit)));

@@ -2,7 +2,7 @@
 //!
 //! Source: Linux `fs/ext4/super.c` `ext4_feature_set_ok`, `EXT4_FEATURE_RO_COMPAT_SUPP`.
 
-use obento_base::{Error, Feature, Result};
+use obento_base::{Corrupt, Error, Feature, Result, Structure};
 
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::super_block::SuperBlock;
@@ -59,9 +59,32 @@ impl SuperBlock {
         Ok(())
     }
 
+    /// Checks whether the settings of the volume can be changed on a device of `len` bytes. Fails with `Truncated` if the
+    /// device is too short, and with `Unsupported` for a feature that neither this driver nor e2fsprogs supports: only
+    /// reading is then possible.
+    pub(crate) fn check_tunable(&self, len: u64) -> Result<()> {
+        self.check_len(len)?;
+        match self.ro_compat.bits() & !RoCompat::WRITE.union(RoCompat::KNOWN).bits() {
+            0 => Ok(()),
+            unknown => Err(Error::Unsupported(RoCompat::name_of(unknown))),
+        }
+    }
+
+    /// Checks that a device of `len` bytes contains the whole volume. Fails with `Truncated`.
+    pub(crate) fn check_len(&self, len: u64) -> Result<()> {
+        if self.volume_len() <= len {
+            return Ok(());
+        }
+        let (structure, len) = (Structure::SuperBlock, self.volume_len());
+        Err(Corrupt::Truncated { structure, block: 0, offset: 0, len }.into())
+    }
+
     /// Fails with `Unsupported` for the first feature that prevents changes.
     pub(crate) fn check_writable(&self) -> Result<()> {
         let refuse = |name| Err(Error::Unsupported(Feature::Named(name)));
+        if self.ro_compat.contains(RoCompat::READONLY) {
+            return Err(Error::Unsupported(Feature::MarkedReadOnly));
+        }
         let lacking = self.ro_compat.bits() & !RoCompat::WRITE.bits();
         if lacking != 0 {
             return Err(Error::Unsupported(RoCompat::name_of(lacking)));
@@ -114,7 +137,8 @@ mod tests {
         };
         let named = |name| Err(Error::Unsupported(Feature::Named(name)));
         assert_eq!(with(&|sb| sb.ro_compat |= RoCompat::SHARED_BLOCKS), named("shared_blocks"));
-        assert_eq!(with(&|sb| sb.ro_compat |= RoCompat::READONLY), named("read-only"));
+        let marked = Err(Error::Unsupported(Feature::MarkedReadOnly));
+        assert_eq!(with(&|sb| sb.ro_compat |= RoCompat::READONLY), marked);
         assert_eq!(
             with(&|sb| sb.incompat |= Incompat::MMP),
             named("writing with multiple mount protection (mmp)")

@@ -234,6 +234,18 @@ fn laid_out_as(sb: &SuperBlock, copy: &SuperBlock, device_len: u64) -> RawSuperB
     if features.0.contains(Compat::SPARSE_SUPER2) {
         take!(s_backup_bgs);
     }
+    if features.0.contains(Compat::ORPHAN_FILE) && from.s_orphan_file_inum.get() != 0 {
+        take!(s_orphan_file_inum);
+    }
+    if features.2.contains(RoCompat::QUOTA) {
+        // A repair removes the number of a quota file in the primary super block alone.
+        macro_rules! take_named {
+            ($($inum:ident)*) => {
+                $(if right.$inum.get() != 0 && from.$inum.get() != 0 { take!($inum); })*
+            };
+        }
+        take_named!(s_usr_quota_inum s_grp_quota_inum s_prj_quota_inum);
+    }
     if features.0.contains(Compat::RESIZE_INODE) && copy.compat.contains(Compat::RESIZE_INODE) {
         take!(s_reserved_gdt_blocks);
     }

@@ -27,6 +27,7 @@ extern crate std;
 
 mod acl;
 mod allocator;
+mod batch;
 mod build;
 mod check;
 mod checksum;
@@ -54,6 +55,7 @@ mod resize;
 mod super_block;
 mod symlink;
 mod tune;
+mod undelete;
 mod unit;
 mod usage;
 mod volume;

@@ -30,11 +30,19 @@ impl Driver for Ext4Driver {
         &["ext4", "ext3", "ext2"]
     }
 
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         let Some(raw) = locate::read_raw(device, PRIMARY_OFFSET)? else { return Ok(None) };
         if locate::has_magic(&raw) {
             let probe = locate::find(device).map(|found| found.super_block.probe());
-            return Ok(Some(probe.unwrap_or_else(|_| believe(&raw))));
+            let probe = probe.unwrap_or_else(|_| believe(&raw));
+            // A backup has the number of its group. A partition over an old volume may begin before a group of it.
+            let is_backup = raw.s_block_group_nr.get() != 0;
+            let evidence = if is_backup { Evidence::Traces } else { Evidence::Signature };
+            return Ok(Some(Probe { evidence, ..probe }));
         }
         if locate::is_something_else(device)? {
             return Ok(None);
@@ -69,6 +77,10 @@ impl Driver for Ext4Driver {
     }
 
     fn resize(&self) -> Option<&dyn obento_driver::Resize> {
+        Some(self)
+    }
+
+    fn undelete(&self) -> Option<&dyn obento_driver::Undelete> {
         Some(self)
     }
 }

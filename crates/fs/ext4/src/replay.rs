@@ -123,16 +123,25 @@ pub fn open_journal(
     let ino = Ino(inum.into());
     let found = volume.inode(ino).map_err(|error| unused_inode(error, inum));
     let open = |runs| Journal::open(Arc::clone(device), sb.block_size, runs);
+    let has_tree = found.as_ref().is_ok_and(|inode| inode.has(InodeFlags::EXTENTS));
+    let copy = || journal_inode_copy(sb, ino);
+    let is_copy_whole = || copy().is_some_and(|copy| matches!(journal_runs(&volume, &copy), Ok((_, None))));
     let error = match found.and_then(|inode| journal_runs(&volume, &inode)) {
         Ok((runs, None)) => return open(runs).map(Some),
-        // The inode may be longer than the journal in it.
+        // The inode may be longer than the journal in it. e2fsck accepts that of block numbers, and refuses extents
+        // that end before the file (`e2fsck_get_journal` compares `pb.last_block` with the size).
         Ok((runs, Some(hole))) => match open(runs) {
-            Ok(journal) => return Ok(Some(journal)),
+            Ok(journal) => {
+                if has_tree && is_copy_whole() {
+                    notices.push(Notice::Damaged(hole));
+                }
+                return Ok(Some(journal));
+            }
             Err(_) => hole,
         },
         Err(error) => error,
     };
-    let copy = journal_inode_copy(sb, ino).ok_or(error)?;
+    let copy = copy().ok_or(error)?;
     let (runs, hole) = journal_runs(&volume, &copy).map_err(|_| error)?;
     if hole.is_some() {
         return Err(error);

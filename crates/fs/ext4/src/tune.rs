@@ -1,6 +1,7 @@
-//! Changing the settings of a volume: the fields of the super block that tune2fs changes in place.
+//! Changing the settings of a volume: the fields of the super block that tune2fs changes in place, the journal, and
+//! quotas.
 //!
-//! Invariant: all values are checked before anything is written.
+//! Invariant: all values are checked before anything is written. Space for a journal or quota files is not.
 //! Source: e2fsprogs misc/tune2fs.c, lib/e2p/mntopts.c, lib/e2p/parse_num.c; kernel fs/ext4/ext4.h.
 
 use alloc::string::String;
@@ -11,8 +12,9 @@ use obento_block::BlockDevice;
 use obento_driver::{CheckOptions, RepairMode, Tune, TuneError, TuneOptions};
 
 use crate::Ext4Driver;
-use crate::check::change_settings;
-use crate::feature::{Compat, Incompat, RoCompat};
+use crate::check::{JournalChange, QuotaChange, QuotaState, change_journal, change_quotas, change_settings};
+use crate::feature::{self, Compat, Incompat, RoCompat, Word};
+use crate::format::JournalSize;
 use crate::raw::RawSuperBlock;
 use crate::super_block::SuperBlock;
 
@@ -34,6 +36,18 @@ const MOUNT_OPTIONS: &[(&str, u32, u32)] = &[
     ("nodelalloc", 0x800, 0x800),
 ];
 
+/// The features that quotas need.
+const QUOTA: &str = "quota";
+const PROJECT: &str = "project";
+/// The names of the quota files.
+const QUOTA_FILES: [&str; 3] = ["usrquota", "grpquota", "prjquota"];
+
+/// The feature that a volume with a journal has.
+const HAS_JOURNAL: &str = "has_journal";
+
+/// The smallest size of inodes that have a project.
+const EXTRA_INODE_SIZE: u16 = 256;
+
 /// `s_def_hash_version` for half MD4.
 const HALF_MD4: u8 = 1;
 
@@ -46,6 +60,7 @@ impl Tune for Ext4Driver {
         }
         let mut notes = Vec::new();
         let seeded = core::cell::Cell::new(false);
+        let quotas = quota_change(options);
         change_settings(&device, &checking, |sb, raw| {
             if let Some(label) = &options.label {
                 set_label(raw, label)?;
@@ -53,8 +68,15 @@ impl Tune for Ext4Driver {
             if let Some(uuid) = options.uuid {
                 seeded.set(set_uuid(sb, raw, uuid)?);
             }
-            options.settings.iter().try_for_each(|(name, value)| set(sb, raw, name, value))
+            options.settings.iter().try_for_each(|(name, value)| set(sb, raw, name, value))?;
+            expect_quotas_possible(sb, quotas)
         })?;
+        if let Some(change) = journal_change(options) {
+            change_journal(&device, &checking, change)?;
+        }
+        if quotas != QuotaChange::default() {
+            change_quotas(&device, &checking, quotas)?;
+        }
         if seeded.get() {
             notes.push(
                 "the feature metadata_csum_seed was enabled, so that the checksums stay valid; Linux supports it from 4.4 on"
@@ -65,8 +87,61 @@ impl Tune for Ext4Driver {
     }
 }
 
+/// Returns the last change of the journal in the list of features.
+fn journal_change(options: &TuneOptions) -> Option<JournalChange> {
+    let features = options.settings.iter().filter(|(name, _)| name == "features");
+    let words = features.flat_map(|(_, value)| value.split(','));
+    let mut changes = words.filter_map(|word| match word {
+        HAS_JOURNAL => Some(JournalChange::Add),
+        _ if word.strip_prefix('^') == Some(HAS_JOURNAL) => Some(JournalChange::Remove),
+        _ => None,
+    });
+    changes.next_back()
+}
+
+/// Returns the changes of quotas in the lists of features and of quota files.
+fn quota_change(options: &TuneOptions) -> QuotaChange {
+    let mut change = QuotaChange::default();
+    for (setting, value) in &options.settings {
+        for (word, is_on) in value.split(',').map(switch) {
+            match (setting.as_str(), word) {
+                ("features", QUOTA) => change.quota = Some(is_on),
+                ("features", PROJECT) => change.project = Some(is_on),
+                ("quota", word) => {
+                    let file = QUOTA_FILES.iter().position(|known| *known == word);
+                    if let Some(file) = file.and_then(|at| change.files.get_mut(at)) {
+                        *file = Some(is_on);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    change
+}
+
+/// Returns a word without its mark, and whether it is switched on.
+fn switch(word: &str) -> (&str, bool) {
+    word.strip_prefix('^').map_or((word, true), |name| (name, false))
+}
+
+/// Refuses quotas of projects on a volume whose inodes have no project.
+fn expect_quotas_possible(sb: &SuperBlock, change: QuotaChange) -> Result<()> {
+    let after = QuotaState::after(sb, change);
+    let adds_project = after.project && !sb.ro_compat.contains(RoCompat::PROJECT);
+    if adds_project && sb.inode_size < EXTRA_INODE_SIZE {
+        let setting = if change.project.is_some() { "features" } else { "quota" };
+        return Err(TuneError::refused(setting, "inodes of 128 bytes have no project"));
+    }
+    if change.files.last() == Some(&Some(true)) && !after.project {
+        return Err(TuneError::refused("quota", "prjquota requires the feature 'project'"));
+    }
+    Ok(())
+}
+
 fn set_label(raw: &mut RawSuperBlock, label: &[u8]) -> Result<()> {
-    let label = raw_label(label).ok_or(TuneError::refused("label", "at most 16 bytes without NUL"))?;
+    let label =
+        raw_label(label).ok_or(TuneError::refused("label", "must have at most 16 bytes, and no NUL"))?;
     raw.s_volume_name = label;
     Ok(())
 }
@@ -102,17 +177,17 @@ fn set_uuid(sb: &SuperBlock, raw: &mut RawSuperBlock, uuid: [u8; 16]) -> Result<
 /// Sets one setting by its name.
 fn set(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str, value: &str) -> Result<()> {
     let wrong = |why: &str| TuneError::refused(name, why);
-    let number = || value.parse::<u16>().map_err(|_| wrong("not a number from 0 to 65535"));
+    let number = || value.parse::<u16>().map_err(|_| wrong("must be a number from 0 to 65535"));
     match name {
         "reserved_percent" => {
             let blocks =
-                percent(sb.blocks_count, value).ok_or_else(|| wrong("not a percentage from 0 to 50"))?;
+                percent(sb.blocks_count, value).ok_or_else(|| wrong("must be a percentage from 0 to 50"))?;
             set_reserved(raw, blocks);
         }
         "reserved_blocks" => {
-            let blocks = value.parse::<u64>().map_err(|_| wrong("not a number"))?;
+            let blocks = value.parse::<u64>().map_err(|_| wrong("must be a number"))?;
             if blocks > sb.blocks_count / 2 {
-                return Err(wrong("more than half of the volume"));
+                return Err(wrong("must not exceed half of the volume"));
             }
             set_reserved(raw, blocks);
         }
@@ -125,35 +200,44 @@ fn set(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str, value: &str) -> Res
         }
         "max_mount_count" => {
             let count = value.parse::<i16>().ok().filter(|count| *count >= -1);
-            let count = count.ok_or_else(|| wrong("not a number from -1 to 32767"))?;
+            let count = count.ok_or_else(|| wrong("must be a number from -1 to 32767"))?;
             // 0 and -1 disable the check.
             let [low, high] = if count == 0 { (-1_i16).to_le_bytes() } else { count.to_le_bytes() };
             raw.s_max_mnt_count.set(u16::from_le_bytes([low, high]));
         }
         "mount_count" => {
-            raw.s_mnt_count.set(value.parse().map_err(|_| wrong("not a number from 0 to 65535"))?);
+            raw.s_mnt_count.set(value.parse().map_err(|_| wrong("must be a number from 0 to 65535"))?);
         }
         "check_interval" => {
             let seconds = interval(value);
             raw.s_checkinterval
-                .set(seconds.ok_or_else(|| wrong("not an interval such as 30d, 4w, 6m or 0"))?);
+                .set(seconds.ok_or_else(|| wrong("must be an interval such as 30d, 4w, 6m or 0"))?);
         }
         "errors" => raw.s_errors.set(match value {
             "continue" => 1,
             "remount-ro" => 2,
             "panic" => 3,
-            _ => return Err(wrong("not continue, remount-ro or panic")),
+            _ => return Err(wrong("must be continue, remount-ro or panic")),
         }),
         "mount_options" => mount_options(raw, value)?,
+        // Quota files are changed after the other settings.
+        "quota" => {
+            let mut words = value.split(',').filter(|word| !word.is_empty()).map(switch);
+            if let Some((word, _)) = words.find(|(word, _)| !QUOTA_FILES.contains(word)) {
+                return Err(wrong(&alloc::format!(
+                    "unknown quota file '{word}' (must be usrquota, grpquota or prjquota)"
+                )));
+            }
+        }
         "features" => {
             for word in value.split(',').filter(|word| !word.is_empty()) {
                 match word.strip_prefix('^') {
-                    Some(name) => clear_feature(raw, name)?,
+                    Some(name) => clear_feature(sb, raw, name)?,
                     None => set_feature(sb, raw, word)?,
                 }
             }
         }
-        _ => return Err(wrong("not a setting of ext2, ext3 and ext4")),
+        _ => return Err(wrong("ext2, ext3 and ext4 do not have this setting")),
     }
     Ok(())
 }
@@ -224,6 +308,14 @@ fn set_feature(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str) -> Result<(
             }
             compat(raw, Compat::DIR_INDEX);
         }
+        // The journal is added after the other changes.
+        HAS_JOURNAL if sb.compat.contains(Compat::HAS_JOURNAL) => {}
+        HAS_JOURNAL if JournalSize::by_volume(sb.blocks_count).is_none() => {
+            return Err(TuneError::refused("features", "the volume is too small for a journal"));
+        }
+        HAS_JOURNAL => {}
+        // Quotas are changed after the other settings.
+        QUOTA | PROJECT => {}
         "ext_attr" => compat(raw, Compat::EXT_ATTR),
         "large_file" => ro_compat(raw, RoCompat::LARGE_FILE),
         "huge_file" => ro_compat(raw, RoCompat::HUGE_FILE),
@@ -233,25 +325,42 @@ fn set_feature(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str) -> Result<(
             raw.s_checksum_seed.set(sb.checksum_seed);
             raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::METADATA_CSUM_SEED.bits());
         }
-        _ => return Err(not_in_place(name, "enabled")),
+        _ if is_enabled(sb, name)? => {}
+        _ => return Err(not_in_place(name, "enable")),
     }
     Ok(())
 }
 
 /// Disables a feature if none of its structures remains.
-fn clear_feature(raw: &mut RawSuperBlock, name: &str) -> Result<()> {
+fn clear_feature(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str) -> Result<()> {
+    let is_outside = sb.compat.contains(Compat::HAS_JOURNAL) && sb.raw.s_journal_inum.get() == 0;
     match name {
+        HAS_JOURNAL if is_outside => {
+            let why = "the journal is on another device; 'tune2fs -O ^has_journal' removes it from both";
+            Err(TuneError::refused("features", why))
+        }
+        // The journal is removed after the other changes.
+        HAS_JOURNAL | QUOTA | PROJECT => Ok(()),
         "read-only" => {
             raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::READONLY.bits());
             Ok(())
         }
-        _ => Err(not_in_place(name, "disabled")),
+        _ if !is_enabled(sb, name)? => Ok(()),
+        _ => Err(not_in_place(name, "disable")),
+    }
+}
+
+/// Returns whether the volume has a feature. Fails if there is no feature with this name.
+fn is_enabled(sb: &SuperBlock, name: &str) -> Result<bool> {
+    match feature::named(name) {
+        Some(Word::Compat(bit)) => Ok(sb.compat.contains(bit)),
+        Some(Word::Incompat(bit)) => Ok(sb.incompat.contains(bit)),
+        Some(Word::RoCompat(bit)) => Ok(sb.ro_compat.contains(bit)),
+        None => Err(TuneError::refused("features", alloc::format!("unknown feature '{name}'"))),
     }
 }
 
 fn not_in_place(name: &str, how: &str) -> TuneError {
-    let why = alloc::format!(
-        "'{name}' cannot be {how} by changing the super block alone; 'tune2fs -O' or 'resize2fs' rewrites the volume"
-    );
+    let why = alloc::format!("obento cannot {how} '{name}'; try 'tune2fs -O', or 'resize2fs' for 64bit");
     TuneError::refused("features", why)
 }

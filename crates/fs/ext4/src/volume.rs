@@ -189,6 +189,16 @@ impl Volume {
         Ok(inode)
     }
 
+    /// Checks that the root is a directory, as `ext4_fill_super` does. Fails with `Corrupt`.
+    pub(crate) fn expect_root(&self) -> Result<()> {
+        match self.user_inode(ROOT_INO) {
+            Ok(root) if root.is_dir() => Ok(()),
+            // The inode may also be unused.
+            Ok(_) | Err(Error::Refused(_)) => Err(Corrupt::RootKind { ino: ROOT_INO }.into()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Returns the attributes of inode `ino`. Fails in the same cases as [`Self::user_inode`].
     pub(crate) fn attr(&self, ino: Ino) -> Result<Attr> {
         let plain = |inode: &Inode| (!inode.has(InodeFlags::EA_INODE)).then(|| inode.attr(&self.super_block));

@@ -14,10 +14,17 @@ use crate::ops::{OldName, RenameEnd};
 use crate::writer::Writer;
 
 impl Ext4 {
-    /// Changes the volume. Fails with `ReadOnly`, or with the errors of `act`.
+    /// Changes the volume, and records damage that `act` finds. Fails with `ReadOnly`, or with the errors of `act`. If
+    /// the volume accepts no further changes, `ReadOnly` replaces each other reason to refuse the change.
     pub(crate) fn write_with<'a, T>(&'a self, act: impl FnOnce(&'a Writer) -> Result<T>) -> Result<T> {
         let writer = self.writer().ok_or(Error::ReadOnly)?;
-        act(writer).inspect_err(|&error| writer.note_error(error))
+        act(writer).map_err(|error| match error {
+            Error::Refused(_) if writer.txns().error().is_some() => Error::ReadOnly,
+            error => {
+                writer.note_error(error);
+                error
+            }
+        })
     }
 
     /// Changes the volume. If `act` fails with `NoSpace`, commits and tries again, since that may free space.

@@ -114,7 +114,8 @@ fn compare_repaired(bytes: &[u8], fixed: &[u8]) -> Vec<(&'static str, String)> {
         Err(error) => differences.push(("we find something after our repair", error.to_string())),
     }
     let Some((said, theirs)) = e2fsck_repaired(bytes) else { return differences };
-    let (before, theirs, ours) = (Kept::of(bytes), Kept::of(&theirs), Kept::of(fixed));
+    let (before, theirs, ours) =
+        (VolumeContents::of(bytes), VolumeContents::of(&theirs), VolumeContents::of(fixed));
     let mut files = lost(&before.contents, &ours.contents);
     let lost_by_both = lost(&before.contents, &theirs.contents);
     files.retain(|ino| !lost_by_both.contains(ino));
@@ -137,13 +138,13 @@ fn e2fsck_repaired(bytes: &[u8]) -> Option<(String, Vec<u8>)> {
 }
 
 /// The contents of a volume.
-struct Kept {
+struct VolumeContents {
     contents: Contents,
     /// Every name that refers to an inode, with that inode.
     names: BTreeSet<(Vec<u8>, Ino)>,
 }
 
-impl Kept {
+impl VolumeContents {
     fn of(bytes: &[u8]) -> Self {
         let device = Arc::new(MemDevice::read_only(bytes.to_vec()));
         let entries = open_volume(device, &common::options())

@@ -55,6 +55,7 @@ const KNOWN: &[(&str, &str, u64)] = &[
     ("EXT3", "bytes", 324),
     ("EA_INODE", "inodes", 3004),
     ("QUOTA", "copied", 5008),
+    ("EXT4", "trees", 40_962),
 ];
 /// Mutants with correct checksums on which our check and e2fsck once differed.
 const KNOWN_SEALED: &[(&str, u64)] = &[
@@ -103,6 +104,41 @@ const KNOWN_SEALED: &[(&str, u64)] = &[
     ("EA_INODE", 41_754),
     // A short symbolic link whose target is in a block.
     ("EXT4", 60_799),
+    // An inode of the boot loader without a type, whose size is impossible.
+    ("INLINE", 42_158),
+    // An orphan file whose link count is 0.
+    ("ORPHAN_FILE", 42_055),
+    // An orphan file that ends within a block.
+    ("ORPHAN_FILE", 42_712),
+    // A block of attributes in a table of inodes.
+    ("ORPHAN_FILE", 42_117),
+    ("ORPHAN_FILE", 43_089),
+    // The number of another inode for the orphan file.
+    ("ORPHAN_FILE", 42_779),
+    ("ORPHAN_FILE", 43_103),
+    // A bitmap that moves, and a number of unused inodes that cannot be.
+    ("BIGALLOC", 42_081),
+    ("BIGALLOC", 42_597),
+    ("BIGALLOC", 43_701),
+    ("LARGE", 42_177),
+    // A bitmap in the cluster of a directory.
+    ("BIGALLOC", 43_125),
+    // A directory that grows over most of a volume with clusters.
+    ("BIGALLOC", 43_387),
+    // A journal with unknown features, which neither repairs.
+    ("LARGE", 43_644),
+    // An owner of the inode of bad blocks.
+    ("LARGE", 42_759),
+    // The inode of the boot loader with extents and inline data.
+    ("LARGE", 42_852),
+    // A number of reserved descriptor blocks that includes bitmaps and the inode table.
+    ("LARGE", 42_876),
+    ("LARGE", 42_911),
+    // A journal inode that is longer than its extents.
+    ("BIGALLOC", 43_087),
+    ("LARGE", 43_519),
+    // A quota file that is a symbolic link, and that e2fsck repairs in two runs.
+    ("QUOTA", 42_172),
 ];
 /// One of this many mutants is also repaired with `-p`.
 const PREEN_SAMPLE: u64 = 4;
@@ -140,6 +176,13 @@ fn judge(bytes: &[u8]) -> Result<(), String> {
         };
     }
     let left: Vec<String> = findings(&fixed).map_err(|error| error.to_string())?.iter().map(line).collect();
+    if !left.is_empty()
+        && left.iter().all(|left| is_of_unknown_journal(left))
+        && !e2fsck(bytes, &["-fy"]).0.is_one()
+    {
+        // Neither discards a journal with unknown features: a newer version may be able to replay it.
+        return Ok(());
+    }
     if !left.is_empty() {
         return Err(format!("after our repair of {reported:?} we find {left:?}"));
     }
@@ -149,6 +192,11 @@ fn judge(bytes: &[u8]) -> Result<(), String> {
     }
     let lost = lost_to_us_alone(bytes, &fixed);
     if lost.is_empty() { Ok(()) } else { Err(format!("after our repair of {reported:?} {lost:?} are lost")) }
+}
+
+/// Returns whether the finding is a journal with unknown features.
+fn is_of_unknown_journal(reported: &str) -> bool {
+    reported.starts_with("journal-damaged ") && reported.contains("is not supported")
 }
 
 /// Tests the names of a mutant. After one repair the volume opens and can be read, and a second run changes nothing. No
@@ -220,10 +268,13 @@ fn timed<T>(what: &str, act: impl FnOnce() -> T) -> Result<T, String> {
 /// Compares the effect of `-p` on a mutant with that of e2fsck.
 fn judge_preen(bytes: &[u8]) -> Result<(), String> {
     /// Bits of an exit status of fsck(8): nothing was wrong, or everything was repaired.
-    const MENDED: i32 = 3;
+    const NOTHING_LEFT: i32 = 3;
     let Ok((report, after)) = repair_copy(bytes, RepairMode::Safe) else { return Ok(()) };
     let theirs = e2fsck(bytes, &["-fp"]).0;
-    if theirs.is_one() && theirs.code & !MENDED != 0 && report.repaired > 0 {
+    // `e2fsck -p` clears a quota file of another type, and then refuses the block numbers that it had read before. The
+    // file is computed again, so that nothing is lost.
+    let is_of_quota = theirs.text.contains("Quota inode is not a regular file.  CLEARED.");
+    if theirs.is_one() && theirs.code & !NOTHING_LEFT != 0 && report.repaired > 0 && !is_of_quota {
         return Err(format!(
             "-p repairs {} of {}, but e2fsck reports {}",
             report.repaired, report.found, theirs.text
@@ -322,6 +373,11 @@ fn one_repair_of_a_sealed_mutant_is_enough_where_it_once_was_not() {
             let sound = names(&base.disk().bytes).unwrap().0;
             let bytes = Harm::of(None, seed).sealed_mutant(&base.disk(), seed);
             let outcome = judge(&bytes).and_then(|()| judge_names(&sound, &bytes));
+            let outcome = if seed.is_multiple_of(PREEN_SAMPLE) {
+                outcome.and_then(|()| judge_preen(&bytes))
+            } else {
+                outcome
+            };
             assert_eq!(outcome, Ok(()), "{name} seed {seed}");
         }
     }

@@ -4,7 +4,7 @@
 mod common;
 mod lab;
 
-use lab::bases::{self, Base, EXT2, EXT4};
+use lab::bases::{self, BIGALLOC, Base, EXT2, EXT4};
 use lab::judge::{contents, e2fsck_is_clean, findings, lost_to_us_alone, repaired};
 use lab::{Bits, Disk, I_BLOCK};
 
@@ -162,6 +162,34 @@ fn an_extent_is_copied_in_pieces_where_there_is_no_room_for_it_in_a_row() {
     let [file, twice] = ["file", "twice"].map(|path| disk.file_block(disk.ino(path), 0));
     disk.edit_extent("pieces", &[0], 2, |extent| extent.ee_start_lo = (file + 1).into());
     disk.edit_extent("pieces", &[0], 4, |extent| extent.ee_start_lo = twice.into());
+    let after = repaired_as_e2fsck(&disk.bytes);
+    assert_eq!(contents(&after), contents(&disk.bytes));
+}
+
+#[test]
+fn clusters_of_an_extent_are_copied_in_pieces_where_there_is_no_room_for_it_in_a_row() {
+    const LEN: u16 = 5000;
+    if !bases::oracles() {
+        return;
+    }
+    // Over most of the volume.
+    let mut disk = BIGALLOC.disk();
+    disk.edit_extent("pieces", &[0], 5, |extent| extent.ee_len = LEN.into());
+    disk.edit_inode("pieces", |inode| inode.i_size_lo = ((5 * 64 + u32::from(LEN)) * 1024).into());
+    let after = repaired_as_e2fsck(&disk.bytes);
+    assert_eq!(contents(&after), contents(&disk.bytes));
+}
+
+#[test]
+fn a_directory_in_the_cluster_of_a_bitmap_gets_a_cluster_of_its_own() {
+    if !bases::oracles() {
+        return;
+    }
+    let mut disk = BIGALLOC.disk();
+    let other = disk.file_block(2, 0) + 3;
+    let bitmap = disk.bytes[disk.range(disk.group_of(0).bg_block_bitmap_lo.get())].to_vec();
+    disk.put(disk.range(other).start, &bitmap);
+    disk.edit_group(0, |group| group.bg_block_bitmap_lo = other.into());
     let after = repaired_as_e2fsck(&disk.bytes);
     assert_eq!(contents(&after), contents(&disk.bytes));
 }

@@ -9,9 +9,14 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use obento_base::{Corrupt, DeviceError, Error, Feature, Ino, Name, Result, Structure};
+use obento_base::{
+    Corrupt, DeviceError, DeviceNumber, Error, Feature, FileKind, Ino, Mode, Name, Result, Structure,
+};
 use obento_block::MemDevice;
-use obento_driver::{Driver as _, FileSystem as _, Notice, Span, VolumeInfo};
+use obento_driver::{
+    Access, Driver as _, FileSystem, LayoutLock, NewNode, Notice, OpenOptions, RenameFlags, SetAttr, Size,
+    Span, VolumeInfo, WritableFileSystem, XattrMode,
+};
 use obento_ext4::raw::{RawExtent, RawExtentHeader, RawGroup32, RawInode, RawSuperBlock};
 use obento_ext4::{Ext4, Ext4Driver, open_volume};
 use obento_testkit::oracle::program;
@@ -254,6 +259,93 @@ fn a_damaged_inode_costs_its_file_alone() {
             if n == ino && b == block)
     );
     assert_eq!(common::read_everything(&fs).errors.len(), 1);
+}
+
+/// A regular file to create.
+const FILE: NewNode<'_> = NewNode {
+    kind: FileKind::Regular,
+    mode: Mode::new(0o644),
+    uid: 0,
+    gid: 0,
+    rdev: DeviceNumber { major: 0, minor: 0 },
+    target: b"",
+};
+
+fn changes(fs: &dyn FileSystem) -> &dyn WritableFileSystem {
+    fs.writable().unwrap()
+}
+
+/// A change of a file in the root.
+type FileChange = fn(&dyn FileSystem, Ino, &Name) -> Result<()>;
+
+/// Every change that reads the inode of a file.
+const FILE_CHANGES: &[(&str, FileChange)] = &[
+    ("set_xattr", |fs, ino, _| fs.xattrs().unwrap().set_xattr(ino, b"user.a", b"x", XattrMode::Set)),
+    ("remove_xattr", |fs, ino, _| fs.xattrs().unwrap().remove_xattr(ino, b"user.a")),
+    ("set_attr", |fs, ino, _| {
+        changes(fs).set_attr(ino, &SetAttr { uid: Some(1), ..SetAttr::default() }).map(drop)
+    }),
+    ("link", |fs, ino, _| changes(fs).link(ino, fs.root(), Name::new(b"link-2").unwrap()).map(drop)),
+    ("unlink", |fs, _, name| changes(fs).unlink(fs.root(), name)),
+    ("rename", |fs, _, name| {
+        let to = Name::new(b"moved").unwrap();
+        changes(fs).rename(fs.root(), name, fs.root(), to, RenameFlags::empty())
+    }),
+    ("truncate", |fs, ino, _| changes(fs).truncate(&LayoutLock::new().exclusive(), ino, 1)),
+    ("begin_write", |fs, ino, _| changes(fs).begin_write(&LayoutLock::new().shared(), ino, 0..9).map(drop)),
+    ("write", |fs, ino, _| changes(fs).write(&LayoutLock::new().shared(), ino, 0, b"x").map(drop)),
+    ("punch", |fs, ino, _| changes(fs).punch(&LayoutLock::new().exclusive(), ino, 0..1024)),
+    ("allocate", |fs, ino, _| changes(fs).allocate(&LayoutLock::new().shared(), ino, 0..9, Size::Keep)),
+    ("zero_range", |fs, ino, _| {
+        changes(fs).zero_range(&LayoutLock::new().exclusive(), ino, 0..1024, Size::Keep)
+    }),
+    ("collapse", |fs, ino, _| changes(fs).collapse(&LayoutLock::new().exclusive(), ino, 0..1024)),
+    ("insert", |fs, ino, _| changes(fs).insert(&LayoutLock::new().exclusive(), ino, 0..1024)),
+];
+
+#[test]
+fn opening_for_changes_tests_its_errors_in_order() {
+    let Some(sound) = Image::make(FEATURES, 2 << 20) else { return };
+    let open = |image: &Image, device: fn(Vec<u8>) -> MemDevice| {
+        let options = OpenOptions { access: Access::ReadWrite, ..common::options() };
+        Ext4Driver.open(Arc::new(device(image.bytes.clone())), &options).err().expect("an error")
+    };
+    let damaged = |offset: usize, byte| {
+        let mut image = sound.clone();
+        image.put(1024 + offset, &[byte]);
+        image
+    };
+    let corrupt = damaged(offset_of!(RawSuperBlock, s_log_cluster_size), 1);
+    assert!(matches!(open(&corrupt, MemDevice::read_only), Error::Corrupt(_)));
+    let mut short = sound.clone();
+    short.bytes.truncate(1 << 20);
+    assert!(matches!(open(&short, MemDevice::read_only), Error::Corrupt(_)));
+    let unknown = damaged(offset_of!(RawSuperBlock, s_feature_incompat) + 3, 0x80);
+    assert!(matches!(open(&unknown, MemDevice::read_only), Error::Unsupported(_)));
+    assert_eq!(open(&sound, MemDevice::read_only), Error::ReadOnly);
+    let readable = damaged(offset_of!(RawSuperBlock, s_feature_ro_compat) + 3, 0x80);
+    assert_eq!(open(&readable, MemDevice::read_only), Error::ReadOnly);
+    assert!(matches!(open(&readable, MemDevice::new), Error::Unsupported(_)));
+}
+
+#[test]
+fn damage_that_a_change_finds_makes_a_volume_read_only_if_the_volume_requires_it() {
+    let Some(mut image) = Image::make(&[CHECKED, &["-e", "remount-ro"]].concat(), 2 << 20) else { return };
+    let (ino, _) = image.damage_inode("file", offset_of!(RawInode, i_uid), &[1]);
+    let [file, folder, absent] = ["file", "folder", "absent"].map(|name| Name::new(name.as_bytes()).unwrap());
+    for (name, change) in FILE_CHANGES {
+        let device = Arc::new(MemDevice::new(image.bytes.clone()));
+        let options = OpenOptions { access: Access::ReadWrite, ..common::options() };
+        let fs = Ext4Driver.open(device, &options).unwrap();
+        let found = change(&*fs, ino, file);
+        assert!(matches!(found, Err(Error::Corrupt(_))), "{name}: {found:?}");
+        // This error comes before Exists, NotFound and NotSupported.
+        let created = changes(&*fs).create(fs.root(), folder, &FILE);
+        assert_eq!(created.err(), Some(Error::ReadOnly), "{name}");
+        assert_eq!(changes(&*fs).unlink(fs.root(), absent), Err(Error::ReadOnly), "{name}");
+        let set = fs.xattrs().unwrap().set_xattr(fs.root(), b"unknown.a", b"", XattrMode::Set);
+        assert_eq!(set, Err(Error::ReadOnly), "{name}");
+    }
 }
 
 #[test]

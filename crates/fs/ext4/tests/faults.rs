@@ -233,6 +233,11 @@ fn whichever_request_fails_nothing_acknowledged_is_lost() {
 }
 
 #[test]
+fn every_sync_after_a_failed_write_reports_its_error() {
+    on_volumes(trials::faults::later_syncs);
+}
+
+#[test]
 fn a_slow_device_changes_no_answer() {
     on_volumes(trials::faults::slow);
 }

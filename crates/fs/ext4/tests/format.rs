@@ -13,10 +13,10 @@ use common::formats::{self, Made};
 use obento_base::{DeviceError, DeviceNumber, FileKind, Ino, Mode, NameBuf, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
-    Access, Contents, Driver as _, FileSystem, FormatError, Formatted, LayoutLock, NewNode, OpenOptions,
-    Span, TimeChange,
+    Access, Contents, Crash, Driver as _, FileSystem, FormatError, FormatOptions, Formatted, Journalling,
+    LayoutLock, NewNode, OpenOptions, Span, TimeChange,
 };
-use obento_env::FixedClock;
+use obento_env::{FixedClock, FixedRandom};
 use obento_ext4::Ext4Driver;
 use obento_host::FileDevice;
 use obento_testkit::oracle::{self, LoopMount, Oracle, require};
@@ -259,7 +259,7 @@ fn after_an_error_of_the_device_nothing_is_recognised() {
     let made = Made { name: "faults", len: 8 << 20, args: "-t ext4 -b 1024 -g 1024" };
     let mut options = formats::options(&made);
     let mut done = false;
-    for contents in [Contents::Unknown, Contents::Kept] {
+    for contents in [Contents::Unknown, Contents::Preserved] {
         options.contents = contents;
         for nth in 1..1000 {
             let device = Arc::new(Failing {
@@ -310,5 +310,23 @@ impl BlockDevice for Failing {
     }
     fn flush(&self) -> obento_base::Result<()> {
         self.step(DeviceError::Flush { errno: 5 })
+    }
+}
+
+#[test]
+fn only_a_journal_with_barriers_orders_changes() {
+    let open = |name: &str, access: Access, barrier: bool| {
+        let device = Arc::new(MemDevice::new(vec![0; 16 << 20]));
+        let clock = Arc::new(FixedClock(Timestamp::new(1, 0)));
+        let made = FormatOptions::new(name, clock.clone(), Arc::new(FixedRandom(1)));
+        Ext4Driver.format().unwrap().format(&*device, &made).unwrap();
+        let journalling = Journalling { barrier, ..Journalling::default() };
+        let options = OpenOptions { access, journalling, ..OpenOptions::new(clock) };
+        Ext4Driver.open(device, &options).unwrap().limits().crash
+    };
+    for (name, ordered) in [("ext4", Crash::Whole), ("ext3", Crash::Whole), ("ext2", Crash::Unordered)] {
+        assert_eq!(open(name, Access::ReadWrite, true), ordered, "{name}");
+        assert_eq!(open(name, Access::ReadOnly, true), ordered, "{name}");
+        assert_eq!(open(name, Access::ReadWrite, false), Crash::Unordered, "{name}");
     }
 }

@@ -20,7 +20,7 @@ use crate::super_block::SuperBlock;
 use crate::xattr::{AttributeSet, LargeValue, LargeValues, SetError, USERS_MAX};
 
 /// Maximum number of unsuitable files that are reported.
-const TOLD: usize = 1000;
+const REPORTED_MAX: usize = 1000;
 /// Size of `i_block`, including the NUL: shorter targets need no block.
 pub(super) const FAST_TARGET: usize = 60;
 
@@ -63,13 +63,15 @@ impl Needs {
         for (id, node) in tree.nodes() {
             let before = unfit.len();
             let long = tree.children(id).filter(|(name, _)| name.len() > NAME_MAX);
-            unfit.extend(long.map(|(_, child)| (child, Unfit::Name(max))).take(TOLD.saturating_sub(before)));
+            unfit.extend(
+                long.map(|(_, child)| (child, Unfit::Name(max))).take(REPORTED_MAX.saturating_sub(before)),
+            );
             if unfit.len() > before {
                 continue;
             }
             match this.node(tree, (sb, received), &sets, id, node) {
                 Ok(()) => {}
-                Err(NeedsError::Unfit(why)) if unfit.len() < TOLD => unfit.push((id, why)),
+                Err(NeedsError::Unfit(why)) if unfit.len() < REPORTED_MAX => unfit.push((id, why)),
                 Err(NeedsError::Unfit(_)) => {}
                 Err(NeedsError::Error(error)) => return Err(error.into()),
             }

@@ -9,15 +9,12 @@ use obento_driver::tree::{Body, Node};
 
 use crate::checksum::inode_seed;
 use crate::feature::{Incompat, RoCompat};
-use crate::inode::{InodeFlags, encode_device, encode_time, seal_record};
+use crate::inode::{InodeFlags, encode_device, encode_time, fits_device, seal_record};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 
 /// Size of a record before the fields that `i_extra_isize` counts.
 const SHORT: u16 = 128;
-/// Maximum of a device number of Linux: 12 bits and 20 bits.
-const MAJOR_MAX: u32 = 0xfff;
-const MINOR_MAX: u32 = 0xf_ffff;
 
 /// Permissions of an inode that contains a value.
 const VALUE_MODE: u16 = 0o600;
@@ -51,11 +48,7 @@ fn has_extra(sb: &SuperBlock) -> bool {
 pub(super) fn expect_fit(sb: &SuperBlock, node: &Node) -> Result<(), Unfit> {
     encode_time(node.attr.mtime, has_extra(sb)).ok_or(Unfit::Time)?;
     match node.body {
-        Body::CharDevice(number) | Body::BlockDevice(number)
-            if number.major > MAJOR_MAX || number.minor > MINOR_MAX =>
-        {
-            Err(Unfit::Device)
-        }
+        Body::CharDevice(number) | Body::BlockDevice(number) if !fits_device(number) => Err(Unfit::Device),
         _ => Ok(()),
     }
 }

@@ -48,7 +48,7 @@ impl Budget {
     }
 
     /// Returns an unused allowance for the same device.
-    pub(super) fn anew(&self) -> Self {
+    pub(super) fn renewed(&self) -> Self {
         Self::new(self.there)
     }
 

@@ -250,19 +250,34 @@ impl InodeCheck<'_> {
             past && !self.has(InodeFlags::VERITY) || size > most || self.is_journal() && ends_inside
         };
         if is_wrong {
-            self.emit(Issue::Size { ino, found: size, expected: mapped });
+            self.emit(match mapped > size && self.has_inner_nodes() {
+                true => Issue::SizeOfTree { ino, found: size, expected: mapped },
+                false => Issue::Size { ino, found: size, expected: mapped },
+            });
         }
         if self.kind() == Some(FileKind::Regular) && size >= 1 << 31 {
             self.part.has_large_files = true;
         }
     }
 
+    /// Returns whether the inode has a tree of extents with index entries. Source: e2fsck `pass1.c`,
+    /// `scan_extent_node`: the size of the inode limits the range of the last entry, but not that of extents in the inode.
+    fn has_inner_nodes(&self) -> bool {
+        let header = RawExtentHeader::read_from_prefix(&self.raw.i_block);
+        self.has(InodeFlags::EXTENTS) && header.is_ok_and(|(header, _)| header.eh_depth.get() > 0)
+    }
+
     /// Checks the size of a file with inline data. It may be up to the maximum of a block map, as for e2fsck. If it
     /// is larger, the low half is used as far as there is data.
     fn size_inside(&mut self) {
         let (ino, size) = (self.ino, self.size());
-        if self.kind() != Some(FileKind::Regular) || size <= self.most_mapped() {
+        // An inode without a type, such as that of the boot loader, has no data.
+        let kind = self.kind();
+        if !matches!(kind, Some(FileKind::Regular) | None) || size <= self.most_mapped() {
             return;
+        }
+        if kind.is_none() {
+            return self.emit(Issue::Size { ino, found: size, expected: 0 });
         }
         let rest = super::inline::inline_rest(self.record, ino).map_or(0, |(_, bytes)| to_u64(bytes.len()));
         let expected = u64::from(self.raw.i_size_lo.get()).min(rest.saturating_add(60));

@@ -52,11 +52,11 @@ pub(super) struct CheckedIndex {
     current: u64,
 }
 
-type Tell<'a> = &'a mut dyn FnMut(Issue);
+type IssueSink<'a> = &'a mut dyn FnMut(Issue);
 
 impl CheckedIndex {
     /// Checks the root, which is the first block. Returns `None` if the index is unusable.
-    pub(super) fn root(view: &View, dir: &Dir, bytes: &[u8], emit: Tell<'_>) -> Option<Self> {
+    pub(super) fn root(view: &View, dir: &Dir, bytes: &[u8], emit: IssueSink<'_>) -> Option<Self> {
         let sb = &view.sb;
         let mut bad = |why, found: u64| emit(Issue::Index { dir: dir.ino, at: 0, why, found });
         let info = bytes.get(INFO..).and_then(|bytes| RawDxRootInfo::ref_from_prefix(bytes).ok());
@@ -97,7 +97,7 @@ impl CheckedIndex {
         dir: &Dir,
         bytes: &[u8],
         at: u64,
-        emit: Tell<'_>,
+        emit: IssueSink<'_>,
     ) -> IndexBlockKind {
         let fake = RawDirEntry::ref_from_prefix(bytes).ok().map(|(raw, _)| raw);
         let block_size = view.sb.block_size;
@@ -137,7 +137,7 @@ impl CheckedIndex {
     }
 
     /// Follows the index from its root, and reports differences.
-    pub(super) fn check(mut self, dir: &Dir, emit: Tell<'_>) {
+    pub(super) fn check(mut self, dir: &Dir, emit: IssueSink<'_>) {
         let ino = dir.ino;
         let mut waiting = Vec::from([(0_u64, 0_u8, 0_u32, u32::MAX)]);
         while let Some((at, depth, low, high)) = waiting.pop() {
@@ -198,7 +198,7 @@ fn table(
     dir: &Dir,
     bytes: &[u8],
     (at, start): (u64, usize),
-    emit: Tell<'_>,
+    emit: IssueSink<'_>,
 ) -> Option<Vec<(u32, u32)>> {
     let (head, _) = RawDxCountLimit::ref_from_prefix(bytes.get(start..)?).ok()?;
     let (limit, count) = (head.limit.get(), head.count.get());

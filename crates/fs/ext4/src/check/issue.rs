@@ -90,12 +90,12 @@ obento_driver::issues! {
     // Journal and orphans.
     /// The journal contains transactions that are not in their places.
     JournalDirty { transactions: u64 } Safe Volume "journal-dirty",
-        "the journal contains {transactions} transactions to replay";
+        "transactions in the journal to replay: {transactions}";
     /// Part of the journal is damaged.
     JournalReplay { why: Error } Damage Volume "journal-replay", "the journal can be replayed only in part: {why}";
     /// The journal inode is unusable, and the copy of its map in the super block is used.
     JournalInode { ino: u32, why: Error } Damage Volume "journal-inode",
-        "the journal inode {ino} is not usable, but the copy of its map in the super block is: {why}";
+        "the journal inode {ino} is not usable ({why}); the copy of its map in the super block is used";
     /// The journal is unusable.
     JournalDamaged { why: Error } Damage Journal "journal-damaged", "the journal is not usable: {why}";
     /// The super block of the journal has a field that an internal journal cannot have.
@@ -103,6 +103,9 @@ obento_driver::issues! {
         "super block of the journal: {field} cannot be {found}";
     /// The journal was aborted by an error that the super block does not contain.
     JournalAborted { errno: u32 } Safe Volume "journal-aborted", "the journal was aborted with error {}", crate::check::issue::negated(*errno);
+    /// The volume needs recovery, and the device of its external journal was not given.
+    JournalNotRead {} Damage Volume "journal-not-read",
+        "the volume needs recovery, and its journal on another device was not read";
     /// The device of the external journal was not given.
     JournalMissing {} Note Volume "journal-missing", "the journal is on another device, which was not specified";
     /// The super block names a journal, but the volume has none.
@@ -115,6 +118,8 @@ obento_driver::issues! {
     OrphanList { ino: u32, why: &'static str } Safe Volume "orphan-list", "orphan list: {why} (inode {ino})";
     /// The orphan file is damaged.
     OrphanFile { ino: u32, why: OrphanFileDefect } Safe Names "orphan-file", "orphan file (inode {ino}): {why}";
+    /// The feature that announces inodes in the orphan file is set, but the file is empty.
+    OrphansAnnounced {} Safe Volume "orphans-announced", "the feature orphan_present is set, but the orphan file is empty";
 
     // Pass 1: inodes.
     /// The root is not a directory.
@@ -142,6 +147,10 @@ obento_driver::issues! {
     BadSymlink { ino: u32 } Damage Inodes "bad-symlink", "symbolic link {ino} is invalid";
     /// An inode's size does not match its blocks.
     Size { ino: u32, found: u64, expected: u64 } Safe Inodes "size", "inode {ino}: size is {found}, should be {expected}";
+    /// A tree of extents with inner nodes has data after the size of its inode. Unlike the size of other inodes, e2fsck
+    /// does not correct it without asking, because the last index entry may be wrong as well as the size.
+    SizeOfTree { ino: u32, found: u64, expected: u64 } Damage Inodes "size-of-tree",
+        "inode {ino}: size is {found}, but its extent tree has data up to {expected}";
     /// An inode's count of blocks is wrong.
     BlockCount { ino: u32, found: u64, expected: u64 } Safe Inodes "block-count",
         "inode {ino}: sector count is {found}, should be {expected}";
@@ -157,7 +166,7 @@ obento_driver::issues! {
     Time { ino: u32, field: TimeField } Safe Inodes "time", "inode {ino}: {field} is a time before 1970 or after 2310";
     /// A block of an inode is outside of the volume or in its metadata.
     IllegalBlock { ino: u32, at: u64, block: u64 } Damage Inodes "illegal-block",
-        "inode {ino}: block {block} (file block {at}) is outside the volume or its metadata";
+        "inode {ino}: block {block} (file block {at}) is outside the volume or contains volume metadata";
     /// An inode has more illegal blocks than are reported.
     TooManyIllegal { ino: u32 } Damage Inodes "too-many-illegal", "inode {ino} has too many illegal blocks";
     /// An extent tree's header is invalid.
@@ -271,10 +280,10 @@ obento_driver::issues! {
         "directory {dir}: {} refers to inode {ino}, which is not encrypted like the directory", crate::check::issue::shown(name);
     /// An entry contains another type than its inode.
     EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Damage Directories "entry-type",
-        "directory {dir}: type of {} is {found}, should be {expected}", crate::check::issue::shown(name);
+        "directory {dir}: file type of {} is {found}, should be {expected}", crate::check::issue::shown(name);
     /// An entry contains no type, like those from before the feature.
     EntryTypeMissing { dir: u32, name: Vec<u8>, ino: u32, expected: u8 } Safe Directories "entry-type-missing",
-        "directory {dir}: {} has no type, should have {expected}", crate::check::issue::shown(name);
+        "directory {dir}: file type of {} is missing, should be {expected}", crate::check::issue::shown(name);
     /// A directory has two names.
     DirectoryTwice { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "directory-twice",
         "directory {dir}: {} is a second name of directory {ino}", crate::check::issue::shown(name);
@@ -334,7 +343,7 @@ obento_driver::issues! {
     BitmapUnreadable { group: u32, why: Error } Damage Counts "bitmap-unreadable", "group {group}: a bitmap cannot be read: {why}";
     /// The usage in a quota file is wrong.
     QuotaUsage { ino: u32, id: u32, found: u64, expected: u64, found_inodes: u64, expected_inodes: u64 } Safe Links "quota-usage",
-        "quota file (inode {ino}): ID {id} uses {expected} bytes in {expected_inodes} inodes, but {found} bytes in {found_inodes} inodes are recorded";
+        "quota file (inode {ino}): usage of ID {id}: byte count is {found}, should be {expected}; inode count is {found_inodes}, should be {expected_inodes}";
     /// A group's count of free blocks is wrong.
     GroupFreeBlocks { group: u32, found: u64, expected: u64 } Safe Counts "group-free-blocks",
         "group {group}: free block count is {found}, should be {expected}";

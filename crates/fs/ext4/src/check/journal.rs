@@ -94,6 +94,15 @@ pub(super) fn look_behind(
     })
 }
 
+/// Returns whether the volume needs recovery from a journal on another device that was not given.
+pub(super) fn is_log_missing(sb: &SuperBlock, options: &CheckOptions) -> bool {
+    let is_outside = sb.raw.s_journal_inum.get() == 0 && sb.raw.s_journal_uuid != [0; 16];
+    sb.compat.contains(Compat::HAS_JOURNAL)
+        && sb.incompat.contains(Incompat::NEEDS_RECOVERY)
+        && is_outside
+        && options.journal.is_none()
+}
+
 /// Opens the journal. Reports why it is unusable.
 fn open(
     device: &Arc<dyn BlockDevice>,
@@ -107,6 +116,9 @@ fn open(
         match notice {
             Notice::Damaged(why) => {
                 reported.found(Issue::JournalInode { ino: sb.raw.s_journal_inum.get(), why });
+            }
+            Notice::JournalMissing { .. } if is_log_missing(sb, options) => {
+                reported.found(Issue::JournalNotRead {});
             }
             Notice::JournalMissing { .. } => reported.found(Issue::JournalMissing {}),
             _ => {}

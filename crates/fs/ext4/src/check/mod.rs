@@ -29,6 +29,7 @@ mod encryption;
 mod entries;
 mod events;
 mod fields;
+mod growing;
 mod htree;
 mod inline;
 mod inode_check;
@@ -63,7 +64,10 @@ use crate::open::Ext4Driver;
 pub use events::Event;
 pub use issue::Issue;
 use passes::look;
-pub(crate) use repair::{change_settings, commit_growth, recover};
+pub(crate) use repair::{
+    JournalChange, QuotaChange, QuotaState, change_journal, change_quotas, change_settings, commit_growth,
+    minimum_blocks, planned_blocks, recover, shrink,
+};
 use watched::WatchedDevice;
 
 /// Checks the volume on `device` as [`Check::check`] does, with typed issues.

@@ -1,7 +1,8 @@
 //! Orphans: the list that begins in the super block, and the orphan file.
 //!
 //! Invariant: the walk along the list ends, since no inode is visited twice.
-//! Source: e2fsprogs `e2fsck/super.c` `release_orphan_inodes`; Linux `Documentation/filesystems/ext4/orphan.rst`.
+//! Source: e2fsprogs `e2fsck/super.c` `release_orphan_inodes`, `e2fsck/unix.c` `main` (`PR_6_ORPHAN_FILE_WITHOUT_JOURNAL`,
+//! `PR_6_ORPHAN_PRESENT_CLEAN_FILE`); Linux `Documentation/filesystems/ext4/orphan.rst`.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -17,7 +18,7 @@ use super::reason::OrphanFileDefect;
 use super::state::{CheckState, DirRun};
 use super::view::View;
 use crate::checksum::Crc;
-use crate::feature::Compat;
+use crate::feature::{Compat, Incompat, RoCompat};
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
 use crate::writer::ORPHAN_MAGIC;
@@ -30,12 +31,25 @@ pub(super) fn check(view: &View, state: &CheckState, reported: &mut EventSink<'_
     let mut found = list(view, reported);
     let ino = view.sb.raw.s_orphan_file_inum.get();
     if view.sb.compat.contains(Compat::ORPHAN_FILE) {
+        let on_list = found.len();
+        let record = view.record(ino).map(|(record, _)| record);
+        let is_unused = record.is_some_and(|record| record.iter().all(|&byte| byte == 0));
         let why = match inodes::runs(view, state, ino) {
+            Some(_) if is_unused => Some(OrphanFileDefect::NotRegular),
             Some((_, runs)) if !is_whole(view, ino, &runs) => Some(OrphanFileDefect::NotWhole),
             Some((seed, runs)) => file(view, seed, &runs, &mut found, reported).err(),
             None => Some(OrphanFileDefect::Unreadable),
         };
+        let is_empty = why.is_none() && found.len() == on_list;
+        // The inodes in the file are released first.
+        let is_useless = is_empty && !view.sb.compat.contains(Compat::HAS_JOURNAL);
+        let why = why.or(is_useless.then_some(OrphanFileDefect::NoJournal));
         why.into_iter().for_each(|why| reported.found(Issue::OrphanFile { ino, why }));
+        // While a volume is mounted, the feature is set before the first inode is in the file.
+        let is_mounted = view.sb.incompat.contains(Incompat::NEEDS_RECOVERY);
+        if is_empty && !is_useless && !is_mounted && view.sb.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
+            reported.found(Issue::OrphansAnnounced {});
+        }
     }
     found
 }
@@ -82,7 +96,7 @@ fn is_whole(view: &View, ino: u32, runs: &[DirRun]) -> bool {
         end = if run.at == end { end.saturating_add(run.len.into()) } else { return false };
     }
     let is_regular = FileKind::from_mode(raw.i_mode.get()) == Some(FileKind::Regular);
-    !is_regular || size > 0 && end.saturating_mul(block) >= size
+    !is_regular || size > 0 && size.is_multiple_of(block) && end.saturating_mul(block) >= size
 }
 
 /// Reads the orphan file.

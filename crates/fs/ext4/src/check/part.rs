@@ -63,15 +63,6 @@ pub(super) struct Attributes {
 pub(super) struct Usage {
     /// Indexed like [`QuotaKind::ALL`].
     pub(super) owners: [Entries; 3],
-    /// The owners of the orphan file, and its size.
-    pub(super) orphan_file: Option<([u32; 3], u64)>,
-}
-
-/// Whether the orphan file counts for its owner.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum OrphanFile {
-    Counts,
-    DoesNot,
 }
 
 impl Usage {
@@ -83,18 +74,11 @@ impl Usage {
                 owners.entry(id).or_insert_with(|| entry(id, 0, 0)).add(inodes, bytes);
             }
         }
-        self.orphan_file = self.orphan_file.or(other.orphan_file);
     }
 
     /// Returns the usage of the owners of a kind.
-    pub(super) fn of(&self, kind: QuotaKind, orphan_file: OrphanFile) -> Entries {
+    pub(super) fn of(&self, kind: QuotaKind) -> Entries {
         let nth = QuotaKind::ALL.iter().position(|&known| known == kind).unwrap_or(0);
-        let mut all = self.owners.get(nth).cloned().unwrap_or_default();
-        if let Some((ids, bytes)) = self.orphan_file.filter(|_| orphan_file == OrphanFile::Counts)
-            && let Some(&id) = ids.get(nth)
-        {
-            all.entry(id).or_insert_with(|| entry(id, 0, 0)).add(1, bytes);
-        }
-        all
+        self.owners.get(nth).cloned().unwrap_or_default()
     }
 }

@@ -13,7 +13,7 @@ use super::events::EventSink;
 use super::inode_check::InodeCheck;
 use super::inodes;
 use super::issue::Issue;
-use super::part::{OrphanFile, Usage};
+use super::part::Usage;
 use super::state::CheckState;
 use super::view::View;
 use crate::feature::{Compat, RoCompat};
@@ -35,8 +35,10 @@ impl InodeCheck<'_> {
     /// it, and not by themselves.
     pub(super) fn count_usage(&mut self, clusters: u64) {
         let (ino, sb) = (self.ino, &self.view.sb);
-        let is_counted =
-            (ino == ROOT || ino >= sb.first_ino) && ino != sb.raw.s_prj_quota_inum.get() && !self.is_value();
+        let is_orphan_file =
+            sb.compat.contains(Compat::ORPHAN_FILE) && ino == sb.raw.s_orphan_file_inum.get();
+        let is_own = is_orphan_file || ino == sb.raw.s_prj_quota_inum.get();
+        let is_counted = (ino == ROOT || ino >= sb.first_ino) && !is_own && !self.is_value();
         if !is_counted || !sb.ro_compat.contains(RoCompat::QUOTA) || self.raw.i_links_count.get() == 0 {
             return;
         }
@@ -44,10 +46,6 @@ impl InodeCheck<'_> {
         let ids = QuotaKind::ALL.map(|kind| kind.id(&self.raw, extra.as_ref()));
         let cluster = u64::from(sb.block_size).saturating_mul(sb.cluster_blocks().into());
         let bytes = clusters.saturating_mul(cluster);
-        if sb.compat.contains(Compat::ORPHAN_FILE) && ino == sb.raw.s_orphan_file_inum.get() {
-            self.part.usage.orphan_file = Some((ids, bytes));
-            return;
-        }
         let inodes = self.values.saturating_add(1);
         for (owners, id) in self.part.usage.owners.iter_mut().zip(ids) {
             owners.entry(id).or_insert_with(|| entry(id, 0, 0)).add(inodes, bytes);
@@ -73,11 +71,7 @@ pub(super) fn check(view: &View, state: &CheckState, taken: &Usage, reported: &m
                 continue;
             }
         };
-        // Linux does not count the orphan file; e2fsck up to 1.47.0 does.
-        if differences(&stored, &taken.of(kind, OrphanFile::DoesNot)).is_empty() {
-            continue;
-        }
-        let wrong = differences(&stored, &taken.of(kind, OrphanFile::Counts));
+        let wrong = differences(&stored, &taken.of(kind));
         for (id, found, expected) in wrong.into_iter().take(MAX_TOLD) {
             reported.found(Issue::QuotaUsage {
                 ino,

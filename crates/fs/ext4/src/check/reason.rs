@@ -72,7 +72,9 @@ obento_driver::finding_words! {
     /// A defect of the orphan file.
     OrphanFileDefect {
         NotRegular = "it is not a regular file",
-        NotWhole = "it has fewer blocks than its size requires",
+        NotWhole = "it has fewer blocks than its size requires, or ends within a block",
+        Deleted = "its link count is 0",
+        NoJournal = "the volume has no journal",
         Unreadable = "it cannot be read",
         Magic = "a block has the wrong magic number",
         Checksum = "a block has the wrong checksum",

@@ -34,12 +34,15 @@ impl InodeCheck<'_> {
         let is_quota = self.view.quota_inodes().contains(&ino);
         let is_journal = self.is_journal();
         if ino == BAD_INO {
+            let raw = &self.raw;
             let is_set = mode != 0
                 || links != 0
-                || self.raw.i_file_acl_lo.get() != 0
+                || raw.i_uid.get() != 0
+                || raw.i_gid.get() != 0
+                || raw.i_file_acl_lo.get() != 0
                 || self.has(InodeFlags::INLINE_DATA);
             if is_set {
-                self.emit(Issue::BadBlocksInode { why: "it has a mode, links or attributes" });
+                self.emit(Issue::BadBlocksInode { why: "it has a mode, an owner, links or attributes" });
             }
             let mut owned = Owned::default();
             self.pointers(&mut owned);
@@ -53,8 +56,14 @@ impl InodeCheck<'_> {
                 self.emit(Issue::QuotaInode { ino, why: QuotaDefect::NotRegular });
             }
         } else if ino == sb.raw.s_orphan_file_inum.get() && sb.compat.contains(Compat::ORPHAN_FILE) {
-            if !is_regular {
+            let is_empty = self.record.iter().all(|&byte| byte == 0);
+            if is_empty {
+                // It may be after the inodes in use of its group, so that the check of the orphan file reports it.
+            } else if !is_regular {
                 self.emit(Issue::OrphanFile { ino, why: OrphanFileDefect::NotRegular });
+            } else if links == 0 {
+                // Linux and e2fsck take it for a deleted file.
+                self.emit(Issue::OrphanFile { ino, why: OrphanFileDefect::Deleted });
             }
         } else if ino == JOURNAL_INO || matches!(ino, 3 | 4) {
             is_unused = true;
@@ -66,7 +75,9 @@ impl InodeCheck<'_> {
             }
         } else {
             let is_wrong = match ino {
-                BOOT_LOADER_INO => self.is_dir(),
+                BOOT_LOADER_INO => {
+                    self.is_dir() || self.has(InodeFlags::INLINE_DATA) && self.has(InodeFlags::EXTENTS)
+                }
                 RESIZE_INO => mode != 0 && !is_regular,
                 _ => mode != 0,
             };

@@ -20,7 +20,7 @@ use crate::raw::RawInode;
 use crate::unit::VolBlock;
 
 /// Index of the doubly indirect block in `i_block`.
-const DOUBLY: usize = 13;
+pub(super) const DOUBLY: usize = 13;
 
 /// Checks the resize inode.
 pub(super) fn check(view: &View, reported: &mut EventSink<'_>) {
@@ -76,7 +76,7 @@ fn look(view: &View) -> Result<(), &'static str> {
             // Backups past the end of a block have no entry.
             let Some(copy) = copies.next() else { break };
             if u64::from(copy.get()) != block.saturating_add(into) {
-                return Err("it does not refer to a reserved block of a copy");
+                return Err("it does not refer to a reserved block of a backup group");
             }
         }
     }

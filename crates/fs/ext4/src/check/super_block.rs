@@ -86,14 +86,11 @@ fn metadata(view: &View, reported: &mut EventSink<'_>) {
     let mut taken: Vec<(u64, u64, u32)> = Vec::new();
     for group in 0..sb.groups {
         let descriptor = view.group(group);
-        let (copies, kept) = own_copies(sb, group);
-        let places = [
-            (copies, kept),
-            (descriptor.block_bitmap, 1),
-            (descriptor.inode_bitmap, 1),
-            (descriptor.inode_table, table),
-        ];
-        let places = places.into_iter().filter(|(start, len)| start.0 != 0 && *len != 0);
+        let own =
+            [(descriptor.block_bitmap, 1), (descriptor.inode_bitmap, 1), (descriptor.inode_table, table)];
+        // An unknown place is 0, where the first super block may be.
+        let own = own.into_iter().filter(|(start, _)| start.0 != 0);
+        let places = core::iter::once(own_copies(sb, group)).filter(|(_, len)| *len != 0).chain(own);
         taken.extend(places.map(|(start, len)| (start.0, start.0.saturating_add(len), group)));
     }
     taken.sort_unstable();

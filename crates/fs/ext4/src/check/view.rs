@@ -59,6 +59,7 @@ impl View {
         let mut this =
             Self { device, sb, groups: Vec::new(), descriptors: Vec::new(), zones: Zones::default() };
         this.read_groups(reported)?;
+        this.correct_reserved(reported);
         Ok(this)
     }
 
@@ -224,7 +225,8 @@ impl View {
         self.sb.checksums != Checksums::None
     }
 
-    /// Returns the number of inodes at the start of `group`'s table that may be in use.
+    /// Returns the number of inodes at the start of `group`'s table that may be in use. An impossible number of unused
+    /// inodes is ignored.
     pub(super) fn used_inodes(&self, group: u32) -> u32 {
         let (descriptor, all) = (self.group(group), self.sb.inodes_per_group);
         if descriptor.inode_table.0 == 0 {
@@ -236,7 +238,7 @@ impl View {
         if descriptor.flags.contains(GroupFlags::INODE_UNINIT) {
             return 0;
         }
-        all.saturating_sub(descriptor.itable_unused)
+        all.checked_sub(descriptor.itable_unused).unwrap_or(all)
     }
 
     /// Returns the group whose descriptor marks inode `ino` as never used, although it is a file.

@@ -123,11 +123,6 @@ impl Features {
     }
 
     fn set(&mut self, name: &str, on: bool) -> Option<()> {
-        let name = match name {
-            "extents" => "extent",
-            "uninit_groups" => "uninit_bg",
-            name => name,
-        };
         match feature::named(name)? {
             Word::Compat(bit) if COMPAT.contains(bit) => self.compat.set(bit, on),
             Word::Incompat(bit) if INCOMPAT.contains(bit) => self.incompat.set(bit, on),

@@ -203,6 +203,15 @@ impl Geometry {
             if all <= u32::MAX.into() {
                 return self.check_inodes(all);
             }
+            if wanted == 0 {
+                // Even the minimum of 8 inodes per group is too much.
+                let len = self.blocks.saturating_mul(self.block_size.into());
+                let group = u64::from(self.blocks_per_group).saturating_mul(self.block_size.into());
+                return Err(FormatError::TooLarge {
+                    len,
+                    max: u64::from(u32::MAX / 8).saturating_mul(group),
+                });
+            }
             wanted = wanted.saturating_sub(1);
         }
     }

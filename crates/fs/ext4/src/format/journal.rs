@@ -223,7 +223,7 @@ impl Draft {
     fn read_journal_device(&self, device: &dyn BlockDevice) -> Result<(u64, RawJournal), FormatError> {
         let refuse = |why| Err(FormatError::Journal(why));
         let Some(found) = obento_journal::ExternalJournal::probe(device)? else {
-            return refuse("contains no journal: create one with -O journal_dev");
+            return refuse("contains no journal");
         };
         if found.block_size != self.sb.block_size {
             return refuse("has blocks of another size");

@@ -75,7 +75,7 @@ impl JournalDevice {
         let is_clean = match contents {
             Contents::Zeros => true,
             Contents::Unknown => output.punch(0..len)?,
-            Contents::Kept => false,
+            Contents::Preserved => false,
         };
         let journal = self.label_block().saturating_add(1);
         if !is_clean {

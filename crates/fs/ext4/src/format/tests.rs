@@ -45,6 +45,8 @@ fn volumes_too_small_or_too_large_are_refused_with_their_size() {
     assert!(matches!(plan("ext4", 0), Err(FormatError::TooSmall { .. })));
     assert!(matches!(plan("ext2", 64 << 10), Err(FormatError::TooSmall { .. })));
     assert!(matches!(plan("ext2", 17 << 40), Err(FormatError::TooLarge { .. })));
+    // Not even 8 inodes per group fit into 32 bits.
+    assert!(matches!(plan("ext4", 99_999 << 40), Err(FormatError::TooLarge { .. })));
     let mut longer = options("ext4", &[]);
     longer.len = Some(1 << 21);
     let past = FormatError::PastDevice { len: 1 << 21, device_len: 1 << 20 };
@@ -92,5 +94,5 @@ fn no_earlier_contents_are_visible() {
     let clean = make(0, Contents::Zeros);
     assert_eq!(clean.len(), 1);
     assert_eq!(make(0xff, Contents::Unknown), clean);
-    assert_eq!(make(0xff, Contents::Kept), clean);
+    assert_eq!(make(0xff, Contents::Preserved), clean);
 }

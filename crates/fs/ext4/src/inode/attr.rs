@@ -148,6 +148,13 @@ pub(crate) fn encode_nearest_time(time: Timestamp, wide: bool) -> (u32, u32) {
     encode_time(time, wide).unwrap_or_default()
 }
 
+/// Returns whether a device node can store `number`.
+pub(crate) fn fits_device(number: DeviceNumber) -> bool {
+    /// `MINORBITS` of Linux, and the other bits of 32.
+    const BITS: (u32, u32) = (12, 20);
+    number.major >> BITS.0 == 0 && number.minor >> BITS.1 == 0
+}
+
 /// Returns the first two words of a device node's `i_block`: the first for numbers of 8 bits each, else the second.
 /// Source: Linux `include/linux/kdev_t.h` `old_encode_dev`, `new_encode_dev`.
 pub(crate) fn encode_device(number: DeviceNumber) -> [u8; 8] {

@@ -11,7 +11,7 @@ use obento_journal::{Credits, Txn};
 
 use super::names::{ENTRY, FIRST_BLOCK, GROWTH, LAST_NAME, NEW_INODE, OperationEnd, expect_same_project};
 use crate::dir::{DirEdit, EntrySpace, FreeSlot, NewEntry, RecordRun};
-use crate::inode::{Inode, InodeFlags};
+use crate::inode::{Inode, InodeFlags, fits_device};
 use crate::writer::{InodeEdit, Writer};
 
 /// Shorter targets are in `i_block`, with their NUL.
@@ -48,7 +48,7 @@ impl Writer {
     }
 
     /// Checks the arguments. Fails with the first error: `Invalid` for an empty target; `NameTooLong` for a target;
-    /// `TooManyLinks`.
+    /// `OutOfRange` for a device number; `TooManyLinks`.
     fn expect_sound(&self, parent: &Inode, new: &NewNode<'_>) -> Result<()> {
         match new.kind {
             FileKind::Symlink if new.target.is_empty() => Err(Error::Invalid),
@@ -58,6 +58,7 @@ impl Writer {
                 Err(Error::NameTooLong)
             }
             FileKind::Directory => self.expect_room_for_subdirectory(parent),
+            kind if kind.is_device() && !fits_device(new.rdev) => Err(Error::OutOfRange),
             _ => Ok(()),
         }
     }
@@ -166,6 +167,7 @@ impl Writer {
         self.with_space(|| {
             let locked = self.locks().write(&[dir]);
             let parent = self.live_directory(dir)?;
+            self.expect_sound(&parent, new)?;
             let mut txn = self.begin(NEW_INODE + LAST_NAME)?;
             let made = self.make_inode(&mut txn, &parent, new).and_then(|(mut inode, attr)| {
                 if let Err(error) = self.add_orphan(inode.ino()) {

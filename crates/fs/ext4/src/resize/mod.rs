@@ -1,7 +1,7 @@
-//! Changing the size of a volume. Volumes can grow.
+//! Changing the size of a volume.
 //!
 //! Reading order: `shape.rs` (the size and the features of the grown volume), `place.rs` (where the tables of new groups
-//! are), `grow.rs` (the order of the writes).
+//! are), `grow.rs` (the order of the writes). `check::shrink` makes volumes smaller with the edits of repairs.
 
 mod grow;
 mod old;
@@ -19,7 +19,7 @@ use obento_driver::{
 };
 
 use crate::Ext4Driver;
-use crate::check::recover;
+use crate::check::{minimum_blocks, planned_blocks, recover, shrink};
 use crate::feature::{Compat, Incompat};
 use crate::locate;
 use crate::super_block::SuperBlock;
@@ -28,10 +28,21 @@ use grow::GrowingVolume;
 type Result<T> = core::result::Result<T, ResizeError>;
 
 impl Resize for Ext4Driver {
-    fn plan(&self, device: &dyn BlockDevice, len: u64) -> Result<ResizePlan> {
-        let old = super_block(device)?;
-        let new = shape::grown(&old, len)?;
-        Ok(plan(&old, new.as_ref()))
+    fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> Result<ResizePlan> {
+        let old = super_block(&**device)?;
+        if len >= old.volume_len() {
+            let new = shape::grown(&old, len)?;
+            return Ok(plan(&old, new.as_ref()));
+        }
+        let size = u64::from(old.block_size);
+        let blocks = planned_blocks(device, &looking(), len.checked_div(size).unwrap_or(0))?;
+        let len = blocks.unwrap_or(old.blocks_count).saturating_mul(size);
+        Ok(ResizePlan { old_len: old.volume_len(), len, notes: Vec::new() })
+    }
+
+    fn minimum(&self, device: &Arc<dyn BlockDevice>) -> Result<u64> {
+        let sb = super_block(&**device)?;
+        Ok(minimum_blocks(device, &looking())?.saturating_mul(sb.block_size.into()))
     }
 
     fn resize(
@@ -43,7 +54,7 @@ impl Resize for Ext4Driver {
         if device.is_read_only() {
             return Err(Error::ReadOnly.into());
         }
-        let before = self.plan(&*device, options.len)?;
+        let before = self.plan(&device, options.len)?;
         if before.len > device.len() {
             let (offset, len, device_len) = (0, before.len, device.len());
             return Err(Error::from(DeviceError::OutOfBounds { offset, len, device_len }).into());
@@ -58,11 +69,21 @@ impl Resize for Ext4Driver {
         if old.incompat.contains(Incompat::NEEDS_RECOVERY) {
             return Err(ResizeRefusal::NeedsCheck("the journal cannot be replayed").into());
         }
+        if options.len < old.volume_len() {
+            let size = u64::from(old.block_size);
+            shrink(&device, &checking, options.len.checked_div(size).unwrap_or(0), observer)?;
+            return Ok(ResizePlan { old_len: old.volume_len(), ..before });
+        }
         let Some(new) = shape::grown(&old, options.len)? else { return Ok(plan(&old, None)) };
         let plan = plan(&old, Some(&new));
         GrowingVolume::open(&device, old, new)?.run(&checking, observer)?;
         Ok(plan)
     }
+}
+
+/// Returns the options for reading a volume.
+fn looking() -> CheckOptions {
+    CheckOptions::new(Arc::new(obento_env::NO_CLOCK))
 }
 
 /// Returns the primary super block of a volume that can be resized.
@@ -86,7 +107,7 @@ fn plan(old: &SuperBlock, new: Option<&SuperBlock>) -> ResizePlan {
     };
     if new.filter(is_converted).is_some() {
         notes.push(if had_reserved {
-            "the feature meta_bg replaces resize_inode, because no more blocks are reserved for descriptors"
+            "the feature meta_bg replaces resize_inode, because too few blocks are reserved for descriptors"
                 .into()
         } else {
             "the feature meta_bg was enabled, because no blocks are reserved for descriptors".into()

@@ -30,9 +30,6 @@ const SPARE: u64 = 50;
 ///
 /// `Refused`: the volume cannot grow to this size.
 pub(super) fn grown(old: &SuperBlock, len: u64) -> Result<Option<SuperBlock>> {
-    if len < old.volume_len() {
-        return Err(ResizeRefusal::Shrink { len: old.volume_len() }.into());
-    }
     let blocks = len.checked_div(old.block_size.into()).unwrap_or(0);
     let blocks = blocks & !u64::from(old.cluster_blocks().saturating_sub(1));
     let Some(blocks) = usable(old, limited(old, blocks)?)? else { return Ok(None) };
@@ -102,7 +99,7 @@ fn limited(old: &SuperBlock, blocks: u64) -> Result<u64> {
     let per_group = u64::from(old.blocks_per_group);
     let most = u64::from(MAX_LISTED_GROUPS).saturating_mul(per_group);
     if blocks.saturating_sub(old.first_data_block.into()) > most {
-        return too_long(most, "as many block groups as obento supports");
+        return too_long(most, "the maximum number of block groups that obento supports");
     }
     let groups = u64::from(u32::MAX).checked_div(old.inodes_per_group.into()).unwrap_or(0);
     let most = groups.saturating_mul(per_group).saturating_add(old.first_data_block.into());
@@ -287,7 +284,6 @@ mod tests {
             Err(ResizeError::Refused(why)) => why,
             other => panic!("{other:?}"),
         };
-        assert_eq!(refused(blocks(8191)), ResizeRefusal::Shrink { len: blocks(8192) });
         assert!(matches!(refused(blocks((1 << 32) + 1)), ResizeRefusal::TooLong { .. }));
         let new = grown(&old, blocks(8192 * 40)).unwrap().unwrap();
         assert_eq!(new.reserved_blocks(), old.reserved_blocks() * 40);

@@ -33,6 +33,7 @@ use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
 
 use crate::allocator::Allocator;
 use crate::map::{MovedTable, ReservationTable};
+use crate::raw::RawSuperBlock;
 use crate::super_block::until_nul;
 use crate::tune::raw_label;
 use crate::volume::Volume;
@@ -83,6 +84,8 @@ pub struct Writer {
     was_clean: u16,
     /// Whether changes are added to a redo log.
     has_redo: bool,
+    /// Whether the device is flushed between writes that depend on each other.
+    has_barrier: bool,
 }
 
 impl Writer {
@@ -116,6 +119,7 @@ impl Writer {
             mode: journalling.mode,
             was_clean: 0,
             has_redo,
+            has_barrier: journalling.barrier,
         })
     }
 
@@ -157,6 +161,11 @@ impl Writer {
     /// Returns whether changes are added to a redo log.
     pub(crate) fn has_redo(&self) -> bool {
         self.has_redo
+    }
+
+    /// Returns whether the device is flushed between writes that depend on each other.
+    pub(crate) fn has_barrier(&self) -> bool {
+        self.has_barrier
     }
 
     /// Returns the data mode.
@@ -209,7 +218,7 @@ impl Writer {
         self.note_damage(error);
         if self.volume().super_block().raw.s_errors.get() > ERRORS_CONTINUE {
             // The error stays in memory if the super block cannot be written.
-            let _ = self.save_super_block();
+            let _ = self.save_super_block(|_| {});
             self.txns.abort(error);
         }
     }
@@ -227,12 +236,13 @@ impl Writer {
     /// Changes the label durably. The copies of the super block keep the old one, until `tune` or `check` changes them.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         let label = raw_label(label).ok_or(Error::Invalid)?;
-        self.uncommitted.change_super_block(|raw| raw.s_volume_name = label);
-        self.save_super_block()
+        self.save_super_block(|raw| raw.s_volume_name = label)
     }
 
-    fn save_super_block(&self) -> Result<()> {
+    /// Changes the super block durably. Changes nothing if no transaction can begin.
+    fn save_super_block(&self, change: impl FnOnce(&mut RawSuperBlock)) -> Result<()> {
         let mut txn = self.begin(Credits(1))?;
+        self.uncommitted.change_super_block(change);
         self.uncommitted.write_super_block(&mut txn)?;
         let tid = txn.commit();
         self.txns.wait_durable(tid)

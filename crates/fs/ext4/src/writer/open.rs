@@ -18,7 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::wire::IntoBytes;
-use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure, Timestamp};
+use obento_base::{Error, Feature, Ino, Result, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::{HandoverState, Notice, OpenOptions};
 use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
@@ -45,22 +45,23 @@ const DEFAULT_MAX_MOUNTS: u16 = 20;
 /// - `Corrupt` for the primary super block, or a device that is shorter than the volume;
 /// - `Unsupported` for a feature that cannot be written;
 /// - the errors of the journal;
-/// - `Corrupt` for a group descriptor.
+/// - `Corrupt` for a group descriptor;
+/// - `Corrupt` for the root, which must be a directory.
 #[inline(never)]
 pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Writer> {
+    let found = locate::find(&*device)?;
+    if let Some(error) = found.instead_of {
+        return Err(error);
+    }
+    let mut sb = found.super_block;
+    sb.check_len(device.len())?;
     if device.is_read_only() {
         return Err(Error::ReadOnly);
     }
     if options.super_block.is_some() {
         return Err(Error::Unsupported(Feature::Named("writing with a backup super block")));
     }
-    let found = locate::find(&*device)?;
-    if let Some(error) = found.instead_of {
-        return Err(error);
-    }
-    let mut sb = found.super_block;
     sb.check_writable()?;
-    check_len(&*device, &sb)?;
     let mut notices = Vec::new();
     let fast = fold_fast_commits(&device, &sb, options)?;
     fold_redo_log(&device, &sb, options)?;
@@ -87,6 +88,7 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     let mut volume = Volume::new(Arc::clone(&device), sb, options.cache)?;
     volume.set_external_journal(options.journal.clone());
     volume.check_groups()?;
+    volume.expect_root()?;
     write_super_block(&*device, volume.super_block(), *volume.super_block().raw)?;
     volume.cache().clear();
     if let Some(journal) = given_up {
@@ -115,14 +117,6 @@ fn adopted_state(state: &[u8]) -> Result<u16> {
     state.try_into().map(u16::from_le_bytes).map_err(|_| Error::Invalid)
 }
 
-fn check_len(device: &dyn BlockDevice, sb: &SuperBlock) -> Result<()> {
-    if sb.volume_len() <= device.len() {
-        return Ok(());
-    }
-    let (structure, len) = (Structure::SuperBlock, sb.volume_len());
-    Err(Corrupt::Truncated { structure, block: 0, offset: 0, len }.into())
-}
-
 /// Replays the journal onto the device, if the super block marks it as needed, and reads the super block again.
 /// Returns `None` if the volume has no journal.
 #[inline(never)]
@@ -135,7 +129,7 @@ fn recover(
     if !sb.compat.contains(Compat::HAS_JOURNAL) {
         return Ok(None);
     }
-    let missing = Error::Unsupported(Feature::Named("writing without the external journal"));
+    let missing = Error::Unsupported(Feature::ExternalJournal);
     let mut journal = open_journal(device, sb, options.journal.as_ref(), notices)?.ok_or(missing)?;
     if let Some(Notice::Damaged(error)) = notices.first() {
         return Err(*error);

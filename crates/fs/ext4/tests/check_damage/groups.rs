@@ -67,6 +67,48 @@ fn no_file_is_lost_where_the_root_is_said_never_to_have_been_used() {
 }
 
 #[test]
+fn a_bitmap_is_not_moved_into_files_in_inodes_said_to_be_unused() {
+    if !oracles() {
+        return;
+    }
+    for base in [&bases::LARGE, &bases::BIGALLOC] {
+        let sound = base.disk();
+        let but_the_first = u16::try_from(sound.inodes_per_group - 11).unwrap();
+        let own = sound.group_of(0).bg_itable_unused_lo.get();
+        // `EXT4_BG_INODE_UNINIT` is flag 1.
+        for (unused, flag) in [(30_000, 0), (but_the_first, 0), (own, 1)] {
+            let mut disk = sound.clone();
+            disk.edit_group(0, |group| {
+                group.bg_itable_unused_lo = unused.into();
+                group.bg_flags = (group.bg_flags.get() | flag).into();
+                group.bg_block_bitmap_lo = 0x7fff_0000.into();
+            });
+            let fixed = repaired(&disk.bytes).unwrap();
+            assert_eq!(contents(&fixed), contents(&sound.bytes), "{} {unused} {flag}", base.name);
+            assert!(e2fsck_is_clean(&fixed).is_clean());
+        }
+    }
+}
+
+#[test]
+fn a_bit_of_the_number_of_reserved_descriptor_blocks_costs_no_file() {
+    if !oracles() {
+        return;
+    }
+    let sound = bases::LARGE.disk();
+    // e2fsck does not open a volume that reserves more blocks than one block lists.
+    for bit in 0..10 {
+        let mut disk = sound.clone();
+        disk.edit_super_block(|sb| {
+            sb.s_reserved_gdt_blocks = (sb.s_reserved_gdt_blocks.get() ^ 1 << bit).into();
+        });
+        let fixed = repaired(&disk.bytes).unwrap();
+        assert_eq!(contents(&fixed), contents(&sound.bytes), "bit {bit}");
+        assert!(e2fsck_is_clean(&fixed).is_clean(), "bit {bit}");
+    }
+}
+
+#[test]
 fn a_volume_longer_than_its_device_is_reported() {
     if oracles() {
         let mut disk = bases::LARGE.disk();
@@ -87,6 +129,22 @@ fn notes_report_an_error_mark_and_a_missing_journal() {
             sb.s_journal_uuid = [9; 16];
         });
         assert_eq!(reported(Arc::new(MemDevice::read_only(disk.bytes))), ["journal-missing"]);
+    }
+}
+
+#[test]
+fn a_volume_that_needs_a_missing_journal_is_reported_and_not_repaired() {
+    if oracles() {
+        let mut disk = bases::EXT2.disk();
+        disk.edit_super_block(|sb| {
+            sb.s_feature_compat = (sb.s_feature_compat.get() | 4).into();
+            sb.s_feature_incompat = (sb.s_feature_incompat.get() | 4).into();
+            sb.s_journal_uuid = [9; 16];
+            sb.s_free_blocks_count_lo = 1.into();
+        });
+        let found = reported(Arc::new(MemDevice::read_only(disk.bytes.clone())));
+        assert_eq!(found, ["journal-not-read", "free-blocks"]);
+        assert!(repaired(&disk.bytes).unwrap() == disk.bytes, "a later replay would overwrite a repair");
     }
 }
 

@@ -37,6 +37,9 @@ cases! {
     a_size_below_the_blocks_of_a_file_with_pointers(EXT2, ["size ino=<file> found=1000"], |disk| {
         disk.edit_inode("file", |inode| inode.i_size_lo = 1000.into());
     });
+    a_size_below_the_blocks_of_a_file_with_inner_nodes(EXT4, ["size-of-tree ino=<pieces> found=1000"], |disk| {
+        disk.edit_inode("pieces", |inode| inode.i_size_lo = 1000.into());
+    });
     a_count_of_blocks(EXT4, ["block-count ino=<file> found=100 expected=6"], |disk| {
         disk.edit_inode("file", |inode| inode.i_blocks_lo = 100.into());
     });

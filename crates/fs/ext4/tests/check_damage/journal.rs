@@ -36,6 +36,9 @@ cases! {
     an_inode_of_the_journal_that_is_no_file(EXT4, ["journal-inode ino=8", "group-directories group=0"], |disk| {
         disk.edit_inode("<8>", |inode| inode.i_mode = 0o040_600.into());
     });
+    an_inode_of_the_journal_that_is_longer_than_its_extents(EXT4, ["journal-inode ino=8"], |disk| {
+        disk.edit_inode("<8>", |inode| inode.i_size_lo = (inode.i_size_lo.get() + 32_768).into());
+    });
     an_inode_of_the_journal_with_a_size_that_cannot_be(EXT4, ["journal-inode ino=8"], |disk| {
         disk.edit_extra("<8>", |extra| extra.i_extra_isize = 257.into());
         disk.edit_inode("<8>", |inode| inode.i_links_count = 0.into());

@@ -42,7 +42,7 @@ cases! {
     ], |disk| {
         disk.edit_extent_header("<4>", &[], |header| header.eh_entries = 99.into());
     });
-    a_number_of_a_quota_file_that_cannot_be(QUOTA, ["quota-inode ino=9", "reserved-inode ino=3"], |disk| {
+    a_number_of_a_quota_file_that_cannot_be(QUOTA, ["super-block-value found=9 expected=3"], |disk| {
         disk.edit_super_block(|sb| sb.s_usr_quota_inum = 9.into());
     });
 }

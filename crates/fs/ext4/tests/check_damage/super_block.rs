@@ -24,6 +24,11 @@ cases! {
             sb.s_want_extra_isize = 1024.into();
         });
     });
+    more_blocks_reserved_for_growing_than_there_are(LARGE, [
+        "super-block-value field=Text(\"s_reserved_gdt_blocks\") found=162 expected=2"
+    ], |disk| {
+        disk.edit_super_block(|sb| sb.s_reserved_gdt_blocks = (sb.s_reserved_gdt_blocks.get() + 160).into());
+    });
     clusters_on_a_volume_without_them(EXT2, ["super-block-value field=Text(\"s_clusters_per_group\") found=77"], |disk| {
         disk.edit_super_block(|sb| sb.s_clusters_per_group = 77.into());
     });

@@ -63,6 +63,17 @@ cases! {
         let at = disk.range(u32::try_from(disk.super_block().s_mmp_block.get()).unwrap()).start;
         disk.put(at + 1020, &[1, 2, 3, 4]);
     });
+    an_owner_of_the_inode_of_bad_blocks(EXT2, ["bad-blocks-inode"], |disk| {
+        disk.edit_inode("<1>", |inode| inode.i_gid = 5.into());
+    });
+    an_inode_of_the_boot_loader_with_extents_and_inline_data(LARGE, [
+        "reserved-inode ino=5", "extent-header ino=5"
+    ], |disk| {
+        disk.edit_inode("<5>", |inode| {
+            inode.i_mode = 0o100_600.into();
+            inode.i_flags = 0x1008_0000.into();
+        });
+    });
     a_bad_block_that_is_the_volumes_own(EXT2, ["block-of-volume ino=1"], |disk| {
         let bitmap = disk.group_of(0).bg_block_bitmap_lo.get();
         disk.edit_pointer("<1>", 0, bitmap);
@@ -84,6 +95,23 @@ cases! {
     ], |disk| {
         let file = disk.super_block().s_orphan_file_inum.get();
         disk.edit_inode(&format!("<{file}>"), |inode| inode.i_mode = 0.into());
+    });
+    a_link_count_of_zero_of_the_orphan_file(ORPHAN_FILE, ["orphan-file"], |disk| {
+        let file = disk.super_block().s_orphan_file_inum.get();
+        disk.edit_inode(&format!("<{file}>"), |inode| inode.i_links_count = 0.into());
+    });
+    an_orphan_file_without_a_journal(ORPHAN_FILE, ["journal-named ino=8", "reserved-inode ino=8", "orphan-file"], |disk| {
+        disk.edit_super_block(|sb| sb.s_feature_compat.set(sb.s_feature_compat.get() & !4));
+    });
+    orphans_that_are_announced_but_not_in_the_file(ORPHAN_FILE, ["orphans-announced"], |disk| {
+        disk.edit_super_block(|sb| sb.s_feature_ro_compat.set(sb.s_feature_ro_compat.get() | 0x10000));
+    });
+    a_size_of_the_inode_of_the_boot_loader(INLINE, ["size ino=5 found=3472328296227680464 expected=0"], |disk| {
+        disk.edit_inode("<5>", |inode| {
+            inode.i_flags.set(0x1000_0000);
+            inode.i_size_lo.set(0x3030_30d0);
+            inode.i_size_high.set(0x3030_3030);
+        });
     });
 }
 

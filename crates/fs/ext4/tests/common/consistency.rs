@@ -5,6 +5,7 @@
 //! Documentation/filesystems/ext4. `meta_bg` is not supported.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -32,23 +33,32 @@ const VOLUME: u32 = u32::MAX;
 /// Fails with the first inconsistency of a closed volume.
 pub fn check(device: &dyn BlockDevice) -> Checked {
     let bytes = read(device)?;
-    check_closed(&copied(&bytes), &bytes)
+    check_closed(&copied(&bytes), Some(&bytes))
 }
 
-/// [`check`] for a device with these bytes.
-pub fn check_closed(device: &Arc<dyn BlockDevice>, bytes: &[u8]) -> Checked {
+/// [`check`] for a device, with its bytes if they are known.
+pub fn check_closed(device: &Arc<dyn BlockDevice>, bytes: Option<&[u8]>) -> Checked {
+    let bytes = known(device, bytes)?;
     expect(|| "s_state".into(), VALID, bytes.get(1024 + 0x3a).copied().unwrap_or(0))?;
-    check_marked_closed(device, bytes)
+    is_consistent(device, &bytes)
 }
 
 /// [`check`] for a volume that may have the error flag, which stays set until a check.
 pub fn check_marked(device: &dyn BlockDevice) -> Checked {
     let bytes = read(device)?;
-    check_marked_closed(&copied(&bytes), &bytes)
+    is_consistent(&copied(&bytes), &bytes)
 }
 
-/// [`check_marked`] for a device with these bytes.
-pub fn check_marked_closed(device: &Arc<dyn BlockDevice>, bytes: &[u8]) -> Checked {
+/// [`check_marked`] for a device, with its bytes if they are known.
+pub fn check_marked_closed(device: &Arc<dyn BlockDevice>, bytes: Option<&[u8]>) -> Checked {
+    is_consistent(device, &known(device, bytes)?)
+}
+
+fn known<'a>(device: &Arc<dyn BlockDevice>, bytes: Option<&'a [u8]>) -> Checked<Cow<'a, [u8]>> {
+    bytes.map_or_else(|| read(&**device).map(Cow::Owned), |bytes| Ok(Cow::Borrowed(bytes)))
+}
+
+fn is_consistent(device: &Arc<dyn BlockDevice>, bytes: &[u8]) -> Checked {
     let image = Image::new(bytes)?;
     let mut use_of = Use::new(&image);
     use_of.metadata()?;

@@ -5,7 +5,7 @@
 
 use alloc::vec::Vec;
 
-use obento_base::wire::{FromBytes, split};
+use obento_base::wire::{FromBytes, split, to_usize};
 use obento_base::{Error, Result};
 
 use super::convert::MAX_PIECES;
@@ -112,35 +112,53 @@ impl Edits {
     }
 
     /// Returns all extents of a tree, with copies of shared blocks. Fails with `NoSpace`, also if the tree cannot be
-    /// walked, since it cannot be rebuilt then.
+    /// walked, since it cannot be rebuilt then, or if it violates the rule of clusters.
     pub(super) fn clone_pieces(
         &mut self,
         map: &[u8; 60],
         plan: &mut CopyPlan,
         claims: &mut Claims,
     ) -> Result<Vec<Mapping>> {
-        let (mut pieces, mut waiting) = (Vec::new(), Vec::from([(map.to_vec(), None)]));
+        let mut entries = Vec::new();
+        self.leaf_entries(map, &mut entries)?;
+        let extents: Vec<_> = entries.iter().map(piece).collect();
+        let mut first = 0;
+        while first < extents.len() {
+            let unit = unit_from(&extents, first, claims.bits);
+            if !keeps_rule(extents.get(unit.clone()).unwrap_or_default(), claims.bits) {
+                return Err(Error::NoSpace);
+            }
+            first = unit.end;
+        }
+        let mut pieces = Vec::new();
+        for entry in &entries {
+            let extent = RawExtent::read_from_bytes(entry).map_err(|_| Error::NoSpace)?;
+            self.clone_piece(&extent, plan, claims, &mut pieces)?;
+        }
+        Ok(pieces)
+    }
+
+    /// Collects the entries of all leaves of a tree. Fails with `NoSpace` if it cannot be walked.
+    fn leaf_entries(&self, map: &[u8; 60], entries: &mut Vec<[u8; ENTRY]>) -> Result<()> {
+        let mut waiting = Vec::from([(map.to_vec(), None)]);
         let mut left = MAX_NODES;
         while let Some((bytes, depth)) = waiting.pop() {
             left = left.checked_sub(1).ok_or(Error::NoSpace)?;
-            let (depth, entries) = node(&bytes, depth).ok_or(Error::NoSpace)?;
+            let (depth, mut inside) = node(&bytes, depth).ok_or(Error::NoSpace)?;
             if let Some(below) = depth.checked_sub(1) {
                 // The first one is walked first.
-                for entry in entries.iter().rev() {
+                for entry in inside.iter().rev() {
                     let index = RawExtentIndex::ref_from_bytes(entry).map_err(|_| Error::NoSpace)?;
                     waiting.push((self.view.read(index_leaf(index), 1)?, Some(below)));
                 }
                 continue;
             }
-            for entry in &entries {
-                let extent = RawExtent::read_from_bytes(entry).map_err(|_| Error::NoSpace)?;
-                self.clone_piece(&extent, plan, claims, &mut pieces)?;
-            }
-            if pieces.len() > MAX_PIECES {
+            entries.append(&mut inside);
+            if entries.len() > MAX_PIECES {
                 return Err(Error::NoSpace);
             }
         }
-        Ok(pieces)
+        Ok(())
     }
 
     /// Copies an extent in as many pieces as necessary.
@@ -154,23 +172,40 @@ impl Edits {
         let (at, start, (len, written)) = (extent.ee_block.get(), extent_start(extent), extent_len(extent));
         let state = if written { ExtentState::Written } else { ExtentState::Unwritten };
         let whole = Mapping { start: at, len: len.into(), place: start, state };
+        let cluster = self.view.sb.cluster_blocks();
         let mut done = 0_u32;
         while done < whole.len {
             let mut rest =
                 whole.within(&(u64::from(at.saturating_add(done))..whole.end())).ok_or(Error::NoSpace)?;
-            if claims.is_twice(rest.place.0, rest.len.into()) {
-                // The contiguous blocks that all move, or all stay.
-                let moves = claims.must_move(rest.place.0, 1);
-                let same = |&n: &u32| claims.must_move(rest.place.0.saturating_add(n.into()), 1) == moves;
-                rest.len =
-                    u32::try_from((1..rest.len).take_while(same).count()).unwrap_or(0).saturating_add(1);
+            let inside = rest.start & cluster.saturating_sub(1);
+            // The blocks in the cluster in which the piece begins.
+            let begun = cluster.saturating_sub(inside).min(rest.len);
+            if let Some(place) = begun_cluster(pieces, &rest, claims.bits) {
+                rest.len = begun;
+                let new = place.saturating_add(inside.into());
+                if new != rest.place.0 {
+                    plan.copy_into(rest.place.0, new, begun.into());
+                    rest.place = VolBlock(new);
+                }
+            } else if claims.is_twice(rest.place.0, rest.len.into()) {
+                // The contiguous clusters that all move, or all stay.
+                let moves = claims.is_owned(rest.place.0);
+                let place = |n: u32| rest.place.0.saturating_add(n.into());
+                let starts = (begun..rest.len).step_by(to_usize(cluster.into()));
+                let same = starts.take_while(|&n| claims.is_owned(place(n)) == moves).last();
+                rest.len = same.map_or(begun, |last| last.saturating_add(cluster)).min(rest.len);
                 if moves {
                     let (new, len) = self.copy_some(plan, rest.place.0, rest.len)?;
                     (rest.place, rest.len) = (VolBlock(new), len);
+                } else {
+                    claims.must_move(rest.place.0, rest.len.into());
                 }
             }
             pieces.push(rest);
             done = done.saturating_add(rest.len);
+            if pieces.len() > MAX_PIECES {
+                return Err(Error::NoSpace);
+            }
         }
         Ok(())
     }
@@ -271,6 +306,16 @@ impl Edits {
         *entries = kept;
         Ok(())
     }
+}
+
+/// Returns the start of the volume cluster that already contains earlier blocks of the file cluster in which `rest`
+/// begins.
+fn begun_cluster(pieces: &[Mapping], rest: &Mapping, bits: u32) -> Option<u64> {
+    let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
+    let last = pieces.last().filter(|last| bits > 0 && last.len > 0)?;
+    let is_begun = cluster(last.end().saturating_sub(1)) == cluster(rest.start.into());
+    let end = last.place.0.saturating_add(last.len.into()).saturating_sub(1);
+    is_begun.then(|| cluster(end).checked_shl(bits).unwrap_or(u64::MAX))
 }
 
 /// A table of block numbers: its old and its new place.

@@ -78,6 +78,11 @@ impl<'a> Target<'a> {
         copy.changed_len() >= self.limit
     }
 
+    /// Returns the size of the largest transaction in bytes, or `None` without a journal.
+    pub(super) fn takes(&self) -> Option<u64> {
+        self.has_journal.then_some(self.limit)
+    }
+
     /// Returns whether anything was written.
     pub(super) fn has_begun(&self) -> bool {
         self.has_begun
@@ -114,12 +119,16 @@ impl<'a> Target<'a> {
         Ok(())
     }
 
-    /// Writes all changes of `copy` to the device, as one transaction if the journal can take them, and otherwise while
-    /// the volume is marked as having errors. `copy` then has no changes.
+    /// Writes all changes of `copy` to the device, as one transaction if the journal can take them and is not spared, and
+    /// otherwise while the volume is marked as having errors. `copy` then has no changes.
     pub(super) fn commit_at_once(&mut self, copy: &Arc<Copy>) -> Result<()> {
         let sb = locate::find(&**self.device)?.super_block;
         let numbers = self.different(copy, &sb)?;
-        if self.has_journal && !self.is_due(copy) {
+        if numbers.is_empty() {
+            copy.forget();
+            return Ok(());
+        }
+        if self.is_atomic(copy) {
             self.by_journal(copy, &numbers)?;
         } else {
             change_super_block(&**self.device, &sb, unfinished)?;
@@ -128,6 +137,11 @@ impl<'a> Target<'a> {
         self.bring_first(&**copy, &sb)?;
         copy.forget();
         Ok(())
+    }
+
+    /// Returns whether [`commit_at_once`](Self::commit_at_once) would write `copy` as one transaction.
+    pub(super) fn is_atomic(&self, copy: &Copy) -> bool {
+        self.has_journal && !self.is_journal_shared && !self.is_due(copy)
     }
 
     fn journal(&self, sb: &SuperBlock) -> Result<Journal> {

@@ -25,14 +25,14 @@ impl Edits {
     /// Converts a block map. Returns false without space for the tree.
     pub(super) fn convert_block_map(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
         let Some(pieces) = self.mapped_pieces(ino)? else { return Ok(false) };
-        match self.map_anew(ino, &pieces, clock) {
+        match self.map_again(ino, &pieces, clock) {
             Err(Error::NoSpace) => Ok(false),
             mapped => mapped.map(|()| true),
         }
     }
 
     /// Replaces the map of a file by an extent tree. Fails with `NoSpace`, and then changes nothing.
-    pub(super) fn map_anew(&mut self, ino: u32, pieces: &[Mapping], clock: &Arc<dyn Clock>) -> Result<()> {
+    pub(super) fn map_again(&mut self, ino: u32, pieces: &[Mapping], clock: &Arc<dyn Clock>) -> Result<()> {
         let before = self.record(ino)?;
         self.inode(ino, |raw| raw.i_flags.set(raw.i_flags.get() | InodeFlags::EXTENTS.bits()))?;
         self.empty_root(ino)?;

@@ -55,6 +55,11 @@ impl CopyPlan {
         &self.taken
     }
 
+    /// Adds a copy to blocks of a cluster that was already allocated.
+    pub(super) fn copy_into(&mut self, from: u64, to: u64, len: u64) {
+        self.copies.push((from, to, len));
+    }
+
     /// Adds the new contents of a table or node.
     pub(super) fn table(&mut self, block: u64, home: u64, before: Vec<u8>, after: Vec<u8>) {
         if home != block {

@@ -15,6 +15,7 @@ use super::bitmaps::RepairedBitmap;
 use super::edits::Edits;
 use super::names::ROOT;
 use super::places::GroupStructure;
+use crate::feature::RoCompat;
 use crate::quota::QuotaDefect;
 use crate::unit::VolBlock;
 
@@ -26,10 +27,10 @@ impl Edits {
     pub(super) fn repair(&mut self, issue: &Issue, options: &CheckOptions) -> Result<bool> {
         let clock = &options.clock;
         match *issue {
-            // Notes. A truncated volume is not repaired at all.
-            Issue::Truncated { .. } | Issue::MarkedWithErrors { .. } | Issue::JournalMissing {} => {
-                return Ok(false);
-            }
+            // Notes.
+            Issue::MarkedWithErrors { .. } | Issue::JournalMissing {} => return Ok(false),
+            // Such volumes are not repaired at all.
+            Issue::Truncated { .. } | Issue::JournalNotRead {} => return Ok(false),
             // `replay` repairs these before the first round.
             Issue::JournalDirty { .. }
             | Issue::JournalReplay { .. }
@@ -84,10 +85,19 @@ impl Edits {
             Issue::JournalNotThere {} => self.drop_recovery()?,
             Issue::Orphan { .. } => self.release_orphans(clock)?,
             Issue::OrphanList { .. } => self.super_block(|raw| raw.s_last_orphan.set(0))?,
-            Issue::OrphanFile { ino, why: OrphanFileDefect::NotRegular | OrphanFileDefect::NotWhole } => {
-                self.make_orphan_file(ino, clock)?;
-            }
+            Issue::OrphanFile {
+                ino,
+                why: OrphanFileDefect::NotRegular | OrphanFileDefect::NotWhole | OrphanFileDefect::Unreadable,
+            } => self.make_orphan_file(ino, clock)?,
+            Issue::OrphanFile { ino, why: OrphanFileDefect::Deleted } => self.inode(ino, |raw| {
+                raw.i_links_count.set(1);
+                raw.i_dtime.set(0);
+            })?,
+            Issue::OrphanFile { ino, why: OrphanFileDefect::NoJournal } => self.drop_orphan_file(ino)?,
             Issue::OrphanFile { ino, .. } => self.empty_damaged(ino)?,
+            Issue::OrphansAnnounced {} => self.super_block(|raw| {
+                raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits());
+            })?,
             Issue::ResizeInode { .. } => return self.make_resize_inode(),
             Issue::BadBlocksInode { .. } => self.clear_inode(BAD_INO)?,
             Issue::QuotaInode { ino, why: QuotaDefect::Number } => self.drop_quota_file(ino)?,
@@ -103,7 +113,9 @@ impl Edits {
             Issue::DirectoryMode { ino, mode } => {
                 self.inode(ino, |raw| raw.i_mode.set(mode & 0o7777 | 0o040_000))?
             }
-            Issue::Size { ino, expected, .. } => return self.repair_size(ino, expected),
+            Issue::Size { ino, expected, .. } | Issue::SizeOfTree { ino, expected, .. } => {
+                return self.repair_size(ino, expected);
+            }
             Issue::ValueSize { ino, expected, .. } => self.set_size(ino, expected)?,
             Issue::BlockCount { ino, expected, .. } => self.set_sectors(ino, expected)?,
             Issue::InodeField { ino, field, .. } => self.clear_field(ino, field)?,

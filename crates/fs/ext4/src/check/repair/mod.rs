@@ -28,10 +28,12 @@ mod names;
 mod orphans;
 mod own_files;
 mod places;
+mod quotas;
 mod replay;
 mod resize;
 mod room;
 mod salvage;
+mod shrink;
 mod tree;
 mod tune;
 mod twice;
@@ -55,7 +57,9 @@ use crate::unit::VolBlock;
 use commit::Target;
 use edits::{Copy, Edits};
 pub(crate) use growth::commit_growth;
-pub(crate) use tune::{change_settings, recover};
+pub(crate) use quotas::{QuotaChange, QuotaState, change_quotas};
+pub(crate) use shrink::{minimum_blocks, planned_blocks, shrink};
+pub(crate) use tune::{JournalChange, change_journal, change_settings, recover};
 
 /// Maximum number of rounds: more than any damage needs whose repairs succeed.
 const MAX_ROUNDS: u32 = 100;
@@ -76,7 +80,7 @@ pub(super) fn repair(
     if device.is_read_only() {
         return Err(Error::ReadOnly);
     }
-    if is_cut_short(device, options) {
+    if is_cut_short(device, options) || lacks_its_log(device, options) {
         return passes::look(Arc::clone(device), options, emit);
     }
     let replayed = replay::onto(device, options)?;
@@ -150,6 +154,13 @@ pub(super) fn repair(
 /// end of a partition, or in a part that is still to be copied, would be lost.
 fn is_cut_short(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
     view::find(&**device, options).is_ok_and(|found| found.super_block.volume_len() > device.len())
+}
+
+/// Returns whether changes of the volume are in a journal that was not given. Nothing is repaired, as with e2fsck: a later
+/// replay would overwrite the repaired blocks.
+fn lacks_its_log(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
+    view::find(&**device, options)
+        .is_ok_and(|found| super::journal::is_log_missing(&found.super_block, options))
 }
 
 /// Returns whether the super block requests a check: it is marked as having errors, or as not unmounted cleanly.

@@ -13,7 +13,6 @@ use obento_env::Clock;
 
 use super::super::inodes::usage;
 use super::super::orphans::{clear, is_sound};
-use super::super::part::OrphanFile;
 use super::edits::Edits;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::format::{PRIVATE_FILE, orphan_blocks};
@@ -28,7 +27,7 @@ impl Edits {
     pub(super) fn make_quota_file(&mut self, ino: u32, clock: &Arc<dyn Clock>) -> Result<bool> {
         let kinds = QuotaKind::ALL.into_iter().zip(self.view.quota_inodes());
         let Some((kind, _)) = kinds.into_iter().find(|&(_, of)| of == ino) else { return Ok(false) };
-        let mut all = usage(&self.view)?.of(kind, OrphanFile::Counts);
+        let mut all = usage(&self.view)?.of(kind);
         let mut bytes = Vec::new();
         // The limits of a file without a readable map are unknown.
         for place in self.dir_blocks(ino).unwrap_or_default() {
@@ -56,6 +55,10 @@ impl Edits {
             block.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
             self.put(place, &block)?;
         }
+        // A check skips an inode that its group marks as never used, and would free its blocks.
+        if let Some(group) = self.view.group_that_hides(ino) {
+            self.mark_used(group)?;
+        }
         Ok(true)
     }
 
@@ -70,7 +73,7 @@ impl Edits {
     }
 
     /// Turns an inode into a regular file without blocks. The next round finds that its previous blocks are free.
-    fn begin_file(&mut self, ino: u32) -> Result<()> {
+    pub(super) fn begin_file(&mut self, ino: u32) -> Result<()> {
         let extents = self.view.sb.incompat.contains(Incompat::EXTENT);
         let now = self.now();
         self.edit_record(ino, |record| {
@@ -109,13 +112,13 @@ impl Edits {
     }
 
     /// Removes the orphan file: from then on orphans are on the list of the super block.
-    fn drop_orphan_file(&mut self, ino: u32) -> Result<()> {
+    pub(super) fn drop_orphan_file(&mut self, ino: u32) -> Result<()> {
         self.super_block(|raw| {
             raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::ORPHAN_FILE.bits());
             raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() & !RoCompat::ORPHAN_PRESENT.bits());
             raw.s_orphan_file_inum.set(0);
         })?;
-        self.clear_inode(ino)
+        if self.view.record(ino).is_some() { self.clear_inode(ino) } else { Ok(()) }
     }
 
     /// Empties the damaged blocks of the orphan file.

@@ -21,7 +21,7 @@ use super::bitmaps::RepairedBitmap;
 use super::edits::{Copy, Edits};
 use crate::allocator::bits;
 use crate::feature::Incompat;
-use crate::group::GroupDescriptor;
+use crate::group::{GroupDescriptor, GroupFlags};
 use crate::unit::VolBlock;
 
 /// A structure in a group's descriptor.
@@ -113,6 +113,16 @@ impl Edits {
         let mut view = View::open(copy, &options, &mut reported)?;
         // Including structures that were already moved in this round.
         view.groups.clone_from(&self.view.groups);
+        // A group with more unused inodes than free ones may have files in any inode.
+        let all = view.sb.inodes_per_group;
+        for group in &mut view.groups {
+            if group.itable_unused > group.free_inodes {
+                group.itable_unused = 0;
+            }
+            if group.free_inodes != all {
+                group.flags.remove(GroupFlags::INODE_UNINIT);
+            }
+        }
         let view = Arc::new(view);
         let state = CheckState::new(&view)?;
         state.take_metadata(&view);

@@ -55,9 +55,15 @@ impl Claims {
         first..last.saturating_add(1)
     }
 
-    /// Returns whether any of the blocks is claimed twice.
+    /// Returns whether any of the blocks is claimed twice, or belongs to the volume itself.
     pub(super) fn is_twice(&self, start: u64, len: u64) -> bool {
-        self.twice.has_any(&self.clusters(start, len))
+        let clusters = self.clusters(start, len);
+        self.twice.has_any(&clusters) || self.owned.has_any(&clusters)
+    }
+
+    /// Returns whether a block already has an owner.
+    pub(super) fn is_owned(&self, block: u64) -> bool {
+        self.owned.has_any(&self.clusters(block, 1))
     }
 
     /// Returns whether one of the blocks already has an owner. If not, the caller now owns them.
@@ -113,7 +119,11 @@ impl Edits {
             match *issue {
                 Issue::BlockTwice { ino, block, len, .. } => {
                     add(ino, len);
-                    claims.twice.insert(claims.clusters(block, len));
+                    let clusters = claims.clusters(block, len);
+                    for cluster in clusters.clone().filter(|&cluster| self.has_metadata(cluster)) {
+                        claims.owned.insert(cluster..cluster.saturating_add(1));
+                    }
+                    claims.twice.insert(clusters);
                 }
                 Issue::ClusterRule { ino, .. } => add(ino, 0),
                 Issue::BlockOfVolume { ino, block, len, .. } if !matches!(ino, BAD_INO | RESIZE_INO) => {
@@ -149,6 +159,13 @@ impl Edits {
             self.put(VolBlock(block), &bytes)?;
         }
         Ok(changed)
+    }
+
+    /// Returns whether a cluster contains metadata of the volume beside other blocks.
+    fn has_metadata(&self, cluster: u64) -> bool {
+        let sb = &self.view.sb;
+        let start = cluster.checked_shl(sb.cluster_bits).unwrap_or(u64::MAX);
+        self.view.zones.overlap(VolBlock(start), sb.cluster_blocks().into())
     }
 
     fn is_directory(&self, ino: u32) -> bool {
@@ -201,7 +218,7 @@ impl Edits {
         if flags.contains(InodeFlags::INLINE_DATA) {
             // It has no map, and may have a block of attributes.
         } else if plan.way == CopyMethod::Pieces {
-            let can_be = flags.contains(InodeFlags::EXTENTS) && claims.bits == 0;
+            let can_be = flags.contains(InodeFlags::EXTENTS);
             pieces = Some(if can_be {
                 self.clone_pieces(&map, plan, claims)?
             } else {
@@ -224,7 +241,7 @@ impl Edits {
             return Ok(!plan.late.is_empty());
         }
         match &pieces {
-            Some(pieces) => self.map_anew(ino, pieces, clock)?,
+            Some(pieces) => self.map_again(ino, pieces, clock)?,
             None => self.inode(ino, |raw| raw.i_block = map)?,
         }
         let (low, high) = split(new_acl);
