@@ -63,6 +63,10 @@ impl Driver for Jffs2Driver {
         &["jffs2"]
     }
 
+    fn access(&self) -> Access {
+        Access::ReadOnly
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         let found = locate(device)?;
         Ok(found.map(|(_, evidence)| Probe {

@@ -208,5 +208,5 @@ fn a_volume_with_an_incompatible_node_is_refused() {
     let device = std::sync::Arc::new(obento_block::MemDevice::read_only(flash.bytes));
     let options = obento_driver::OpenOptions::new(std::sync::Arc::new(obento_env::NO_CLOCK));
     let error = obento_jffs2::Jffs2Driver.open(device, &options).err().expect("it must not be opened");
-    assert_eq!(error.to_string(), "unknown node type feature bits 0xeabc is not supported");
+    assert_eq!(error.to_string(), "a volume with the unknown node type feature bits 0xeabc is not supported");
 }

@@ -18,6 +18,10 @@ impl Driver for LfsDriver {
         &["lfs"]
     }
 
+    fn access(&self) -> Access {
+        Access::ReadOnly
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         if device.len() < FIRST.saturating_add(obento_base::wire::to_u64(LEN)) {
             return Ok(None);

@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use common::{FORMAT, SHAPES};
@@ -20,7 +21,10 @@ fn check(device: Arc<dyn BlockDevice>) -> Vec<Finding> {
 }
 
 fn check_bytes(bytes: Vec<u8>) -> Vec<&'static str> {
-    check(Arc::new(MemDevice::read_only(bytes))).iter().map(|finding| finding.code).collect()
+    let found = check(Arc::new(MemDevice::read_only(bytes)));
+    let texts: BTreeSet<String> = found.iter().map(ToString::to_string).collect();
+    assert_eq!(texts.len(), found.len(), "a finding is reported again: {found:#?}");
+    found.iter().map(|finding| finding.code).collect()
 }
 
 #[test]
@@ -72,7 +76,14 @@ impl Victim {
 #[test]
 fn each_damage_has_its_own_finding() {
     type Damage = fn(&mut Victim);
-    let cases: [(Damage, &[&str]); 9] = [
+    let cases: [(Damage, &[&str]); 10] = [
+        (
+            |victim| {
+                let at = victim.record(1);
+                victim.0[at + 510] ^= 1;
+            },
+            &["record"],
+        ),
         (|victim| victim.0[100] ^= 1, &["backup-boot-sector"]),
         (
             |victim| {

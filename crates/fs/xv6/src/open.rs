@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Check, Driver, FileSystem, Format, OpenOptions, Probe};
+use obento_driver::{Access, Check, Driver, FileSystem, Format, OpenOptions, Probe};
 use obento_inodes::Volume;
 
 use crate::raw::RawSuperBlock;
@@ -18,6 +18,10 @@ pub struct Xv6Driver;
 impl Driver for Xv6Driver {
     fn names(&self) -> &'static [&'static str] {
         &["xv6"]
+    }
+
+    fn access(&self) -> Access {
+        Access::ReadWrite
     }
 
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {

@@ -19,6 +19,11 @@ fn whichever_request_fails_nothing_acknowledged_is_lost() {
 }
 
 #[test]
+fn every_sync_after_a_failed_write_reports_its_error() {
+    trials::faults::later_syncs(&volume());
+}
+
+#[test]
 fn a_slow_device_changes_no_answer() {
     trials::faults::slow(&volume());
 }

@@ -19,6 +19,10 @@ impl Driver for BcachefsDriver {
         &["bcachefs"]
     }
 
+    fn access(&self) -> Access {
+        Access::ReadOnly
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         if !super_block::has_magic(device)? {
             return Ok(None);

@@ -51,7 +51,7 @@ obento_driver::issues! {
         "inode {ino}: the data at byte {offset}, with codec {codec}, {why}";
     /// A file is shorter than its newest node says.
     Short { ino: u32, found: u64, expected: u32 } Damage "size",
-        "inode {ino}: has {found} bytes, and its newest node says {expected}";
+        "inode {ino} has {found} bytes, but its newest node records {expected}";
     /// A symbolic link or a device has an invalid value.
     Value { ino: u32 } Damage "value", "inode {ino}: its target or device number is invalid";
     /// A file uses an extended attribute that does not exist.

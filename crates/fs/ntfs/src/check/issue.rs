@@ -44,16 +44,16 @@ obento_driver::issues! {
     // Clusters.
     /// A size contradicts the others or the runs.
     Size { ino: u64, attribute: &'static str, field: &'static str, found: u64, clusters: u64 } Damage "size",
-        "inode {ino}: {field} of {attribute} is {found}, for {clusters} clusters";
+        "inode {ino}: {field} of {attribute} is {found} (clusters: {clusters})";
     /// Two files have the same cluster.
     CrossLink { ino: u64, attribute: &'static str, cluster: u64, clusters: u64 } Damage "cross-link",
         "inode {ino}: cluster {cluster} of {attribute} belongs to another attribute as well (run of {clusters})";
     /// Clusters of files that are free by `$Bitmap`.
     UnmarkedClusters { cluster: u64, clusters: u64 } Safe "unmarked-clusters",
-        "{clusters} clusters from {cluster} on belong to files and are marked free";
+        "clusters of files that are marked free: {clusters}, from cluster {cluster} on";
     /// Clusters in use that belong to no file.
     LostClusters { cluster: u64, clusters: u64 } Safe "lost-clusters",
-        "{clusters} clusters from {cluster} on are marked in use and belong to no file";
+        "clusters in use that belong to no file: {clusters}, from cluster {cluster} on";
 
     // Directories.
     /// A directory cannot be read.
@@ -69,5 +69,5 @@ obento_driver::issues! {
         "directory {ino}: block {vcn} of its index {why}";
     /// Blocks are in use that the tree does not reach.
     IndexBitmap { ino: u64, blocks: u64 } Safe "index-bitmap",
-        "directory {ino}: {blocks} blocks of its index are marked in use and not reached";
+        "directory {ino}: blocks of its index that are marked in use but not reached: {blocks}";
 }

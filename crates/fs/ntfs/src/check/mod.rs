@@ -3,7 +3,7 @@
 //!
 //! Passes: the boot sector and its copy; the table and its copy; each record with its attributes and their clusters; each
 //! directory with its tree; the bitmaps.
-//! Memory: a bit for each cluster, and 4 bytes for each record.
+//! Memory: a bit for each cluster, 4 bytes for each record, and the text of each finding.
 
 mod clusters;
 mod directory;
@@ -11,6 +11,8 @@ mod issue;
 mod records;
 mod tables;
 
+use alloc::collections::BTreeSet;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -39,6 +41,8 @@ struct Run<'a> {
     claims: Claims,
     /// Per record: number of names, and of entries in directories that are one of them.
     names: Vec<(u16, u16)>,
+    /// The texts of the issues that were reported.
+    known: BTreeSet<String>,
 }
 
 impl Check for NtfsDriver {
@@ -60,7 +64,7 @@ impl Check for NtfsDriver {
         let claims = Claims::new(geometry.clusters.min(device.len() / 256))?;
         let report = CheckReport { label: volume.label().to_vec(), checked: true, ..CheckReport::default() };
         let names = vec![(0, 0); to_usize(records)];
-        let mut run = Run { volume, observer, report, claims, names };
+        let mut run = Run { volume, observer, report, claims, names, known: BTreeSet::new() };
         run.boot(&*device, &located);
         run.state();
         run.mirror();
@@ -80,11 +84,16 @@ impl Check for NtfsDriver {
 }
 
 impl Run<'_> {
+    /// Reports an issue. Several passes read the same records, so an issue that is known is not reported again.
     fn found(&mut self, issue: &Issue) {
+        let finding = issue.finding(false);
+        if !self.known.insert(finding.text.clone()) {
+            return;
+        }
         if issue.severity() != Severity::Note {
             self.report.found = self.report.found.saturating_add(1);
         }
-        self.observer.found(issue.finding(false));
+        self.observer.found(finding);
     }
 
     fn progress(&mut self, pass: &'static str, done: u64, total: u64) {

@@ -57,6 +57,10 @@ impl Driver for NtfsDriver {
         &["ntfs", "ntfs3"]
     }
 
+    fn access(&self) -> Access {
+        Access::ReadOnly
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         if device.len() < 4096 {
             return Ok(None);

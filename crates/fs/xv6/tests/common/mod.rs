@@ -40,7 +40,7 @@ pub fn findings(device: Arc<dyn BlockDevice>) -> Vec<Finding> {
 }
 
 /// Says what is wrong with a volume that was closed.
-pub fn check(device: &Arc<dyn BlockDevice>, _: &[u8]) -> Result<(), String> {
+pub fn check(device: &Arc<dyn BlockDevice>, _: Option<&[u8]>) -> Result<(), String> {
     trials::check(&Xv6Driver, device)
 }
 
