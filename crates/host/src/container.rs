@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flate2::{Decompress, FlushDecompress, Status};
 use obento_block::BlockDevice;
 pub use obento_containers::{Format, SECTOR, detect, detect_on};
-use obento_containers::{OpenFailure, open as open_format};
+use obento_containers::{OpenFailure, has_wrong_checksum as find_wrong_checksum, open as open_format};
 
 use crate::HostError;
 
@@ -24,6 +24,12 @@ pub fn open(
     path: &Path,
 ) -> Result<Arc<dyn BlockDevice>, HostError> {
     open_format(format, file, inflate).map_err(|failure| open_error(failure, path))
+}
+
+/// Returns whether `file` contains a checksum of the whole disk of `format` that is wrong. If `file` cannot be read, a later
+/// read of the disk reports why.
+pub fn has_wrong_checksum(format: Format, file: &dyn BlockDevice) -> bool {
+    find_wrong_checksum(format, file).unwrap_or(false)
 }
 
 /// Returns the error of the image at `path`.

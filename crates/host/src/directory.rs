@@ -18,12 +18,15 @@ use obento_base::{Name, NameBuf};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use crate::HostError;
+use crate::handle::{self, HandleOf};
+use crate::{CopiedEntries, HostError};
 
 /// The most links in one path. Source: include/linux/namei.h `MAXSYMLINKS`.
 const LINKS_MAX: usize = 40;
 /// `PROC_SUPER_MAGIC` of include/uapi/linux/magic.h.
 const PROC: u64 = 0x9fa0;
+/// `PIPEFS_MAGIC` of linux/magic.h: the file system of pipes without a name.
+const PIPE: u64 = 0x5049_5045;
 
 const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags =
@@ -91,12 +94,39 @@ impl HostDir {
         }
     }
 
+    /// Creates the subdirectory `name`, and opens it. Errors: System, also if the name exists.
+    pub fn make_directory(&self, name: &Name) -> Result<Self, HostError> {
+        let path = self.child(name);
+        let failed = |errno| HostError::system("create", &path, errno);
+        rustix::fs::mkdirat(&*self.fd, name.as_bytes(), Mode::from_raw_mode(0o777)).map_err(failed)?;
+        self.enter_directory(name)
+    }
+
+    /// Opens the subdirectory `name`, which is no link. Errors: System, with ENOTDIR for a link.
+    pub fn enter_directory(&self, name: &Name) -> Result<Self, HostError> {
+        let path = self.child(name);
+        let opened = handle::open(&*self.fd, name.as_bytes(), HandleOf::Directory);
+        let fd = opened.map_err(|errno| HostError::system("open", &path, errno))?;
+        Ok(Self { fd: Arc::new(fd), path })
+    }
+
     /// Returns a handle (`O_PATH`) of the file that `name` leads to. Errors: as [`open`](Self::open).
     pub fn handle(&self, name: &Name) -> Result<OwnedFd, HostError> {
         match Walk::within(self, name, &self.child(name))?.resolve()? {
             Found::File(handle) => Ok(handle),
             Found::Directory(dir) => rustix::io::fcntl_dupfd_cloexec(&*dir.fd, 0)
                 .map_err(|errno| HostError::system("open", self.child(name), errno)),
+        }
+    }
+
+    /// Opens `name` for writing, as [`open_output`] does.
+    pub fn open_output(&self, name: &Name, mode: u16) -> Result<File, HostError> {
+        let path = self.child(name);
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = flags | OFlags::CREATE | OFlags::EXCL;
+        match rustix::fs::openat(&*self.fd, name.as_bytes(), flags, Mode::from_raw_mode(mode.into())) {
+            Err(Errno::EXIST) => open_existing_output(&self.handle(name)?, &path),
+            created => created.map(File::from).map_err(|errno| HostError::system("open", path, errno)),
         }
     }
 
@@ -143,7 +173,19 @@ impl HostDir {
     /// Removes `name` with everything below it, without following links. Continues after an error, and
     /// returns the first. Errors: System.
     pub fn remove(&self, name: &Name) -> Result<(), HostError> {
-        remove(&self.fd, name.as_bytes())
+        remove(&self.fd, name.as_bytes(), None)
+            .map_err(|errno| HostError::system("remove", self.child(name), errno))
+    }
+
+    /// Removes `name` with everything below it that is in `copied` and has not changed since. Continues after an error,
+    /// and returns the first. Errors: System, with ESTALE if an entry remains because it was added or has
+    /// changed, whatever the first error is.
+    ///
+    /// An entry is examined in its open directory directly before it is removed by its name there. Linux removes no
+    /// file by descriptor, so a process that may change the directory can exchange the entry between these two calls.
+    /// It then loses a file that it could have removed itself.
+    pub fn remove_copied(&self, name: &Name, copied: &CopiedEntries) -> Result<(), HostError> {
+        remove(&self.fd, name.as_bytes(), Some(copied))
             .map_err(|errno| HostError::system("remove", self.child(name), errno))
     }
 
@@ -161,21 +203,37 @@ impl AsFd for HostDir {
 }
 
 /// Opens `path` for writing, and creates it with `mode` if it does not exist. An existing file keeps its
-/// bytes. Errors: ForeignLink; System.
+/// bytes. Errors: ForeignLink; ForeignFifo; System.
 pub fn open_output(path: &Path, mode: u16) -> Result<File, HostError> {
     let (dir, name) = HostDir::open_parent(path)?;
+    dir.open_output(&name, mode)
+}
+
+/// Opens the file of `handle`, which has the path `path`, for writing.
+///
+/// An opened FIFO waits for a reader, and a full one waits until the reader continues. A FIFO with a name therefore
+/// counts only if it belongs to root or to the user of this process, as with `fs.protected_fifos` of Linux, but in all
+/// directories. A pipe without a name, such as `/dev/stdout`, comes from the process that started this one.
+///
+/// # Errors
+///
+/// - ForeignFifo
+/// - System
+pub fn open_existing_output(handle: impl AsFd, path: &Path) -> Result<File, HostError> {
     let failed = |errno| HostError::system("open", path, errno);
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let created = rustix::fs::openat(
-        &dir,
-        name.as_bytes(),
-        flags | OFlags::CREATE | OFlags::EXCL,
-        Mode::from_raw_mode(mode.into()),
-    );
-    match created {
-        Err(Errno::EXIST) => reopen(&dir.handle(&name)?, OFlags::WRONLY).map_err(failed),
-        created => created.map(File::from).map_err(failed),
+    let stat = rustix::fs::fstat(&handle).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && !is_trusted(&stat) {
+        let system = rustix::fs::fstatfs(&handle).map_err(failed)?;
+        if u64::try_from(system.f_type) != Ok(PIPE) {
+            return Err(HostError::ForeignFifo { path: path.into() });
+        }
     }
+    reopen(handle, OFlags::WRONLY).map_err(failed)
+}
+
+/// Returns whether a link or FIFO belongs to root or to the user of this process.
+fn is_trusted(stat: &Stat) -> bool {
+    stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
 /// Opens the file of `handle` with `flags`, even if another file has its name by now. Errors: those of
@@ -217,7 +275,7 @@ impl<'p> Walk<'p> {
         let path = self.path;
         let failed = |errno| HostError::system("open", path, errno);
         while let Some(name) = self.rest.pop_front() {
-            let next = rustix::fs::openat(&self.at, &name[..], HANDLE, Mode::empty()).map_err(failed)?;
+            let next = handle::open(&self.at, &name, HandleOf::Any).map_err(failed)?;
             let stat = rustix::fs::fstat(&next).map_err(failed)?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => self.at = next,
@@ -237,7 +295,7 @@ impl<'p> Walk<'p> {
     fn follow(&mut self, name: &[u8], link: &OwnedFd, stat: &Stat) -> Result<Option<Found>, HostError> {
         let path = self.path;
         let failed = |errno| HostError::system("open", path, errno);
-        if stat.st_uid != 0 && stat.st_uid != rustix::process::geteuid().as_raw() {
+        if !is_trusted(stat) {
             return Err(HostError::ForeignLink { path: self.path.into() });
         }
         self.links += 1;
@@ -280,27 +338,45 @@ fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     parts.map(<[u8]>::to_vec).chain(path.ends_with(b"/").then(|| b".".to_vec()))
 }
 
-/// Removes `name` in `dir`. Continues after an error, and returns the first.
-fn remove(dir: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+/// Removes `name` in `dir`, and below it only the entries in `copied`. Continues after an error, and returns
+/// the first, or STALE if an entry is not in `copied`.
+fn remove(dir: &OwnedFd, name: &[u8], copied: Option<&CopiedEntries>) -> Result<(), Errno> {
+    let is_copied = |stat: Result<Stat, Errno>| match copied {
+        Some(copied) if !copied.contains(&stat?) => Err(Errno::STALE),
+        _ => Ok(()),
+    };
+    if copied.is_some() {
+        is_copied(rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW))?;
+    }
     match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
         // Some file systems report the latter for a directory.
         Err(Errno::ISDIR | Errno::PERM) => {}
         removed => return removed,
     }
+    match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+        Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+        // A file that is not a directory was refused for another reason.
+        Err(Errno::NOTDIR) => return Err(Errno::PERM),
+        // A mount point is busy: what is mounted there is not part of the tree.
+        removed => return removed,
+    }
     let mut first = Ok(());
-    // A file that is not a directory was refused for another reason.
-    let inner = match rustix::fs::openat(dir, name, DIRECTORY, Mode::empty()) {
-        Err(Errno::NOTDIR | Errno::LOOP) => return Err(Errno::PERM),
-        opened => opened?,
-    };
+    let inner = rustix::fs::openat(dir, name, DIRECTORY, Mode::empty())?;
+    is_copied(rustix::fs::fstat(&inner))?;
     let entries: Vec<_> = rustix::fs::Dir::read_from(&inner)?.collect::<Result<_, _>>()?;
     for entry in entries {
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") {
-            first = first.and(remove(&inner, name));
+            let removed = remove(&inner, name, copied);
+            // The copy lacks this entry, which concerns the caller more than an entry that cannot be removed.
+            first = if removed == Err(Errno::STALE) { removed } else { first.and(removed) };
         }
     }
-    first.and(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR))
+    first.and_then(|()| match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
+        // An entry was added after the directory was listed.
+        Err(Errno::NOTEMPTY | Errno::EXIST) if copied.is_some() => Err(Errno::STALE),
+        removed => removed,
+    })
 }
 
 #[cfg(test)]
@@ -367,6 +443,43 @@ mod tests {
     }
 
     #[test]
+    fn only_what_was_copied_and_has_not_changed_is_removed() {
+        let (_folder, ours, victim) = two();
+        fs::create_dir_all(ours.join("tree/inner/deep")).unwrap();
+        let paths = ["kept", "changed", "exchanged", "inner/kept", "inner/exchanged", "inner/deep/kept"];
+        paths.iter().for_each(|path| fs::write(ours.join("tree").join(path), "copied").unwrap());
+        fs::hard_link(ours.join("tree/kept"), ours.join("tree/again")).unwrap();
+        symlink("kept", ours.join("tree/link")).unwrap();
+        let dir = HostDir::open(&ours).unwrap();
+        let copied = CopiedEntries::default();
+        for entry in crate::source::Walk::new(&ours).unwrap() {
+            let entry = entry.unwrap();
+            copied.add(entry.id(), entry.attr());
+        }
+        fs::write(ours.join("tree/changed"), "after the copy").unwrap();
+        fs::write(ours.join("tree/inner/new"), "after the copy").unwrap();
+        fs::rename(victim.join("file"), ours.join("tree/exchanged")).unwrap();
+        fs::rename(ours.join("tree/inner/exchanged"), victim.join("moved")).unwrap();
+        fs::create_dir(ours.join("tree/inner/exchanged")).unwrap();
+        let error = dir.remove_copied(&name("tree"), &copied).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno::STALE));
+        let left = crate::source::Walk::new(&ours.join("tree")).unwrap();
+        let left: Vec<_> = left.map(|entry| entry.unwrap().path().display().to_string()).collect();
+        let under = |path: &str| ours.join("tree").join(path).display().to_string();
+        let kept = ["changed", "exchanged", "inner", "inner/exchanged", "inner/new"].map(under);
+        assert_eq!(left[1..], kept);
+        assert_eq!(fs::read(ours.join("tree/exchanged")).unwrap(), b"precious");
+        // Without changes, everything is removed.
+        let copied = CopiedEntries::default();
+        for entry in crate::source::Walk::new(&ours).unwrap() {
+            let entry = entry.unwrap();
+            copied.add(entry.id(), entry.attr());
+        }
+        dir.remove_copied(&name("tree"), &copied).unwrap();
+        assert_eq!(dir.names().unwrap().len(), 0);
+    }
+
+    #[test]
     fn links_of_root_and_of_this_user_are_followed_and_those_of_others_are_not() {
         let (_folder, ours, victim) = two();
         let link = ours.join("link");
@@ -378,7 +491,7 @@ mod tests {
         assert_eq!(HostDir::open(&ours.join("loop")).unwrap_err().errno(), Some(Errno::LOOP));
         open_output(&ours.join("again/file"), 0o600).unwrap();
         if lchown(&link, Some(12345), None).is_err() {
-            return println!("skipped: only root gives a link to another user");
+            return println!("skipped: only root can change the owner of a symbolic link");
         }
         let is_foreign = |error| matches!(error, HostError::ForeignLink { .. });
         for path in ["link", "again", "link/", "link/.", "again/../ours/link"] {
@@ -392,6 +505,26 @@ mod tests {
             assert!(is_foreign(open_output(&ours.join(path), 0o600).unwrap_err()), "{path}");
         }
         assert_eq!(fs::read_dir(&victim).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_fifo_of_another_user_is_no_output_and_a_pipe_is() {
+        let (_folder, ours, _victim) = two();
+        let fifo = ours.join("fifo");
+        rustix::fs::mkfifoat(CWD, &fifo, Mode::from_raw_mode(0o666)).unwrap();
+        // With a reader, opening it does not wait.
+        let reader = rustix::fs::open(&fifo, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap();
+        open_output(&fifo, 0o600).unwrap();
+        let (_end, pipe) = rustix::pipe::pipe().unwrap();
+        let named = PathBuf::from(format!("/proc/self/fd/{}", pipe.as_raw_fd()));
+        open_output(&named, 0o600).unwrap();
+        if rustix::fs::fchown(&pipe, Some(rustix::fs::Uid::from_raw(12345)), None).is_err() {
+            return println!("skipped: only root can change the owner of a FIFO");
+        }
+        open_output(&named, 0o600).unwrap();
+        drop(reader);
+        lchown(&fifo, Some(12345), None).unwrap();
+        assert!(matches!(open_output(&fifo, 0o600), Err(HostError::ForeignFifo { path }) if path == fifo));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub enum HostError {
     },
     /// The same run created this entry before: the sources contain the name twice, or the volume treats two
     /// of their names as the same.
-    #[error("cannot replace '{}': this command created it from another source", PathText(path))]
+    #[error("cannot write '{}' again: another source has the same name", PathText(path))]
     Duplicate {
         /// The path.
         path: PathBuf,
@@ -89,7 +89,7 @@ pub enum HostError {
         path: PathBuf,
     },
     /// The file is one that the source is read from.
-    #[error("cannot write '{}': it is the image that is read\n  help: name another target", PathText(path))]
+    #[error("cannot write '{}': the command reads this image\n  help: name another target", PathText(path))]
     IsSource {
         /// The path.
         path: PathBuf,
@@ -102,11 +102,20 @@ pub enum HostError {
     },
     /// A symbolic link of another user, which may lead anywhere.
     #[error(
-        "cannot follow '{}': it leads through a symbolic link of another user\n  help: name the target of the link",
+        "cannot follow '{}': the path contains a symbolic link of another user\n  help: name the target of the link",
         PathText(path)
     )]
     ForeignLink {
         /// The path that leads through it.
+        path: PathBuf,
+    },
+    /// A FIFO of another user, who decides how long a write to it takes.
+    #[error(
+        "cannot write to '{}': it is a FIFO of another user\n  help: name another file, or use a pipe",
+        PathText(path)
+    )]
+    ForeignFifo {
+        /// The path of the FIFO.
         path: PathBuf,
     },
     /// More bytes than the caller allows.
@@ -115,6 +124,14 @@ pub enum HostError {
         /// The path at which the limit was reached.
         path: PathBuf,
         /// The limit in bytes.
+        limit: u64,
+    },
+    /// More files than the caller allows.
+    #[error("cannot copy '{}': the limit of files ({limit}) is reached", PathText(path))]
+    FileLimit {
+        /// The path at which the limit was reached.
+        path: PathBuf,
+        /// The limit.
         limit: u64,
     },
     /// A compressed stream is not unpacked further.

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::lock::{self, LockNotice, Purpose};
-use crate::{HostDir, HostError};
+use crate::{HostDir, HostError, reopen};
 
 /// The identity of a host file. Two paths to one file, and two nodes of one block device, have the same
 /// identity.
@@ -83,6 +83,23 @@ impl AsFd for HostFile {
     }
 }
 
+/// Opens an image that will be changed. A symbolic link of another user in the path, also as its last component, could
+/// lead to any file. Errors: ForeignLink; System.
+fn open_to_change(path: &Path, flags: OFlags) -> Result<File, HostError> {
+    let (dir, name) = match HostDir::open_parent(path) {
+        // The path has no last component.
+        Err(error) if error.errno() == Some(Errno::INVAL) => {
+            return Err(HostError::system("open", path, Errno::ISDIR));
+        }
+        opened => opened?,
+    };
+    let failed = |errno| HostError::system("open", path, errno);
+    match rustix::fs::openat(&dir, name.as_bytes(), flags | OFlags::NOFOLLOW, Mode::empty()) {
+        Err(Errno::LOOP) => reopen(dir.handle(&name)?, flags).map_err(failed),
+        opened => opened.map(File::from).map_err(failed),
+    }
+}
+
 /// A file or block device as a device.
 #[derive(Debug)]
 pub struct FileDevice {
@@ -140,11 +157,20 @@ impl FileDevice {
     fn open_with(path: &Path, access: OFlags) -> Result<Self, HostError> {
         // Without NONBLOCK, opening a FIFO would wait for a writer before the file could be rejected.
         let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
-            Errno::ISDIR => HostError::NotAnImage { path: path.into(), kind: Some(FileKind::Directory) },
-            errno => HostError::system("open", path, errno),
+        let opened = if access.intersects(OFlags::RDWR | OFlags::WRONLY) {
+            open_to_change(path, flags)
+        } else {
+            rustix::fs::open(path, flags, Mode::empty())
+                .map(File::from)
+                .map_err(|errno| HostError::system("open", path, errno))
+        };
+        let file = opened.map_err(|error| match error.errno() {
+            Some(Errno::ISDIR) => {
+                HostError::NotAnImage { path: path.into(), kind: Some(FileKind::Directory) }
+            }
+            _ => error,
         })?;
-        Self::from_file(File::from(file), path)
+        Self::from_file(file, path)
     }
 
     /// Creates a new image of `len` zeros, locks it for change, and opens it. Errors: System, also if a file
@@ -172,7 +198,7 @@ impl FileDevice {
 
     /// Changes the length of an image file. Added bytes read as zeros. Errors: System.
     pub fn resize(&mut self, len: u64) -> Result<(), HostError> {
-        let failed = |errno| HostError::system("resize", &self.path, errno);
+        let failed = |errno| HostError::system("set the size of", &self.path, errno);
         rustix::fs::ftruncate(&*self.file, len).map_err(failed)?;
         self.len = len;
         Ok(())
@@ -383,6 +409,21 @@ mod tests {
             device.read_at(3, &mut buf).unwrap_err(),
             obento_base::Error::Device(DeviceError::OutOfBounds { offset: 3, len: 4, device_len: 4 })
         ));
+    }
+
+    #[test]
+    fn an_image_behind_a_link_of_another_user_is_read_and_not_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (image, link) = (folder.path().join("image"), folder.path().join("link"));
+        std::fs::write(&image, [7; 8]).unwrap();
+        std::os::unix::fs::symlink("image", &link).unwrap();
+        FileDevice::open_locked(&link, Purpose::Change).unwrap().write_at(0, &[8]).unwrap();
+        if std::os::unix::fs::lchown(&link, Some(12345), None).is_err() {
+            return println!("skipped: only root can change the owner of a symbolic link");
+        }
+        let refused = FileDevice::open_locked(&link, Purpose::Change).unwrap_err();
+        assert!(matches!(refused, HostError::ForeignLink { .. }), "{refused}");
+        assert_eq!(FileDevice::open(&link).unwrap().len(), 8);
     }
 
     #[test]

@@ -6,17 +6,20 @@
 //! privileges that a bug in a decoder could abuse.
 //!
 //! `unsafe` is used where a trait of another crate requires it. It is also used for features that `rustix` lacks: locks
-//! of open files, mappings and their faults, rings, signals.
+//! of open files, mappings and their faults, rings, signals, and addresses that a
+//! filter of system calls compares.
 
 pub mod base64;
 pub mod build;
 pub mod compressed;
 pub mod container;
 pub mod convert;
+mod copied;
 mod directory;
 mod error;
 pub mod file;
 mod guard;
+mod handle;
 pub mod interrupt;
 pub mod io;
 pub mod lock;
@@ -27,7 +30,8 @@ pub mod source;
 pub mod tar;
 pub mod tree;
 
-pub use directory::{HostDir, open_output, reopen};
+pub use copied::CopiedEntries;
+pub use directory::{HostDir, open_existing_output, open_output, reopen};
 pub use error::{HostError, PathText};
 pub use file::{FileDevice, FileId, HostFile, path_of_open};
 pub use meta::{DataSink, Metadata, SinkError, Xattr};

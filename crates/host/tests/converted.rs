@@ -11,7 +11,9 @@ use std::sync::Arc;
 use obento_block::{BlockDevice, MemDevice};
 use obento_host::FileDevice;
 use obento_host::container::{detect_on, open};
-use obento_host::convert::{AfterCopy, Hash, Identity, Output, Stream, Version, compare, convert, writer};
+use obento_host::convert::{
+    AfterCopy, ConvertError, Hash, Identity, Output, Source, Stream, Version, compare, convert, writer,
+};
 use obento_testkit::mutants::Random;
 use obento_testkit::oracle::{Oracle, call, program, require};
 
@@ -102,8 +104,7 @@ fn other_programs_find_the_bytes_of_the_disk_in_every_format() {
             };
             let mut hashed = Vec::new();
             let hash: Box<Hash<'_>> = Box::new(|part| hashed.extend_from_slice(part));
-            let len =
-                convert((&disk, AfterCopy::Keep), &file, &path, format, Some(hash), &mut watch).unwrap();
+            let len = convert(kept(&disk), &file, &path, format, Some(hash), &mut watch).unwrap();
             assert_eq!(len, fs::metadata(&path).unwrap().len(), "{what}");
             assert!(hashed == bytes, "{what}: the hash gets other bytes");
             assert!(is_padded(&bytes, &judged(&path, output, qemu)), "{what}: the bytes differ");
@@ -116,6 +117,34 @@ fn other_programs_find_the_bytes_of_the_disk_in_every_format() {
     }
 }
 
+/// The whole disk, which stays as it is.
+fn kept(disk: &Arc<dyn BlockDevice>) -> Source<'_> {
+    Source { disk, after: AfterCopy::Keep, limit: None }
+}
+
+#[test]
+fn a_disk_with_more_data_than_the_limit_is_not_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bytes = vec![0; 8 << 20];
+    bytes[2 << 20..4 << 20].fill(7);
+    let disk: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(bytes));
+    for (output, suffix, _) in OUTPUTS {
+        let converted = |limit: u64| {
+            let path = folder.path().join(suffix);
+            let file = File::create(&path).unwrap();
+            let format = writer(output, disk.len(), IDENTITY).unwrap();
+            let source = Source { limit: Some(limit), ..kept(&disk) };
+            convert(source, &file, &path, format, None, &mut |_| ControlFlow::Continue(()))
+        };
+        // Android sparse images store this pattern once.
+        if suffix != "simg" {
+            let refused = converted((2 << 20) - 1).unwrap_err();
+            assert!(matches!(refused, ConvertError::Unpack(_)), "{suffix}: {refused}");
+        }
+        converted(2 << 20).unwrap_or_else(|error| panic!("{suffix}: {error}"));
+    }
+}
+
 #[test]
 fn the_same_disk_makes_the_same_bytes_in_every_format() {
     let disk: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(disk(&mut Random::new(5))));
@@ -125,8 +154,7 @@ fn the_same_disk_makes_the_same_bytes_in_every_format() {
         let made = |_| {
             let file = File::create(&path).unwrap();
             let format = writer(output, disk.len(), IDENTITY).unwrap();
-            convert((&disk, AfterCopy::Keep), &file, &path, format, None, &mut |_| ControlFlow::Continue(()))
-                .unwrap();
+            convert(kept(&disk), &file, &path, format, None, &mut |_| ControlFlow::Continue(())).unwrap();
             fs::read(&path).unwrap()
         };
         let [one, other] = [0, 1].map(made);
@@ -146,8 +174,10 @@ fn a_source_that_is_discarded_takes_no_space_beside_the_new_image() {
     let disk: Arc<dyn BlockDevice> = Arc::new(FileDevice::from_file(file, &from).unwrap());
     let new = File::create_new(&to).unwrap();
     let format = writer(Output::Vhd, disk.len(), IDENTITY).unwrap();
-    convert((&disk, AfterCopy::Discard), &new, &to, format, None, &mut |_| ControlFlow::Continue(()))
-        .unwrap();
+    convert(Source { after: AfterCopy::Discard, ..kept(&disk) }, &new, &to, format, None, &mut |_| {
+        ControlFlow::Continue(())
+    })
+    .unwrap();
     assert!(is_padded(&bytes, &fs::read(&to).unwrap()[..8 << 20]));
     assert_eq!(fs::metadata(&from).unwrap().blocks(), 0);
 }

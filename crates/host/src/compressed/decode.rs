@@ -5,6 +5,7 @@ use std::io::{self, BufRead, ErrorKind, Read};
 use bzip2::bufread::BzDecoder;
 use flate2::bufread::GzDecoder;
 use lzma_rust2::{LzmaReader, XzReader};
+use obento_base::wire::to_u64;
 use ruzstd::decoding::errors::{FrameDecoderError, ReadFrameHeaderError};
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 
@@ -16,7 +17,7 @@ pub(super) enum Decoder<R: BufRead> {
     Bzip2(Box<Members<R, BzDecoder<R>>>),
     Gzip(Box<Members<R, GzDecoder<R>>>),
     Lzma(Box<Lzma<R>>),
-    Xz(Box<Xz<R>>),
+    Xz(Box<Members<R, XzReader<R>>>),
     Zstd(Box<Zstd<R>>),
 }
 
@@ -24,13 +25,10 @@ impl<R: BufRead> Decoder<R> {
     /// Creates a decoder that uses at most `memory` bytes for its window.
     pub fn new(compression: Compression, input: R, memory: u64) -> Self {
         match compression {
-            Compression::Bzip2 => Self::Bzip2(Box::new(Members::Member(BzDecoder::new(input)))),
-            Compression::Gzip => Self::Gzip(Box::new(Members::Member(GzDecoder::new(input)))),
+            Compression::Bzip2 => Self::Bzip2(Box::new(Members::new(input, memory))),
+            Compression::Gzip => Self::Gzip(Box::new(Members::new(input, memory))),
             Compression::Lzma => Self::Lzma(Box::new(Lzma::Start { input, memory })),
-            Compression::Xz => {
-                let reader = XzReader::new_mem_limit(input, true, kib(memory));
-                Self::Xz(Box::new(Xz { reader, memory }))
-            }
+            Compression::Xz => Self::Xz(Box::new(Members::new(input, memory))),
             Compression::Zstd => Self::Zstd(Box::new(Zstd::new(input, memory))),
         }
     }
@@ -41,7 +39,7 @@ impl<R: BufRead> Decoder<R> {
             Self::Bzip2(bzip2) => bzip2.input(),
             Self::Gzip(gzip) => gzip.input(),
             Self::Lzma(lzma) => return lzma.input(),
-            Self::Xz(xz) => xz.reader.inner(),
+            Self::Xz(xz) => xz.input(),
             Self::Zstd(zstd) => &zstd.input,
         })
     }
@@ -53,7 +51,7 @@ impl<R: BufRead> Read for Decoder<R> {
             Self::Bzip2(bzip2) => bzip2.read(buf),
             Self::Gzip(gzip) => gzip.read(buf),
             Self::Lzma(lzma) => lzma.read(buf),
-            Self::Xz(xz) => xz.reader.read(buf).map_err(|error| of_lzma(error, xz.memory)),
+            Self::Xz(xz) => xz.read(buf).map_err(|error| of_lzma(error, xz.memory)),
             Self::Zstd(zstd) => zstd.read(buf),
         })
     }
@@ -70,11 +68,6 @@ fn of_lzma(error: io::Error, memory: u64) -> io::Error {
         ErrorKind::OutOfMemory => UnpackError::Memory { needed: None, limit: memory }.into(),
         _ => error,
     }
-}
-
-pub(super) struct Xz<R: Read> {
-    reader: XzReader<R>,
-    memory: u64,
 }
 
 /// One stream in the .lzma format.
@@ -133,30 +126,33 @@ pub(crate) fn is_truncation(error: &io::Error) -> bool {
 
 /// A decoder of one of several members of a file.
 pub(super) trait MemberDecoder<R>: Read {
-    /// The bytes that begin a member.
-    const MAGIC: &'static [u8];
+    /// The byte that begins a member. The decoder verifies the rest of the header.
+    const FIRST: u8;
+    /// The unit of the padding between two members, if the format permits padding there.
+    const PADDING: Option<u64>;
 
-    fn start(input: R) -> Self;
+    fn start(input: R, memory: u64) -> Self;
     fn input(&self) -> &R;
     fn input_mut(&mut self) -> &mut R;
     fn into_input(self) -> R;
 }
 
 macro_rules! member {
-    ($decoder:ident, $magic:expr) => {
+    ($decoder:ident, $first:expr, $padding:expr, $start:expr, $inner:ident, $inner_mut:ident) => {
         impl<R: BufRead> MemberDecoder<R> for $decoder<R> {
-            const MAGIC: &'static [u8] = $magic;
+            const FIRST: u8 = $first;
+            const PADDING: Option<u64> = $padding;
 
-            fn start(input: R) -> Self {
-                Self::new(input)
+            fn start(input: R, memory: u64) -> Self {
+                $start(input, memory)
             }
 
             fn input(&self) -> &R {
-                self.get_ref()
+                self.$inner()
             }
 
             fn input_mut(&mut self) -> &mut R {
-                self.get_mut()
+                self.$inner_mut()
             }
 
             fn into_input(self) -> R {
@@ -166,12 +162,27 @@ macro_rules! member {
     };
 }
 
-member!(GzDecoder, &[0x1f, 0x8b]);
-member!(BzDecoder, b"BZh");
+member!(GzDecoder, 0x1f, None, |input, _| Self::new(input), get_ref, get_mut);
+member!(BzDecoder, b'B', None, |input, _| Self::new(input), get_ref, get_mut);
+// The .xz file format, section 2.2. The decoder of several streams requires that the input returns a header at once.
+member!(
+    XzReader,
+    0xfd,
+    Some(4),
+    |input, memory| Self::new_mem_limit(input, false, kib(memory)),
+    inner,
+    inner_mut
+);
 
-/// Members one after another. Bytes after the last member that begin no further one are ignored, as in
-/// gzip(1) and bzip2(1).
-pub(super) enum Members<R, D> {
+/// Members one after another. Zeros after the last member are padding. Other bytes are an error: a damaged member, or
+/// [`Trailing`].
+pub(super) struct Members<R, D> {
+    state: State<R, D>,
+    /// The limit of each decoder.
+    memory: u64,
+}
+
+enum State<R, D> {
     Member(D),
     End(R),
     /// The state while one member replaces another.
@@ -179,11 +190,15 @@ pub(super) enum Members<R, D> {
 }
 
 impl<R: BufRead, D: MemberDecoder<R>> Members<R, D> {
+    fn new(input: R, memory: u64) -> Self {
+        Self { state: State::Member(D::start(input, memory)), memory }
+    }
+
     fn input(&self) -> &R {
-        match self {
-            Self::Member(decoder) => decoder.input(),
-            Self::End(input) => input,
-            Self::Between => unreachable!("only within `read`"),
+        match &self.state {
+            State::Member(decoder) => decoder.input(),
+            State::End(input) => input,
+            State::Between => unreachable!("only within `read`"),
         }
     }
 }
@@ -191,25 +206,75 @@ impl<R: BufRead, D: MemberDecoder<R>> Members<R, D> {
 impl<R: BufRead, D: MemberDecoder<R>> Read for Members<R, D> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
-            let Self::Member(decoder) = self else { return Ok(0) };
+            let State::Member(decoder) = &mut self.state else { return Ok(0) };
             let len = decoder.read(buf)?;
             if len > 0 || buf.is_empty() {
                 return Ok(len);
             }
-            let more = decoder.input_mut().fill_buf()?.starts_with(D::MAGIC);
-            if let Self::Member(decoder) = std::mem::replace(self, Self::Between) {
+            // A member can follow any number of zeros then.
+            let most = if D::PADDING.is_some() { u64::MAX } else { TAIL };
+            let (zeros, next) = skip_zeros(decoder.input_mut(), most)?;
+            let begins = next == Some(D::FIRST);
+            let may_begin = zeros == 0 || D::PADDING.is_some_and(|unit| zeros.is_multiple_of(unit));
+            if let State::Member(decoder) = std::mem::replace(&mut self.state, State::Between) {
                 let input = decoder.into_input();
-                *self = if more { Self::Member(D::start(input)) } else { Self::End(input) };
+                self.state = match begins && may_begin {
+                    true => State::Member(D::start(input, self.memory)),
+                    false => State::End(input),
+                };
+            }
+            if next.is_some() && !(begins && may_begin) {
+                return Err(unknown(begins));
             }
         }
     }
+}
+
+/// The zeros after a stream that are examined. A device may be much longer than the stream on it.
+const TAIL: u64 = 64 << 10;
+
+/// Skips zeros, until `most` were skipped. Returns their number, and the other byte that follows.
+fn skip_zeros(input: &mut impl BufRead, most: u64) -> io::Result<(u64, Option<u8>)> {
+    let mut zeros = 0;
+    while zeros < most {
+        let bytes = input.fill_buf()?;
+        let len = bytes.iter().take_while(|&&byte| byte == 0).count();
+        if len == 0 {
+            return Ok((zeros, bytes.first().copied()));
+        }
+        input.consume(len);
+        zeros += to_u64(len);
+    }
+    Ok((zeros, None))
+}
+
+const FOLLOWED: &str = "unknown data follows the compressed data";
+
+/// The error after the last member, when other bytes than zeros follow. Bytes that begin as a member does may be a
+/// damaged one, so that contents are missing.
+fn unknown(begins_member: bool) -> io::Error {
+    match begins_member {
+        true => io::Error::new(ErrorKind::InvalidData, FOLLOWED),
+        false => io::Error::new(ErrorKind::InvalidData, Trailing),
+    }
+}
+
+/// Bytes after the last member that belong to another program, such as the metadata at the end of firmware. The
+/// members are complete, and their checksums are correct.
+#[derive(Debug, thiserror::Error)]
+#[error("{FOLLOWED}")]
+struct Trailing;
+
+/// Returns whether the stream is complete, and unknown data follows it.
+pub(super) fn is_trailing(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Trailing>())
 }
 
 /// zstd frames and skippable frames one after another.
 pub(super) struct Zstd<R> {
     decoder: FrameDecoder,
     input: R,
-    /// Whether a frame was started, so that bytes that start no further one are ignored.
+    /// Whether a frame was started, so that zeros may follow.
     started: bool,
     ended: bool,
     /// An error that is returned once, after the bytes that were decoded before it.
@@ -222,6 +287,11 @@ const BLOCK: usize = 128 << 10;
 /// for a checksum.
 const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
 
+/// Returns whether a frame or a skippable frame can begin with `first` (RFC 8878, sections 3.1.1 and 3.1.2).
+fn begins_frame(first: u8) -> bool {
+    matches!(first, 0x28 | 0x50..=0x5f)
+}
+
 impl<R: BufRead> Zstd<R> {
     fn new(input: R, memory: u64) -> Self {
         let mut decoder = FrameDecoder::new();
@@ -231,7 +301,11 @@ impl<R: BufRead> Zstd<R> {
 
     /// Starts the next frame with data. Returns false at the end of the stream.
     fn next_frame(&mut self) -> io::Result<bool> {
-        while !self.input.fill_buf()?.is_empty() {
+        while let Some(&first) = self.input.fill_buf()?.first() {
+            if self.started && !begins_frame(first) {
+                let (_, next) = skip_zeros(&mut self.input, TAIL)?;
+                return next.map_or(Ok(false), |next| Err(unknown(begins_frame(next))));
+            }
             match self.decoder.reset(&mut self.input) {
                 Ok(()) => {
                     self.started = true;
@@ -249,7 +323,7 @@ impl<R: BufRead> Zstd<R> {
                 Err(FrameDecoderError::ReadFrameHeaderError(ReadFrameHeaderError::BadMagicNumber(_)))
                     if self.started =>
                 {
-                    return Ok(false);
+                    return Err(unknown(true));
                 }
                 Err(FrameDecoderError::WindowSizeTooBig { requested, .. }) => {
                     let limit = self.decoder.max_window_size();

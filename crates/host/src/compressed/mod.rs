@@ -17,6 +17,7 @@ use std::path::Path;
 use obento_block::BlockDevice;
 
 use crate::{FileDevice, HostError};
+use decode::is_trailing;
 pub(crate) use decode::is_truncation;
 pub use limits::{UnpackError, UnpackLimits};
 pub use scratch::ReservedFile;
@@ -98,7 +99,7 @@ pub struct Progress {
     pub decoded: u64,
 }
 
-/// The reason why an image was not decoded to its end.
+/// How a compressed stream differs from a complete stream that ends with its file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Incomplete {
     /// The compressed stream is truncated.
@@ -106,13 +107,23 @@ pub enum Incomplete {
         /// Bytes that were decoded.
         decoded: u64,
     },
-    /// The compressed stream is damaged.
+    /// The compressed stream is damaged. Decoded bytes may be wrong, because a format may have one checksum for the
+    /// whole stream.
     Damaged {
         /// Bytes that were decoded.
         decoded: u64,
         /// The message of the decoder.
         reason: String,
     },
+    /// The stream is complete, and its checksums are correct. Data that is not part of it follows.
+    Trailing,
+}
+
+impl Incomplete {
+    /// Returns whether bytes are missing or may be wrong.
+    pub fn is_damage(&self) -> bool {
+        !matches!(self, Self::Trailing)
+    }
 }
 
 /// A decoded image.
@@ -120,7 +131,7 @@ pub enum Incomplete {
 pub struct Decompressed {
     /// The image, read-only, in an unnamed temporary file.
     pub device: FileDevice,
-    /// The reason, if the image is incomplete.
+    /// The damage, if the image is incomplete or may have wrong bytes, or that unknown data follows the stream.
     pub incomplete: Option<Incomplete>,
 }
 
@@ -139,7 +150,8 @@ pub struct Options<'a> {
 }
 
 /// Decodes the stream that starts at the first byte of `device`. `path` is for messages. Several members,
-/// streams or frames may follow each other, and bytes after the last one are ignored.
+/// streams or frames may follow each other, and zeros may follow the last one. Other bytes are `Damaged` if they begin as
+/// a member does, because they may be a damaged member, and otherwise `Trailing`.
 ///
 /// # Errors
 ///
@@ -175,6 +187,7 @@ pub fn decompress(
     let decoded = scratch.position();
     let incomplete = match failure {
         None => None,
+        Some(error) if is_trailing(&error) => Some(Incomplete::Trailing),
         Some(error) if decoded == 0 => {
             let format = compression.name();
             let reason = if is_truncation(&error) { "it ends too early".into() } else { error.to_string() };

@@ -9,7 +9,7 @@ use obento_base::wire::to_u64;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::{FileDevice, HostError};
+use crate::{FileDevice, HostError, interrupt};
 
 /// Bytes received at once: a multiple of the grain.
 pub(super) const CHUNK: usize = 256 << 10;
@@ -104,8 +104,9 @@ pub(super) fn fill(input: &mut (impl Read + ?Sized), buffer: &mut [u8]) -> (usiz
         match input.read(rest) {
             Ok(0) => break,
             Ok(len) => filled += len,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return (filled, Some(error)),
+            Err(error) if error.kind() != std::io::ErrorKind::Interrupted => return (filled, Some(error)),
+            Err(_) if interrupt::is_requested() => return (filled, Some(interrupt::stopped())),
+            Err(_) => {}
         }
     }
     (filled, None)

@@ -8,17 +8,21 @@
 //! when it receives bytes that are no longer needed.
 
 use std::io::{self, BufReader, Cursor, Read};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
 
 use obento_base::wire::to_u64;
 
-use super::decode::Decoder;
+use super::decode::{Decoder, is_trailing};
 use super::scratch::{CHUNK, fill};
 use super::{Compression, UnpackLimits};
+use crate::interrupt;
 
 /// Bytes read from the stream at once.
 const READ_AHEAD: usize = 128 << 10;
 const CHUNKS: usize = 4;
+/// The time after which a wait for a chunk looks for a signal. A signal does not interrupt the wait.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The bytes of a stream, decoded if the stream is compressed.
 pub struct Stream {
@@ -80,13 +84,15 @@ impl Stream {
     }
 }
 
-/// Sends all of `input`, until it ends or the receiver is dropped. `read` returns how many bytes of the
+/// Sends all of `input`, until it ends or the receiver is dropped. Unknown data after a compressed stream is ignored. `read` returns how many bytes of the
 /// stream were read.
 fn send<R: Read>(mut input: R, sender: &SyncSender<Chunk>, read: impl Fn(&R) -> u64) {
     loop {
         let mut bytes = vec![0; CHUNK];
         let (len, failure) = fill(&mut input, &mut bytes);
         bytes.truncate(len);
+        // The stream is complete.
+        let failure = failure.filter(|error| !is_trailing(error));
         let is_last = len < CHUNK || failure.is_some();
         let chunk = Chunk { bytes, read: read(&input), is_last, failure };
         if sender.send(chunk).is_err() || is_last {
@@ -110,6 +116,18 @@ impl<R: Read> Read for Counted<R> {
 }
 
 impl Stream {
+    /// Waits for the next chunk. Errors: the decoder failed; a signal was caught.
+    fn next_chunk(&self) -> io::Result<Chunk> {
+        loop {
+            match self.chunks.recv_timeout(PATIENCE) {
+                Ok(chunk) => return Ok(chunk),
+                Err(RecvTimeoutError::Timeout) if !interrupt::is_requested() => {}
+                Err(RecvTimeoutError::Timeout) => return Err(interrupt::stopped()),
+                Err(RecvTimeoutError::Disconnected) => return Err(io::Error::other("the decoder failed")),
+            }
+        }
+    }
+
     /// Receives the next chunk. Returns false at the end.
     fn advance(&mut self) -> io::Result<bool> {
         if let Some(error) = self.failure.take() {
@@ -119,7 +137,7 @@ impl Stream {
             return Ok(false);
         }
         self.is_ended = true;
-        let chunk = self.chunks.recv().map_err(|_| io::Error::other("the decoder failed"))?;
+        let chunk = self.next_chunk()?;
         self.unpacked += to_u64(chunk.bytes.len());
         if self.compression.is_some() {
             self.limits.check(chunk.read, self.unpacked)?;

@@ -76,7 +76,7 @@ fn output_of_the_compression_programs_is_recognised_and_decoded_with_zeros_as_ho
 }
 
 #[test]
-fn members_streams_and_frames_follow_each_other_and_what_is_behind_them_is_ignored() {
+fn members_streams_and_frames_follow_each_other_and_zeros_after_them_are_ignored() {
     let (one, two) = (vec![1; 100_000], vec![2; 300_001]);
     // An lzma file has one stream only.
     for (program, compression) in PROGRAMS.into_iter().filter(|(program, _)| *program != "lzma") {
@@ -89,11 +89,79 @@ fn members_streams_and_frames_follow_each_other_and_what_is_behind_them_is_ignor
             bytes.extend([0x5a, 0x2a, 0x4d, 0x18, 5, 0, 0, 0, 1, 2, 3, 4, 5]);
         }
         bytes.extend(second);
-        // The .xz format allows zeros, four at a time; gzip and zstd print "trailing garbage ignored".
+        // The .xz format allows zeros, four at a time.
         bytes.extend([0; 512]);
         let decoded = decode(compression, bytes).unwrap();
         assert!(content(&decoded.device) == [one.clone(), two.clone()].concat(), "{program}");
         assert_eq!(decoded.incomplete, None, "{program}");
+    }
+}
+
+#[test]
+fn a_damaged_start_of_a_second_member_is_reported() {
+    let (one, two) = (vec![1; 100_000], vec![2; 300_001]);
+    for (program, compression) in PROGRAMS.into_iter().filter(|(program, _)| *program != "lzma") {
+        let (Some(first), Some(second)) = (compress(program, &[], &one), compress(program, &[], &two)) else {
+            continue;
+        };
+        for padding in [0, 4] {
+            let mut bytes = [&first[..], &vec![0; padding], &second].concat();
+            bytes[first.len() + padding + 1] ^= 1;
+            let decoded = decode(compression, bytes).unwrap();
+            assert!(content(&decoded.device) == one, "{program}");
+            let reported = decoded.incomplete;
+            assert!(matches!(reported, Some(Incomplete::Damaged { .. })), "{program}: {reported:?}");
+        }
+    }
+}
+
+#[test]
+fn a_member_is_found_wherever_the_bytes_read_at_once_end() {
+    let (one, two) = (vec![1; 100_000], vec![2; 300_001]);
+    for (program, compression) in PROGRAMS.into_iter().filter(|(program, _)| *program != "lzma") {
+        let (Some(first), Some(second)) = (compress(program, &[], &one), compress(program, &[], &two)) else {
+            continue;
+        };
+        let bytes = [&first[..], &second].concat();
+        for capacity in (first.len()..first.len() + 7).chain([1]) {
+            let input = std::io::BufReader::with_capacity(capacity, &bytes[..]);
+            let mut decoder = decode::Decoder::new(compression, input, UnpackLimits::default().memory);
+            let mut decoded = Vec::new();
+            let read = decoder.read_to_end(&mut decoded);
+            assert!(read.is_ok(), "{program} with {capacity} of {} bytes: {read:?}", first.len());
+            assert!(decoded == [one.clone(), two.clone()].concat(), "{program} with {capacity} bytes");
+        }
+    }
+}
+
+#[test]
+fn a_few_zeros_after_a_stream_are_padding() {
+    let sample = vec![1; 100_000];
+    for (program, compression) in PROGRAMS.into_iter().filter(|(program, _)| *program != "lzma") {
+        let Some(packed) = compress(program, &[], &sample) else { continue };
+        for padding in 1..6 {
+            let decoded = decode(compression, [&packed[..], &vec![0; padding]].concat()).unwrap();
+            assert_eq!(decoded.incomplete, None, "{program}, {padding} bytes");
+            assert!(content(&decoded.device) == sample, "{program}");
+        }
+    }
+}
+
+#[test]
+fn unknown_data_after_a_stream_is_no_damage() {
+    let sample = vec![1; 100_000];
+    for (program, compression) in PROGRAMS.into_iter().filter(|(program, _)| *program != "lzma") {
+        let Some(packed) = compress(program, &[], &sample) else { continue };
+        for (padding, trailer) in [(0, &b"{ }FWx0"[..]), (3, b"{ }FWx0"), (512, b"{"), (0, b"{")] {
+            let bytes = [&packed[..], &vec![0; padding], trailer].concat();
+            let mut stream =
+                Stream::new(std::io::Cursor::new(bytes.clone()), UnpackLimits::default()).unwrap();
+            let mut streamed = Vec::new();
+            stream.read_to_end(&mut streamed).unwrap();
+            let decoded = decode(compression, bytes).unwrap();
+            assert_eq!(decoded.incomplete, Some(Incomplete::Trailing), "{program}, {padding} zeros");
+            assert!(content(&decoded.device) == sample && streamed == sample, "{program}");
+        }
     }
 }
 

@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
-use obento_containers::write::Packing;
 
-use super::claim::Claims;
+use super::claim::{Claims, ZeroParts};
 use super::{CHUNK, ConvertError, Watch};
 use crate::HostError;
 use crate::compressed::{Stream, UnpackLimits};
@@ -25,7 +24,7 @@ pub fn compare(
     longer: &Arc<dyn BlockDevice>,
     watch: &mut Watch<'_>,
 ) -> Result<bool, ConvertError> {
-    let claims = Claims::new(longer, CHUNK, Packing::Stored);
+    let claims = Claims::new(longer, CHUNK, ZeroParts::Whole);
     let (mut one, mut other) = (vec![0; to_usize(CHUNK)], vec![0; to_usize(CHUNK)]);
     if longer.len() < disk.len() {
         return Ok(false);

@@ -29,7 +29,8 @@ use obento_containers::write::{Packing, Patch, Writer, overlay};
 use parking_lot::{Condvar, Mutex};
 
 use crate::HostError;
-use claim::{Claims, DiskPart};
+use crate::compressed::UnpackError;
+use claim::{Claims, DiskPart, ZeroParts};
 pub use compare::{compare, compare_packed};
 use pack::Packer;
 use pieces::Pieces;
@@ -53,6 +54,9 @@ pub enum ConvertError {
     /// The disk is too large for the format.
     #[error(transparent)]
     TooLarge(#[from] TooLarge),
+    /// The disk has more data than the limit.
+    #[error(transparent)]
+    Unpack(#[from] UnpackError),
     /// The observer stopped the work.
     #[error("stopped")]
     Stopped,
@@ -73,14 +77,25 @@ pub enum AfterCopy {
     Discard,
 }
 
-/// Writes all of `disk` to `file`, which is empty, by `writer`. Returns the length of the file. `path` appears in
+/// The disk that is converted.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// The bytes.
+    pub disk: &'a Arc<dyn BlockDevice>,
+    /// What happens to them.
+    pub after: AfterCopy,
+    /// The most bytes that are not zeros. A small image can describe a disk that would fill any file system.
+    pub limit: Option<u64>,
+}
+
+/// Writes all of the disk to `file`, which is empty, by `writer`. Returns the length of the file. `path` appears in
 /// messages.
 ///
 /// # Errors
 ///
 /// [`ConvertError`]. The contents of the file are then unspecified.
 pub fn convert(
-    (disk, after): (&Arc<dyn BlockDevice>, AfterCopy),
+    source: Source<'_>,
     file: impl AsFd,
     path: &Path,
     writer: Box<dyn Writer>,
@@ -89,15 +104,24 @@ pub fn convert(
 ) -> Result<u64, ConvertError> {
     let file = file.as_fd().try_clone_to_owned();
     let file = File::from(file.map_err(|error| write_error(path, &error))?);
+    // Compression and the checksum process zeros, too.
+    let zero_parts = match writer.packing() {
+        Packing::Stream(_) => ZeroParts::Usual,
+        _ if hash.is_some() => ZeroParts::Usual,
+        _ => ZeroParts::Whole,
+    };
+    let Source { disk, after, limit } = source;
     let work = Work {
         disk,
         after,
+        left: AtomicU64::new(limit.unwrap_or(u64::MAX)),
+        limit: limit.unwrap_or(u64::MAX),
         file: &file,
         path,
         unit: to_usize(writer.unit()),
         packing: writer.packing(),
         patterns: writer.stores_patterns(),
-        claims: Claims::new(disk, CHUNK, writer.packing()),
+        claims: Claims::new(disk, CHUNK, zero_parts),
         line: Mutex::new(Line { turn: 0, writer, hash, failure: None, running: 0 }),
         moved: Condvar::new(),
         done: AtomicU64::new(0),
@@ -111,6 +135,17 @@ pub fn convert(
     let mut patches = Vec::new();
     let len = line.writer.finish(&mut patches)?;
     finish(&file, path, &patches, len)
+}
+
+/// Sets the length of `file` before any byte is written, so that a disk that is too large for the file system is an
+/// error at once.
+///
+/// # Errors
+///
+/// `Write`.
+pub fn set_len(file: impl AsFd, path: &Path, len: u64) -> Result<(), ConvertError> {
+    rustix::fs::ftruncate(file, len)
+        .map_err(|errno| ConvertError::Write(HostError::system("set the size of", path, errno)))
 }
 
 /// Writes a qcow2 image of `len` bytes to `file`, which is empty. All bytes of the image are those of `backing`.
@@ -136,8 +171,7 @@ pub fn write_overlay(
 /// Writes metadata and sets the length of the file, which is returned.
 fn finish(file: &File, path: &Path, patches: &[Patch], len: u64) -> Result<u64, ConvertError> {
     patches.iter().try_for_each(|patch| write(file, path, patch.at, &patch.bytes))?;
-    rustix::fs::ftruncate(file, len)
-        .map_err(|errno| ConvertError::Write(HostError::system("resize", path, errno)))?;
+    set_len(file, path, len)?;
     Ok(len)
 }
 
@@ -151,6 +185,9 @@ struct Work<'a> {
     packing: Packing,
     patterns: bool,
     claims: Claims<'a>,
+    /// The bytes that the disk may contain, and those of them that were not read yet.
+    limit: u64,
+    left: AtomicU64,
     line: Mutex<Line<'a>>,
     /// A part was placed, or a thread ended.
     moved: Condvar,
@@ -234,6 +271,11 @@ impl Work<'_> {
                 pieces.read(&**self.disk, part.start, part.len).map_err(ConvertError::Read)?;
             }
             pieces.split(part.len).map_err(|error| write_error(self.path, &error))?;
+            let data = pieces.data_len(part.len);
+            let take = |left: u64| left.checked_sub(data);
+            if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+                return Err(UnpackError::Bytes { limit: self.limit }.into());
+            }
             let Some(patches) = self.place(&part, &mut pieces)? else { break };
             for patch in &patches {
                 write(self.file, self.path, patch.at, &patch.bytes)?;

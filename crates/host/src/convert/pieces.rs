@@ -107,6 +107,16 @@ impl Pieces {
         Ok(())
     }
 
+    /// Returns the number of bytes that are not zeros, in whole units. In a stream, a part of `len` bytes is one unit.
+    pub fn data_len(&self, len: u64) -> u64 {
+        if self.packer.packs_zeros() {
+            return if self.zeros > 0 || is_zero(&self.data) { 0 } else { len };
+        }
+        let data =
+            self.pieces.iter().filter(|piece| matches!(piece.content, Content::Data | Content::Packed(_)));
+        data.map(|piece| piece.units * to_u64(self.unit)).sum()
+    }
+
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Piece> {
         self.pieces.iter_mut()
     }

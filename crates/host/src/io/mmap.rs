@@ -3,6 +3,9 @@
 //! The mapping shares the page cache, so bytes written by `pwrite` are visible in it at once. If another process
 //! shortens a file, or a medium fails, the result is a signal instead of an error. `fault` turns the signal into zeros
 //! and a mark. From then on all reads use system calls, which return the error.
+//!
+//! `Auto` uses the mapping only for pages that were transferred before (`seen`). Bytes that are read once are read by a
+//! system call, which costs less than a page fault and lets the kernel read ahead.
 
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -14,6 +17,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use super::fault::Watch;
+use super::seen::Seen;
 use crate::FileDevice;
 
 /// A mapped file.
@@ -21,6 +25,8 @@ pub(super) struct MmapDevice {
     file: FileDevice,
     map: Map,
     watch: Watch,
+    /// With `None`, all reads use the mapping.
+    seen: Option<Seen>,
 }
 
 /// A mapping for reading.
@@ -60,10 +66,35 @@ impl Drop for Map {
 }
 
 impl MmapDevice {
+    /// Maps `file`. All reads use the mapping.
     pub(super) fn new(file: FileDevice) -> std::result::Result<Self, Errno> {
-        let map = Map::new(&file)?;
-        let watch = Watch::new(map.start.as_ptr() as usize, map.len).ok_or(Errno::NOMEM)?;
-        Ok(Self { file, map, watch })
+        match Self::map(file, |_| None) {
+            Ok(device) => Ok(device),
+            Err((_, errno)) => Err(errno),
+        }
+    }
+
+    /// Maps `file`, for reads of bytes that were transferred before. Returns the file if it cannot be mapped.
+    pub(super) fn after_first_read(file: FileDevice) -> std::result::Result<Self, FileDevice> {
+        Self::map(file, |len| Some(Seen::new(len))).map_err(|(file, _)| file)
+    }
+
+    fn map(
+        file: FileDevice,
+        seen: impl FnOnce(u64) -> Option<Seen>,
+    ) -> std::result::Result<Self, (FileDevice, Errno)> {
+        let map = match Map::new(&file) {
+            Ok(map) => map,
+            Err(errno) => return Err((file, errno)),
+        };
+        match Watch::new(map.start.as_ptr() as usize, map.len) {
+            Some(watch) => Ok(Self { seen: seen(file.len()), file, map, watch }),
+            None => Err((file, Errno::NOMEM)),
+        }
+    }
+
+    fn has_seen(&self, offset: u64, len: usize) -> bool {
+        self.seen.as_ref().is_none_or(|seen| seen.has(offset, len))
     }
 }
 
@@ -89,7 +120,7 @@ impl BlockDevice for MmapDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.file.check(offset, buf.len())?;
-        if !self.watch.has_faulted() {
+        if !self.watch.has_faulted() && self.has_seen(offset, buf.len()) {
             debug_assert!(offset + to_u64(buf.len()) <= to_u64(self.map.len));
             // SAFETY: both ranges are checked, and do not overlap, because no references into the mapping
             // exist. Its bytes may change meanwhile, as in any read, so they are copied and never referred
@@ -102,11 +133,15 @@ impl BlockDevice for MmapDevice {
                 return Ok(());
             }
         }
-        self.file.read_at(offset, buf)
+        self.file.read_at(offset, buf)?;
+        self.seen.iter().for_each(|seen| seen.add(offset, buf));
+        Ok(())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.file.write_at(offset, buf)
+        self.file.write_at(offset, buf)?;
+        self.seen.iter().for_each(|seen| seen.add(offset, buf));
+        Ok(())
     }
 
     fn flush(&self) -> Result<()> {
@@ -114,7 +149,13 @@ impl BlockDevice for MmapDevice {
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
+        self.seen.iter().for_each(|seen| seen.remove(range.clone()));
         self.file.discard(range)
+    }
+
+    fn punch(&self, range: Range<u64>) -> Result<bool> {
+        self.seen.iter().for_each(|seen| seen.remove(range.clone()));
+        self.file.punch(range)
     }
 
     fn known_zeros(&self, range: Range<u64>) -> u64 {

@@ -1,10 +1,11 @@
-//! Four back ends for the bytes of an image file or block device, with one contract.
+//! Five back ends for the bytes of an image file or block device, with one contract.
 //!
 //! | | reads | writes | flush |
 //! |---|---|---|---|
 //! | buffered | `pread` | `pwrite` | `fdatasync` |
 //! | direct | `pread` without the page cache, through aligned buffers | the same; unaligned parts are read first | `fdatasync` |
 //! | mmap | from a mapping | `pwrite` | `fdatasync` |
+//! | auto | `pread` for the first read of a page, a mapping for later ones | `pwrite` | `fdatasync` |
 //! | uring | `io_uring`, large transfers in parallel pieces | the same | `fdatasync` |
 //!
 //! Invariant: no file is open both buffered and direct. The kernel copies from file to file only if the page
@@ -15,6 +16,7 @@ mod direct;
 mod fault;
 mod mmap;
 mod queue;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod uring;
@@ -48,11 +50,14 @@ pub enum IoBackend {
     Mmap,
     /// Many requests at once (`io_uring`).
     Uring,
+    /// `Mmap` for pages of a regular file that were read or written before, otherwise `Buffered`. `Buffered` if the
+    /// file cannot be mapped.
+    Auto,
 }
 
 impl IoBackend {
     /// All back ends.
-    pub const ALL: [Self; 4] = [Self::Buffered, Self::Direct, Self::Mmap, Self::Uring];
+    pub const ALL: [Self; 5] = [Self::Buffered, Self::Direct, Self::Mmap, Self::Uring, Self::Auto];
 }
 
 impl fmt::Display for IoBackend {
@@ -62,6 +67,7 @@ impl fmt::Display for IoBackend {
             Self::Direct => "direct",
             Self::Mmap => "mmap",
             Self::Uring => "uring",
+            Self::Auto => "auto",
         })
     }
 }
@@ -101,6 +107,11 @@ fn behind_backend(file: FileDevice, path: &Path, backend: IoBackend) -> Result<O
         IoBackend::Buffered => Arc::new(file),
         // An empty file cannot be mapped, and a higher layer rejects an empty image with a better message.
         IoBackend::Mmap if file.is_empty() => Arc::new(file),
+        IoBackend::Auto if file.is_empty() || file.is_block_device() => Arc::new(file),
+        IoBackend::Auto => match MmapDevice::after_first_read(file) {
+            Ok(mapped) => Arc::new(mapped),
+            Err(file) => Arc::new(file),
+        },
         IoBackend::Direct => Arc::new(DirectDevice::new(file)),
         IoBackend::Mmap => Arc::new(MmapDevice::new(file).map_err(refused)?),
         IoBackend::Uring => Arc::new(UringDevice::new(file).map_err(refused)?),

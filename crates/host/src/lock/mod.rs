@@ -183,6 +183,7 @@ fn outlast(
             break;
         }
         match is_ending() {
+            _ if crate::interrupt::is_requested() => break,
             Some(true) => unseen = 0,
             None if unseen < UNSEEN => unseen += 1,
             _ => break,

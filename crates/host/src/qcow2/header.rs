@@ -100,6 +100,11 @@ impl Qcow2Header {
         if l1 == 0 {
             return Err(damaged(path, "there is no L1 table"));
         }
+        let disk = long(24).ok_or_else(|| damaged(path, "the header is too short"))?;
+        // An L2 table fills a cluster with entries of 8 bytes, each of which refers to a cluster.
+        if u64::from(l1).saturating_mul(cluster_size / 8 * cluster_size) < disk {
+            return Err(damaged(path, "the L1 table is too short for the disk"));
+        }
         // An entry of the L1 table takes 8 bytes on disk and in memory, and refers to one L2 table.
         let l2 = u64::from(l1).min(L2_TABLES) * cluster_size;
         if u64::from(l1) * 16 + l2 > TABLES_MAX {

@@ -88,7 +88,7 @@ impl Qcow2Device {
             let Some(backing) = top.backing(references)? else { break None };
             let device = FileDevice::open(&backing)?;
             if seen.contains(&device.file_id()) || chain.len() >= MAX_CHAIN {
-                return Err(damaged(&backing, "the backing files lead back to each other or too far"));
+                return Err(damaged(&backing, "the chain of backing files is too long or forms a cycle"));
             }
             seen.push(device.file_id());
             referenced.push(device.file_id());

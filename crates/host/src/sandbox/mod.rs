@@ -4,7 +4,8 @@
 //! - no started program gains privileges (`no_new_privs`);
 //! - no privileges of root (capabilities), except those for files that are still read or written;
 //! - no files outside the target (Landlock);
-//! - no system calls outside a list (seccomp).
+//! - no system calls outside a list, and no path in a call that changes metadata, which Landlock does not restrict
+//!   (seccomp).
 //!
 //! Open files stay open. A process that works on open files only cannot resolve paths, either.
 //! Invariant: no thread can undo the measures.
@@ -12,9 +13,11 @@
 //! Capabilities, and Landlock before Linux 7.0, only bind the calling thread and the threads that it starts
 //! later: call [`enter`] before threads are started. seccomp binds all threads in any case.
 
+mod metadata;
 mod syscalls;
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, PathBeneath, RestrictSelfAttr, Ruleset,
@@ -40,12 +43,12 @@ pub enum Rights<'a> {
     ReadBeneath(&'a [BorrowedFd<'a>]),
     /// Also creates, changes and removes files below these directories.
     WriteBeneath(&'a [BorrowedFd<'a>]),
-    /// Also reads these files and the files below these directories, and creates a file in another directory.
+    /// Also reads these files and the files below these directories, and creates and removes files in others.
     Build {
         /// The files and directories that are read.
         read: &'a [BorrowedFd<'a>],
-        /// The directory in which a file is created.
-        write: BorrowedFd<'a>,
+        /// The directories in which files are created.
+        write: &'a [BorrowedFd<'a>],
     },
 }
 
@@ -89,7 +92,7 @@ pub fn enter(rights: Rights<'_>) -> Applied {
     };
     let landlock = restrict_files(rights).unwrap_or_else(|error| missing(error.to_string()));
     // The last measure, because its list excludes the calls above.
-    let seccomp = restrict_calls(rights).map_or_else(missing, |()| Measure::Applied);
+    let seccomp = restrict_calls(rights).unwrap_or_else(missing);
     Applied { no_new_privs, capabilities, landlock, seccomp }
 }
 
@@ -118,6 +121,30 @@ fn drop_capabilities(kept: CapabilitySet) -> Result<(), Errno> {
     set_capabilities(None, CapabilitySets { effective, permitted, inheritable: CapabilitySet::empty() })
 }
 
+/// Drops the capabilities of a thread that only starts `program`, and of threads that it starts later. A
+/// program that root starts regains the capabilities. They are therefore kept in these cases:
+///
+/// - The user is not root, or the secure bits disable the rule.
+/// - `no_new_privs` is set: no program gains capabilities.
+/// - Root without capabilities could not start `program`.
+///
+/// Source: capabilities(7), "Capabilities and execution of programs by root"; PR_SET_NO_NEW_PRIVS(2const).
+pub fn drop_capabilities_until_exec(program: &Path) -> Measure {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let keeps_root = rustix::thread::capabilities_secure_bits().is_ok_and(|bits| bits.is_empty())
+        && rustix::thread::no_new_privs().is_ok_and(|is_set| !is_set);
+    let is_executable = std::fs::metadata(program)
+        .is_ok_and(|meta| meta.mode() & 0o001 != 0 || meta.uid() == 0 && meta.mode() & 0o100 != 0);
+    if !rustix::process::geteuid().is_root() || !keeps_root || !is_executable {
+        return Measure::Missing("the program that is started later would not regain them".into());
+    }
+    match drop_capabilities(CapabilitySet::empty()) {
+        Ok(()) => Measure::Applied,
+        Err(errno) => Measure::Missing(errno.to_string()),
+    }
+}
+
 fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
     let all = AccessFs::from_all(LANDLOCK);
     let mut rules = Ruleset::default()
@@ -132,7 +159,7 @@ fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
         Rights::ServeProcesses(folder) => (std::slice::from_ref(folder), &[][..]),
         Rights::ReadBeneath(folders) => (*folders, &[][..]),
         Rights::WriteBeneath(folders) => (&[][..], *folders),
-        Rights::Build { read, write } => (*read, std::slice::from_ref(write)),
+        Rights::Build { read, write } => (*read, *write),
     };
     for (folders, granted) in [(read, AccessFs::ReadFile | AccessFs::ReadDir), (write, writing)] {
         for folder in folders {
@@ -147,14 +174,15 @@ fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
     })
 }
 
-fn restrict_calls(rights: Rights<'_>) -> Result<(), String> {
+fn restrict_calls(rights: Rights<'_>) -> Result<Measure, String> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
     let otherwise = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());
-    let rules = syscalls::allowed(rights).map_err(|error| error.to_string())?;
+    let (rules, measure) = syscalls::allowed(rights)?;
     let filter = SeccompFilter::new(rules, otherwise, SeccompAction::Allow, arch);
     let program: BpfProgram =
         filter.and_then(TryInto::try_into).map_err(|error: seccompiler::BackendError| error.to_string())?;
-    seccompiler::apply_filter_all_threads(&program).map_err(|error| error.to_string())
+    seccompiler::apply_filter_all_threads(&program).map_err(|error| error.to_string())?;
+    Ok(measure)
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use libc::c_long;
 use seccompiler::{BackendError, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition as Condition, SeccompRule};
 
-use super::Rights;
+use super::{Measure, Rights};
+
+/// The allowed calls. Each is allowed unconditionally, or under one of several conditions.
+pub(super) type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// For all rights: bytes of open files, memory, threads, time.
 #[rustfmt::skip]
@@ -24,13 +27,16 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_nanosleep, libc::SYS_gettimeofday, libc::SYS_getrandom, libc::SYS_getpid, libc::SYS_getuid,
     libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_uname, libc::SYS_getrusage,
     libc::SYS_getcwd, libc::SYS_umask,
+    // The timer by which a signal interrupts calls that wait.
+    libc::SYS_setitimer,
     // For rings that were set up before, which can only read and write.
     libc::SYS_io_uring_enter,
 ];
 
 /// Calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
-const OLD: &[c_long] = &[libc::SYS_poll, libc::SYS_select, libc::SYS_time, libc::SYS_getrlimit];
+const OLD: &[c_long] =
+    &[libc::SYS_poll, libc::SYS_select, libc::SYS_time, libc::SYS_getrlimit, libc::SYS_alarm];
 /// Calls that only older architectures have, for reading a tree.
 #[cfg(target_arch = "x86_64")]
 const OLD_READING: &[c_long] = &[libc::SYS_open, libc::SYS_readlink];
@@ -54,13 +60,12 @@ const READING: &[c_long] = &[
     libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
 
-/// For writing a tree.
+/// For writing a tree. [`metadata`](super::metadata) adds conditional ones.
 #[rustfmt::skip]
 const WRITING: &[c_long] = &[
-    libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_openat, libc::SYS_openat2, libc::SYS_mkdirat, libc::SYS_unlinkat, libc::SYS_symlinkat, libc::SYS_linkat,
+    libc::SYS_newfstatat, libc::SYS_statx, libc::SYS_openat, libc::SYS_mkdirat, libc::SYS_unlinkat, libc::SYS_symlinkat, libc::SYS_linkat,
     libc::SYS_mknodat, libc::SYS_renameat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
-    libc::SYS_fchmod, libc::SYS_fchmodat, libc::SYS_fchown, libc::SYS_fchownat, libc::SYS_utimensat,
-    libc::SYS_fsetxattr, libc::SYS_setxattr, libc::SYS_fgetxattr, libc::SYS_getxattr, libc::SYS_fremovexattr,
+    libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_fgetxattr, libc::SYS_getxattr, libc::SYS_fremovexattr,
     libc::SYS_flistxattr, libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_syncfs,
     libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
@@ -120,8 +125,17 @@ const TERMINAL: [u64; 3] = [libc::TIOCGWINSZ as u64, libc::TCGETS as u64, TCGETS
 /// `_IOR('T', 0x2A, struct termios2)`.
 const TCGETS2: u64 = 0x802c_542a;
 
-/// Returns the rules for `rights`: a call is allowed unconditionally, or under one of several conditions.
-pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+/// Returns the rules for `rights`, and whether this kernel supports all of them.
+pub(super) fn allowed(rights: Rights<'_>) -> Result<(Rules, Measure), String> {
+    let mut rules = unconditional(rights).map_err(|error| error.to_string())?;
+    let measure = match rights {
+        Rights::WriteBeneath(_) => super::metadata::restrict(&mut rules)?,
+        _ => Measure::Applied,
+    };
+    Ok((rules, measure))
+}
+
+fn unconditional(rights: Rights<'_>) -> Result<Rules, BackendError> {
     let (more, old) = match rights {
         Rights::Read => (ASKING, &[][..]),
         Rights::Serve => (SERVING, &[][..]),
@@ -131,8 +145,7 @@ pub(super) fn allowed(rights: Rights<'_>) -> Result<BTreeMap<i64, Vec<SeccompRul
         Rights::Build { .. } => (BUILDING, OLD_BUILDING),
     };
     let plain = [ALWAYS, OLD, more, old].concat();
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        plain.into_iter().map(|call| (call, Vec::new())).collect();
+    let mut rules: Rules = plain.into_iter().map(|call| (call, Vec::new())).collect();
     let terminal = TERMINAL.map(|request| only_if(1, SeccompCmpOp::Eq, request));
     rules.insert(libc::SYS_ioctl, terminal.into_iter().collect::<Result<_, _>>()?);
     // Threads but no processes. `clone3` passes its flags in memory, so it is refused, and the C library

@@ -127,6 +127,113 @@ fn a_writer_writes_beneath_its_target_and_nowhere_else() {
     }
 }
 
+/// A call that the sandbox refuses, whatever the capabilities of the process.
+fn refused(name: &str, result: libc::c_long) {
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    assert_eq!((result, errno), (-1, Some(libc::ENOSYS)), "{name}");
+}
+
+#[test]
+fn a_writer_changes_the_metadata_of_no_file_outside_of_its_target() {
+    if !inside("a_writer_changes_the_metadata_of_no_file_outside_of_its_target") {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    let before = fs::metadata(outside.path()).unwrap();
+    let folder = File::open(root.path()).unwrap();
+    std::env::set_current_dir(outside.path().parent().unwrap()).unwrap();
+    let applied = enter(Rights::WriteBeneath(&[folder.as_fd()]));
+    if applied.seccomp != Measure::Applied {
+        return println!("skipped: {:?}", applied.seccomp);
+    }
+    let path = std::ffi::CString::new(outside.path().as_os_str().as_encoded_bytes()).unwrap();
+    let name = std::ffi::CString::new(outside.path().file_name().unwrap().as_encoded_bytes()).unwrap();
+    let (path, name, here) = (path.as_ptr(), name.as_ptr(), libc::AT_FDCWD);
+    let addresses = crate::handle::addresses().unwrap();
+    let how: [u64; 3] = [libc::O_PATH.cast_unsigned().into(), 0, 0];
+    let times = [libc::timespec { tv_sec: 1, tv_nsec: 0 }; 2];
+    let (nofollow, empty_path) = (libc::AT_SYMLINK_NOFOLLOW, libc::AT_EMPTY_PATH);
+    let (label, read) = (c"user.obento".as_ptr(), libc::PROT_READ | libc::PROT_WRITE);
+    let page = addresses.empty;
+    let map = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: each call receives strings and structures that live until it returns, and is refused.
+    unsafe {
+        refused("chmod", libc::syscall(libc::SYS_fchmodat, here, path, 0o777));
+        refused("fchmodat2", libc::syscall(libc::SYS_fchmodat2, here, path, 0o777, 0));
+        refused("chown", libc::syscall(libc::SYS_fchownat, here, path, 1, 1, 0));
+        refused("lchown", libc::syscall(libc::SYS_fchownat, here, path, 1, 1, nofollow));
+        refused("chown of the directory", libc::syscall(libc::SYS_fchownat, here, page, 1, 1, empty_path));
+        refused("utimensat", libc::syscall(libc::SYS_utimensat, here, path, times.as_ptr(), 0));
+        refused("setxattr", libc::syscall(libc::SYS_setxattr, path, label, c"x".as_ptr(), 1, 0));
+        refused("lsetxattr", libc::syscall(libc::SYS_lsetxattr, path, label, c"x".as_ptr(), 1, 0));
+        refused("removexattr", libc::syscall(libc::SYS_removexattr, path, label));
+        refused("a handle", libc::syscall(libc::SYS_openat, here, path, libc::O_PATH, 0));
+        refused("a file without access", libc::syscall(libc::SYS_openat, here, path, 3, 0));
+        refused("a handle of its own kind", libc::syscall(libc::SYS_openat2, here, path, how.as_ptr(), 24));
+        refused(
+            "a handle of a neighbour",
+            libc::syscall(libc::SYS_openat2, here, name, addresses.how[0], 24),
+        );
+        refused("mprotect", libc::syscall(libc::SYS_mprotect, page, 4096, read));
+        refused("mprotect of a range", libc::syscall(libc::SYS_mprotect, page - 4096, 8192, read));
+        refused("mprotect of all", libc::syscall(libc::SYS_mprotect, 4096, page, read));
+        refused("munmap", libc::syscall(libc::SYS_munmap, page, 4096));
+        refused("mmap", libc::syscall(libc::SYS_mmap, page, 4096, read, map, -1, 0));
+        refused("mmap from 0", libc::syscall(libc::SYS_mmap, 0, 1_u64 << 40, read, map, -1, 0));
+        refused("mremap", libc::syscall(libc::SYS_mremap, page, 4096, 4096, libc::MREMAP_MAYMOVE, 0));
+        refused("madvise", libc::syscall(libc::SYS_madvise, page, 4096, libc::MADV_DONTNEED));
+        let beneath = libc::syscall(
+            libc::SYS_openat2,
+            std::os::fd::AsRawFd::as_raw_fd(&folder),
+            path,
+            addresses.how[0],
+            24,
+        );
+        assert_eq!(beneath, -1, "a handle of a file outside is opened below an open directory");
+    }
+    let file = outside.as_file().metadata().unwrap();
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!((file.mode(), file.uid(), file.ctime()), (before.mode(), before.uid(), before.ctime()));
+    // Memory is used as before.
+    let sum = std::thread::spawn(|| vec![1_u8; 100 << 20].iter().map(|&b| u64::from(b)).sum::<u64>());
+    assert_eq!(sum.join().unwrap(), 100 << 20);
+}
+
+#[test]
+fn a_writer_sets_the_metadata_of_links_and_nodes() {
+    use std::os::unix::fs::MetadataExt;
+
+    if !inside("a_writer_sets_the_metadata_of_links_and_nodes") {
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    let folder = File::open(root.path()).unwrap();
+    let applied = enter(Rights::WriteBeneath(&[folder.as_fd()]));
+    check(&applied);
+    let mut tree = TreeWriter::open(root.path(), TreeOptions::default()).unwrap();
+    let (time, mode) = (Timestamp::new(5, 6), Mode::new(0o642));
+    let is_root = rustix::process::geteuid().is_root();
+    let (uid, gid) = if is_root { (7, 8) } else { (rustix::process::geteuid().as_raw(), 0) };
+    let gid = if is_root { gid } else { rustix::process::getegid().as_raw() };
+    let label = crate::Xattr { name: b"trusted.x".to_vec(), value: b"y".to_vec() };
+    let xattrs = if is_root { std::slice::from_ref(&label) } else { &[] };
+    let meta = Metadata { mode, uid, gid, atime: time, mtime: time, ctime: time, xattrs };
+    let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
+    tree.symlink(name("link"), &meta, b"nothing").unwrap();
+    let null = obento_base::DeviceNumber::default();
+    tree.node(name("fifo"), &meta, obento_base::FileKind::Fifo, null).unwrap();
+    let report = tree.finish().unwrap();
+    let is_xattr = |loss: &crate::tree::Loss| *loss == crate::tree::Loss::Xattr;
+    assert!(report.lost.keys().all(is_xattr), "{report:?}");
+    assert!(report.lost.is_empty() || applied.landlock != Measure::Applied || !is_root, "{report:?}");
+    for (entry, bits) in [("link", 0o777), ("fifo", 0o642)] {
+        let stat = fs::symlink_metadata(root.path().join(entry)).unwrap();
+        assert_eq!((stat.mode() & 0o7777, stat.uid(), stat.gid()), (bits, uid, gid), "{entry}");
+        assert_eq!((stat.mtime(), stat.atime()), (5, 5), "{entry}");
+    }
+}
+
 #[test]
 fn a_reader_of_a_tree_opens_files_below_it_and_changes_nothing() {
     if !inside("a_reader_of_a_tree_opens_files_below_it_and_changes_nothing") {
@@ -165,7 +272,7 @@ fn a_builder_reads_its_sources_and_makes_its_image_and_that_is_all() {
     let outside = tempfile::NamedTempFile::new().unwrap();
     let folders = [File::open(source.path()).unwrap(), File::open(out.path()).unwrap()];
     let read = [folders[0].as_fd(), archive.as_file().as_fd()];
-    let applied = enter(Rights::Build { read: &read, write: folders[1].as_fd() });
+    let applied = enter(Rights::Build { read: &read, write: &[folders[1].as_fd()] });
     check(&applied);
     let found: Vec<_> = crate::source::Walk::new(source.path()).unwrap().map(Result::unwrap).collect();
     assert!(found.len() == 2 && found.iter().all(|entry| entry.is_readable() && entry.xattrs().is_ok()));
@@ -230,27 +337,24 @@ fn a_server_has_no_rights_of_root_and_reaches_no_other_process_and_no_path() {
     if applied.seccomp != Measure::Applied {
         return;
     }
-    let refused = |result: libc::c_long| {
-        assert_eq!((result, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::ENOSYS)))
-    };
     let mut limit = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     let null = std::ptr::null::<libc::rlimit64>();
     // SAFETY: each call writes no more than the one structure that it receives.
     unsafe {
-        refused(libc::syscall(libc::SYS_prlimit64, 1, libc::RLIMIT_NOFILE, null, &raw mut limit));
+        refused("prlimit", libc::syscall(libc::SYS_prlimit64, 1, libc::RLIMIT_NOFILE, null, &raw mut limit));
         assert_eq!(libc::syscall(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, null, &raw mut limit), 0);
-        refused(libc::syscall(libc::SYS_tgkill, 1, 1, 0));
-        refused(libc::syscall(libc::SYS_fcntl, 0, libc::F_SETOWN, 1));
+        refused("tgkill", libc::syscall(libc::SYS_tgkill, 1, 1, 0));
+        refused("fcntl", libc::syscall(libc::SYS_fcntl, 0, libc::F_SETOWN, 1));
         let mut stat: libc::stat = std::mem::zeroed();
-        refused(libc::syscall(
-            libc::SYS_newfstatat,
-            libc::AT_FDCWD,
-            c"/etc/passwd".as_ptr(),
-            &raw mut stat,
-            0,
-        ));
+        refused(
+            "stat",
+            libc::syscall(libc::SYS_newfstatat, libc::AT_FDCWD, c"/etc/passwd".as_ptr(), &raw mut stat, 0),
+        );
         let mut stat: libc::statx = std::mem::zeroed();
-        refused(libc::syscall(libc::SYS_statx, libc::AT_FDCWD, c"/etc/passwd".as_ptr(), 0, 0, &raw mut stat));
+        refused(
+            "statx",
+            libc::syscall(libc::SYS_statx, libc::AT_FDCWD, c"/etc/passwd".as_ptr(), 0, 0, &raw mut stat),
+        );
     }
 }
 

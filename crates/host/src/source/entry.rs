@@ -1,5 +1,6 @@
 //! Directories of the host and their entries.
 
+use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::fd::{AsFd, AsRawFd};
@@ -63,6 +64,8 @@ pub struct OpenEntry<'a> {
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 /// Some processors copy several times more slowly to memory that is not aligned to a cache line.
 const ALIGN: usize = 64;
+/// Waits for a writer of a FIFO, as cp(1) does.
+const STREAM: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// The most bytes of a generated file, because some never end.
 const MADE: usize = 16 << 20;
@@ -79,6 +82,13 @@ impl SourceDir {
         let fd = rustix::fs::open(path, DIRECTORY, rustix::fs::Mode::empty())
             .map_err(|errno| HostError::system("open", path, errno))?;
         Ok(Self::new(fd, path.into()))
+    }
+
+    /// Opens the current directory, whose entries have paths without a directory. Errors: System.
+    pub fn current() -> Result<Self, HostError> {
+        let fd = rustix::fs::open(".", DIRECTORY, rustix::fs::Mode::empty())
+            .map_err(|errno| HostError::system("open", ".", errno))?;
+        Ok(Self::new(fd, PathBuf::new()))
     }
 
     /// Opens `dir` for reading, even if its path leads elsewhere by now. Errors: System.
@@ -218,6 +228,17 @@ impl SourceEntry {
         let (fd, stat) = self.open_and_look(name, FILE)?;
         let (size, blocks) = (stat.st_size.cast_unsigned(), stat.st_blocks.cast_unsigned());
         Ok(OpenEntry { entry: self, fd, size, blocks })
+    }
+
+    /// Opens a FIFO or device for reading. Waits for a writer of a FIFO. Errors: System, with EINVAL for a file of another
+    /// type, and with EINTR after a signal that was caught; Changed.
+    pub fn open_stream(&self) -> Result<File, HostError> {
+        match &self.name {
+            Some(name) if self.attr.kind == FileKind::Fifo || self.attr.kind.is_device() => {
+                self.open_as(name, STREAM).map(File::from)
+            }
+            _ => Err(HostError::system("read", self.path(), Errno::INVAL)),
+        }
     }
 
     fn open_as(&self, name: &Name, flags: OFlags) -> Result<OwnedFd, HostError> {

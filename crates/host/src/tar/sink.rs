@@ -21,7 +21,7 @@ impl<W: Write> ArchiveSink<'_, W> {
         self.left = self.left.checked_sub(len).ok_or_else(|| HostError::Stream {
             operation: "write to",
             path: self.output.path.clone(),
-            reason: "a file has more bytes than its header says".into(),
+            reason: "a file is longer than the size in its header".into(),
         })?;
         Ok(())
     }

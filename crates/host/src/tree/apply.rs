@@ -2,15 +2,16 @@
 //!
 //! Invariant: set-user-ID and set-group-ID are only set on a file with the intended owner or group.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use obento_base::{FileKind, Mode, Timestamp};
-use rustix::fs::{AtFlags, Gid, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{Gid, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 
 use super::{Keep, Loss, Report, Shared, Trust};
+use crate::handle;
 use crate::{Metadata, Xattr};
 
 /// A new entry that is open.
@@ -45,16 +46,11 @@ impl CreatedTarget<'_> {
         }
     }
 
-    /// Returns a path to the file of the handle, even if the file is a link or a node.
-    fn proc_path(fd: BorrowedFd<'_>) -> String {
-        format!("/proc/self/fd/{}", fd.as_raw_fd())
-    }
-
     fn chown(self, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
         match self {
             Self::File(fd) => rustix::fs::fchown(fd, uid, gid),
-            Self::Handle(fd) => rustix::fs::chownat(fd, "", uid, gid, AtFlags::EMPTY_PATH),
+            Self::Handle(fd) => handle::chown(fd, uid, gid),
         }
     }
 
@@ -62,22 +58,22 @@ impl CreatedTarget<'_> {
         let mode = rustix::fs::Mode::from_raw_mode(mode.bits().into());
         match self {
             Self::File(fd) => rustix::fs::fchmod(fd, mode),
-            Self::Handle(fd) => rustix::fs::chmod(Self::proc_path(fd), mode),
+            Self::Handle(fd) => handle::chmod(fd, mode),
         }
     }
 
     fn set_xattr(self, xattr: &Xattr) -> Result<(), Errno> {
-        let (name, value, flags) = (xattr.name.as_slice(), xattr.value.as_slice(), XattrFlags::empty());
+        let (name, value) = (xattr.name.as_slice(), xattr.value.as_slice());
         match self {
-            Self::File(fd) => rustix::fs::fsetxattr(fd, name, value, flags),
-            Self::Handle(fd) => rustix::fs::setxattr(Self::proc_path(fd), name, value, flags),
+            Self::File(fd) => rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()),
+            Self::Handle(fd) => handle::set_xattr(fd, name, value),
         }
     }
 
     fn set_times(self, times: &Timestamps) -> Result<(), Errno> {
         match self {
             Self::File(fd) => rustix::fs::futimens(fd, times),
-            Self::Handle(fd) => rustix::fs::utimensat(fd, "", times, AtFlags::EMPTY_PATH),
+            Self::Handle(fd) => handle::set_times(fd, times),
         }
     }
 

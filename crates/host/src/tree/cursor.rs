@@ -20,6 +20,7 @@ use super::place::{Place, level};
 use super::replaced::Replaced;
 use super::sink::{FileSink, Waiting};
 use super::{Backup, Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
+use crate::handle::{self, HandleOf};
 use crate::{DataSink, FileId, HostDir, HostError, Metadata};
 
 /// Writes a tree. The cursor has a current directory and creates entries there.
@@ -60,6 +61,7 @@ impl TreeWriter {
             links: Mutex::default(),
             report: Mutex::default(),
             bytes: AtomicU64::new(0),
+            files: AtomicU64::new(0),
             may_chown: AtomicBool::new(true),
             may_copy_range: AtomicBool::new(true),
             spared: Vec::new(),
@@ -133,9 +135,10 @@ impl TreeWriter {
     }
 
     /// Creates the directory `name` unless it exists, and enters it. Its metadata is set when the cursor
-    /// leaves it. Errors: Duplicate; NotDirectory if another kind of file has the name; Changed; System.
+    /// leaves it. Errors: FileLimit; Duplicate; NotDirectory if another kind of file has the name; Changed; System.
     pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), HostError> {
         let dir = self.place.dir()?.clone();
+        self.shared.take_file(|| self.place.path(Some(name)))?;
         let private = rustix::fs::Mode::RWXU;
         let fresh = match rustix::fs::mkdirat(&dir, name.as_bytes(), private) {
             Ok(()) => true,
@@ -191,8 +194,8 @@ impl TreeWriter {
     }
 
     /// Creates a regular file with the bytes that `fill` hands over. Removes the file if `fill` fails.
-    /// Errors: those of `fill`; Exists, IsSource and IsDirectory depending on [`Existing`]; Duplicate;
-    /// Changed; System.
+    /// Errors: FileLimit; those of `fill`; Exists, IsSource and IsDirectory depending on [`Existing`];
+    /// Duplicate; Changed; System.
     pub fn file<E: From<HostError>>(
         &mut self,
         name: &Name,
@@ -211,7 +214,7 @@ impl TreeWriter {
             open_at(dir, name, flags, mode)
         };
         let Some((file, replaced)) = create(&self.shared, dir, name, meta, &path, make)? else {
-            return Ok(Written::Kept);
+            return Ok(Written::Skipped);
         };
         let whole = replaced.as_ref().map(|replaced| replaced.complete(meta, applier.keep));
         if let Some((whole, keep)) = &whole {
@@ -264,22 +267,22 @@ impl TreeWriter {
         self.report.lose(loss, Some(Errno::OPNOTSUPP), || self.place.path(Some(name)));
     }
 
-    /// Creates a symbolic link. Errors: Exists, IsSource and IsDirectory depending on [`Existing`];
-    /// Duplicate; Changed; System.
+    /// Creates a symbolic link. Errors: FileLimit; Exists, IsSource and IsDirectory depending on
+    /// [`Existing`]; Duplicate; Changed; System.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, HostError> {
         let path = || self.place.path(Some(name));
         let make = |dir: &Dir, _| rustix::fs::symlinkat(target, dir, name.as_bytes());
         let dir = self.place.dir()?;
         if create(&self.shared, dir, name, meta, &path, make)?.is_none() {
-            return Ok(Written::Kept);
+            return Ok(Written::Skipped);
         }
         self.report.others += 1;
         self.complete_handle(name, meta, FileKind::Symlink)?;
         Ok(Written::Created)
     }
 
-    /// Creates a device node, FIFO or socket. Returns `Dropped` if that is not permitted. Errors: Exists,
-    /// IsSource and IsDirectory depending on [`Existing`]; Duplicate; Changed; System.
+    /// Creates a device node, FIFO or socket. Returns `Dropped` if that is not permitted. Errors: FileLimit;
+    /// Exists, IsSource and IsDirectory depending on [`Existing`]; Duplicate; Changed; System.
     pub fn node(
         &mut self,
         name: &Name,
@@ -300,10 +303,11 @@ impl TreeWriter {
         let dir = self.place.dir()?;
         match create(&self.shared, dir, name, meta, &path, make) {
             Ok(Some(_)) => {}
-            Ok(None) => return Ok(Written::Kept),
+            Ok(None) => return Ok(Written::Skipped),
             Err(HostError::System {
                 errno: errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL), ..
             }) => {
+                self.shared.return_file();
                 self.report.lose(loss, Some(errno), path);
                 return Ok(Written::Dropped);
             }
@@ -318,12 +322,7 @@ impl TreeWriter {
     /// it.
     fn complete_handle(&mut self, name: &Name, meta: &Metadata<'_>, kind: FileKind) -> Result<(), HostError> {
         let dir = self.place.dir()?;
-        let handle = rustix::fs::openat(
-            dir,
-            name.as_bytes(),
-            OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            rustix::fs::Mode::empty(),
-        );
+        let handle = handle::open(dir, name.as_bytes(), HandleOf::Any);
         let handle = handle.map_err(|errno| self.failed("open", name, errno))?;
         if !dir.fresh {
             let stat = rustix::fs::fstat(&handle).map_err(|errno| self.failed("examine", name, errno))?;
@@ -359,8 +358,8 @@ impl TreeWriter {
     }
 
     /// Makes `name` a hard link to the recorded file of `key`. Returns `None` if no file is recorded or it
-    /// cannot be linked to, which is counted; the caller then creates a file. Errors: Exists, IsSource and
-    /// IsDirectory depending on [`Existing`]; Duplicate; Changed; System.
+    /// cannot be linked to, which is counted; the caller then creates a file. Errors: FileLimit; Exists,
+    /// IsSource and IsDirectory depending on [`Existing`]; Duplicate; Changed; System.
     pub fn link(
         &mut self,
         name: &Name,
@@ -383,11 +382,13 @@ impl TreeWriter {
         };
         match create(&self.shared, dir, name, meta, &path, make) {
             Ok(Some(_)) => {}
-            Ok(None) => return Ok(Some(Written::Kept)),
+            Ok(None) => return Ok(Some(Written::Skipped)),
             Err(HostError::System {
                 errno: errno @ (Errno::MLINK | Errno::PERM | Errno::XDEV | Errno::ACCESS | Errno::NOENT),
                 ..
             }) => {
+                // The file that the caller creates instead is counted.
+                self.shared.return_file();
                 self.report.lose(Loss::HardLink, Some(errno), path);
                 return Ok(None);
             }
@@ -434,7 +435,7 @@ enum FreeSpace {
 }
 
 /// Creates an entry with `make`. If the name exists, makes room for it first, or returns `None` if it must
-/// stay. Also returns the replaced entry.
+/// stay. Also returns the replaced entry. Errors: FileLimit; those of [`make_room`]; Changed; System.
 fn create<T>(
     shared: &Shared,
     dir: &Dir,
@@ -443,6 +444,7 @@ fn create<T>(
     path: &dyn Fn() -> std::path::PathBuf,
     make: impl Fn(&Dir, FreeSpace) -> Result<T, Errno>,
 ) -> Result<Option<(T, Option<Replaced>)>, HostError> {
+    shared.take_file(path)?;
     let mut replaced = None;
     let made = match make(dir, FreeSpace::Free) {
         Err(Errno::EXIST) => {

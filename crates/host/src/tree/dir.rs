@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use obento_base::{Mode, Name, NameBuf, Timestamp};
 use parking_lot::Mutex;
-use rustix::fs::{OFlags, ResolveFlags, Stat};
+use rustix::fs::{OFlags, Stat};
 use rustix::io::Errno;
 
 use super::DIRECTORY;
 use super::apply::ACL_DEFAULT;
+use crate::handle::RESOLVE;
 use crate::{FileId, Metadata, Xattr};
 
 /// Names that this run created in a directory, shared by its cursors.
@@ -108,9 +109,8 @@ impl OwnedMetadata {
 
 /// Opens `name` in `dir`, without following a symbolic link and without leaving `dir`.
 pub(super) fn open_at(dir: impl AsFd, name: &Name, flags: OFlags, mode: u16) -> Result<OwnedFd, Errno> {
+    // A sandbox allows openat2(2) for handles only, so handles do not use this flag.
     static HAS_OPENAT2: AtomicBool = AtomicBool::new(true);
-    const RESOLVE: ResolveFlags =
-        ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = rustix::fs::Mode::from_raw_mode(mode.into());
     if HAS_OPENAT2.load(Ordering::Relaxed) {

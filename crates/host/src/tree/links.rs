@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use obento_base::{Name, NameBuf};
-use rustix::fs::{AtFlags, OFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
-use super::dir::open_at;
 use crate::FileId;
+use crate::handle::{self, HandleOf};
 
 /// The budget in bytes: about 400,000 entries.
 const BUDGET: usize = 48 << 20;
@@ -150,7 +150,7 @@ impl Original {
     pub fn open_directory(&self, root: impl AsFd) -> Result<OwnedFd, Errno> {
         let mut dir = rustix::io::fcntl_dupfd_cloexec(root, 0)?;
         for name in &*self.directory {
-            dir = open_at(&dir, name, OFlags::PATH | OFlags::DIRECTORY, 0)?;
+            dir = handle::open(&dir, name.as_bytes(), HandleOf::Directory)?;
         }
         Ok(dir)
     }

@@ -31,13 +31,14 @@ pub use options::{Existing, Keep, Loss, Lost, NewMode, Report, TreeOptions, Trus
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
-use crate::FileId;
+use crate::{FileId, HostError};
 use links::LinkTable;
 
 /// The state that all cursors of one tree share.
@@ -50,6 +51,8 @@ struct Shared {
     report: Mutex<Report>,
     /// Bytes of data so far, for the limit.
     bytes: AtomicU64,
+    /// Entries so far, for the limit.
+    files: AtomicU64,
     /// Cleared by the first refusal, so that a process without the right to change owners tries once and not
     /// for each file.
     may_chown: AtomicBool,
@@ -100,6 +103,8 @@ static UMASK: OnceLock<u16> = OnceLock::new();
 /// Queries values that a sandboxed process cannot find out.
 pub(crate) fn before_sandbox() {
     let _ = UMASK.set(umask_of_process());
+    // Without handles, links and nodes are reported.
+    let _ = crate::handle::addresses();
 }
 
 /// Returns the umask of this process. Works in a sandbox too.
@@ -127,6 +132,20 @@ impl Shared {
     /// Returns whether this run created the inode `id`.
     fn was_made(&self, id: FileId) -> bool {
         self.made.inodes.lock().contains(&id)
+    }
+
+    /// Counts one more entry. Errors: FileLimit.
+    fn take_file(&self, path: impl FnOnce() -> PathBuf) -> Result<(), HostError> {
+        let limit = self.options.max_files;
+        match self.files.fetch_add(1, Ordering::Relaxed) < limit {
+            true => Ok(()),
+            false => Err(HostError::FileLimit { path: path(), limit }),
+        }
+    }
+
+    /// Uncounts an entry that was not created.
+    fn return_file(&self) {
+        self.files.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Counts `len` more bytes. Returns whether the limit allows them.

@@ -81,6 +81,9 @@ pub struct TreeOptions {
     pub new_mode: NewMode,
     /// The most bytes of data to write, without holes.
     pub max_bytes: u64,
+    /// The maximum number of files and directories that are written, including those that exist on the host.
+    /// Each takes space there, also without data.
+    pub max_files: u64,
     /// The backup of replaced files.
     pub backup: Backup,
 }
@@ -94,6 +97,7 @@ impl Default for TreeOptions {
             keep: Keep::all(),
             new_mode: NewMode::Source,
             max_bytes: u64::MAX,
+            max_files: u64::MAX,
             backup: Backup::None,
         }
     }
@@ -105,7 +109,7 @@ pub enum Written {
     /// The entry was created.
     Created,
     /// The existing entry stays, depending on [`Existing`].
-    Kept,
+    Skipped,
     /// The entry could not be created, and the report counts it.
     Dropped,
 }

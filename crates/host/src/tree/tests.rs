@@ -304,8 +304,8 @@ fn existing_files_stay_or_go_as_asked() {
     };
     let future = 4_000_000_000;
     assert_eq!(write(Existing::Replace, 0), Ok((Written::Created, true)));
-    assert_eq!(write(Existing::Keep, future), Ok((Written::Kept, false)));
-    assert_eq!(write(Existing::Update, 0), Ok((Written::Kept, false)));
+    assert_eq!(write(Existing::Keep, future), Ok((Written::Skipped, false)));
+    assert_eq!(write(Existing::Update, 0), Ok((Written::Skipped, false)));
     assert_eq!(write(Existing::Update, future), Ok((Written::Created, true)));
     assert!(matches!(write(Existing::Fail, 0), Err(HostError::Exists { .. })));
 }
@@ -346,6 +346,24 @@ impl From<SinkError> for HostError {
             SinkError::Source(_) => Self::system("read", "", rustix::io::Errno::IO),
         }
     }
+}
+
+#[test]
+fn more_files_than_allowed_are_refused_whatever_their_kind() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions { max_files: 4, ..TreeOptions::default() });
+    tree.enter(name("dir"), &plain(0o755)).unwrap();
+    tree.file(name("file"), &plain(0o644), content(b"x")).unwrap();
+    tree.symlink(name("link"), &plain(0o777), b"file").unwrap();
+    tree.leave().unwrap();
+    let null = obento_base::DeviceNumber::default();
+    tree.node(name("fifo"), &plain(0o600), FileKind::Fifo, null).unwrap();
+    let limit = |entry: &str| HostError::FileLimit { path: root.path().join(entry), limit: 4 };
+    assert_eq!(tree.enter(name("more"), &plain(0o755)).unwrap_err(), limit("more"));
+    assert_eq!(tree.file(name("file"), &plain(0o644), content(b"x")).unwrap_err(), limit("file"));
+    assert_eq!(tree.symlink(name("link"), &plain(0o777), b"x").unwrap_err(), limit("link"));
+    tree.finish().unwrap();
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2);
 }
 
 #[test]

@@ -135,7 +135,7 @@ impl Member {
             None => number(field).and_then(|id| u32::try_from(id).ok()),
         };
         let device = |field| number(field).and_then(|part| u32::try_from(part).ok()).ok_or(NO_DEVICE);
-        let bits = number(100..108).ok_or("its mode is not a number")? & 0o7777;
+        let bits = number(100..108).ok_or("the mode is not a number")? & 0o7777;
         let seconds = number(136..148).and_then(|secs| i64::try_from(secs).ok());
         let is_device = matches!(kind, MemberKind::CharDevice | MemberKind::BlockDevice);
         Ok(Self {
@@ -143,11 +143,11 @@ impl Member {
             kind,
             link: names.link,
             mode: Mode::new(u16::try_from(bits).unwrap_or(0)),
-            uid: id("uid", 108..116).ok_or("its owner is not a number of 32 bits")?,
-            gid: id("gid", 116..124).ok_or("its group is not a number of 32 bits")?,
+            uid: id("uid", 108..116).ok_or("the owner is not a number of 32 bits")?,
+            gid: id("gid", 116..124).ok_or("the group is not a number of 32 bits")?,
             mtime: match records.time("mtime") {
                 Some(time) => time,
-                None => Timestamp::new(seconds.ok_or("its modification time is not a number")?, 0),
+                None => Timestamp::new(seconds.ok_or("the modification time is not a number")?, 0),
             },
             atime: records.time("atime"),
             rdev: match is_device {
@@ -161,7 +161,7 @@ impl Member {
     }
 }
 
-const NO_DEVICE: &str = "its device number is not a number of 32 bits";
+const NO_DEVICE: &str = "the device number is not a number of 32 bits";
 
 /// Returns prefix and name of ustar. GNU's headers have other fields in place of the prefix.
 fn short_path(block: &Block) -> Vec<u8> {

@@ -33,7 +33,7 @@ const MAX_GLOBAL: usize = 64 << 10;
 const MAX_NAME: u64 = 64 << 10;
 /// The most data runs of one sparse file.
 const MAX_RUNS: usize = 1 << 20;
-const TOO_LONG: &str = "its extended header is longer than any that a file needs";
+const TOO_LONG: &str = "the extended header of the member is too long";
 
 type Block = [u8; BLOCK];
 
@@ -135,9 +135,28 @@ impl<R: Read> TarReader<R> {
     }
 
     /// Reads and ignores the bytes after the end. For a compressed stream, this verifies the checksum.
-    /// Errors: Input.
+    /// Errors: Input; Damaged if the end mark is the first block and is not followed by zeros only, as in an image of a
+    /// file system, which would otherwise be an empty archive.
     pub fn finish(&mut self) -> Result<(), TarError> {
-        io::copy(&mut self.input, &mut io::sink()).map(drop).map_err(TarError::Input)
+        let is_empty = self.is_empty();
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let len = match self.input.read(&mut buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                read => read.map_err(TarError::Input)?,
+            };
+            if len == 0 {
+                return Ok(());
+            }
+            if is_empty && buffer.iter().take(len).any(|&byte| byte != 0) {
+                return Err(TarError::Damaged { offset: 0, reason: "it is not a tar archive" });
+            }
+        }
+    }
+
+    /// Returns whether nothing was read but the end mark.
+    pub fn is_empty(&self) -> bool {
+        self.is_ended && self.offset == to_u64(BLOCK)
     }
 
     /// Returns the next member, and skips the unread data of the previous one. Returns `None` at the end.
@@ -166,7 +185,7 @@ impl<R: Read> TarReader<R> {
                     self.global.read(&bytes).map_err(|reason| self.damaged(reason))?;
                     if self.global.bytes() > MAX_GLOBAL {
                         self.global = PaxRecords::default();
-                        return Err(self.damaged("global extended headers longer than any archive needs"));
+                        return Err(self.damaged("the global extended headers are too long"));
                     }
                 }
                 b'L' => ahead.path = self.long_name(size, &mut ahead.flaw)?,
@@ -215,7 +234,8 @@ impl<R: Read> TarReader<R> {
         let path = names.path.clone();
         let unfit = |reason| TarError::Unfit { path: path.clone(), reason };
         let is_long = names.lengths().any(|len| to_u64(len) > MAX_NAME);
-        if let Some(flaw) = ahead.flaw.or(is_long.then_some("its path, or that of its original, is too long"))
+        if let Some(flaw) =
+            ahead.flaw.or(is_long.then_some("the path or the link target of the member is too long"))
         {
             return Err(unfit(flaw));
         }
@@ -267,7 +287,7 @@ impl<R: Read> TarReader<R> {
                 return Ok(Some(block));
             }
             if !std::mem::replace(&mut self.is_lost, true) {
-                return Err(TarError::Damaged { offset: at, reason: "a header whose checksum is wrong" });
+                return Err(TarError::Damaged { offset: at, reason: "the checksum of a header is wrong" });
             }
         }
     }

@@ -31,9 +31,10 @@ impl PaxRecords {
     /// Adds the records in `bytes`. An empty value removes an earlier record.
     pub fn read(&mut self, mut bytes: &[u8]) -> Result<(), &'static str> {
         while !bytes.is_empty() && bytes.iter().any(|&byte| byte != 0) {
-            let (record, rest) = split(bytes).ok_or("an extended header with a record of a wrong length")?;
+            let (record, rest) =
+                split(bytes).ok_or("an extended header contains a record with a wrong length")?;
             let equals = record.iter().position(|&byte| byte == b'=');
-            let equals = equals.ok_or("an extended header with a record without `=`")?;
+            let equals = equals.ok_or("an extended header contains a record without `=`")?;
             let (key, value) =
                 (record.get(..equals).unwrap_or_default(), record.get(equals + 1..).unwrap_or_default());
             match key {

@@ -9,7 +9,7 @@ use super::member::Member;
 use super::pax::{PaxRecords, decimal};
 use super::{BLOCK, Block, MAX_RUNS, TarError, TarReader, field};
 
-const BAD_MAP: &str = "its map of holes is damaged";
+const BAD_MAP: &str = "the map of holes is damaged";
 
 impl<R: Read> TarReader<R> {
     /// Reads the map in a header of type `S` and in the blocks that follow it.

@@ -38,6 +38,21 @@ fn read_all(archive: &[u8]) -> (Vec<(Member, Vec<u8>)>, Vec<String>) {
     }
 }
 
+#[test]
+fn data_that_begins_with_zeros_is_not_an_empty_archive() {
+    let mut image = vec![0; 4096];
+    let finished = |bytes: &[u8]| {
+        let mut reader = TarReader::new(bytes);
+        assert!(reader.next_member().unwrap().is_none());
+        reader.finish().map_err(|error| error.to_string())
+    };
+    assert_eq!(finished(&[0; 10_240]), Ok(()));
+    assert_eq!(finished(&image), Ok(()));
+    // The signature of an ext4 volume.
+    image[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    assert!(finished(&image).unwrap_err().contains("it is not a tar archive"));
+}
+
 /// Returns a header of an old archive with its checksum.
 fn header(name: &str, flag: u8, size: &[u8]) -> Block {
     let mut block = [0; BLOCK];
@@ -139,7 +154,7 @@ fn after_damage_the_members_behind_it_are_found() {
     let (members, errors) = read_all(&archive);
     let paths: Vec<_> = members.iter().map(|(member, _)| member.path.as_slice()).collect();
     assert_eq!(paths, [&b"first"[..], b"second"]);
-    assert_eq!(errors, ["the archive is damaged at byte 1024: a header whose checksum is wrong"]);
+    assert_eq!(errors, ["the archive is damaged at byte 1024: the checksum of a header is wrong"]);
 }
 
 #[test]
@@ -226,18 +241,18 @@ fn a_member_that_cannot_be_represented_costs_itself_alone() {
         format!("{}{rest}", rest.len() + 5).into_bytes()
     };
     let pax = |records: &[u8]| [with_data("x", b'x', records), with_data("bad", b'0', b"data")].concat();
-    let owner = "its owner is not a number of 32 bits";
+    let owner = "the owner is not a number of 32 bits";
     for (bad, reason) in [
         (pax(b"18 uid=4294967296\n"), owner),
         (pax(b"9 uid=-1\n"), owner),
         (seal(plain(), 108, &[0x80, 0, 0, 1, 0, 0, 0, 0]), owner),
-        (pax(b"18 gid=4294967296\n"), "its group is not a number of 32 bits"),
-        (seal(plain(), 100, b"rw-r--r-"), "its mode is not a number"),
-        (seal(header("bad", b'3', b"0"), 329, b"8x"), "its device number is not a number of 32 bits"),
-        (pax(b"12 path=new\n9 uid\n"), "an extended header with a record of a wrong length"),
-        (seal(header("bad", b'S', b"0"), 386, b"x"), "its map of holes is damaged"),
-        (pax(&record("path", 70_000)), "its path, or that of its original, is too long"),
-        (pax(&record("linkpath", 70_000)), "its path, or that of its original, is too long"),
+        (pax(b"18 gid=4294967296\n"), "the group is not a number of 32 bits"),
+        (seal(plain(), 100, b"rw-r--r-"), "the mode is not a number"),
+        (seal(header("bad", b'3', b"0"), 329, b"8x"), "the device number is not a number of 32 bits"),
+        (pax(b"12 path=new\n9 uid\n"), "an extended header contains a record with a wrong length"),
+        (seal(header("bad", b'S', b"0"), 386, b"x"), "the map of holes is damaged"),
+        (pax(&record("path", 70_000)), "the path or the link target of the member is too long"),
+        (pax(&record("linkpath", 70_000)), "the path or the link target of the member is too long"),
         ([with_data("L", b'L', &[b'n'; 70_000]), with_data("bad", b'0', b"")].concat(), TOO_LONG),
     ] {
         let archive = [&bad, &with_data("good", b'0', b"good")[..]].concat();
