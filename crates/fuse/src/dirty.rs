@@ -5,17 +5,12 @@
 //! Source: Linux fs/fuse/inode.c `fuse_bdi_init`; Documentation/ABI/testing/sysfs-class-bdi.
 
 use std::fs;
-use std::path::Path;
-
-use crate::mountinfo::find_mount;
 
 /// The part of memory that a mount gathers by default: 1 % of `vm.dirty_ratio` (20 %).
 const PART_OF_MEMORY: u64 = 500;
 
-/// Returns the number of bytes that the kernel gathers at most for the FUSE mount at `path`, an absolute path without
-/// links. The kernel's limit grows when other programs free memory, so it counts as if all memory were available.
-pub fn dirty_limit(path: &Path) -> u64 {
-    let device = find_mount(path).map(|mount| mount.device).unwrap_or_default();
+/// Returns the number of bytes that the kernel gathers at most for the FUSE mount with the number `device`. The kernel's limit grows when other programs free memory, so it counts as if all memory were available.
+pub fn dirty_limit(device: &str) -> u64 {
     let number = |name: &str| {
         let text = fs::read_to_string(format!("/sys/class/bdi/{device}/{name}")).ok()?;
         text.trim().parse().ok()
@@ -48,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_not_mounted_has_a_limit_by_memory() {
-        assert!(dirty_limit(Path::new("/nonexistent")) > 0);
+    fn a_device_that_is_not_mounted_has_a_limit_by_memory() {
+        assert!(dirty_limit("0:0") > 0);
     }
 }

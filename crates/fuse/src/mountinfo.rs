@@ -4,12 +4,16 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// One mount point.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountPoint {
+    /// The number of the mount, which no other mount has as long as it exists.
+    pub id: u64,
     /// `MAJOR:MINOR` of the mounted file system, which is unique among mounted file systems.
     pub device: String,
     /// The mount point.
@@ -36,6 +40,25 @@ impl MountPoint {
     }
 }
 
+/// Returns the number of the mount that contains an open file, also if the file was opened with `O_PATH`. The server of
+/// the mount is not asked. Source: proc_pid_fdinfo(5), `mnt_id`.
+pub fn mount_id(file: impl AsFd) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_fd().as_raw_fd()))?;
+    let number = text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+    number.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Returns the mount that contains an open file, whatever its path is by now. Fails with `NotFound` if the mount has no
+/// path in this process, for example because it was detached.
+pub fn mount_of(file: impl AsFd) -> io::Result<MountPoint> {
+    mount_with_id(mount_id(file)?).ok_or_else(|| io::ErrorKind::NotFound.into())
+}
+
+/// Returns the mount with this number, at its present path.
+pub(crate) fn mount_with_id(id: u64) -> Option<MountPoint> {
+    all().into_iter().find(|mount| mount.id == id)
+}
+
 /// Returns the topmost mount at `path`, which is an absolute path without symbolic links.
 pub fn find_mount(path: &Path) -> Option<MountPoint> {
     let text = fs::read("/proc/self/mountinfo").ok()?;
@@ -44,21 +67,31 @@ pub fn find_mount(path: &Path) -> Option<MountPoint> {
 
 /// Returns all mounts whose type is `fs_type`.
 pub fn mounts_of_type(fs_type: &str) -> Vec<MountPoint> {
+    all().into_iter().filter(|mount| mount.fs_type == fs_type).collect()
+}
+
+/// Returns all mount points of the file system that is mounted at `mount`.
+pub fn mounts_of_same(mount: &MountPoint) -> Vec<MountPoint> {
+    let is_same = |other: &MountPoint| other.device == mount.device && other.source == mount.source;
+    all().into_iter().filter(is_same).collect()
+}
+
+fn all() -> Vec<MountPoint> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let mounts = text.split(|&byte| byte == b'\n').filter_map(parse);
-    mounts.filter(|mount| mount.fs_type == fs_type).collect()
+    text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
 fn parse(line: &[u8]) -> Option<MountPoint> {
     let mut words = line.split(|&byte| byte == b' ');
-    let device = text(words.nth(2)?);
+    let id = str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    let device = text(words.nth(1)?);
     let path = PathBuf::from(unescaped(words.nth(1)?));
     let flags = text(words.next()?);
     let mut rest = words.skip_while(|word| *word != b"-").skip(1);
     let fs_type = text(rest.next()?);
     let source = PathBuf::from(unescaped(rest.next()?));
     let options = text(rest.next()?);
-    Some(MountPoint { device, path, flags, fs_type, source, options })
+    Some(MountPoint { id, device, path, flags, fs_type, source, options })
 }
 
 fn text(word: &[u8]) -> String {
@@ -94,7 +127,7 @@ mod tests {
     fn a_line_of_mountinfo_is_read_with_its_escapes() {
         let line = b"36 35 0:45 / /mnt/a\\040b rw,nosuid shared:1 - fuse.obento /d\\134isk.img rw,user_id=7,group_id=0";
         let mount = parse(line).unwrap();
-        assert_eq!(mount.device, "0:45");
+        assert_eq!((mount.id, mount.device.as_str()), (36, "0:45"));
         assert_eq!(mount.path, Path::new("/mnt/a b"));
         assert_eq!(mount.source, Path::new("/d\\isk.img"));
         assert!(mount.is_fuse());

@@ -15,7 +15,9 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use obento::{Errno, Ino, Node, Vfs};
+use obento::Node;
+use obento::base::{Errno, Ino};
+use obento::vfs::Vfs;
 use parking_lot::Mutex;
 
 use crate::handover::NodeState;

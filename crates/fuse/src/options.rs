@@ -6,7 +6,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use obento::{DataMode, Journalling, Mode, VolumeOptions};
+use obento::base::Mode;
+use obento::driver::{DataMode, Journalling, VolumeOptions};
 use rustix::mount::MountFlags;
 
 use crate::session::RingChoice;
@@ -30,6 +31,8 @@ pub struct MountOptions {
     pub no_replay: bool,
     /// Other users may use the mount, as the permissions of its files allow.
     pub allow_other: bool,
+    /// The user who mounts the volume has the rights of root on it.
+    pub fakeroot: bool,
     /// The source that mount(8) shows instead of the image.
     pub fs_name: Option<OsString>,
     /// The text after `fuse.` in the file system type; empty for the type `fuse`.
@@ -103,6 +106,7 @@ impl Default for MountOptions {
             sync: false,
             no_replay: false,
             allow_other: false,
+            fakeroot: false,
             fs_name: None,
             subtype: "obento".into(),
             suid: is_root,
@@ -140,7 +144,7 @@ pub enum OptionError {
         value: String,
     },
     /// The option is known but not supported, for this reason.
-    #[error("the mount option '{0}' is not supported: {1}")]
+    #[error("cannot use the mount option '{0}': {1}")]
     Impossible(String, &'static str),
 }
 
@@ -199,6 +203,7 @@ const KNOWN: &[&str] = &[
     "exec",
     "noexec",
     "allow_other",
+    "fakeroot",
     "norecovery",
     "noload",
     "barrier",
@@ -241,14 +246,19 @@ impl MountOptions {
     /// Sets the options that `failover` implies: the kernel caches no writes, which would be lost with the state of the
     /// gate of a full volume, and requests do not arrive through `io_uring`, which is tied to a process. Fails for an
     /// option that contradicts them.
+    ///
+    /// `fakeroot` excludes `allow_other`, because other users would also have the rights of root.
     pub fn settle(&mut self) -> Result<(), OptionError> {
+        if self.fakeroot && self.allow_other {
+            return Err(impossible("allow_other", "with fakeroot, all users would have the rights of root"));
+        }
         if self.failover.is_none() {
             return Ok(());
         }
         let contradictions = [
             (self.sync, "sync", "with failover, call fsync(2) instead"),
             (self.provenance, "provenance", "it cannot be combined with failover"),
-            (self.access == Some(ReadWrite::Read), "failover", "it requires a writable mount"),
+            (self.access == Some(ReadWrite::Read), "failover", "it requires a mount that is not read-only"),
             (self.io_uring == RingChoice::On, "io_uring=on", "it cannot be combined with failover"),
         ];
         if let Some((_, word, why)) = contradictions.into_iter().find(|(is_so, ..)| *is_so) {
@@ -305,6 +315,7 @@ impl MountOptions {
             "dev" | "nodev" => self.dev = word == "dev",
             "exec" | "noexec" => self.exec = word == "exec",
             "allow_other" => self.allow_other = true,
+            "fakeroot" => self.fakeroot = true,
             "norecovery" | "noload" => self.no_replay = true,
             "barrier" | "nobarrier" => self.journalling.barrier = word == "barrier",
             "writeback_cache" | "no_writeback_cache" => self.writeback = word == "writeback_cache",
@@ -392,7 +403,7 @@ impl MountOptions {
             "subvolid" => {
                 let number = value.parse().ok().filter(|number| *number >= FIRST_SUBVOLUME);
                 self.shown.subvolume =
-                    Some(number.ok_or_else(|| wanted("the number of a subvolume, from 5"))?);
+                    Some(number.ok_or_else(|| wanted("the number of a subvolume, which is 5 or more"))?);
             }
             "streams" => {
                 self.shown.hide_streams = match value {
@@ -439,8 +450,9 @@ impl MountOptions {
 
     /// Returns the same options in the syntax of `fusermount3`.
     pub(crate) fn words_for_helper(&self) -> String {
-        let mut words = vec!["default_permissions"];
+        let mut words = Vec::new();
         let mut add = |condition: bool, word| words.extend(condition.then_some(word));
+        add(!self.fakeroot, "default_permissions");
         add(self.access == Some(ReadWrite::Read), "ro");
         add(!self.suid, "nosuid");
         add(!self.dev, "nodev");
@@ -547,7 +559,7 @@ mod tests {
             ("iocharset=koi8-r", "utf8"),
             ("time_offset=2000", "minutes from -1440 to 1440"),
             ("streams=windows", "user or none"),
-            ("subvolid=4", "the number of a subvolume, from 5"),
+            ("subvolid=4", "the number of a subvolume, which is 5 or more"),
         ] {
             let (name, value) = word.split_once('=').unwrap();
             assert_eq!(
@@ -572,7 +584,7 @@ mod tests {
         assert!(!taken("discard,nodiscard").unwrap().shown.discard);
         assert_eq!(
             taken("sys_tz").unwrap_err(),
-            "the mount option 'sys_tz' is not supported: obento does not use the time zone of the kernel; use time_offset"
+            "cannot use the mount option 'sys_tz': obento does not use the time zone of the kernel; use time_offset"
         );
         assert!(taken("errors=panic").unwrap_err().contains("always becomes read-only"));
         assert!(taken("allow_utime=022").is_err());
@@ -584,6 +596,15 @@ mod tests {
         assert_eq!(taken("io_uring=on").unwrap().io_uring, RingChoice::On);
         assert_eq!(taken("io_uring=on,io_uring=off").unwrap().io_uring, RingChoice::Off);
         assert!(taken("io_uring=yes").unwrap_err().contains("expected auto, on or off"));
+    }
+
+    #[test]
+    fn with_fakeroot_the_kernel_checks_no_permissions_and_other_users_are_excluded() {
+        assert!(taken("").unwrap().words_for_helper().contains("default_permissions"));
+        assert!(!taken("fakeroot").unwrap().words_for_helper().contains("default_permissions"));
+        assert!(taken("fakeroot").unwrap().settle().is_ok());
+        let refused = taken("fakeroot,allow_other").unwrap().settle().unwrap_err().to_string();
+        assert!(refused.contains("all users would have the rights of root"), "{refused}");
     }
 
     #[test]

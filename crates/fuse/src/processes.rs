@@ -3,12 +3,18 @@
 //! A request contains a thread ID, and no name of a program. Both are completed from `/proc`, which is opened before the
 //! server gives up its rights. Source: Linux fs/fuse/dev.c `fuse_get_req`; proc_pid_stat(5); proc_pid_status(5).
 //!
+//! Invariant: no request waits for `/proc/PID/stat` for longer than [`PATIENCE`]. A process in execve(2) holds a lock for
+//! which this file waits, and can meanwhile wait for a reply of this server. Source: `exec_update_lock` in Linux fs/exec.c
+//! `begin_new_exec` and fs/proc/array.c `do_task_stat`.
+//!
 //! The process of the request that a thread answers is a variable of the thread. The layers between the server and the
 //! recorder have no parameter for the process.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender, SyncSender};
 use std::time::{Duration, Instant};
 
 use obento::provenance::{Actor, Who};
@@ -18,6 +24,8 @@ use rustix::fs::{Mode, OFlags};
 /// The time for which the properties of a process are not read again. In this time, a process ID is not used again, but a
 /// process can execute another program.
 const FRESH: Duration = Duration::from_millis(20);
+/// The longest time that a request waits for the start time of its process.
+const PATIENCE: Duration = Duration::from_millis(250);
 /// The most processes that are remembered.
 const MOST: usize = 1024;
 /// Enough for `/proc/PID/stat`, and for the lines of `/proc/PID/status` up to `Tgid`.
@@ -31,9 +39,14 @@ thread_local! {
 /// Identifies processes by their thread IDs.
 #[derive(Debug)]
 pub struct Processes {
-    proc: OwnedFd,
+    proc: Arc<OwnedFd>,
     known: Mutex<HashMap<u32, Known>>,
+    /// The thread that reads `/proc/PID/stat`, once it is needed.
+    reader: Mutex<Option<Sender<Question>>>,
 }
+
+/// A process ID, and where to send what `/proc/PID/stat` contains.
+type Question = (u32, SyncSender<Option<Actor>>);
 
 /// A process that sent a request.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +64,7 @@ impl Processes {
     pub fn open() -> std::io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let proc = rustix::fs::open("/proc", flags, Mode::empty())?;
-        Ok(Self { proc, known: Mutex::default() })
+        Ok(Self { proc: Arc::new(proc), known: Mutex::default(), reader: Mutex::default() })
     }
 
     /// Returns the user `uid` and `gid` in the process that the thread `tid` belongs to. Returns `None` if the kernel
@@ -75,20 +88,53 @@ impl Processes {
     }
 
     fn read(&self, tid: u32) -> Option<Actor> {
-        let status = self.file(&format!("{tid}/status"))?;
+        let status = file(&self.proc, &format!("{tid}/status"))?;
         let pid = process_of(&status)?;
-        stat(pid, &self.file(&format!("{pid}/stat"))?)
+        self.stat(pid).or_else(|| {
+            let comm = file(&self.proc, &format!("{pid}/comm"))?;
+            // The start time of a process does not change when it executes another program.
+            let start = self.known.lock().get(&pid).map_or(0, |known| known.process.start);
+            let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
+            Some(Actor { pid, start, ..Actor::default() }.with_comm(comm))
+        })
     }
 
-    /// Returns the first bytes of a file of `/proc`.
-    fn file(&self, path: &str) -> Option<Vec<u8>> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.proc, path, flags, Mode::empty()).ok()?;
-        let mut bytes = vec![0; LONGEST];
-        let len = rustix::io::read(&file, &mut bytes[..]).ok()?;
-        bytes.truncate(len);
-        Some(bytes)
+    /// Returns what `/proc/PID/stat` contains, unless reading it takes too long.
+    fn stat(&self, pid: u32) -> Option<Actor> {
+        let (reply, answer) = mpsc::sync_channel(1);
+        {
+            let mut reader = self.reader.lock();
+            if reader.is_none() {
+                *reader = Some(self.start_reader().ok()?);
+            }
+            reader.as_ref()?.send((pid, reply)).ok()?;
+        }
+        answer.recv_timeout(PATIENCE).ok().flatten()
     }
+
+    /// Starts the thread that reads `/proc/PID/stat`. The thread ends with the last use of the sender.
+    fn start_reader(&self) -> std::io::Result<Sender<Question>> {
+        let (sender, questions) = mpsc::channel::<Question>();
+        let proc = Arc::clone(&self.proc);
+        std::thread::Builder::new().name("processes".into()).spawn(move || {
+            for (pid, reply) in questions {
+                let line = file(&proc, &format!("{pid}/stat"));
+                // The request may have stopped waiting.
+                let _ = reply.send(line.and_then(|line| stat(pid, &line)));
+            }
+        })?;
+        Ok(sender)
+    }
+}
+
+/// Returns the first bytes of a file of `/proc`.
+fn file(proc: &OwnedFd, path: &str) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(proc, path, flags, Mode::empty()).ok()?;
+    let mut bytes = vec![0; LONGEST];
+    let len = rustix::io::read(&file, &mut bytes[..]).ok()?;
+    bytes.truncate(len);
+    Some(bytes)
 }
 
 impl AsFd for Processes {

@@ -31,7 +31,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 const MOST_DOUBLED: u32 = 7;
 /// After this many requests without a long yield, the next long yield counts as the first one.
 const CALM: u32 = 1024;
-/// The time for which idle processors stay awake after a request.
+/// The usual value of [`RequestPoll::quiet`].
 const QUIET: Duration = Duration::from_millis(20);
 
 /// The behaviour of the reading thread between two requests.
@@ -41,6 +41,8 @@ pub(crate) struct RequestPoll {
     pauser: Option<Pauser>,
     /// `None` if this process may not change the latency.
     idle: Option<Idle>,
+    /// The time for which idle processors stay awake after a request.
+    quiet: Duration,
     start: Instant,
     /// The time of the last answer, and the time until which the reader does not poll, in nanoseconds after `start`.
     answered: AtomicU64,
@@ -57,12 +59,21 @@ impl RequestPoll {
             device: device.as_fd().try_clone_to_owned()?,
             pauser: None,
             idle,
+            quiet: QUIET,
             start: Instant::now(),
             answered: AtomicU64::default(),
             paused: AtomicU64::default(),
             losses: AtomicU32::default(),
             calm: AtomicU32::default(),
         })
+    }
+
+    /// Keeps processors awake by writing to `latency`, until no request has arrived for the time `quiet`.
+    #[cfg(test)]
+    pub(crate) fn kept_awake(self, latency: std::fs::File, quiet: Duration) -> Self {
+        let idle = Idle::over(latency).unwrap();
+        idle.keep_awake();
+        Self { idle: Some(idle), quiet, ..self }
     }
 
     /// Also wakes up when `pauser` requests a pause.
@@ -102,10 +113,10 @@ impl RequestPoll {
         self.idle.as_ref().is_some_and(Idle::is_awake)
     }
 
-    /// Lets idle processors sleep if they are kept awake and no request arrives within [`QUIET`].
+    /// Lets idle processors sleep if they are kept awake and no request arrives within `quiet`.
     pub(crate) fn sleep_lightly(&self) {
         if let Some(idle) = self.idle.as_ref().filter(|idle| idle.is_awake())
-            && !self.is_ready(QUIET)
+            && !self.is_ready(self.quiet)
         {
             idle.let_sleep();
         }
@@ -155,7 +166,11 @@ impl RequestPoll {
 
     fn wait_for_any(&self, most: Option<Duration>) -> bool {
         let device = PollFd::from_borrowed_fd(self.device.as_fd(), PollFlags::IN);
-        let most = most.map(|most| Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() });
+        let timespec = |most: Duration| Timespec {
+            tv_sec: i64::try_from(most.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: most.subsec_nanos().into(),
+        };
+        let most = most.map(timespec);
         // The reader of a session that is about to pause continues to read.
         let ready = match self.pauser.as_ref().filter(|pauser| !pauser.is_requested()) {
             None => poll(&mut [device], most.as_ref()),

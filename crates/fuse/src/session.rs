@@ -164,7 +164,7 @@ fn open_rings(device: &Arc<OwnedFd>, said: &[u8], choice: RingChoice) -> io::Res
 }
 
 /// The length of the next request, or `None` after an unmount. The kernel returns only complete requests.
-type Received = io::Result<Option<usize>>;
+pub(crate) type Received = io::Result<Option<usize>>;
 
 /// Sleeps until a request arrives.
 fn receive(device: &OwnedFd, buffer: &mut [u8], request_poll: &RequestPoll) -> Received {
@@ -232,13 +232,13 @@ const LOOK: Duration = Duration::from_millis(1);
 impl Device {
     /// Reads requests and has them answered.
     fn read(&mut self) -> io::Result<Stop> {
-        let Self { device, wire, request_poll, buffer, pauser, .. } = self;
+        let Self { wire, request_poll, buffer, pauser, .. } = self;
         let mut next = None;
         loop {
             let received = match next.take() {
                 Some(received) => Some(received),
                 None if !pauser.is_requested() => {
-                    let received = attempt(device, buffer);
+                    let received = wire.attempt(buffer);
                     received.is_none().then(|| request_poll.sleep());
                     received
                 }
@@ -246,13 +246,13 @@ impl Device {
                 None => {
                     // A job waits for the kernel, which may wait for an answer.
                     request_poll.is_ready(LOOK);
-                    attempt(device, buffer)
+                    wire.attempt(buffer)
                 }
             };
             let Some(received) = received else { continue };
             let Some(len) = received? else { return Ok(Stop::Unmounted) };
             match wire.receive(buffer, len) {
-                Step::Answered | Step::Forgotten => next = request_poll.wait(|| attempt(device, buffer)),
+                Step::Answered | Step::Forgotten => next = request_poll.wait(|| wire.attempt(buffer)),
                 Step::HandedOn => request_poll.sleep_lightly(),
                 Step::Last => return Ok(Stop::Unmounted),
             }

@@ -5,8 +5,11 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use obento::driver::{Access, FileSystem, FormatOptions, OpenOptions};
-use obento::{FixedClock, FixedRandom, MemDevice, Registry, Timestamp, Volume, tmpfs};
+use obento::base::{DeviceNumber, FileKind, Mode, Name, Timestamp};
+use obento::block::MemDevice;
+use obento::driver::{Access, FileSystem, FormatOptions, NewNode, OpenOptions};
+use obento::env::{FixedClock, FixedRandom};
+use obento::{Registry, Volume, tmpfs};
 use obento_fuse::{Pauser, RingChoice, Server, ServerOptions, SessionOptions, open_session};
 use obento_testkit::counting::Counting;
 
@@ -16,6 +19,8 @@ const TWO: [&str; 2] = ["begin_write", "end_write"];
 const VOLUME: usize = 256 << 20;
 
 /// Opcodes and flags. Source: Linux include/uapi/linux/fuse.h.
+const GETATTR: u32 = 3;
+const SETATTR: u32 = 4;
 const MKNOD: u32 = 8;
 const WRITE: u32 = 16;
 const FSYNC: u32 = 20;
@@ -36,8 +41,17 @@ struct Served {
 
 impl Served {
     fn new(fs: Arc<dyn FileSystem>, writeback: bool) -> Self {
+        let mut this = Self::greeted(Counting::new(fs), writeback);
+        let mut file = [REGULAR, 0, 0, 0].map(u32::to_ne_bytes).concat();
+        file.extend(b"file\0");
+        let entry = this.ask(MKNOD, 1, &file);
+        this.file = u64::from_ne_bytes(entry[..8].try_into().unwrap());
+        this
+    }
+
+    /// Returns the server of a volume, of which nothing is known yet.
+    fn greeted(fs: Arc<Counting>, writeback: bool) -> Self {
         let (kernel, server) = UnixDatagram::pair().unwrap();
-        let fs = Counting::new(fs);
         let volume = Volume::new(fs.clone());
         let thread = std::thread::spawn(move || {
             let served = Arc::new(Server::new(&volume, ServerOptions::default()));
@@ -51,10 +65,6 @@ impl Served {
         let mut init = [7, 45, 1 << 17, u32::MAX].map(u32::to_ne_bytes).concat();
         init.resize(64, 0);
         this.ask(INIT, 0, &init);
-        let mut file = [REGULAR, 0, 0, 0].map(u32::to_ne_bytes).concat();
-        file.extend(b"file\0");
-        let entry = this.ask(MKNOD, 1, &file);
-        this.file = u64::from_ne_bytes(entry[..8].try_into().unwrap());
         this
     }
 
@@ -88,6 +98,11 @@ impl Served {
 
     /// Sends a request. Returns the body of the reply.
     fn ask(&mut self, opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
+        self.try_ask(opcode, node, body).unwrap_or_else(|_| panic!("the request {opcode} failed"))
+    }
+
+    /// Sends a request. Returns the body of the reply, or the negative number of the error.
+    fn try_ask(&mut self, opcode: u32, node: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
         self.send(opcode, node, body);
         let mut reply = vec![0; 64 << 10];
         loop {
@@ -95,8 +110,10 @@ impl Served {
             let unique = u64::from_ne_bytes(reply[8..16].try_into().unwrap());
             // A notification has number 0.
             if unique == self.asked {
-                assert_eq!(reply[4..8], [0; 4], "the request {opcode} failed");
-                return reply[16..len].to_vec();
+                return match i32::from_ne_bytes(reply[4..8].try_into().unwrap()) {
+                    0 => Ok(reply[16..len].to_vec()),
+                    error => Err(error),
+                };
             }
         }
     }
@@ -119,6 +136,24 @@ impl Drop for Served {
         let ended = self.thread.take().map(JoinHandle::join);
         assert!(matches!(ended, Some(Ok(()))) || std::thread::panicking());
     }
+}
+
+#[test]
+fn the_kernel_never_receives_a_root_that_is_not_a_directory() {
+    let inner = Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(FixedClock(Timestamp::EPOCH)))));
+    let name = Name::new(b"file").unwrap();
+    let new = NewNode {
+        kind: FileKind::Regular,
+        mode: Mode::new(0o644),
+        uid: 0,
+        gid: 0,
+        rdev: DeviceNumber::default(),
+        target: b"",
+    };
+    let file = inner.writable().unwrap().create(inner.root(), name, &new).unwrap().ino;
+    let mut served = Served::greeted(Counting::with_root(inner, file), false);
+    assert_eq!(served.try_ask(GETATTR, 1, &[0; 16]), Err(-libc::EUCLEAN));
+    assert_eq!(served.try_ask(SETATTR, 1, &[0; 88]), Err(-libc::EUCLEAN));
 }
 
 #[test]

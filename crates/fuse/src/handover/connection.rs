@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, recvmsg, sendmsg,
+    SendFlags, Shutdown, recvmsg, sendmsg, shutdown,
 };
 
 use super::message::{self, FrameError, HEAD, Head, Kind, Message, TAIL};
@@ -34,6 +34,12 @@ pub enum ConnectionError {
     /// The other side sent a message that is not due now.
     #[error("the process sent an unexpected message of kind {0:?}")]
     Unexpected(Kind),
+    /// The other side sent no claim to the mount.
+    #[error("the process sent no claim to the mount")]
+    NoClaim,
+    /// The other side has taken the claim to the mount.
+    #[error("the old server continued after its time limit")]
+    Claimed,
     /// The bytes are not a message.
     #[error(transparent)]
     Frame(#[from] FrameError),
@@ -116,7 +122,7 @@ impl Connection {
 
     /// Like [`expect`](Self::expect), with another limit of the time without progress, or none.
     pub fn expect_within(&self, kind: Kind, longest: Option<Duration>) -> Result<Message, ConnectionError> {
-        match self.receive(longest)? {
+        match self.receive_of(Some(kind), longest)? {
             Message { kind: Kind::Cannot, fields, .. } => {
                 Err(ConnectionError::Refused(String::from_utf8_lossy(&fields).into_owned()))
             }
@@ -125,20 +131,40 @@ impl Connection {
         }
     }
 
-    /// Receives the next message, of any kind. `longest` is the time without progress.
+    /// Receives the next message, of any kind, within `longest`. The message must be short.
     pub fn receive(&self, longest: Option<Duration>) -> Result<Message, ConnectionError> {
+        self.receive_of(None, longest)
+    }
+
+    /// Receives the next message, which is refused before its fields arrive if it has neither the kind `expected` nor is a
+    /// refusal. If a message with the state of a mount is expected, `longest` is the time without progress. Other
+    /// messages are short: their sender can belong to another user.
+    fn receive_of(
+        &self,
+        expected: Option<Kind>,
+        longest: Option<Duration>,
+    ) -> Result<Message, ConnectionError> {
         let mut descriptors = Vec::new();
         let mut bytes = vec![0; HEAD];
-        self.fill(&mut bytes, &mut descriptors, longest)?;
+        let mut limit = Limit { longest, end: longest.map(|longest| Instant::now() + longest) };
+        self.fill(&mut bytes, &mut descriptors, limit)?;
         let head = bytes.first_chunk().ok_or(FrameError::Head)?;
         let Head { kind, len } = Head::decode(head)?;
+        match expected {
+            Some(expected) if kind != expected && kind != Kind::Cannot => {
+                return Err(ConnectionError::Unexpected(kind));
+            }
+            Some(Kind::State | Kind::Guard) if kind != Kind::Cannot => limit.end = None,
+            _ if len > SHORT => return Err(FrameError::Head.into()),
+            _ => {}
+        }
         // The memory grows with the bytes that arrive, not with the length that the other side states.
         let mut left = len.saturating_add(TAIL);
         while left > 0 {
             let (start, part) = (bytes.len(), left.min(PART));
             bytes.resize(start.saturating_add(part), 0);
             let part_of = bytes.get_mut(start..).unwrap_or_default();
-            self.fill(part_of, &mut descriptors, longest)?;
+            self.fill(part_of, &mut descriptors, limit)?;
             left = left.saturating_sub(part);
         }
         let fields = message::fields_of(&bytes)?.to_vec();
@@ -150,7 +176,7 @@ impl Connection {
         &self,
         mut buffer: &mut [u8],
         descriptors: &mut Vec<OwnedFd>,
-        longest: Option<Duration>,
+        limit: Limit,
     ) -> Result<(), ConnectionError> {
         while !buffer.is_empty() {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
@@ -167,7 +193,7 @@ impl Connection {
                     }
                     buffer = buffer.get_mut(received.bytes..).unwrap_or_default();
                 }
-                Err(Errno::AGAIN) => self.wait(PollFlags::IN, longest)?,
+                Err(Errno::AGAIN) => self.wait(PollFlags::IN, limit.left())?,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno.into()),
             }
@@ -191,5 +217,95 @@ impl Connection {
     }
 }
 
+impl Drop for Connection {
+    /// Ends the connection, also if a program that another thread starts has a copy of the socket until its execve(2).
+    /// That program may also have a file of the mount open, and closing this file needs the server that waits for the
+    /// end of the connection.
+    fn drop(&mut self) {
+        let _ = shutdown(&self.0, Shutdown::Both);
+    }
+}
+
 /// The most bytes that are received at once.
 const PART: usize = 1 << 20;
+/// The most bytes of a message without the state of a mount.
+const SHORT: usize = 64 << 10;
+
+/// How long to wait for bytes.
+#[derive(Clone, Copy)]
+struct Limit {
+    /// The longest time without progress.
+    longest: Option<Duration>,
+    /// The end of the time for the whole message.
+    end: Option<Instant>,
+}
+
+impl Limit {
+    fn left(self) -> Option<Duration> {
+        self.end.map_or(self.longest, |end| Some(end.saturating_duration_since(Instant::now())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_long_message_without_a_state_is_refused_before_its_fields_arrive() {
+        let (one, mut other) = UnixStream::pair().unwrap();
+        let connection = Connection::of_stream(one).unwrap();
+        let bytes = message::encode(Kind::Offer, &vec![0; SHORT + 1]);
+        other.write_all(&bytes[..HEAD]).unwrap();
+        let refused = connection.receive(Some(SILENCE)).unwrap_err();
+        assert_eq!(refused, ConnectionError::Frame(FrameError::Head));
+    }
+
+    #[test]
+    fn a_state_that_is_not_expected_is_refused_before_its_fields_arrive() {
+        for expected in [Some(Kind::Report), None] {
+            let (one, mut other) = UnixStream::pair().unwrap();
+            let connection = Connection::of_stream(one).unwrap();
+            let bytes = message::encode(Kind::State, &vec![0; SHORT + 1]);
+            other.write_all(&bytes[..HEAD]).unwrap();
+            let refused = connection.receive_of(expected, Some(SILENCE)).unwrap_err();
+            let why = match expected {
+                Some(_) => ConnectionError::Unexpected(Kind::State),
+                None => ConnectionError::Frame(FrameError::Head),
+            };
+            assert_eq!(refused, why);
+        }
+    }
+
+    #[test]
+    fn a_dropped_connection_has_ended_although_a_copy_of_its_socket_is_open() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let copy = one.try_clone().unwrap();
+        drop(Connection::of_stream(one).unwrap());
+        let other = Connection::of_stream(other).unwrap();
+        assert_eq!(other.receive(Some(SILENCE)).unwrap_err(), ConnectionError::Ended);
+        drop(copy);
+    }
+
+    #[test]
+    fn a_message_that_arrives_byte_by_byte_has_one_time_limit() {
+        let (one, mut other) = UnixStream::pair().unwrap();
+        let connection = Connection::of_stream(one).unwrap();
+        let bytes = message::encode(Kind::Report, &[0; 1000]);
+        other.write_all(&bytes[..HEAD + 10]).unwrap();
+        let longest = Duration::from_millis(50);
+        let began = Instant::now();
+        let sender = std::thread::spawn(move || {
+            // Ends when the other side has given up.
+            bytes[HEAD + 10..].iter().all(|byte| {
+                std::thread::sleep(Duration::from_millis(5));
+                other.write_all(&[*byte]).is_ok()
+            })
+        });
+        assert_eq!(connection.receive(Some(longest)).unwrap_err(), ConnectionError::Silent);
+        assert!(began.elapsed() < Duration::from_secs(2));
+        drop(connection);
+        assert!(!sender.join().unwrap());
+    }
+}

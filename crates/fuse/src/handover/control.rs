@@ -13,15 +13,14 @@ use super::Connection;
 use crate::mountinfo::MountPoint;
 use crate::unmount_listener::{Folders, NoServer, name};
 
-fn control(mount: &MountPoint) -> String {
-    format!("{}-control", name(mount))
-}
+/// The end of the name of the socket.
+const CONTROL: &str = "-control";
 
 impl Connection {
     /// Connects to the server of `mount`.
     pub fn to_server(mount: &MountPoint) -> Result<Self, NoServer> {
         let owner = mount.owner().unwrap_or_else(|| rustix::process::geteuid().as_raw());
-        let stream = Folders::of(owner).connect(&control(mount))?;
+        let stream = Folders::of(owner).connect(mount, CONTROL)?;
         Self::of_stream(stream).map_err(|_| NoServer::Silent)
     }
 }
@@ -38,7 +37,7 @@ impl ControlListener {
     /// created, or with the errors of the socket.
     pub fn listen(mount: &MountPoint) -> io::Result<Self> {
         let user = rustix::process::geteuid().as_raw();
-        Folders::of(user).bind(&control(mount)).map(|listener| Self { listener, user })
+        Folders::of(user).bind(&(name(mount) + CONTROL)).map(|listener| Self { listener, user })
     }
 
     /// Continues with the socket that another server of the same mount passed on.

@@ -19,8 +19,10 @@ pub struct Guard {
     pub offer: Vec<u8>,
     /// The encoded [`State`](super::State).
     pub state: Vec<u8>,
-    /// The mount point.
+    /// The mount point, when the mount was created.
     pub path: Vec<u8>,
+    /// The device number of the mount. The path changes if a directory above the mount point is renamed.
+    pub device: String,
     /// The number of servers that have failed.
     pub failovers: u64,
 }
@@ -29,6 +31,7 @@ const OFFER: u16 = 16;
 const STATE: u16 = 17;
 const PATH: u16 = 18;
 const FAILOVERS: u16 = 19;
+const DEVICE: u16 = 20;
 
 impl Guard {
     /// Encodes the fields.
@@ -37,6 +40,7 @@ impl Guard {
             .with(OFFER, Need::Critical, &self.offer)
             .with(STATE, Need::Critical, &self.state)
             .with(PATH, Need::Critical, &self.path)
+            .with(DEVICE, Need::Critical, self.device.as_bytes())
             .with_number(FAILOVERS, self.failovers)
             .into_bytes()
     }
@@ -48,6 +52,7 @@ impl Guard {
             offer: fields.bytes(OFFER)?.to_vec(),
             state: fields.bytes(STATE)?.to_vec(),
             path: fields.bytes(PATH)?.to_vec(),
+            device: fields.text(DEVICE)?,
             failovers: fields.number(FAILOVERS)?,
         };
         fields.finish()?;

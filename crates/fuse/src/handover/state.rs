@@ -1,6 +1,7 @@
 //! The state of a connection to the kernel.
 
-use super::fields::{Fields, Parsed, StateError};
+use super::fields::{Fields, Need, Parsed, StateError};
+use super::history::HistoryState;
 
 /// One inode that the kernel refers to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -55,6 +56,8 @@ pub struct SessionState {
     pub gate: GateState,
     /// The inodes that the kernel has not forgotten.
     pub nodes: Vec<NodeState>,
+    /// The open files, if the history of the volume is recorded.
+    pub history: Option<HistoryState>,
 }
 
 const WRITEBACK: u16 = 1;
@@ -63,6 +66,7 @@ const DIRTY_LIMIT: u16 = 3;
 const NO_ATIME: u16 = 4;
 const HAS_GATE: u16 = 5;
 const NODES: u16 = 6;
+const HISTORY: u16 = 7;
 const GATED: u16 = 16;
 const BROKEN: u16 = 17;
 const ANNOUNCED: u16 = 18;
@@ -119,7 +123,13 @@ impl SessionState {
     pub fn encode(&self) -> Vec<u8> {
         let gate = &self.gate;
         let refused = |&(id, pid, errno): &(u64, u32, i32)| [id, pid.into(), number(errno)];
-        Fields::default()
+        // A field that may be absent precedes those whose absence shows that the end is missing.
+        let fields = Fields::default();
+        let fields = match &self.history {
+            Some(history) => fields.with(HISTORY, Need::Critical, &history.encode()),
+            None => fields,
+        };
+        fields
             .with_number(WRITEBACK, self.writeback.into())
             .with_number(SETXATTR_FLAGS, self.setxattr_flags.into())
             .with_number(DIRTY_LIMIT, self.dirty_limit)
@@ -162,6 +172,7 @@ impl SessionState {
             has_gate: fields.flag(HAS_GATE)?,
             gate,
             nodes,
+            history: fields.optional(HISTORY)?.map(HistoryState::decode).transpose()?,
         };
         fields.finish()?;
         Ok(state)

@@ -1,6 +1,9 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use obento::base::Ino;
+use obento::provenance::{Actor, OpenFile, OpenMode, Transferred};
+
 use super::message::{FrameError, HEAD, encode};
 use super::*;
 
@@ -29,7 +32,22 @@ fn session() -> SessionState {
             sizes: vec![(7, 1 << 60)],
         },
         nodes: vec![node(2, None), node(u64::MAX - 9, Some(libc::EIO))],
+        history: Some(history()),
     }
+}
+
+fn history() -> HistoryState {
+    let actor = Actor { pid: u32::MAX, start: u64::MAX, uid: 1, gid: 2, ..Actor::default() };
+    let actor = actor.with_comm(b"sixteen bytes ab");
+    let file = OpenFile {
+        ino: Ino(u64::MAX),
+        actor,
+        count: 3,
+        mode: OpenMode { read: false, write: true },
+        read: Transferred::default(),
+        written: Transferred { bytes: 9, start: 4, end: u64::MAX },
+    };
+    HistoryState { files: vec![file], handles: vec![HandleState { number: 7, actor, ino: Ino(5) }], next: 8 }
 }
 
 /// Pseudo-random numbers from a seed.
@@ -71,6 +89,9 @@ fn a_missing_a_repeated_and_an_invalid_field_are_refused() {
     let mut state = session();
     state.nodes[0].lookups = 0;
     assert_eq!(SessionState::decode(&state.encode()), Err(StateError::Invalid(6)));
+    let mut state = session();
+    state.history.as_mut().unwrap().files[0].count = 0;
+    assert_eq!(SessionState::decode(&state.encode()), Err(StateError::Invalid(1)));
 }
 
 #[test]

@@ -28,7 +28,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use obento::{Block, BlockImage, Errno, Error, RedoLog};
+use obento::Error;
+use obento::base::Errno;
+use obento::block::{Block, BlockImage, RedoLog};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use obento::{Cache, MemDevice};
+use obento::block::{Cache, MemDevice};
 
 use super::*;
 

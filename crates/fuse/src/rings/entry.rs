@@ -135,6 +135,11 @@ impl Outbox {
         self.is_empty() || self.wake()
     }
 
+    #[cfg(test)]
+    pub(super) fn sleeps(&self) -> bool {
+        self.sleeps.load(Ordering::SeqCst)
+    }
+
     /// Notes that the thread does not sleep. Returns `false`.
     pub(super) fn wake(&self) -> bool {
         self.sleeps.store(false, Ordering::SeqCst);

@@ -168,8 +168,11 @@ impl Ring {
             }
             let may_pass_on = queue.free > 0;
             wire.receive_entry(entry, may_pass_on);
-            // The reply is sent before the next request is answered.
             self.commit()?;
+            // The reply is sent before the next request is answered, which may wait for the disk.
+            if !self.uring.completion().is_empty() {
+                self.submit(0)?;
+            }
         }
     }
 
@@ -269,16 +272,22 @@ impl Ring {
         if found.is_some() {
             return Ok(());
         }
+        // From here on, a reply of another thread wakes this one, also while processors are kept awake.
+        if !self.outbox.may_sleep() {
+            return self.submit(0);
+        }
+        let slept = self.sleep();
+        self.outbox.wake();
+        slept
+    }
+
+    /// Sleeps until a completion arrives.
+    fn sleep(&self) -> io::Result<()> {
         if self.poll.keeps_awake() {
             self.submit(0)?;
             self.poll.sleep_lightly();
         }
-        if self.outbox.may_sleep() {
-            let slept = self.submit(1);
-            self.outbox.wake();
-            return slept;
-        }
-        self.submit(0)
+        self.submit(1)
     }
 }
 
@@ -291,4 +300,37 @@ fn register(fd: types::Fd, area: [u8; 80], parts: &[usize; 4]) -> squeue::Entry1
     // this field for a command.
     unsafe { (&raw mut submission).cast::<u32>().add(6).write(2) };
     submission
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_of_another_thread_is_sent_while_processors_are_kept_awake() {
+        let device = Arc::new(OwnedFd::from(tempfile::tempfile().unwrap()));
+        let mut ring = match Ring::new(device, vec![0]) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
+                return obento_testkit::oracle::report_missing("io_uring");
+            }
+            ring => ring.unwrap(),
+        };
+        // Without the wake-up, the thread would sleep for this time.
+        ring.poll = ring.poll.kept_awake(tempfile::tempfile().unwrap(), Duration::from_secs(60));
+        ring.read_event().unwrap();
+        let outbox = Arc::clone(&ring.outbox);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !outbox.sleeps() {
+                    std::thread::yield_now();
+                }
+                Entry::new(Slot { index: 0, queue: 0 }, Arc::clone(&outbox)).reply(&[], &[]);
+            });
+            ring.wait().unwrap();
+        });
+        assert!(!outbox.is_empty());
+        assert!(ring.poll.keeps_awake());
+    }
 }

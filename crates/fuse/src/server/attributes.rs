@@ -1,6 +1,8 @@
 //! Attributes and extended attributes.
 
-use obento::{Attr, Errno, Error, FileFlags, Mode, Node, SetAttr, TimeChange, Timestamp, XattrMode};
+use obento::base::{Attr, Errno, FileFlags, Mode, Timestamp};
+use obento::driver::{SetAttr, TimeChange, XattrMode};
+use obento::{Error, Node};
 
 use super::{OWNER, Reply, Server, errno};
 use crate::mount::ACCESS_TIMES;
@@ -77,7 +79,7 @@ impl Change {
 impl Server {
     /// Returns the attributes of `id`.
     pub(crate) fn getattr(&self, id: u64) -> Reply<Attr> {
-        self.node(id)?.attr().map_err(errno)
+        Self::checked(id, self.node(id)?.attr().map_err(errno)?)
     }
 
     /// Changes attributes of `id`. Returns the new attributes.
@@ -113,7 +115,7 @@ impl Server {
             true => node.attr(),
             false => self.vfs.set_attr(&OWNER, &node, &set),
         };
-        self.settled(&node, attr.map_err(errno)?)
+        self.settled(&node, Self::checked(id, attr.map_err(errno)?)?)
     }
 
     /// Removes the privileges that a file loses when its data changes: always the capability, and with `kill` also

@@ -6,7 +6,9 @@
 
 use std::sync::atomic::Ordering;
 
-use obento::{Errno, Error, FileFlags, Node, Size, StoredProperties};
+use obento::base::{Errno, FileFlags};
+use obento::driver::{Size, StoredProperties};
+use obento::{Error, Node};
 
 use super::{Reply, Server, errno};
 use crate::nodes::KernelInode;
@@ -57,6 +59,10 @@ impl Server {
     /// Writes the bytes. Returns their number, which is less than requested only for a write that does not come from
     /// the page cache, if the space is exhausted.
     pub(crate) fn write(&self, id: u64, written: &Written<'_>) -> Reply<u32> {
+        // Appended data would be gathered first, and lost later.
+        if self.has_failed() {
+            return Err(Error::ReadOnly.errno());
+        }
         let known = self.drop_privileges(id, written.kill_privileges)?;
         let write: Write = match written.source {
             Source::PageCache if known.is_plain => Node::write_back,

@@ -5,9 +5,11 @@
 
 use std::ops::ControlFlow;
 
-use obento::{Attr, Cookie, DirEntry, Errno, Error, FileKind, Node};
+use obento::base::{Attr, Errno, FileKind};
+use obento::driver::{Cookie, DirEntry};
+use obento::{Error, Node};
 
-use super::{Found, Reply, Server, errno};
+use super::{Found, Reply, Server, damage, errno};
 use crate::nodes::{Nodes, ROOT};
 
 const AFTER_DOT: u64 = 1;
@@ -82,7 +84,7 @@ impl Server {
         error: &Error,
         sink: &mut PlusSink<'_>,
     ) -> Reply<bool> {
-        tracing::warn!(name = %entry.name, %error, "an inode cannot be read");
+        damage::log(error, "an inode cannot be read");
         let kind = entry.kind.unwrap_or(FileKind::Regular);
         let attr = Attr { kind, ..self.node(ROOT)?.attr().map_err(errno)? };
         let listed = Listed { ino: entry.ino.0, name: entry.name.as_bytes(), kind, next };
@@ -120,7 +122,7 @@ fn each(dir: &Node, place: u64, mut take: impl FnMut(&DirEntry<'_>, u64) -> Repl
                 None => Err(Errno(libc::EOVERFLOW)),
             },
             Err(error) => {
-                tracing::warn!(%error, "a part of a directory cannot be read");
+                damage::log(error, "a part of a directory is damaged");
                 Ok(false)
             }
         };

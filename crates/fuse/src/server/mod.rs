@@ -2,11 +2,13 @@
 //!
 //! A request refers to inodes by the node IDs of [`Nodes`]. OPEN is supported only for the recorder of [`open`], and an
 //! inode stays in use until the kernel forgets it. The kernel has checked permissions, so every operation runs as the owner
-//! of the image. A new inode belongs to the requesting user.
+//! of the image. A new inode belongs to the requesting user, or to root with `fakeroot`: the kernel then checks only which
+//! user sends requests.
 //!
 //! Invariant: a reply that contains an entry counts one lookup; no other reply does.
 
 mod attributes;
+mod damage;
 mod data;
 mod flags;
 mod listing;
@@ -16,11 +18,14 @@ mod open;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use obento::{Attr, Caller, Errno, Error, FileKind, Name, NameError, Node, Refusal, StatFs, Vfs, Volume};
+use obento::base::{Attr, Corrupt, Errno, FileKind, Name, NameError, Refusal};
+use obento::driver::StatFs;
+use obento::vfs::{Caller, Vfs};
+use obento::{Error, Node, Volume};
 
 use crate::handover::NodeState;
 use crate::ledger::Ledger;
-use crate::nodes::{KernelInode, Nodes};
+use crate::nodes::{KernelInode, Nodes, ROOT};
 use crate::options::AccessTimes;
 
 pub(crate) use attributes::{CAPABILITY, Change, NamedValue, Time};
@@ -47,6 +52,8 @@ pub struct ServerOptions {
     pub sync: bool,
     /// When reading updates access times: the policy of the volume.
     pub atime: AccessTimes,
+    /// The kernel checks no permissions, and new inodes belong to root.
+    pub fakeroot: bool,
 }
 
 /// One volume behind a mount point.
@@ -56,7 +63,10 @@ pub struct Server {
     options: ServerOptions,
     /// Whether reading updates no access times, whatever the policy of the volume.
     no_atime: AtomicBool,
+    /// An error has made the volume read-only.
+    has_failed: AtomicBool,
     recorder: Option<open::Recorder>,
+    notices: damage::Notices,
 }
 
 /// A result, or the number of an error.
@@ -76,7 +86,9 @@ impl Server {
     pub fn new(volume: &Volume, options: ServerOptions) -> Self {
         let vfs = volume.vfs().clone();
         let no_atime = AtomicBool::new(options.atime == AccessTimes::Never);
-        Self { nodes: Nodes::new(&vfs), vfs, options, no_atime, recorder: None }
+        let notices = damage::Notices::new(&vfs);
+        let has_failed = AtomicBool::new(false);
+        Self { nodes: Nodes::new(&vfs), vfs, options, no_atime, has_failed, recorder: None, notices }
     }
 
     /// Makes all changes and lookups survive a failure of this process, in `ledger`. The volume was opened with the same
@@ -108,6 +120,22 @@ impl Server {
         }
     }
 
+    /// Returns whether changes are possible: after an error that made the volume read-only, each sync fails. Must not be
+    /// called within a change that must not be divided.
+    pub(crate) fn accepts_changes(&self) -> bool {
+        self.ledger().is_some() || self.vfs.sync().is_ok()
+    }
+
+    /// Notes that an error has made the volume read-only.
+    pub(crate) fn note_end_of_changes(&self) {
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// Returns whether a request has shown that an error made the volume read-only.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
     /// Returns the options of the server.
     pub fn options(&self) -> ServerOptions {
         self.options
@@ -125,6 +153,7 @@ impl Server {
 
     /// Forgets all inodes, when the connection has ended.
     pub fn end(&self) {
+        self.notices.log_all(&self.vfs);
         self.nodes.clear();
     }
 
@@ -154,8 +183,8 @@ impl Server {
 
     /// Returns the entry of `node` for a reply, and counts a lookup.
     fn introduce(&self, dir: &Node, node: Node) -> Reply<Found> {
-        let attr = node.attr().map_err(errno)?;
         let id = Nodes::id(&node);
+        let attr = Self::checked(id, node.attr().map_err(errno)?)?;
         self.nodes.remember(id, node, attr.kind == FileKind::Regular);
         Ok(Found { id, attr, stays: self.stays(dir) })
     }
@@ -164,6 +193,15 @@ impl Server {
     /// the kernel takes two spellings for two names.
     fn stays(&self, dir: &Node) -> bool {
         !dir.is_casefold().unwrap_or(true)
+    }
+
+    /// Returns the attributes of `id` for a reply. The kernel cannot unmount a root that is not a directory.
+    fn checked(id: u64, attr: Attr) -> Reply<Attr> {
+        match (id, attr.kind) {
+            (ROOT, FileKind::Directory) => Ok(attr),
+            (ROOT, _) => Err(errno(Corrupt::RootKind { ino: attr.ino }.into())),
+            _ => Ok(attr),
+        }
     }
 
     /// Flushes `node` to stable storage if the server is synchronous, and returns `answer`.
@@ -254,11 +292,9 @@ impl Server {
     }
 }
 
-/// Returns the number of an error. Logs the error unless it is a refusal.
+/// Returns the number of an error. Logs the error unless it is a refusal, and each damage once.
 pub(crate) fn errno(error: Error) -> Errno {
-    if !matches!(error, Error::Refused(_)) {
-        tracing::warn!(%error, "a request failed");
-    }
+    damage::log(&error, "a request failed");
     error.errno()
 }
 

@@ -1,6 +1,9 @@
 //! Lookup, creation, renaming and removal of names.
 
-use obento::{DeviceNumber, Error, FileFlags, FileKind, Mode, NewNode, Node, RenameFlags, Vfs};
+use obento::base::{DeviceNumber, FileFlags, FileKind, Mode};
+use obento::driver::{NewNode, RenameFlags};
+use obento::vfs::Vfs;
+use obento::{Error, Node};
 
 use super::{Found, OWNER, Reply, Server, errno, name};
 use crate::nodes::Nodes;
@@ -57,7 +60,10 @@ impl Server {
         }
         let dir = self.node(dir)?;
         match dir.lookup(name(bytes)?) {
-            Ok(node) => self.introduce(&dir, node).map(Some),
+            Ok(node) => {
+                self.notices.log_sometimes(&self.vfs);
+                self.introduce(&dir, node).map(Some)
+            }
             Err(Error::NotFound) if self.stays(&dir) => Ok(None),
             Err(error) => Err(errno(error)),
         }

@@ -9,11 +9,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use obento::Ino;
+use obento::base::Ino;
 use obento::provenance::{Actor, OpenMode, Recorded};
 use parking_lot::Mutex;
 
 use super::{Reply, Server};
+use crate::handover::{HandleState, HistoryState};
 use crate::processes::{Acting, Processes};
 
 /// The recorder, and the open files.
@@ -53,6 +54,27 @@ impl Server {
         let (open, next) = (Mutex::default(), AtomicU64::new(1));
         self.recorder = Some(Recorder { recorded, processes, open, next });
         self
+    }
+
+    /// Returns the open files, for a server that takes the mount.
+    pub(crate) fn export_history(&self) -> Option<HistoryState> {
+        let recorder = self.recorder.as_ref()?;
+        let open = recorder.open.lock();
+        let handles = open.iter().map(|(&number, &Handle { actor, ino })| HandleState { number, actor, ino });
+        Some(HistoryState {
+            files: recorder.recorded.open_files(),
+            handles: handles.collect(),
+            next: recorder.next.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Continues with the open files of the server that passed the mount on.
+    pub(crate) fn import_history(&self, history: &HistoryState) {
+        let Some(recorder) = &self.recorder else { return };
+        recorder.recorded.adopt_open_files(history.files.clone());
+        let open = |&HandleState { number, actor, ino }: &HandleState| (number, Handle { actor, ino });
+        recorder.open.lock().extend(history.handles.iter().map(open));
+        recorder.next.store(history.next, Ordering::Relaxed);
     }
 
     /// Returns whether the server needs to know which files are open.

@@ -1,10 +1,10 @@
 //! Requests for the data of files.
 
-use obento::Errno;
+use obento::base::Errno;
 
 use super::abi::{
     CopyFileRangeIn, FallocateIn, InHeader, LseekIn, ReadIn, SizeOut, WRITE_CACHE, WRITE_KILL_SUIDGID,
-    WriteIn,
+    WriteIn, opcode,
 };
 use super::reply::{ALL_PAGES, ONLY_ATTRIBUTES};
 use super::{MAX_IO, Place, Wire, reply, request};
@@ -33,6 +33,12 @@ pub(super) fn place_of_write(mut body: request::RequestBody<'_>) -> Place {
         Ok(asked) if asked.size > SHORT_WRITE => Place::PoolWithBuffer,
         _ => Place::Here,
     }
+}
+
+/// Returns whether the kernel sends data that it has gathered. If the request fails, this data is lost.
+pub(super) fn is_from_cache(header: &InHeader, mut body: request::RequestBody<'_>) -> bool {
+    header.opcode == opcode::WRITE
+        && body.take::<WriteIn>().is_ok_and(|asked| asked.write_flags & WRITE_CACHE != 0)
 }
 
 pub(super) fn read(
@@ -65,9 +71,8 @@ pub(super) fn write(
         kill_privileges: write_flags & WRITE_KILL_SUIDGID != 0,
     };
     let done = wire.server.write(header.nodeid, &written);
-    match done {
-        Err(error) if from_cache => wire.note_failure(header.nodeid, error),
-        _ => wire.make_old(header.nodeid),
+    if done.is_ok() || !from_cache {
+        wire.make_old(header.nodeid);
     }
     wire.note_taken(size.into());
     let done = done?;
@@ -78,7 +83,7 @@ pub(super) fn write(
 
 impl Wire {
     /// Makes the next write to `id` fail, since data that the kernel had gathered is lost.
-    fn note_failure(&self, id: u64, error: Errno) {
+    pub(super) fn note_failure(&self, id: u64, error: Errno) {
         self.server.note_failure(id, error);
         let channel = self.channel.clone();
         self.notifiers.run(move || channel.make_old(id, ONLY_ATTRIBUTES));

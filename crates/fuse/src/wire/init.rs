@@ -83,6 +83,9 @@ pub(super) struct Wanted {
     pub rings: bool,
     /// The kernel can send requests again. Required if requested.
     pub resend: bool,
+    /// The kernel checks no permissions. The flag of access control lists would enable these checks
+    /// (`process_init_reply`, `fc->default_permissions`).
+    pub fakeroot: bool,
 }
 
 /// Answers the INIT request `body`. Requests the properties `wanted`, and that the kernel rounds times to `time_step`
@@ -101,9 +104,12 @@ pub(super) fn agree(
     }
     let offered = flags(&said);
     let mut wanted = WANTED;
-    let Wanted { writeback, rings, resend } = properties;
+    let Wanted { writeback, rings, resend, fakeroot } = properties;
     for (is_wanted, flag) in [(writeback, WRITEBACK_CACHE), (rings, OVER_IO_URING), (resend, HAS_RESEND)] {
         wanted |= if is_wanted { flag } else { 0 };
+    }
+    if fakeroot {
+        wanted &= !POSIX_ACL;
     }
     let flags = offered & wanted;
     if resend && flags & HAS_RESEND == 0 {
@@ -135,7 +141,7 @@ pub(super) fn agree(
 mod tests {
     use super::*;
 
-    const CACHING: Wanted = Wanted { writeback: true, rings: false, resend: false };
+    const CACHING: Wanted = Wanted { writeback: true, rings: false, resend: false, fakeroot: false };
 
     fn said(major: u32, minor: u32, flags: u64) -> Vec<u8> {
         let mut bytes: Vec<u8> = [major, minor, 128 << 10, flags as u32, (flags >> 32) as u32]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use obento::{Attr, Errno, FileKind, Mode};
+use obento::base::{Attr, Errno, FileKind, Mode};
 use parking_lot::Mutex;
 
 use crate::handover::SessionState;
@@ -23,9 +23,10 @@ use crate::ledger::Effect;
 use crate::pool::Jobs;
 use crate::rings::Entry;
 use crate::server::{Reply, Sender, Server};
-use crate::session::{SessionOptions, attempt};
+use crate::session::{Received, SessionOptions, attempt};
 
 mod abi;
+mod broken;
 mod data;
 mod encode;
 mod failover;
@@ -38,6 +39,8 @@ mod request;
 mod space;
 mod spares;
 mod syncs;
+#[cfg(test)]
+mod tests;
 
 use abi::{BatchForgetIn, ForgetOne, InHeader, opcode};
 use encode::Validity;
@@ -126,11 +129,13 @@ pub(crate) struct Wire {
     spares: Spares,
     syncs: Syncs,
     space: Space,
-    /// The reading thread handles a request.
+    /// The reading thread reads or handles a request.
     is_receiving: AtomicBool,
     channel: Channel,
     /// The buffer of [`read_device`](Self::read_device). While it is locked, one thread handles requests in their order.
     buffer: Mutex<Vec<u8>>,
+    /// Number of FORGET requests that were handled.
+    forgotten: AtomicU64,
     /// Whether SETXATTR requests contain [`SetxattrExtra`](abi::SetxattrExtra).
     setxattr_flags: bool,
     /// Number of requests that were read.
@@ -162,8 +167,12 @@ impl Wire {
         // Without an answer, the volume is taken to be too small.
         let (free, total) = server.free_and_total().unwrap_or_default();
         let bounds = Bounds::of(options.dirty_limit, total).filter(|_| options.writeback);
-        let wanted =
-            init::Wanted { writeback: bounds.is_some(), rings: has_rings, resend: server.ledger().is_some() };
+        let wanted = init::Wanted {
+            writeback: bounds.is_some(),
+            rings: has_rings,
+            resend: server.ledger().is_some(),
+            fakeroot: server.options().fakeroot,
+        };
         let agreed = init::agree(body, wanted, server.time_step())?;
         pending.answer(Ok(zerocopy::IntoBytes::as_bytes(&agreed.reply)));
         let options = SessionOptions { writeback: agreed.writeback, ..options };
@@ -180,6 +189,7 @@ impl Wire {
             is_receiving: AtomicBool::default(),
             channel,
             buffer: Mutex::default(),
+            forgotten: AtomicU64::default(),
             setxattr_flags,
             requests: AtomicU64::default(),
         })
@@ -194,6 +204,7 @@ impl Wire {
         state: &SessionState,
     ) -> Self {
         server.import(&state.nodes, state.has_no_atime);
+        state.history.iter().for_each(|history| server.import_history(history));
         let channel = Channel(Arc::clone(device));
         if server.ledger().is_some() {
             channel.request_again();
@@ -213,6 +224,7 @@ impl Wire {
             is_receiving: AtomicBool::default(),
             channel,
             buffer: Mutex::default(),
+            forgotten: AtomicU64::default(),
             setxattr_flags: state.setxattr_flags,
             requests: AtomicU64::default(),
         }
@@ -228,6 +240,7 @@ impl Wire {
             has_gate: self.space.has_gate(),
             gate: self.space.export(),
             nodes: self.server.export(),
+            history: self.server.export_history(),
         }
     }
 
@@ -243,10 +256,20 @@ impl Wire {
         self.requests.load(Ordering::Relaxed)
     }
 
+    /// Reads a request from `/dev/fuse`, which the caller passes to [`receive`](Self::receive). Returns `None` if no
+    /// request has arrived.
+    pub(crate) fn attempt(&self, buffer: &mut [u8]) -> Option<Received> {
+        self.is_receiving.store(true, Ordering::Release);
+        let received = attempt(&self.channel.0, buffer);
+        if received.is_none() {
+            self.is_receiving.store(false, Ordering::Release);
+        }
+        received
+    }
+
     /// Answers the request in the first `len` bytes of `buffer`, or passes it to another thread, which may take
     /// `buffer` and leave another buffer.
     pub(crate) fn receive(self: &Arc<Self>, buffer: &mut Vec<u8>, len: usize) -> Step {
-        self.is_receiving.store(true, Ordering::Release);
         self.requests.fetch_add(1, Ordering::Relaxed);
         let step = self.handle(buffer, len);
         self.is_receiving.store(false, Ordering::Release);
@@ -256,10 +279,11 @@ impl Wire {
     /// Replies to all requests that have arrived at `/dev/fuse` while others arrive through rings. Returns the number of
     /// FORGET requests among them, or `None` after an unmount. Fails with the errors of the device.
     pub(crate) fn read_device(self: &Arc<Self>) -> std::io::Result<Option<usize>> {
+        // A thread that has read FORGET before has handled it when the lock is free.
         let (mut buffer, mut forgotten) = (self.buffer.lock(), 0);
         buffer.resize(LONGEST_REQUEST, 0);
         loop {
-            let Some(received) = attempt(&self.channel.0, &mut buffer) else { return Ok(Some(forgotten)) };
+            let Some(received) = self.attempt(&mut buffer) else { return Ok(Some(forgotten)) };
             let Some(len) = received? else { return Ok(None) };
             match self.receive(&mut buffer, len) {
                 Step::Forgotten => forgotten += 1,
@@ -393,18 +417,28 @@ impl Wire {
 
     /// Answers a request that arrived through a ring.
     fn answer_entry(self: &Arc<Self>, handler: Handler, pending: Pending) {
-        let run = || {
-            BODY.with_borrow_mut(|out| match pending.request() {
-                Some(Request { header, body }) => self.run(handler, &header, body, out),
-                None => Err(Errno(libc::EIO)),
-            })
+        let call = || match pending.request() {
+            Some(Request { header, body }) => {
+                BODY.with_borrow_mut(|out| self.call(handler, &header, body, out))
+            }
+            None => Err(Errno(libc::EIO)),
         };
-        let mut done = run();
-        if done == Err(Errno(libc::ENOSPC)) && matches!(self.read_device(), Ok(Some(1..))) {
-            // Forgotten files may have freed space.
-            done = run();
+        let before = self.forgotten.load(Ordering::Acquire);
+        let mut done = call();
+        if done == Err(Errno(libc::ENOSPC)) && self.has_forgotten_since(before) {
+            done = call();
+        }
+        if let Some(Request { header, body }) = pending.request() {
+            self.note_end(&header, body, done);
         }
         BODY.with_borrow(|out| pending.answer(done.map(|()| out.bytes())));
+    }
+
+    /// Returns whether files were forgotten after the first `before` ones, which may have freed space. All FORGET
+    /// requests that the kernel has sent are handled first, also those that another thread has read.
+    fn has_forgotten_since(self: &Arc<Self>, before: u64) -> bool {
+        let _ = self.read_device();
+        self.forgotten.load(Ordering::Acquire) != before
     }
 
     fn run(
@@ -414,14 +448,31 @@ impl Wire {
         body: request::RequestBody<'_>,
         out: &mut reply::ReplyBody,
     ) -> Reply<()> {
+        let done = self.call(handler, header, body, out);
+        self.note_end(header, body, done);
+        done
+    }
+
+    fn call(
+        &self,
+        handler: Handler,
+        header: &InHeader,
+        body: request::RequestBody<'_>,
+        out: &mut reply::ReplyBody,
+    ) -> Reply<()> {
         out.clear();
         let sender = Sender { pid: header.pid, uid: header.uid, gid: header.gid };
         let _acting = needs_sender(header.opcode).then(|| self.server.act_for(sender));
-        let done = guarded(|| handler(self, header, body, out));
-        if done == Err(Errno(libc::EROFS)) && !self.server.options().read_only {
-            self.note_broken();
+        guarded(|| handler(self, header, body, out))
+    }
+
+    /// Notes an error of a request, and data that is lost because of it.
+    fn note_end(&self, header: &InHeader, body: request::RequestBody<'_>, done: Reply<()>) {
+        let Err(error) = done else { return };
+        self.note_error(header.opcode, error);
+        if self.options.writeback && data::is_from_cache(header, body) {
+            self.note_failure(header.nodeid, error);
         }
-        done
     }
 
     /// Handles FORGET, which has no reply.
@@ -439,6 +490,7 @@ impl Wire {
             }
             Ok(())
         });
+        self.forgotten.fetch_add(1, Ordering::Release);
     }
 
     /// Returns how long the kernel may cache attributes. The time is zero if the kernel must ask before each write
@@ -467,13 +519,18 @@ impl Wire {
 
 /// Returns whether the recorder needs the process that sent a request.
 ///
-/// Invariant: READ is not among them. A process in execve(2) holds a lock while it reads its program, and
-/// `/proc/PID/stat` waits for this lock. The server would wait for the process that waits for its reply.
+/// READ is not among them. A process in execve(2) holds a lock while it reads its program, and `/proc/PID/stat` waits for
+/// this lock.
 fn needs_sender(opcode: u32) -> bool {
+    opcode == opcode::OPEN || is_change(opcode)
+}
+
+/// Returns whether a process sends a request to change the volume. WRITE is not among them, because the kernel sends it for
+/// cached data.
+fn is_change(opcode: u32) -> bool {
     matches!(
         opcode,
-        opcode::OPEN
-            | opcode::CREATE
+        opcode::CREATE
             | opcode::TMPFILE
             | opcode::SETATTR
             | opcode::SYMLINK

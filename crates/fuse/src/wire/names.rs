@@ -1,6 +1,6 @@
 //! Requests that look up, create, rename and remove names.
 
-use obento::{DeviceNumber, Errno, FileKind};
+use obento::base::{DeviceNumber, Errno, FileKind};
 
 use super::abi::{
     CreateIn, InHeader, MkdirIn, MknodIn, OPEN_KEEP_CACHE, OpenIn, OpenOut, ReleaseIn, Rename2In,
@@ -39,7 +39,7 @@ pub(super) fn mknod(
     let MknodIn { mode, rdev, umask, .. } = body.take()?;
     let kind = FileKind::from_mode((mode & KIND) as u16).ok_or(Errno(libc::EINVAL))?;
     let rdev = decode_device(rdev);
-    make(wire, header, body.name()?, &CreateRequest { kind, mode, umask, rdev, ..of(header, &[]) }, out)
+    make(wire, header, body.name()?, &CreateRequest { kind, mode, umask, rdev, ..of(wire, header, &[]) }, out)
 }
 
 pub(super) fn mkdir(
@@ -49,7 +49,7 @@ pub(super) fn mkdir(
     out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let MkdirIn { mode, umask } = body.take()?;
-    let made = CreateRequest { kind: FileKind::Directory, mode, umask, ..of(header, &[]) };
+    let made = CreateRequest { kind: FileKind::Directory, mode, umask, ..of(wire, header, &[]) };
     make(wire, header, body.name()?, &made, out)
 }
 
@@ -60,7 +60,7 @@ pub(super) fn symlink(
     out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let (name, target) = (body.name()?, body.name()?);
-    let made = CreateRequest { kind: FileKind::Symlink, mode: 0o777, ..of(header, target) };
+    let made = CreateRequest { kind: FileKind::Symlink, mode: 0o777, ..of(wire, header, target) };
     make(wire, header, name, &made, out)
 }
 
@@ -73,7 +73,7 @@ pub(super) fn create(
 ) -> Reply<()> {
     let CreateIn { flags, mode, umask, .. } = body.take()?;
     wire.note_small();
-    let made = CreateRequest { mode, umask, ..of(header, &[]) };
+    let made = CreateRequest { mode, umask, ..of(wire, header, &[]) };
     let found = wire.server.make(header.nodeid, body.name()?, &made)?;
     report(wire, &found, out);
     out.push(&opened(wire.server.open(found.id, flags)?));
@@ -114,16 +114,21 @@ pub(super) fn tmpfile(
     out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let CreateIn { flags, mode, umask, .. } = body.take()?;
-    let made = CreateRequest { mode, umask, ..of(header, &[]) };
+    let made = CreateRequest { mode, umask, ..of(wire, header, &[]) };
     let found = wire.server.make_nameless(header.nodeid, &made)?;
     report(wire, &found, out);
     out.push(&opened(wire.server.open(found.id, flags)?));
     Ok(())
 }
 
-/// Returns a new regular file that belongs to the requesting user.
-fn of<'t>(header: &InHeader, target: &'t [u8]) -> CreateRequest<'t> {
-    let (uid, gid, rdev) = (header.uid, header.gid, DeviceNumber::default());
+/// Returns the owner of a new inode: the requesting user, or root with `fakeroot`.
+fn owner(wire: &Wire, header: &InHeader) -> (u32, u32) {
+    if wire.server.options().fakeroot { (0, 0) } else { (header.uid, header.gid) }
+}
+
+/// Returns a new regular file.
+fn of<'t>(wire: &Wire, header: &InHeader, target: &'t [u8]) -> CreateRequest<'t> {
+    let ((uid, gid), rdev) = (owner(wire, header), DeviceNumber::default());
     CreateRequest { kind: FileKind::Regular, mode: 0, umask: 0, uid, gid, rdev, target }
 }
 
@@ -185,7 +190,7 @@ fn moved(
     mut body: request::RequestBody<'_>,
 ) -> Reply<()> {
     let from = (header.nodeid, body.name()?);
-    let (to, owner) = ((newdir, body.name()?), (header.uid, header.gid));
+    let (to, owner) = ((newdir, body.name()?), owner(wire, header));
     wire.server.rename(&RenameRequest { from, to, flags, owner })
 }
 

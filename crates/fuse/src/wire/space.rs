@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use obento::Errno;
+use obento::base::Errno;
 use parking_lot::Mutex;
 
 use super::abi::{GetxattrIn, InHeader, SizeOut, opcode};
@@ -317,7 +317,8 @@ impl Wire {
         drop(self.space.preparing.lock());
         for _ in 0..LONGEST_WAIT.as_millis() {
             std::thread::sleep(Duration::from_millis(1));
-            if !self.is_receiving.load(Ordering::Acquire) && !self.channel.has_request() {
+            // In this order: a request that has been read is being handled.
+            if !self.channel.has_request() && !self.is_receiving.load(Ordering::Acquire) {
                 return;
             }
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::abi::InHeader;
+use super::abi::{InHeader, opcode};
 use super::reply::Pending;
 use super::{Wire, guarded};
 
@@ -62,6 +62,9 @@ impl Wire {
             }
             // A request without an answer, because of a bug, gets EIO.
             let answers = guarded(|| Ok(self.server.fsync(&ids))).unwrap_or_default();
+            if let Some(error) = answers.iter().find_map(|answer| answer.as_ref().err().copied()) {
+                self.note_error(opcode::FSYNC, error);
+            }
             for (pending, answer) in pendings.into_iter().zip(answers) {
                 pending.answer(answer.as_ref().map(|()| &[][..]).map_err(|&error| error));
             }

@@ -1,0 +1,108 @@
+//! Requests and replies through a socket instead of `/dev/fuse`.
+
+use obento::Volume;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::abi::WRITE_CACHE;
+use super::reply::ReplyBody;
+use super::request::RequestBody;
+use super::*;
+use crate::nodes::ROOT;
+use crate::pool;
+use crate::server::ServerOptions;
+
+const NO_SPACE: Errno = Errno(libc::ENOSPC);
+
+/// A server, and the kernel's end of its connection.
+struct Bench {
+    wire: Arc<Wire>,
+    kernel: OwnedFd,
+    /// The node ID of a file.
+    file: u64,
+    _volume: Volume,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (device, kernel) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        let volume = Volume::in_memory();
+        volume.write("/file", "x").unwrap();
+        let server = Arc::new(Server::new(&volume, ServerOptions::default()));
+        let file = server.lookup(ROOT, b"file").unwrap().unwrap().id;
+        // Without a queue, jobs run in the calling thread.
+        let [pool, notifiers] = [pool::queue().0, pool::queue().0];
+        let state = SessionState { writeback: true, ..SessionState::default() };
+        let (device, pools) = (Arc::new(device), Pools { pool, notifiers });
+        let wire = Wire::resume(&device, server, SessionOptions::default(), pools, &state);
+        Self { wire: Arc::new(wire), kernel, file, _volume: volume }
+    }
+
+    fn header(&self, opcode: u32, body: usize) -> InHeader {
+        let len = u32::try_from(size_of::<InHeader>() + body).unwrap();
+        let nodeid = self.file;
+        InHeader { len, opcode, unique: 2, nodeid, uid: 0, gid: 0, pid: 0, total_extlen: 0, padding: 0 }
+    }
+
+    /// Sends a FORGET request without an effect on the file.
+    fn send_forget(&self) {
+        let mut bytes = Vec::new();
+        bytes.extend(48_u32.to_ne_bytes());
+        bytes.extend(opcode::FORGET.to_ne_bytes());
+        bytes.extend([0_u64, u64::MAX, 0, 0, 1].into_iter().flat_map(u64::to_ne_bytes));
+        assert_eq!(rustix::io::write(&self.kernel, &bytes), Ok(48));
+    }
+
+    /// Answers a WRITE request by `act`, and returns the result and the number of messages that the kernel
+    /// gets.
+    fn write(
+        &self,
+        flags: u32,
+        act: impl FnOnce(&InHeader, RequestBody<'_>, &mut ReplyBody) -> Reply<()>,
+    ) -> (Reply<()>, usize) {
+        let mut body = [0_u8; 41];
+        body[16..20].copy_from_slice(&1_u32.to_ne_bytes());
+        body[20..24].copy_from_slice(&flags.to_ne_bytes());
+        let header = self.header(opcode::WRITE, body.len());
+        let done = act(&header, RequestBody::new(&body), &mut ReplyBody::default());
+        let mut buffer = [0_u8; 1024];
+        let messages = std::iter::from_fn(|| rustix::io::read(&self.kernel, &mut buffer[..]).ok());
+        (done, messages.count())
+    }
+}
+
+fn full(_: &Wire, _: &InHeader, _: RequestBody<'_>, _: &mut ReplyBody) -> Reply<()> {
+    Err(NO_SPACE)
+}
+
+#[test]
+fn a_forget_request_counts_whichever_thread_has_read_it() {
+    let bench = Bench::new();
+    let wire = &bench.wire;
+    let before = wire.forgotten.load(Ordering::Acquire);
+    assert!(!wire.has_forgotten_since(before));
+    bench.send_forget();
+    assert!(wire.has_forgotten_since(before));
+    let before = wire.forgotten.load(Ordering::Acquire);
+    bench.send_forget();
+    let read = std::thread::scope(|scope| scope.spawn(|| wire.read_device().unwrap()).join().unwrap());
+    assert_eq!(read, Some(1));
+    assert!(wire.has_forgotten_since(before));
+    assert!(!wire.has_forgotten_since(wire.forgotten.load(Ordering::Acquire)));
+}
+
+#[test]
+fn gathered_data_is_lost_once_when_the_last_attempt_to_write_it_fails() {
+    let bench = Bench::new();
+    let (wire, file) = (&bench.wire, bench.file);
+    let first = bench.write(WRITE_CACHE, |header, body, out| wire.call(full, header, body, out));
+    assert_eq!((first, wire.server.failure(file)), ((Err(NO_SPACE), 0), None));
+    let again = bench.write(WRITE_CACHE, |header, body, out| wire.run(data::write, header, body, out));
+    assert_eq!((again.0, wire.server.failure(file)), (Ok(()), None));
+    // The only message invalidates the attributes, so that the next write reports the loss.
+    let last = bench.write(WRITE_CACHE, |header, body, out| wire.run(full, header, body, out));
+    assert_eq!((last, wire.server.failure(file)), ((Err(NO_SPACE), 1), Some(NO_SPACE)));
+    wire.server.end_failure(file);
+    let direct = bench.write(0, |header, body, out| wire.run(full, header, body, out));
+    assert_eq!((direct, wire.server.failure(file)), ((Err(NO_SPACE), 0), None));
+}
