@@ -23,7 +23,7 @@ use crate::wire::{
 };
 
 /// How long a server may take to start: it may connect to a host, and ask for a password.
-const START: Duration = Duration::from_secs(120);
+pub const START: Duration = Duration::from_secs(120);
 /// Files that stay open.
 const OPEN_MAX: usize = 64;
 /// How long attributes hold at least and at most: a copy asks for them more than once.
@@ -38,8 +38,8 @@ pub struct Mounted {
     nodes: Mutex<Nodes>,
     open: Mutex<VecDeque<(u64, u64)>>,
     has_readdirplus: bool,
-    /// Dropped last: ends the server.
-    _server: FuseServer,
+    /// Dropped last: ends the server. `None` if the server is not a child of this process.
+    _server: Option<FuseServer>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -54,7 +54,7 @@ fn valid_until(seconds: u64, nanos: u32) -> Instant {
 
 impl Mounted {
     /// Agrees with the server on the protocol.
-    pub fn new(connection: Arc<Connection>, server: FuseServer) -> Result<Self> {
+    pub fn new(connection: Arc<Connection>, server: Option<FuseServer>) -> Result<Self> {
         let offer = InitIn { major: MAJOR, minor: MINOR, max_readahead: DATA_MAX, flags: flag::OFFERED };
         let agreed = connection
             .exchange(opcode::INIT, 0, &[offer.as_bytes()], START, |body| Some(take::<InitOut>(body)?.0))?

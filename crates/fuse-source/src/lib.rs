@@ -1,7 +1,8 @@
 //! FUSE servers as file systems: `sshfs`, `squashfuse` and others, without a mount, without root, and without `/dev/fuse`.
 //!
 //! obento is the kernel's side of the protocol. The server gets its connection as `/dev/fd/0`, a socket in place of its
-//! standard input. libfuse 3.3 and later, and go-fuse, accept such a path as a mount point. `wire` has the structures,
+//! standard input. libfuse 3.3 and later accept such a path as a mount point. Servers of libfuse 2 and of Go run
+//! `fusermount` instead: `folder` prepares for them that they find `helper` under this name. `wire` has the structures,
 //! `connection` one request and its reply, `server` the process, and `nodes` the known inodes. `contract` implements
 //! the contract, for reading.
 //!
@@ -12,8 +13,11 @@
 mod connection;
 mod contract;
 mod error;
+mod folder;
+mod helper;
 mod nodes;
 mod server;
 mod wire;
 
-pub use server::{FuseServer, StartError};
+pub use helper::mount_helper;
+pub use server::{FuseServer, StartError, connect};

@@ -2,20 +2,27 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::ffi::OsStringExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use obento_base::Error;
 use obento_driver::FileSystem;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 
 use crate::connection::Connection;
-use crate::contract::Mounted;
+use crate::contract::{Mounted, START};
+use crate::error::{ENDED, HUNG};
+use crate::folder::{Folder, Route};
+use crate::helper::BUFFER;
 use crate::wire::opcode;
 
 /// How long a request may take. A network behind the server may be slow.
@@ -35,7 +42,9 @@ pub enum StartError {
     #[error("a quotation mark is not closed")]
     Quote,
     /// The program did not start.
-    #[error("cannot start '{program}': {error}")]
+    #[error(
+        "cannot start '{program}': {error}\n  help: check the name of the program, and that it is installed"
+    )]
     Program {
         /// Name of the program.
         program: String,
@@ -43,8 +52,15 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// The server refused the connection.
-    #[error("{0}\n  help: not every server accepts a connection without a mount (docs/fuse-servers.md)")]
+    #[error(
+        "{0}\n  help: the server must accept /dev/fd/N as its mount point, as servers with libfuse 3.3 and later do"
+    )]
     Refused(Error),
+    /// The server did not connect through the helper.
+    #[error(
+        "{0}\n  help: check the messages of the server; one with libfuse 2 requires a mount namespace, as unshare(1) creates"
+    )]
+    Unconnected(Error),
 }
 
 /// A running server, whose messages are printed until it is dropped.
@@ -52,19 +68,28 @@ pub struct FuseServer {
     child: Child,
     connection: Arc<Connection>,
     is_closing: Arc<AtomicBool>,
+    /// Ends the child. A child that supervises its server ends it and removes its folder.
+    signal: Signal,
 }
 
 impl FuseServer {
-    /// Starts the server with this command line, without asking it anything. The words are separated by blanks; quotation marks
-    /// and backslashes work as in a shell.
+    /// Starts the server with this command line, without asking it anything. The words are separated by blanks;
+    /// quotation marks and backslashes work as in a shell.
+    ///
+    /// `helper` is a program that calls [`mount_helper`](crate::mount_helper) if its name is `fusermount` or
+    /// `fusermount3`. Without it, only servers can be used that accept `/dev/fd/N` as their mount point.
     ///
     /// # Errors
     ///
     /// [`StartError`].
-    pub fn start(command: &OsStr) -> Result<Self, StartError> {
+    pub fn start(command: &OsStr, helper: Option<&Path>) -> Result<Self, StartError> {
         let words = words(command.as_bytes())?;
         let (program, arguments) = words.split_first().ok_or(StartError::Empty)?;
-        Self::start_with(program, arguments, DEADLINE)
+        let path = found(program).ok_or_else(|| missing(program))?;
+        match (helper, Route::of(&path).map_err(|error| failed_start(program, error))?) {
+            (None, _) | (_, Route::Descriptor) => Self::start_with(program, arguments, DEADLINE),
+            (Some(helper), route) => Self::start_helped(program, arguments, helper, route),
+        }
     }
 
     /// Starts a program with arguments. Requests fail after `deadline`.
@@ -73,19 +98,15 @@ impl FuseServer {
         arguments: &[OsString],
         deadline: Duration,
     ) -> Result<Self, StartError> {
-        let failed = |error: std::io::Error| StartError::Program {
-            program: program.to_string_lossy().into_owned(),
-            error,
-        };
-        if !exists(program) {
-            return Err(failed(rustix::io::Errno::NOENT.into()));
+        let failed = |error: std::io::Error| failed_start(program, error);
+        if found(program).is_none() {
+            return Err(missing(program));
         }
         let flags = SocketFlags::CLOEXEC;
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
         let (ours, theirs) = pair.map_err(|errno| failed(errno.into()))?;
         for socket in [&ours, &theirs] {
-            // Room for the longest reply. The kernel may grant less, which still suffices.
-            let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, 512 << 10);
+            let _ = rustix::net::sockopt::set_socket_send_buffer_size(socket, BUFFER);
         }
         rustix::io::ioctl_fionbio(&ours, true).map_err(|errno| failed(errno.into()))?;
         let mut command = command_for(program);
@@ -95,17 +116,36 @@ impl FuseServer {
         {
             command.arg("-f");
         }
-        command.stdin(Stdio::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(failed)?;
-        let is_closing = Arc::new(AtomicBool::new(false));
-        if let Some(messages) = child.stderr.take() {
-            let is_closing = is_closing.clone();
-            std::thread::Builder::new()
-                .name("fuse messages".into())
-                .spawn(move || forward(messages, &is_closing))
-                .map_err(failed)?;
+        command.stdin(Stdio::from(theirs));
+        let (child, is_closing) = spawned(command, program)?;
+        let connection = Arc::new(Connection::new(ours, deadline));
+        Ok(Self { child, connection, is_closing, signal: Signal::KILL })
+    }
+
+    /// Starts a program that gets its connection from the helper.
+    fn start_helped(
+        program: &OsStr,
+        arguments: &[OsString],
+        helper: &Path,
+        route: Route,
+    ) -> Result<Self, StartError> {
+        let failed = |error: std::io::Error| failed_start(program, error);
+        let folder = Folder::new(helper).map_err(failed)?;
+        let listener = folder.listen().map_err(failed)?;
+        let mut command = folder.command(route, program).map_err(failed)?;
+        command.args(arguments).arg(folder.mount_point());
+        if route == Route::FixedHelper {
+            command.args(["-f", "-o", "ro,auto_unmount"]);
+        } else if is_named(program, "gocryptfs") {
+            command.arg("-f");
         }
-        Ok(Self { child, connection: Arc::new(Connection::new(ours, deadline)), is_closing })
+        command.stdin(Stdio::null());
+        let (child, is_closing) = spawned(command, program)?;
+        folder.pass();
+        let connected = accepted(&listener, &child).map_err(StartError::Unconnected);
+        let ours = connected.inspect_err(|_| end(&child, Signal::TERM))?;
+        let connection = Arc::new(Connection::new(ours, DEADLINE));
+        Ok(Self { child, connection, is_closing, signal: Signal::TERM })
     }
 
     /// Agrees with the server on the protocol, and returns its file system. The file system keeps the server running.
@@ -115,8 +155,82 @@ impl FuseServer {
     /// - [`StartError::Refused`]: the server ended, or speaks another protocol.
     pub fn mount(self) -> Result<Arc<dyn FileSystem>, StartError> {
         let connection = self.connection.clone();
-        Mounted::new(connection, self).map(|mounted| Arc::new(mounted) as _).map_err(StartError::Refused)
+        mounted(connection, Some(self))
     }
+}
+
+fn failed_start(program: &OsStr, error: std::io::Error) -> StartError {
+    StartError::Program { program: program.to_string_lossy().into_owned(), error }
+}
+
+fn missing(program: &OsStr) -> StartError {
+    failed_start(program, rustix::io::Errno::NOENT.into())
+}
+
+/// Starts a command, and prints its messages until the flag is set.
+fn spawned(mut command: Command, program: &OsStr) -> Result<(Child, Arc<AtomicBool>), StartError> {
+    let failed = |error: std::io::Error| failed_start(program, error);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let is_closing = Arc::new(AtomicBool::new(false));
+    if let Some(messages) = child.stderr.take() {
+        let is_closing = is_closing.clone();
+        std::thread::Builder::new()
+            .name("fuse messages".into())
+            .spawn(move || forward(messages, &is_closing))
+            .map_err(failed)?;
+    }
+    Ok((child, is_closing))
+}
+
+/// Returns the connection of the helper that the server runs.
+fn accepted(listener: &OwnedFd, child: &Child) -> Result<OwnedFd, Error> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(|_| ENDED)?;
+    let until = Instant::now() + START;
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(HUNG);
+        }
+        let timeout = Timespec::try_from(left).map_err(|_| HUNG)?;
+        let mut ready = [listener, &process].map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+        match poll(&mut ready, Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => continue,
+            Ok(_) => {}
+            Err(_) => return Err(ENDED),
+        }
+        match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(socket) => {
+                let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, BUFFER);
+                return Ok(socket);
+            }
+            Err(Errno::AGAIN) if ready[1].revents().is_empty() => {}
+            Err(_) => return Err(ENDED),
+        }
+    }
+}
+
+/// Sends a signal to a child. In a sandbox this fails.
+fn end(child: &Child, signal: Signal) {
+    let _ = kill_process(Pid::from_child(child), signal);
+}
+
+fn mounted(
+    connection: Arc<Connection>,
+    server: Option<FuseServer>,
+) -> Result<Arc<dyn FileSystem>, StartError> {
+    Mounted::new(connection, server).map(|mounted| Arc::new(mounted) as _).map_err(StartError::Refused)
+}
+
+/// Returns the file system of a server that the caller started. `socket` is the kernel's end of the connection, and
+/// keeps the bounds of messages (`SOCK_SEQPACKET`). Requests fail after `deadline`.
+///
+/// # Errors
+///
+/// - [`StartError::Refused`]: the server ended, or speaks another protocol.
+pub fn connect(socket: OwnedFd, deadline: Duration) -> Result<Arc<dyn FileSystem>, StartError> {
+    let blocking = rustix::io::ioctl_fionbio(&socket, true);
+    blocking.map_err(|_| StartError::Refused(Error::Invalid))?;
+    mounted(Arc::new(Connection::new(socket, deadline)), None)
 }
 
 impl Drop for FuseServer {
@@ -125,7 +239,7 @@ impl Drop for FuseServer {
         // A server that answers has nothing left to do. In a sandbox the calls after this one fail, and the server ends
         // when the socket is closed or by the signal of its starter.
         let _ = self.connection.exchange(opcode::DESTROY, 0, &[], FAREWELL, |_| Some(()));
-        let _ = self.child.kill();
+        end(&self.child, self.signal);
         let _ = self.child.try_wait();
     }
 }
@@ -140,20 +254,23 @@ fn command_for(program: &OsStr) -> Command {
     command
 }
 
-/// Returns whether a program exists, as its starter would find it.
-fn exists(program: &OsStr) -> bool {
+/// Returns the file of a program, as its starter would find it.
+fn found(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
-        return Path::new(program).exists();
+        return Some(PathBuf::from(program)).filter(|file| file.exists());
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.exists())
 }
 
-/// Returns whether a program stays in the foreground with `-f`, as those of libfuse do. Programs of go-fuse do not know it
-/// or stay there anyway.
+fn is_named(program: &OsStr, name: &str) -> bool {
+    Path::new(program).file_name() == Some(OsStr::new(name))
+}
+
+/// Returns whether a program stays in the foreground with `-f`, as those of libfuse do. Programs of go-fuse do not know
+/// it or stay there anyway.
 fn knows_f(program: &OsStr) -> bool {
-    let name = Path::new(program).file_name().unwrap_or(program);
-    !["rclone", "gocryptfs"].iter().any(|known| name == *known)
+    !["rclone", "gocryptfs"].iter().any(|name| is_named(program, name))
 }
 
 /// Prints the messages of the server, until it is being closed.

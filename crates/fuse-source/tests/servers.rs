@@ -162,12 +162,13 @@ fn servers_of_libfuse_2_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let error = mount("bindfs", &[folder.path().to_str().unwrap()]).err().expect("it is refused");
     assert!(matches!(error, StartError::Refused(Error::Device(DeviceError::Server(_)))), "{error}");
-    assert!(error.to_string().contains("not every server"), "{error}");
+    assert!(error.to_string().contains("must accept /dev/fd/N"), "{error}");
 }
 
 #[test]
 fn a_program_that_is_missing_is_reported() {
-    let error = FuseServer::start("obento-no-such-program x".as_ref()).err().expect("it fails").to_string();
+    let error =
+        FuseServer::start("obento-no-such-program x".as_ref(), None).err().expect("it fails").to_string();
     assert!(error.contains("obento-no-such-program"), "{error}");
 }
 

@@ -1,52 +1,69 @@
-//! [`FileSystem`] over a connection, for reading.
+//! [`FileSystem`] over a connection: reading.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
-    StoredProperties, VolumeInfo,
+    Access, Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
+    StoredProperties, VolumeInfo, WritableFileSystem,
 };
 
+use crate::ahead::Streams;
 use crate::error::{LATER, NONSENSE, of_status};
 use crate::nodes::{Node, Nodes};
 use crate::protocol::{Attributes, Handle, Part, procedure};
 use crate::rpc::Connection;
 use crate::socket::pause;
+use crate::unstable::Unstable;
 use crate::xdr::{Reader, Writer};
 
-/// How long attributes hold: a copy asks for them more than once.
-const VALID: Duration = Duration::from_secs(3);
-/// Reads that are under way at once.
-const READS: usize = 8;
-/// The least and the most bytes of a read.
-const READ_MIN: u32 = 4096;
-const READ_MAX: u32 = 1 << 20;
+/// How long attributes and data hold: a copy asks for attributes more than once.
+pub(crate) const VALID: Duration = Duration::from_secs(3);
+/// Reads or writes that are under way at once.
+pub(crate) const CALLS: usize = 8;
+/// The least and the most bytes of a read or a write.
+const LEN_MIN: u32 = 4096;
+const LEN_MAX: u32 = 1 << 20;
 /// The most bytes of names and of all of a part of a listing.
 const NAMES: u32 = 16 << 10;
 const LISTING: u32 = 64 << 10;
+/// The cookie of the last entry of a directory on a server with ext4 (`ext4_get_htree_eof`). Hosts reserve the greatest
+/// cookies, so that the entry gets another one. No other cookie is that great.
+const LAST_COOKIE: u64 = i64::MAX.unsigned_abs();
+const COOKIE_MAX: u64 = LAST_COOKIE - 2;
 /// The longest target of a link.
-const TARGET_MAX: usize = 4095;
+pub(crate) const TARGET_MAX: usize = 4095;
 /// How often a call is repeated that the server is not ready for.
-const REPEATS: u32 = 20;
+pub(crate) const REPEATS: u32 = 20;
+/// How long to wait before a call is repeated.
+pub(crate) const LATER_PAUSE: Duration = Duration::from_millis(250);
 
 /// The file system of an export.
 pub struct Mounted {
-    connection: Connection,
+    pub(crate) connection: Connection,
     nodes: Mutex<Nodes>,
     /// Bytes of a read.
-    read_len: u32,
+    pub(crate) read_len: u32,
+    /// Bytes of a write.
+    pub(crate) write_len: u32,
+    /// Whether files can be changed: the caller wants to, and has not closed the file system.
+    pub(crate) is_writable: AtomicBool,
+    /// Written data that the server may lose.
+    pub(crate) unstable: Mutex<Unstable>,
+    /// Files that are read in order.
+    pub(crate) streams: Mutex<Streams>,
 }
 
 /// Takes a status, and results if it is 0.
-type Status<T> = Result<T, u32>;
+pub(crate) type Status<T> = Result<T, u32>;
 
 impl Mounted {
     /// Asks the server for the properties of the export.
-    pub fn new(connection: Connection, root: Handle) -> Result<Self> {
+    pub fn new(connection: Connection, root: Handle, access: Access) -> Result<Self> {
         let attributes = connection.call(procedure::GETATTR, root.arguments(), |mut reply| {
             Some(match reply.u32()? {
                 0 => Ok(Attributes::take(&mut reply)?),
@@ -57,54 +74,76 @@ impl Mounted {
         if attributes.kind != FileKind::Directory {
             return Err(Error::NotDirectory);
         }
-        // A server without FSINFO gets reads of the least length.
-        let read_len = connection.call(procedure::FSINFO, root.arguments(), |mut reply| {
+        // A server without FSINFO gets transfers of the least length.
+        let lens = connection.call(procedure::FSINFO, root.arguments(), |mut reply| {
             if reply.u32()? != 0 {
-                return Some(READ_MIN);
+                return Some([LEN_MIN; 2]);
             }
             Attributes::take_optional(&mut reply)?;
-            reply.u32()
+            let read = reply.u32()?;
+            // The preferred length and the unit of reads.
+            reply.fixed(8)?;
+            Some([read, reply.u32()?])
         })?;
+        let [read_len, write_len] = lens.map(|len| len.clamp(LEN_MIN, LEN_MAX));
         let nodes = Mutex::new(Nodes::new(root, attributes, Instant::now() + VALID));
-        Ok(Self { connection, nodes, read_len: read_len.clamp(READ_MIN, READ_MAX) })
+        let is_writable = AtomicBool::new(access == Access::ReadWrite);
+        let (unstable, streams) = (Mutex::default(), Mutex::default());
+        Ok(Self { connection, nodes, read_len, write_len, is_writable, unstable, streams })
     }
 
-    fn nodes(&self) -> MutexGuard<'_, Nodes> {
+    pub(crate) fn nodes(&self) -> MutexGuard<'_, Nodes> {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Calls a procedure, and repeats the call while the server is not ready.
-    fn ask<T>(
+    pub(crate) fn ask<T>(
+        &self,
+        number: u32,
+        arguments: &Writer,
+        f: impl FnMut(&mut Reader<'_>) -> Option<T>,
+    ) -> Result<T> {
+        self.ask_noting(number, arguments, f)?.0.map_err(of_status)
+    }
+
+    /// As [`ask`](Self::ask), with the status of the server. Also returns whether the call was sent again because the
+    /// connection ended.
+    pub(crate) fn ask_noting<T>(
         &self,
         number: u32,
         arguments: &Writer,
         mut f: impl FnMut(&mut Reader<'_>) -> Option<T>,
-    ) -> Result<T> {
-        let mut repeats = 0;
+    ) -> Result<(Status<T>, bool)> {
+        let (mut repeats, mut is_repeated) = (0, false);
         loop {
-            let reply: Status<T> = self.connection.call(number, arguments.clone(), |mut reply| {
+            let (found, again) = self.connection.call_noting(number, arguments.clone(), |mut reply| {
                 Some(match reply.u32()? {
                     0 => Ok(f(&mut reply)?),
                     status => Err(status),
                 })
             })?;
-            match reply {
-                Ok(found) => return Ok(found),
+            is_repeated |= again;
+            match found {
                 Err(LATER) if repeats < REPEATS => {
                     repeats += 1;
-                    pause(Duration::from_millis(250));
+                    pause(LATER_PAUSE);
                 }
-                Err(status) => return Err(of_status(status)),
+                found => return Ok((found, is_repeated)),
             }
         }
     }
 
-    fn directory(&self, dir: Ino) -> Result<Node> {
+    /// Returns until when attributes hold that the server sends now.
+    pub(crate) fn until() -> Instant {
+        Instant::now() + VALID
+    }
+
+    pub(crate) fn directory(&self, dir: Ino) -> Result<Node> {
         let node = self.nodes().get(dir)?;
         if node.kind == FileKind::Directory { Ok(node) } else { Err(Error::NotDirectory) }
     }
 
-    fn regular(&self, ino: Ino) -> Result<Attr> {
+    pub(crate) fn regular(&self, ino: Ino) -> Result<Attr> {
         let attr = self.getattr(ino)?;
         match attr.kind {
             FileKind::Regular => Ok(attr),
@@ -113,11 +152,11 @@ impl Mounted {
         }
     }
 
-    fn attributes(&self, handle: &Handle) -> Result<Attributes> {
+    pub(crate) fn attributes(&self, handle: &Handle) -> Result<Attributes> {
         self.ask(procedure::GETATTR, &handle.arguments(), Attributes::take)
     }
 
-    fn look_up(&self, dir: Ino, node: &Node, name: &[u8]) -> Result<Ino> {
+    pub(crate) fn look_up(&self, dir: Ino, node: &Node, name: &[u8]) -> Result<Ino> {
         let arguments = node.handle.arguments().bytes(name);
         let (handle, attributes) = self.ask(procedure::LOOKUP, &arguments, |reply| {
             let handle = Handle::new(reply.bytes(64)?);
@@ -133,7 +172,9 @@ impl Mounted {
     /// Passes the entries of a part of a listing to `sink`. Returns the last cookie, or `None` after the end.
     fn list_part(&self, dir: Ino, at: u64, sink: &mut EntrySink<'_>) -> Result<Option<u64>> {
         let node = self.directory(dir)?;
-        let arguments = node.handle.arguments().u64(at).fixed(if at == 0 { &[0; 8] } else { &node.verifier });
+        let from = if at == COOKIE_MAX { LAST_COOKIE } else { at };
+        let arguments =
+            node.handle.arguments().u64(from).fixed(if at == 0 { &[0; 8] } else { &node.verifier });
         let arguments = arguments.u32(NAMES).u32(LISTING);
         let (verifier, entries, is_last) = self.ask(procedure::READDIRPLUS, &arguments, |reply| {
             let part = Part::take(reply)?;
@@ -144,7 +185,7 @@ impl Mounted {
             Some((part.verifier, owned.collect::<Vec<_>>(), part.is_last))
         })?;
         self.nodes().update(dir, |node| node.verifier = verifier);
-        let last = entries.last().map(|&(_, cookie, ..)| cookie);
+        let last = entries.last().map(|&(_, cookie, ..)| cookie.min(COOKIE_MAX));
         if last.is_none() && !is_last {
             return Err(NONSENSE);
         }
@@ -171,56 +212,13 @@ impl Mounted {
                 Err(error) => return Err(error),
             };
             let kind = self.nodes().get(ino).ok().map(|node| node.kind);
-            if sink(Ok(DirEntry { name: known, ino, kind, next: Cookie(cookie) })).is_break() {
+            let next = Cookie(cookie.min(COOKIE_MAX));
+            if sink(Ok(DirEntry { name: known, ino, kind, next })).is_break() {
                 return Ok(None);
             }
         }
         Ok(if is_last { None } else { last })
     }
-
-    /// Reads parts of a file, several at once. Returns the number of bytes up to the first short part.
-    fn read_parts(&self, handle: &Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let len = usize::try_from(self.read_len).unwrap_or(usize::MAX);
-        let calls: Vec<Writer> = (0_u64..)
-            .zip(buf.chunks(len))
-            .map(|(index, part)| {
-                let at = offset + index * u64::from(self.read_len);
-                handle.arguments().u64(at).u32(u32::try_from(part.len()).unwrap_or(0))
-            })
-            .collect();
-        let replies = self.connection.calls(procedure::READ, &calls)?;
-        let mut filled = 0;
-        for (part, reply) in buf.chunks_mut(len).zip(&replies) {
-            let data = data_of(Reader(reply), part.len()).ok_or(NONSENSE)?;
-            let (data, is_end) = match data {
-                Ok(found) => found,
-                Err(LATER) if filled > 0 => return Ok(filled),
-                Err(status) => return Err(of_status(status)),
-            };
-            part[..data.len()].copy_from_slice(data);
-            filled += data.len();
-            if data.is_empty() && !is_end {
-                return Err(NONSENSE);
-            }
-            if data.len() < part.len() {
-                break;
-            }
-        }
-        Ok(filled)
-    }
-}
-
-/// Takes the results of a read of `len` bytes: data, and whether the file ends after them.
-fn data_of(mut reply: Reader<'_>, len: usize) -> Option<Status<(&[u8], bool)>> {
-    let status = reply.u32()?;
-    if status != 0 {
-        return Some(Err(status));
-    }
-    Attributes::take_optional(&mut reply)?;
-    let count = usize::try_from(reply.u32()?).ok()?;
-    let is_end = reply.flag()?;
-    let data = reply.bytes(len)?;
-    (data.len() == count).then_some(Ok((data, is_end)))
 }
 
 impl FileSystem for Mounted {
@@ -340,21 +338,15 @@ impl FileSystem for Mounted {
         let node = self.nodes().get(ino)?;
         let left = usize::try_from(attr.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let end = buf.len().min(left);
-        let group = usize::try_from(self.read_len).unwrap_or(usize::MAX).saturating_mul(READS);
-        let mut filled = 0;
-        while filled < end {
-            let to = end.min(filled.saturating_add(group));
-            let at = offset.checked_add(filled as u64).ok_or(Error::Invalid)?;
-            let len = self.read_parts(&node.handle, at, &mut buf[filled..to])?;
-            if len == 0 {
-                break;
-            }
-            filled += len;
-        }
-        Ok(filled)
+        self.read_ahead(ino, &node.handle, attr.size, offset, &mut buf[..end])
     }
 
     fn forget(&self, ino: Ino) {
+        self.forget_stream(ino);
         self.nodes().released(ino);
+    }
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        self.is_writable.load(Ordering::Relaxed).then_some(self)
     }
 }

@@ -13,6 +13,9 @@ pub const REJECTED: Error = Error::Device(DeviceError::Nfs("rejects the call"));
 /// `NFS3ERR_JUKEBOX`: the server asks to try again later.
 pub const LATER: u32 = 10008;
 
+/// `NFS3ERR_NOTSUPP`: the server does not support the call.
+pub const NOT_SUPPORTED: u32 = 10004;
+
 /// Returns the error with this number (RFC 1813, `nfsstat3`).
 pub fn of_status(status: u32) -> Error {
     Error::Refused(match status {
@@ -31,7 +34,7 @@ pub fn of_status(status: u32) -> Error {
         63 => Refusal::NameTooLong,
         66 => Refusal::NotEmpty,
         70 | 10001 => Refusal::Stale,
-        10004 => Refusal::NotSupported,
+        10004 | 10007 => Refusal::NotSupported,
         5 => return DeviceError::Nfs("reports an input/output error").into(),
         LATER => return DeviceError::Nfs("is not ready").into(),
         _ => {

@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use obento_base::Error;
-use obento_driver::FileSystem;
+use obento_driver::{Access, FileSystem};
 
 use crate::address::NfsAddress;
 use crate::contract::Mounted;
@@ -24,11 +25,17 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// `AUTH_SYS`.
 const AUTH_SYS: u32 = 1;
 
+/// Returns the reason of an error of the resolver, without the text that the standard library adds.
+fn resolver(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.rsplit_once(": ").map_or(text.clone(), |(_, reason)| reason.to_lowercase())
+}
+
 /// The reason why an export cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The host is unknown.
-    #[error("cannot find the host '{host}': {error}")]
+    #[error("cannot find the host '{host}': {}\n  help: check the name of the host", resolver(error))]
     Host {
         /// The host.
         host: String,
@@ -145,12 +152,25 @@ impl Export {
         Ok(Self { connection: open(server, NFS, "the NFS server", deadline)?, root })
     }
 
-    /// Returns the file system of the export.
+    /// Uses an open stream socket to an NFS server, and the handle of a directory, without the MOUNT protocol. If the
+    /// connection ends, it is not opened again. A call may take as long as `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// The socket cannot be used, or the handle is longer than 64 bytes.
+    pub fn over(socket: OwnedFd, root: &[u8], deadline: Duration) -> Result<Self, MountError> {
+        if root.len() > 64 || rustix::io::ioctl_fionbio(&socket, true).is_err() {
+            return Err(MountError::Failed(Error::Invalid));
+        }
+        Ok(Self { connection: Connection::over(socket, None, NFS, deadline), root: Handle::new(root) })
+    }
+
+    /// Returns the file system of the export, for reading or also for changes.
     ///
     /// # Errors
     ///
     /// `Device`: the server failed.
-    pub fn mount(self) -> Result<Arc<dyn FileSystem>, MountError> {
-        Ok(Arc::new(Mounted::new(self.connection, self.root)?))
+    pub fn mount(self, access: Access) -> Result<Arc<dyn FileSystem>, MountError> {
+        Ok(Arc::new(Mounted::new(self.connection, self.root, access)?))
     }
 }

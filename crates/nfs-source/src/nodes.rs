@@ -29,6 +29,8 @@ pub struct Node {
     pub attributes: Option<(Attributes, Instant)>,
     /// What a directory must be listed with.
     pub verifier: [u8; 8],
+    /// Whether its last name was removed while the caller used it.
+    is_removed: bool,
 }
 
 /// The known files of a server.
@@ -112,8 +114,28 @@ impl Nodes {
         }
     }
 
+    /// Records that the server has new attributes of a file. `None` means that they are unknown.
+    pub fn changed(&mut self, ino: Ino, attributes: Option<Attributes>, until: Instant) {
+        self.update(ino, |node| {
+            node.attributes = attributes.filter(|found| found.kind == node.kind).map(|found| (found, until));
+        });
+    }
+
+    /// Forgets a file whose last name was removed, at once or after its last use.
+    pub fn removed(&mut self, ino: Ino, is_used: bool) {
+        if is_used {
+            return self.update(ino, |node| (node.is_removed, node.attributes) = (true, None));
+        }
+        if let Some(node) = self.known.remove(&ino.0) {
+            self.numbers.remove(&node.handle);
+        }
+    }
+
     /// Records that the caller no longer uses a file, and forgets the oldest ones if the table is nearly full.
     pub fn released(&mut self, ino: Ino) {
+        if self.known.get(&ino.0).is_some_and(|node| node.is_removed) {
+            self.removed(ino, false);
+        }
         if self.known.get(&ino.0).is_some_and(|node| node.kind != FileKind::Directory) {
             self.released.push_back(ino.0);
         }
@@ -127,5 +149,6 @@ impl Nodes {
 }
 
 fn node(handle: Handle, parent: u64, attributes: Attributes, until: Instant) -> Node {
-    Node { handle, parent, kind: attributes.kind, attributes: Some((attributes, until)), verifier: [0; 8] }
+    let (kind, attributes) = (attributes.kind, Some((attributes, until)));
+    Node { handle, parent, kind, attributes, verifier: [0; 8], is_removed: false }
 }

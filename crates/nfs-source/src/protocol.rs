@@ -13,12 +13,23 @@ pub const NFS: Program = Program(100_003, 3);
 /// Numbers of procedures.
 pub mod procedure {
     pub const GETATTR: u32 = 1;
+    pub const SETATTR: u32 = 2;
     pub const LOOKUP: u32 = 3;
     pub const READLINK: u32 = 5;
     pub const READ: u32 = 6;
+    pub const WRITE: u32 = 7;
+    pub const CREATE: u32 = 8;
+    pub const MKDIR: u32 = 9;
+    pub const SYMLINK: u32 = 10;
+    pub const MKNOD: u32 = 11;
+    pub const REMOVE: u32 = 12;
+    pub const RMDIR: u32 = 13;
+    pub const RENAME: u32 = 14;
+    pub const LINK: u32 = 15;
     pub const READDIRPLUS: u32 = 17;
     pub const FSSTAT: u32 = 18;
     pub const FSINFO: u32 = 19;
+    pub const COMMIT: u32 = 21;
 }
 
 /// The most bytes of a name that is accepted.
@@ -47,9 +58,9 @@ impl Handle {
 pub struct Attributes {
     pub kind: FileKind,
     mode: u32,
-    links: u32,
-    uid: u32,
-    gid: u32,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
     pub size: u64,
     used: u64,
     device: DeviceNumber,
@@ -93,6 +104,15 @@ impl Attributes {
         if reader.flag()? { Self::take(reader).map(Some) } else { Some(None) }
     }
 
+    /// Takes what a change did to a file (`wcc_data`). Returns the attributes after the change.
+    pub fn take_after_change(reader: &mut Reader<'_>) -> Option<Option<Self>> {
+        if reader.flag()? {
+            // Size, modification time and change time before the change.
+            reader.fixed(24)?;
+        }
+        Self::take_optional(reader)
+    }
+
     /// Returns the attributes in terms of the contract.
     pub fn attr(&self, ino: Ino) -> Attr {
         let [atime, mtime, ctime] = self.times;
@@ -119,6 +139,65 @@ impl Attributes {
             change: nanos,
             project: 0,
         }
+    }
+}
+
+/// A new time of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NewTime {
+    /// The time of the server.
+    Server,
+    /// This time, in seconds since 1970 and nanoseconds.
+    At(u32, u32),
+}
+
+/// The attributes to set (`sattr3`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NewAttributes {
+    pub mode: Option<u32>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<NewTime>,
+    pub mtime: Option<NewTime>,
+}
+
+impl NewAttributes {
+    /// Adds the attributes to the arguments of a call.
+    pub fn put(&self, to: Writer) -> Writer {
+        let word = |to: Writer, value: Option<u32>| match value {
+            Some(value) => to.u32(1).u32(value),
+            None => to.u32(0),
+        };
+        let time = |to: Writer, value: Option<NewTime>| match value {
+            None => to.u32(0),
+            Some(NewTime::Server) => to.u32(1),
+            Some(NewTime::At(secs, nanos)) => to.u32(2).u32(secs).u32(nanos),
+        };
+        let to = [self.mode, self.uid, self.gid].into_iter().fold(to, word);
+        let to = match self.size {
+            Some(size) => to.u32(1).u64(size),
+            None => to.u32(0),
+        };
+        [self.atime, self.mtime].into_iter().fold(to, time)
+    }
+}
+
+/// The results of creating a file.
+#[derive(Clone, Debug)]
+pub struct Created {
+    pub handle: Option<Handle>,
+    pub attributes: Option<Attributes>,
+    /// The attributes of the directory.
+    pub dir: Option<Attributes>,
+}
+
+impl Created {
+    /// Takes the results of `CREATE`, `MKDIR`, `SYMLINK` and `MKNOD` after the status.
+    pub fn take(reader: &mut Reader<'_>) -> Option<Self> {
+        let handle = if reader.flag()? { Some(Handle::new(reader.bytes(64)?)) } else { None };
+        let attributes = Attributes::take_optional(reader)?;
+        Some(Self { handle, attributes, dir: Attributes::take_after_change(reader)? })
     }
 }
 

@@ -9,21 +9,22 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
-/// Waits until the socket is ready.
+/// Waits until the socket is ready, and returns for what.
 ///
 /// # Errors
 ///
 /// `TimedOut` after the deadline.
-pub fn wait(socket: &OwnedFd, flags: PollFlags, until: Instant) -> io::Result<()> {
+pub fn wait(socket: &OwnedFd, flags: PollFlags, until: Instant) -> io::Result<PollFlags> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let timeout = Timespec::try_from(left).map_err(|_| io::ErrorKind::InvalidInput)?;
-        match poll(&mut [PollFd::from_borrowed_fd(socket.as_fd(), flags)], Some(&timeout)) {
+        let mut sockets = [PollFd::from_borrowed_fd(socket.as_fd(), flags)];
+        match poll(&mut sockets, Some(&timeout)) {
             Ok(0) | Err(Errno::INTR) => {}
-            Ok(_) => return Ok(()),
+            Ok(_) => return Ok(sockets[0].revents()),
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -45,6 +46,8 @@ pub fn open(address: SocketAddr, until: Instant) -> io::Result<OwnedFd> {
     let ports = if rustix::process::geteuid().is_root() { 665..1024_u16 } else { 0..0 };
     for port in ports.rev().map(Some).chain([None]) {
         let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+        // A call is sent although earlier calls have no reply yet.
+        sockopt::set_tcp_nodelay(&socket, true)?;
         if let Some(port) = port
             && bind(&socket, &SocketAddr::new(any, port)).is_err()
         {
@@ -65,17 +68,16 @@ pub fn open(address: SocketAddr, until: Instant) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// Writes all bytes.
-pub fn write_all(socket: &OwnedFd, mut bytes: &[u8], until: Instant) -> io::Result<()> {
-    while !bytes.is_empty() {
+/// Writes some bytes, and returns their number. It is 0 if the socket accepts none now.
+pub fn write(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    loop {
         match rustix::io::write(socket, bytes) {
-            Ok(sent) => bytes = &bytes[sent..],
-            Err(Errno::AGAIN) => wait(socket, PollFlags::OUT, until)?,
+            Ok(sent) => return Ok(sent),
+            Err(Errno::AGAIN) => return Ok(0),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(())
 }
 
 /// Fills a buffer.
@@ -84,7 +86,9 @@ pub fn read_exact(socket: &OwnedFd, mut buf: &mut [u8], until: Instant) -> io::R
         match rustix::io::read(socket, &mut *buf) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(len) => buf = &mut buf[len..],
-            Err(Errno::AGAIN) => wait(socket, PollFlags::IN, until)?,
+            Err(Errno::AGAIN) => {
+                wait(socket, PollFlags::IN, until)?;
+            }
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

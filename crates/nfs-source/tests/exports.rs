@@ -4,17 +4,22 @@ mod fake;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use fake::{Fake, Mood};
-use obento_base::{DeviceError, Error, FileKind, Ino, Name, Result};
-use obento_driver::{Cookie, FileSystem, LayoutLock};
+use obento_base::{DeviceError, DeviceNumber, Error, FileKind, Ino, Mode, Name, Result, Timestamp};
+use obento_driver::{
+    Access, Cookie, FileSystem, LayoutLock, NewNode, RenameFlags, SetAttr, Span, TimeChange,
+    WritableFileSystem,
+};
 use obento_nfs_source::{Export, MountError, NfsAddress};
 use obento_testkit::ganesha::Ganesha;
 
@@ -31,7 +36,7 @@ fn mount(
         port: Some(port),
         mount_port: Some(mount_port),
     };
-    Export::open_with(&address, deadline)?.mount()
+    Export::open_with(&address, deadline)?.mount(Access::ReadWrite)
 }
 
 fn fake(mood: Mood) -> (Fake, Arc<dyn FileSystem>) {
@@ -115,6 +120,108 @@ fn a_large_read_is_several_calls_at_once() {
     assert_eq!(fake.reads.load(Ordering::Relaxed), 400_000_u32.div_ceil(8192));
 }
 
+/// Reads `len` bytes at `offset`.
+fn read_at(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let len = fs.read(&LayoutLock::new().shared(), ino, offset, &mut bytes).unwrap();
+    bytes.truncate(len);
+    bytes
+}
+
+#[test]
+fn a_file_that_is_read_in_order_is_requested_before_it_is_needed() {
+    let (fake, fs) = fake(Mood::Sound);
+    let file = at(&*fs, "file").unwrap();
+    let mut found = read_at(&*fs, file, 0, 10_000);
+    assert_eq!(fake.reads.load(Ordering::Relaxed), 2);
+    found.extend(read_at(&*fs, file, 10_000, 10_000));
+    // The caller needs two more parts.
+    let start = Instant::now();
+    while fake.reads.load(Ordering::Relaxed) < 16 {
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
+    while found.len() < 400_000 {
+        found.extend(read_at(&*fs, file, found.len() as u64, 10_000));
+    }
+    assert!(found == fake::contents());
+    // No byte is requested twice.
+    assert_eq!(fake.reads.load(Ordering::Relaxed), 2 + 390_000_u32.div_ceil(8192));
+}
+
+#[test]
+fn reads_out_of_order_and_of_several_files_return_their_bytes() {
+    let (fake, fs) = fake(Mood::Sound);
+    let (file, whole) = (at(&*fs, "file").unwrap(), fake::contents());
+    // Two readers of one file disturb each other's order, but not their bytes.
+    for step in 0..40_usize {
+        for at in [step * 9000, 399_000 - step * 9000, step * 9000 + 9000] {
+            assert!(read_at(&*fs, file, at as u64, 9000) == whole[at..whole.len().min(at + 9000)], "{at}");
+        }
+    }
+    drop(fake);
+}
+
+#[test]
+fn data_that_was_read_ahead_is_not_used_after_a_change() {
+    let (_fake, fs) = fake(Mood::Changes);
+    let (root, writable) = (fs.root(), fs.writable().unwrap());
+    let file = writable.create(root, name("file"), &new(FileKind::Regular, "")).unwrap().ino;
+    let mut expected = fake::contents();
+    write(writable, file, 0, &expected).unwrap();
+    let mut found = read_at(&*fs, file, 0, 10_000);
+    found.extend(read_at(&*fs, file, 10_000, 10_000));
+    write(writable, file, 30_000, &[7; 5000]).unwrap();
+    expected[30_000..35_000].fill(7);
+    found.extend(read_at(&*fs, file, 20_000, 10_000));
+    writable.truncate(&LayoutLock::new().exclusive(), file, 40_000).unwrap();
+    writable.truncate(&LayoutLock::new().exclusive(), file, 50_000).unwrap();
+    expected.truncate(40_000);
+    expected.resize(50_000, 0);
+    found.extend(read_at(&*fs, file, 30_000, 100_000));
+    assert!(found == expected);
+}
+
+/// Serves a file of 16 MiB. Reads no call before the client has received the reply to the last one.
+fn serve_one_by_one(mut stream: UnixStream) -> Option<()> {
+    const LEN: u32 = 1 << 20;
+    let word = |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+    let mut attributes = fake::attributes(2);
+    attributes[20..28].copy_from_slice(&(16_u64 << 20).to_be_bytes());
+    loop {
+        let mut mark = [0; 4];
+        stream.read_exact(&mut mark).ok()?;
+        let mut call = vec![0; (u32::from_be_bytes(mark) & 0x7fff_ffff) as usize];
+        stream.read_exact(&mut call).ok()?;
+        let results = match word(&call, 20) {
+            1 => [words(&[0]), fake::attributes(1)].concat(),
+            3 => [words(&[0, 4, 2, 1]), attributes.clone(), words(&[0])].concat(),
+            6 => {
+                let count = word(&call, call.len() - 4);
+                [words(&[0, 0, count, 0, count]), vec![5; count as usize]].concat()
+            }
+            7 => words(&[0, 0, 0, LEN, 2, 0, 0]),
+            _ => [words(&[0, 0, LEN, 0, 0, LEN]), vec![0; 40]].concat(),
+        };
+        let reply = [words(&[word(&call, 0), 1, 0, 0, 0, 0]), results].concat();
+        stream.write_all(&(0x8000_0000 | reply.len() as u32).to_be_bytes()).ok()?;
+        stream.write_all(&reply).ok()?;
+    }
+}
+
+#[test]
+fn writes_do_not_wait_for_a_server_that_waits_until_its_replies_are_received() {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    std::thread::spawn(move || serve_one_by_one(theirs));
+    let export = Export::over(ours.into(), &1_u32.to_be_bytes(), Duration::from_secs(60)).unwrap();
+    let fs = export.mount(Access::ReadWrite).unwrap();
+    let file = at(&*fs, "file").unwrap();
+    assert_eq!(read_at(&*fs, file, 0, 1000), [5; 1000]);
+    // Requests 4 MiB more than it returns, which do not fit into the socket.
+    assert_eq!(read_at(&*fs, file, 1000, 1000), [5; 1000]);
+    write(fs.writable().unwrap(), file, 0, &vec![7; 8 << 20]).unwrap();
+}
+
 #[test]
 fn a_server_that_restarts_costs_nothing() {
     let (_fake, fs) = fake(Mood::RestartsOnce);
@@ -165,6 +272,115 @@ fn a_host_without_a_server_is_reported() {
     let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let refused = mount("127.0.0.1", "/srv", port, port, Duration::from_secs(30)).err().unwrap();
     assert!(refused.to_string().starts_with("cannot connect to the MOUNT server at 127.0.0.1:"), "{refused}");
+}
+
+fn name(text: &str) -> &Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+fn new(kind: FileKind, target: &str) -> NewNode<'_> {
+    let rdev = DeviceNumber { major: 1, minor: 2 };
+    NewNode { kind, mode: Mode::new(0o640), uid: 10, gid: 20, rdev, target: target.as_bytes() }
+}
+
+/// Writes bytes as `vfs` does.
+fn write(fs: &dyn WritableFileSystem, ino: Ino, offset: u64, bytes: &[u8]) -> Result<()> {
+    let lock = LayoutLock::new();
+    let mut done = 0;
+    while done < bytes.len() {
+        let at = offset + done as u64;
+        let layout = lock.shared();
+        let ticket = fs.begin_write(&layout, ino, at..at + (bytes.len() - done) as u64)?;
+        assert_eq!(ticket.extent().span, Span::Driver);
+        drop(ticket);
+        done += fs.write(&layout, ino, at, &bytes[done..])?;
+    }
+    Ok(())
+}
+
+/// Makes every kind of change, and checks the results.
+fn change_everything(fs: &dyn FileSystem) {
+    let (root, writable) = (fs.root(), fs.writable().unwrap());
+    let make =
+        |text: &str, kind, target: &str| writable.create(root, name(text), &new(kind, target)).unwrap();
+    let file = make("file", FileKind::Regular, "");
+    assert_eq!((file.kind, file.mode.bits(), file.size), (FileKind::Regular, 0o640, 0));
+    let directory = make("dir", FileKind::Directory, "");
+    assert_eq!((directory.kind, directory.mode.bits()), (FileKind::Directory, 0o640));
+    assert_eq!(fs.read_link(make("link", FileKind::Symlink, "to").ino).unwrap(), b"to");
+    for (text, kind) in
+        [("pipe", FileKind::Fifo), ("char", FileKind::CharDevice), ("socket", FileKind::Socket)]
+    {
+        assert_eq!(make(text, kind, "").kind, kind);
+    }
+    for kind in [FileKind::Regular, FileKind::Directory, FileKind::Symlink] {
+        assert_eq!(writable.create(root, name("file"), &new(kind, "x")).err(), Some(Error::Exists));
+    }
+    assert_eq!(writable.create(root, name("empty"), &new(FileKind::Symlink, "")).err(), Some(Error::Invalid));
+
+    assert_eq!(writable.link(file.ino, root, name("second")).unwrap().nlink, 2);
+    assert_eq!(writable.link(directory.ino, root, name("third")).err(), Some(Error::NotPermitted));
+    assert_eq!(writable.link(file.ino, root, name("dir")).err(), Some(Error::Exists));
+    writable.rename(root, name("second"), root, name("moved"), RenameFlags::empty()).unwrap();
+    assert_eq!((at(fs, "second"), at(fs, "moved")), (Err(Error::NotFound), Ok(file.ino)));
+    let kept = writable.rename(root, name("link"), root, name("moved"), RenameFlags::NO_REPLACE);
+    assert_eq!(kept, Err(Error::Exists));
+    let missing = writable.rename(root, name("none"), root, name("new"), RenameFlags::empty());
+    assert_eq!(missing, Err(Error::NotFound));
+    writable.unlink(root, name("moved")).unwrap();
+    assert_eq!(writable.unlink(root, name("moved")), Err(Error::NotFound));
+    assert_eq!(writable.unlink(root, name("dir")), Err(Error::IsDirectory));
+    assert_eq!(writable.rmdir(root, name("file")), Err(Error::NotDirectory));
+    writable.rmdir(root, name("dir")).unwrap();
+    assert_eq!(at(fs, "dir"), Err(Error::NotFound));
+
+    let bytes = fake::contents();
+    write(writable, file.ino, 0, &bytes).unwrap();
+    write(writable, file.ino, 100_000, &[7; 50_000]).unwrap();
+    writable.sync_file(file.ino).unwrap();
+    let mut expected = bytes;
+    expected[100_000..150_000].fill(7);
+    assert!(read(fs, file.ino).unwrap() == expected);
+    writable.truncate(&LayoutLock::new().exclusive(), file.ino, 500_000).unwrap();
+    expected.resize(500_000, 0);
+    assert!(read(fs, file.ino).unwrap() == expected);
+
+    let time = |secs| Some(TimeChange::At(Timestamp::new(secs, 0)));
+    let change = SetAttr { mode: Some(Mode::new(0o4711)), mtime: time(5), ..SetAttr::default() };
+    let attr = writable.set_attr(file.ino, &change).unwrap();
+    assert_eq!((attr.mode.bits(), attr.mtime.secs()), (0o4711, 5));
+    let early = SetAttr { mtime: time(-1), ..SetAttr::default() };
+    assert_eq!(writable.set_attr(file.ino, &early), Err(Error::OutOfRange));
+    writable.close().unwrap();
+    assert!(fs.writable().is_none() && read(fs, file.ino).unwrap() == expected);
+    assert_eq!(writable.unlink(root, name("file")), Err(Error::ReadOnly));
+}
+
+#[test]
+fn every_change_reaches_the_server_also_if_it_restarts_or_writes_less() {
+    for mood in [Mood::Changes, Mood::NoExclusive, Mood::WritesShort, Mood::LosesData, Mood::LosesReplies] {
+        println!("{mood:?}");
+        let (fake, fs) = fake(mood);
+        change_everything(&*fs);
+        let store = fake.store.lock().unwrap();
+        let names: Vec<_> = store.names.keys().map(|name| String::from_utf8_lossy(name)).collect();
+        assert_eq!(names, ["char", "file", "link", "pipe", "socket"]);
+    }
+}
+
+#[test]
+fn a_small_file_is_written_with_one_call_and_a_large_one_is_committed_once() {
+    let (fake, fs) = fake(Mood::Changes);
+    let (root, writable) = (fs.root(), fs.writable().unwrap());
+    for (text, len, commits) in [("small", 5000, 0), ("large", 200_000, 1)] {
+        let file = writable.create(root, name(text), &new(FileKind::Regular, "")).unwrap();
+        fake.store.lock().unwrap().calls.clear();
+        write(writable, file.ino, 0, &vec![1; len]).unwrap();
+        writable.sync().unwrap();
+        let calls = fake.store.lock().unwrap().calls.clone();
+        assert_eq!(calls.iter().filter(|&&call| call == 7).count(), len.div_ceil(8192));
+        assert_eq!(calls.iter().filter(|&&call| call == 21).count(), commits, "{calls:?}");
+    }
 }
 
 #[derive(PartialEq, Eq, Debug)]

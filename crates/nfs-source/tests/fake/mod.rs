@@ -1,9 +1,11 @@
 //! A server of our own that does what its mood says. It shares no code with the client.
 
+pub mod store;
+
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What the server does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,7 +25,7 @@ pub enum Mood {
     OtherNumbers,
     /// Reports that each file is stale.
     Stale,
-    /// Is not ready for the first two calls of LOOKUP.
+    /// Is not ready for the first two calls of LOOKUP and of READ.
     NotReady,
     /// Lists the root as an entry of itself.
     Loop,
@@ -39,6 +41,16 @@ pub enum Mood {
     Rejects,
     /// Sends each reply in records of one byte.
     Fragments,
+    /// Has files that can be changed.
+    Changes,
+    /// Also has such files. Ends the connection at each change, after it performed the change.
+    LosesReplies,
+    /// Restarts before the first COMMIT, and loses the data that was not committed.
+    LosesData,
+    /// Writes at most 3000 bytes for each WRITE.
+    WritesShort,
+    /// Supports no exclusive CREATE.
+    NoExclusive,
 }
 
 /// The contents of the file.
@@ -46,7 +58,8 @@ pub fn contents() -> Vec<u8> {
     (0..100_000_u32).flat_map(u32::to_be_bytes).collect()
 }
 
-fn attributes(handle: u32) -> Vec<u8> {
+/// Returns the attributes of a file.
+pub fn attributes(handle: u32) -> Vec<u8> {
     let (kind, size) = match handle {
         1 | 4 => (2, 4096),
         3 => (5, 4),
@@ -90,6 +103,8 @@ pub struct Fake {
     pub port: u16,
     /// READs that it received.
     pub reads: Arc<AtomicU32>,
+    /// The files that can be changed.
+    pub store: Arc<Mutex<store::Store>>,
 }
 
 impl Fake {
@@ -97,20 +112,30 @@ impl Fake {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let reads = Arc::new(AtomicU32::new(0));
-        let counted = reads.clone();
+        let (counted, store) = (reads.clone(), Arc::<Mutex<store::Store>>::default());
+        let files = store.clone();
         // It ends with the test program.
         std::thread::spawn(move || {
             let lookups = Arc::new(AtomicU32::new(0));
             for stream in listener.incoming().map_while(Result::ok) {
-                let (reads, lookups) = (counted.clone(), lookups.clone());
-                std::thread::spawn(move || serve(stream, mood, &reads, &lookups));
+                let (reads, lookups, files) = (counted.clone(), lookups.clone(), files.clone());
+                std::thread::spawn(move || serve(stream, mood, &reads, &lookups, &files));
             }
         });
-        Self { port, reads }
+        Self { port, reads, store }
     }
 }
 
-fn serve(mut stream: TcpStream, mood: Mood, reads: &AtomicU32, lookups: &AtomicU32) -> Option<()> {
+fn serve(
+    mut stream: TcpStream,
+    mood: Mood,
+    reads: &AtomicU32,
+    lookups: &AtomicU32,
+    files: &Mutex<store::Store>,
+) -> Option<()> {
+    let has_store =
+        [Mood::Changes, Mood::LosesReplies, Mood::LosesData, Mood::WritesShort, Mood::NoExclusive]
+            .contains(&mood);
     loop {
         let mut mark = [0; 4];
         stream.read_exact(&mut mark).ok()?;
@@ -120,17 +145,30 @@ fn serve(mut stream: TcpStream, mood: Mood, reads: &AtomicU32, lookups: &AtomicU
         let credentials = word(&call, 28) as usize;
         let arguments = &call[32 + credentials + 8..];
         let is_read = program == 100_003 && procedure == 6;
+        let mut is_ready = true;
         if is_read {
             let earlier = reads.fetch_add(1, Ordering::Relaxed);
             match mood {
+                Mood::NotReady => is_ready = earlier >= 2,
                 Mood::Hangs => continue,
                 Mood::RestartsOnce if earlier == 0 => return None,
                 Mood::Dies => return None,
                 _ => {}
             }
         }
-        let results =
-            if program == 100_005 { export() } else { results(procedure, arguments, mood, lookups) };
+        let results = match program {
+            100_005 => export(),
+            _ if !is_ready => [10008_u32.to_be_bytes(), [0; 4]].concat(),
+            _ if has_store => {
+                let mut files = files.lock().unwrap();
+                let results = files.results(procedure, arguments, mood);
+                if files.loses(mood, procedure, number) {
+                    return None;
+                }
+                results
+            }
+            _ => results(procedure, arguments, mood, lookups),
+        };
         let mut reply = Vec::new();
         for word in [number, 1, u32::from(mood == Mood::Rejects && program == 100_003), 0, 0, 0] {
             put(&mut reply, word);
