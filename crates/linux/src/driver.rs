@@ -3,10 +3,11 @@
 use std::fs;
 use std::sync::{Arc, OnceLock};
 
-use obento_base::{Corrupt, DeviceError, Error, Feature, Mode, Result, Structure};
+use obento_base::{DeviceError, EngineObstacle, Error, Feature, Mode, OpenOption, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Access, Build, Check, Checksums, Driver, FileSystem, Format, OpenOptions, Probe, Replay, VolumeOptions,
+    Access, Build, Check, Checksums, Driver, FileSystem, Format, OpenOptions, Probe, Replay, Resize,
+    VolumeOptions,
 };
 
 use crate::engine::{EngineError, Shared};
@@ -27,21 +28,6 @@ const MEMORY_TO_WRITE: u32 = 256;
 /// Guest memory: the minimum for volumes up to this size, plus 1 MiB for each further `BYTES_A_MIB` bytes.
 const SMALL: u64 = 64 << 30;
 const BYTES_A_MIB: u64 = 4 << 30;
-
-/// The message if the user names a kernel that does not exist.
-const NO_CHOICE: &str = "this type without the kernel engine, whose program in OBENTO_LINUX does not exist (`apt-get install user-mode-linux` installs one),";
-
-/// The message if the kernel package is not installed.
-const NO_KERNEL: &str = if crate::kernel::RUNS_HERE {
-    "this type without the kernel engine (`apt-get install user-mode-linux` installs it)"
-} else {
-    "this type without the kernel engine, which runs only on x86-64,"
-};
-
-/// The message if the kernel must not be started.
-pub const NOT_STARTED: &str = "this type without the kernel engine, which --engine native excludes,";
-/// The message if only the kernel may open volumes, and it does not support the type.
-const NO_TYPE: &str = "this type with --engine linux, whose kernel does not support it,";
 
 /// How the kernel is used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,9 +84,28 @@ impl LinuxDriver {
         device: Arc<dyn BlockDevice>,
         options: &OpenOptions,
     ) -> Result<Arc<dyn FileSystem>> {
+        Ok(Arc::new(self.mount(probe, device, options)?))
+    }
+
+    /// Errors: Unsupported if no kernel may be started, or none that opens the type is installed.
+    pub(crate) fn expect_kernel(&self) -> Result<()> {
+        match (self.how.start, Starter::get()) {
+            (KernelStart::Forbidden, _) => Err(unavailable(EngineObstacle::Excluded)),
+            (_, Some(_)) => Ok(()),
+            (_, None) => kernel_of(self.kind).map(drop),
+        }
+    }
+
+    /// Lets a kernel mount the volume on `device`, which has the properties `probe`.
+    pub(crate) fn mount(
+        &self,
+        probe: Probe,
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+    ) -> Result<Volume> {
         let writable = options.access == Access::ReadWrite;
-        if let Some(asked) = not_asked_of_linux(options) {
-            return Err(Error::Unsupported(Feature::Named(asked)));
+        if let Some(option) = unsupported_option(options) {
+            return Err(Error::Unsupported(Feature::EngineOption(option)));
         }
         if writable && !self.kind.writes {
             return Err(Error::Unsupported(Feature::Writing));
@@ -109,14 +114,14 @@ impl LinuxDriver {
             return Err(DeviceError::ReadOnly.into());
         }
         if self.how.start == KernelStart::Forbidden {
-            return Err(Error::Unsupported(Feature::Named(NOT_STARTED)));
+            return Err(unavailable(EngineObstacle::Excluded));
         }
         if writable && probe.len > device.len() {
             let (len, device_len) = (probe.len, device.len());
             return Err(DeviceError::OutOfBounds { offset: 0, len, device_len }.into());
         }
         if writable && let Some(reason) = (self.kind.stays)(&first_bytes(&*device)?) {
-            return Err(Error::Unsupported(Feature::Named(reason)));
+            return Err(Error::Unsupported(reason));
         }
         let found = device.len();
         // A read past the end of a truncated image is an error of the device, and never returns zeros.
@@ -146,7 +151,7 @@ impl LinuxDriver {
             writable,
             hidden,
         };
-        Ok(Arc::new(Volume::mount(engine, opening)?))
+        Volume::mount(engine, opening)
     }
 
     /// Returns the parts of a volume beginning with `start` that the kernel omits without an error. A kernel
@@ -165,31 +170,36 @@ impl LinuxDriver {
 /// Returns the kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or it does not
 /// support the type.
 pub fn kernel_of(kind: &Type) -> Result<Kernel> {
-    let missing = if Kernel::is_chosen_wrongly() { NO_CHOICE } else { NO_KERNEL };
+    let missing = match () {
+        () if Kernel::is_chosen_wrongly() => EngineObstacle::NoSuchKernel,
+        () if crate::kernel::RUNS_HERE => EngineObstacle::NotInstalled,
+        () => EngineObstacle::Processor,
+    };
     let kernel = Kernel::installed().ok_or_else(|| lacking(missing))?;
     let name = kind.names.first().copied().unwrap_or_default();
-    if kernel.knows(kernel_name(name)) { Ok(kernel) } else { Err(lacking(NO_TYPE)) }
+    if kernel.knows(kernel_name(name)) { Ok(kernel) } else { Err(lacking(EngineObstacle::NotInKernel)) }
 }
 
 /// Returns an option of the caller that has no equivalent in mount(8) for all types.
-fn not_asked_of_linux(options: &OpenOptions) -> Option<&'static str> {
-    let asked = [
-        (options.super_block.is_some(), "another super block (--superblock) with the kernel engine"),
-        (options.replay == Replay::Skip, "the state before the journal (--no-replay) with the kernel engine"),
-        (
-            options.checksums == Checksums::Ignore,
-            "ignoring checksums (--ignore-checksums) with the kernel engine",
-        ),
-        (options.journal.is_some(), "a journal elsewhere (--journal) with the kernel engine"),
+fn unsupported_option(options: &OpenOptions) -> Option<OpenOption> {
+    let given = [
+        (options.super_block.is_some(), OpenOption::SuperBlock),
+        (options.replay == Replay::Skip, OpenOption::NoReplay),
+        (options.checksums == Checksums::Ignore, OpenOption::IgnoreChecksums),
+        (options.journal.is_some(), OpenOption::Journal),
     ];
-    asked.into_iter().find_map(|(is_asked, what)| is_asked.then_some(what))
+    given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
+}
+
+fn unavailable(obstacle: EngineObstacle) -> Error {
+    Error::Unsupported(Feature::Engine(obstacle))
 }
 
 /// Returns the error for a missing program or kernel, or the error that no more files can be opened.
-fn lacking(what: &'static str) -> Error {
+fn lacking(obstacle: EngineObstacle) -> Error {
     match fs::File::open("/") {
         Err(error) if is_of_descriptors(&error) => EngineError::not_started(&error).into(),
-        _ => Error::Unsupported(Feature::Named(what)),
+        _ => unavailable(obstacle),
     }
 }
 
@@ -239,13 +249,17 @@ impl Driver for KernelOpened {
         self.native.names()
     }
 
+    fn access(&self) -> Access {
+        self.linux.as_ref().map_or(Access::ReadOnly, LinuxDriver::access)
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         self.native.probe(device)
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let Some(linux) = &self.linux else { return Err(Error::Unsupported(Feature::Named(NO_TYPE))) };
-        let Some(probe) = self.native.probe(&*device)? else { return Err(no_signature()) };
+        let Some(linux) = &self.linux else { return Err(unavailable(EngineObstacle::NoDriver)) };
+        let Some(probe) = self.native.probe(&*device)? else { return Err(NO_SIGNATURE) };
         linux.open_probed(probe, device, options)
     }
 
@@ -276,21 +290,26 @@ impl Driver for LinuxDriver {
         self.kind.names
     }
 
+    fn access(&self) -> Access {
+        if self.kind.writes { Access::ReadWrite } else { Access::ReadOnly }
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         probe(self.kind, device)
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
         // Applies to a requested type too: a kernel is not started for a volume that it will reject.
-        let Some(probe) = probe(self.kind, &*device)? else { return Err(no_signature()) };
+        let Some(probe) = probe(self.kind, &*device)? else { return Err(NO_SIGNATURE) };
         self.open_probed(probe, device, options)
+    }
+
+    fn resize(&self) -> Option<&dyn Resize> {
+        self.kind.grown.is_some().then_some(self)
     }
 }
 
-fn no_signature() -> Error {
-    Corrupt::Field { structure: Structure::SuperBlock, field: "magic number", block: 0, offset: 0, found: 0 }
-        .into()
-}
+pub(crate) const NO_SIGNATURE: Error = Error::Unsupported(Feature::NoSignature);
 
 #[cfg(test)]
 mod tests {

@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use obento_env::{Random as _, SystemRandom};
+use obento_linux_wire::registers;
 use rustix::fs::{
     AtFlags, CWD, MemfdFlags, Mode, OFlags, Uid, chmodat, chownat, memfd_create, openat, unlinkat,
 };
@@ -37,8 +38,12 @@ const LOOPS_PER_JIFFY: &str = "lpj=20000000";
 /// guest has one.
 const BLACKLIST: &str = "initcall_blacklist=init_hostfs,strp_dev_init,init_zswap,raid6_select_algo";
 
-/// The user that the warden becomes if root starts it (`warden.rs` of the agent).
+/// The user that the warden becomes if root starts it, and root may not become a user of a higher number, for example in
+/// a user namespace. Other processes may run as this user.
 const NOBODY: u32 = 65534;
+/// The first number of users that no process of the host has. Source: systemd, docs/UIDS-GIDS.md: numbers from 2^31 on
+/// are not used.
+const UNUSED: u32 = 1 << 31;
 
 /// The module that drives the disk.
 const DISK_MODULE: &str = "virtio_blk";
@@ -112,7 +117,7 @@ pub fn launch(settings: &Settings<'_>, area: &Area) -> io::Result<Guest> {
     let console = File::from(memfd_create(c"obento-console", MemfdFlags::CLOEXEC)?);
     let (bell, line) = UnixStream::pair()?;
     bell.set_nonblocking(true)?;
-    let (disk, socket) = unnamed_listener()?;
+    let (disk, socket, user) = unnamed_listener()?;
     let (cut, lifeline) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let passed = [
         agent.as_raw_fd(),
@@ -124,7 +129,8 @@ pub fn launch(settings: &Settings<'_>, area: &Area) -> io::Result<Guest> {
     ];
     let [agent_fd, initrd_fd, area_fd, line_fd, socket_fd, cut_fd] = passed;
     let mut command = Command::new(format!("/proc/self/fd/{agent_fd}"));
-    command.arg0("obento-warden").arg("warden").arg(cut_fd.to_string()).arg(&settings.kernel.program);
+    command.arg0("obento-warden").arg("warden").arg(cut_fd.to_string()).arg(user.to_string());
+    command.arg(&settings.kernel.program);
     command.args(words(settings, initrd_fd, area_fd, line_fd, socket_fd));
     command.stdin(Stdio::null()).stdout(console.try_clone()?).stderr(console.try_clone()?);
     // A signal to the process group of this terminal must not end the kernel of a shell that continues.
@@ -153,7 +159,9 @@ fn words(settings: &Settings<'_>, initrd: RawFd, area: RawFd, line: RawFd, socke
         LOOPS_PER_JIFFY.to_owned(),
     ];
     let fixed = ["quiet", "pty.legacy_count=0", "lsm=", "panic=-1", "rdinit=/init"];
-    words.into_iter().chain(fixed.map(str::to_owned)).map(OsString::from).collect()
+    // The kernel passes variables on to its first program.
+    let variable = registers::exceed_kernel().then(|| registers::BASELINE.to_owned());
+    words.into_iter().chain(fixed.map(str::to_owned)).chain(variable).map(OsString::from).collect()
 }
 
 /// Returns the archive with the agent and its modules, numbered in load order.
@@ -180,8 +188,9 @@ fn in_memory(name: &std::ffi::CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Returns a listening socket without a name, and a descriptor of it to connect to through `/proc/self/fd`.
-fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd)> {
+/// Returns a listening socket without a name, a descriptor of it to connect to through `/proc/self/fd`, and the user that
+/// the warden becomes if root starts it.
+fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd, u32)> {
     let folders = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into()];
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders {
@@ -201,7 +210,14 @@ pub fn is_of_descriptors(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE))
 }
 
-fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd)> {
+/// Returns a random user that no process of the host has: a process of the same user could read the memory of the
+/// guest.
+fn unused_user() -> u32 {
+    let [a, b, c, ..] = SystemRandom.uuid();
+    UNUSED + u32::from_le_bytes([a, b, c, 0])
+}
+
+fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd, u32)> {
     let path = OFlags::PATH | OFlags::CLOEXEC;
     let folder = openat(CWD, folder, path | OFlags::DIRECTORY, Mode::empty())?;
     // A random name, because a killed process may have left its socket.
@@ -210,17 +226,21 @@ fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd)> {
     // The path of a socket is limited to about a hundred bytes.
     let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))?;
     let place = openat(&folder, &name, path, Mode::empty());
+    let mut user = 0;
     if geteuid().is_root() {
         // The user that the warden becomes. If that is not possible, or if that user could not start the
         // kernel, the warden stays root. In its own name space, it then has only the group's rights to files
         // of that user.
-        let user = Some(Uid::from_raw(NOBODY));
-        if chownat(&folder, &name, user, None, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+        let owned =
+            |user| chownat(&folder, &name, Some(Uid::from_raw(user)), None, AtFlags::SYMLINK_NOFOLLOW);
+        // Root without the right to change owners stays root.
+        if let Some(found) = [unused_user(), NOBODY].into_iter().find(|user| owned(*user).is_ok()) {
+            user = found;
             chmodat(&folder, &name, Mode::RWXU | Mode::RWXG, AtFlags::empty())?;
         }
     }
     unlinkat(&folder, &name, AtFlags::empty())?;
-    Ok((listener, place?))
+    Ok((listener, place?, user))
 }
 
 /// Makes the program that `command` starts inherit `passed` under their present numbers, and no other

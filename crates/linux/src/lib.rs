@@ -11,7 +11,7 @@
 //! - `disk`: a vhost-user block device over any [`BlockDevice`](obento_block::BlockDevice); `padded`: a
 //!   device of whole sectors; `scratch`: the device of a volume that is only read.
 //! - `types`, `probe`: the supported types and their signatures.
-//! - `tools`: the programs that create and check volumes of a type.
+//! - `tools`: the programs that create, check and tune volumes of a type; `resize`: growing volumes.
 //! - `nodes`, `volume`, `contract`, `writable`: the driver; `ahead`, `bulk`: many small files in one request;
 //!   `stream`, `proofs`: long files.
 //!
@@ -36,6 +36,7 @@ mod nodes;
 mod padded;
 mod probe;
 mod proofs;
+mod resize;
 mod scratch;
 pub mod starter;
 mod stream;
@@ -44,6 +45,6 @@ pub mod types;
 mod volume;
 mod writable;
 
-pub use driver::{KernelOpened, KernelStart, KernelUse, LinuxDriver, NOT_STARTED, kernel_of};
+pub use driver::{KernelOpened, KernelStart, KernelUse, LinuxDriver, kernel_of};
 pub use kernel::{Config, INSTALL, Kernel};
 pub use probe::first_bytes;

@@ -67,6 +67,9 @@ impl BlockDevice for Padded {
 
     /// A write of zeros after the image succeeds. Errors: also OutOfBounds for other bytes there.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        if self.is_read_only() {
+            return Err(DeviceError::ReadOnly.into());
+        }
         let (stored, padding) = buf.split_at(self.stored(offset, buf.len())?);
         if padding.iter().any(|byte| *byte != 0) {
             let device_len = self.below.len();
@@ -126,5 +129,7 @@ mod tests {
         assert_eq!(below.snapshot()[512..], [9; 188], "no byte is written");
         padded.discard(512..4096).unwrap();
         assert!(padded.read_at(4000, &mut seen).is_err());
+        let shut = to_sectors(Arc::new(MemDevice::read_only(vec![7; 700])));
+        assert_eq!(shut.write_at(4000, &seen), Err(Error::Device(DeviceError::ReadOnly)));
     }
 }

@@ -1,4 +1,4 @@
-//! The programs that create and check volumes of a type.
+//! The programs that create, check and tune volumes of a type.
 //!
 //! Source: the manual page of each program, and its observed exit codes.
 
@@ -78,10 +78,49 @@ pub struct Checker {
     pub all: Option<&'static [&'static str]>,
     /// Whether a second run may be necessary after a repair.
     pub again: bool,
+    /// Whether a repair opens a block device exclusively, so that no other process may have it open.
+    pub is_exclusive: bool,
     /// The reason why the program has no such mode.
     pub lacks: &'static str,
     /// Interprets the exit code.
     pub verdict: fn(i32) -> Verdict,
+}
+
+/// The programs that change settings of a volume that is not mounted.
+#[derive(Clone, Copy, Debug)]
+pub struct Tuner {
+    /// Sets the label.
+    pub label: Option<Setter>,
+    /// Sets the UUID.
+    pub uuid: Option<Setter>,
+}
+
+/// A program that sets one value.
+#[derive(Clone, Copy, Debug)]
+pub struct Setter {
+    /// The program.
+    pub tool: Tool,
+    /// The arguments before the image and the value.
+    pub arguments: &'static [&'static str],
+    /// The text before the value, in the same argument.
+    pub prefix: &'static str,
+    /// The order of the image and the value.
+    pub order: ArgumentOrder,
+    /// The value that removes a label.
+    pub none: &'static str,
+    /// The most bytes of a value.
+    pub max: usize,
+    /// Whether a value can contain spaces and quotes.
+    pub quotes: bool,
+}
+
+/// The order of the last two arguments of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ArgumentOrder {
+    /// The value, and then the image.
+    ValueImage,
+    /// The image, and then the value.
+    ImageValue,
 }
 
 /// The result of a check.
@@ -119,8 +158,26 @@ const fn checker(program: &'static str, package: &'static str, look: &'static [&
         safe: None,
         all: None,
         again: false,
+        is_exclusive: false,
         lacks: "does not repair volumes",
         verdict: of_fsck,
+    }
+}
+
+const fn setter(
+    program: &'static str,
+    package: &'static str,
+    arguments: &'static [&'static str],
+    max: usize,
+) -> Setter {
+    Setter {
+        tool: Tool { program, package },
+        arguments,
+        prefix: "",
+        order: ArgumentOrder::ValueImage,
+        none: "",
+        max,
+        quotes: true,
     }
 }
 
@@ -184,18 +241,20 @@ pub(crate) const CHECK_XFS: Checker = Checker {
     needs_replay: true,
     // With this option, the exit code reports whether anything was repaired.
     all: Some(&["-e"]),
-    lacks: "repairs everything or nothing; use -y",
+    lacks: "repairs everything or nothing",
+    is_exclusive: true,
     verdict: of_xfs_repair,
     ..checker("xfs_repair", "xfsprogs", &["-n"])
 };
 pub(crate) const CHECK_BTRFS: Checker = Checker {
-    lacks: "has a repair, but its manual page warns against it: see btrfs-check(8)",
+    lacks: "has a repair, but its manual page btrfs-check(8) warns against it",
     verdict: of_a_look,
     ..checker("btrfs", "btrfs-progs", &["check", "--readonly"])
 };
 pub(crate) const CHECK_F2FS: Checker = Checker {
     all: Some(&["-f"]),
-    lacks: "repairs everything or nothing; use -y",
+    lacks: "repairs everything or nothing",
+    is_exclusive: true,
     verdict: of_f2fs,
     ..checker("fsck.f2fs", "f2fs-tools", &["--dry-run"])
 };
@@ -223,6 +282,38 @@ pub(crate) const CHECK_MINIX: Checker = Checker {
 pub(crate) const CHECK_EROFS: Checker =
     Checker { verdict: of_a_look, ..checker("fsck.erofs", "erofs-utils", &[]) };
 pub(crate) const CHECK_CRAMFS: Checker = checker("fsck.cramfs", "util-linux", &[]);
+
+/// The bytes of a UUID in its text form.
+const UUID_MAX: usize = 36;
+
+/// xfs_admin(8) is a shell script that passes its arguments to this program, without protection of spaces.
+const XFS_DB: Setter = Setter {
+    prefix: "label ",
+    none: "--",
+    quotes: false,
+    ..setter("xfs_db", "xfsprogs", &["-x", "-p", "xfs_admin", "-c"], 12)
+};
+pub(crate) const TUNE_XFS: Tuner =
+    Tuner { label: Some(XFS_DB), uuid: Some(Setter { prefix: "uuid ", max: UUID_MAX, ..XFS_DB }) };
+pub(crate) const TUNE_BTRFS: Tuner = Tuner {
+    label: Some(Setter {
+        order: ArgumentOrder::ImageValue,
+        ..setter("btrfs", "btrfs-progs", &["filesystem", "label"], 255)
+    }),
+    uuid: Some(setter("btrfstune", "btrfs-progs", &["-f", "-U"], UUID_MAX)),
+};
+pub(crate) const TUNE_F2FS: Tuner = Tuner {
+    label: Some(Setter { order: ArgumentOrder::ImageValue, ..setter("f2fslabel", "f2fs-tools", &[], 255) }),
+    uuid: None,
+};
+pub(crate) const TUNE_JFS: Tuner = Tuner {
+    label: Some(setter("jfs_tune", "jfsutils", &["-L"], 16)),
+    uuid: Some(setter("jfs_tune", "jfsutils", &["-U"], UUID_MAX)),
+};
+pub(crate) const TUNE_REISERFS: Tuner = Tuner {
+    label: Some(setter("reiserfstune", "reiserfsprogs", &["-l"], 16)),
+    uuid: Some(setter("reiserfstune", "reiserfsprogs", &["-u"], UUID_MAX)),
+};
 
 #[cfg(test)]
 mod tests {

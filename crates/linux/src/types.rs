@@ -3,14 +3,15 @@
 //! Sources: for a signature, the file of Linux 6.1 beside it; for labels and UUIDs, libblkid
 //! (util-linux, libblkid/src/superblocks); for the properties that a type stores, its test in `tests/`.
 
+use obento_base::Feature;
 use obento_block::BlockDevice;
 use obento_driver::StoredProperties;
 
-use crate::tools::{self, Checker, Maker};
+use crate::tools::{self, Checker, Maker, Tuner};
 use first_bytes::{
-    bfs_len, cluster_of_gfs2, cramfs_len, erofs_len, f2fs_len, has_attributes_of_squashfs, hfs_len,
-    hfsplus_len, hpfs_len, is_44bsd, is_hfs, is_minix, is_minix3, is_squashfs, is_udf, iso_len, jfs_len,
-    log_of_jfs, minix_len, minix3_len, reiserfs_len, romfs_len, sysv_len,
+    bfs_len, btrfs_grown, cluster_of_gfs2, cramfs_len, erofs_len, f2fs_len, has_attributes_of_squashfs,
+    hfs_len, hfsplus_len, hpfs_len, is_44bsd, is_hfs, is_minix, is_minix3, is_squashfs, is_udf, iso_len,
+    jfs_len, log_of_jfs, minix_len, minix3_len, reiserfs_len, romfs_len, sysv_len, xfs_grown,
 };
 pub use id::Id;
 use needs::Need;
@@ -94,7 +95,7 @@ pub struct Type {
     /// Whether the target of a symbolic link is stored unchanged.
     pub keeps_target: fn(&[u8]) -> bool,
     /// The reason why a volume with these first bytes is not changed, if any.
-    pub stays: fn(&[u8]) -> Option<&'static str>,
+    pub stays: fn(&[u8]) -> Option<Feature>,
     /// Whether a directory with an unreadable block may be listed without the block and without an error.
     pub skips_unread: bool,
     /// Mount options.
@@ -129,7 +130,15 @@ pub struct Type {
     pub maker: Option<Maker>,
     /// The program that checks a volume.
     pub checker: Option<Checker>,
+    /// The programs that change the settings of a volume.
+    pub tuner: Option<Tuner>,
+    /// The length that a volume with these first bytes gets when Linux grows it to at most a number of bytes, for a type
+    /// that Linux grows.
+    pub grown: Option<GrownLen>,
 }
+
+/// Returns the length that a volume gets when it grows, from its first bytes and the room for it.
+pub type GrownLen = fn(&[u8], u64) -> Option<u64>;
 
 /// The number of bytes that any signature, label or UUID needs.
 pub const WINDOW: u64 = 72 << 10;
@@ -202,6 +211,8 @@ const NONE: Type = Type {
     keeps: StoredProperties::all(),
     maker: None,
     checker: None,
+    tuner: None,
+    grown: None,
 };
 
 /// The types, the longest signatures first.
@@ -226,6 +237,8 @@ pub static TYPES: &[Type] = &[
         skips_unread: false,
         maker: Some(tools::MAKE_BTRFS),
         checker: Some(tools::CHECK_BTRFS),
+        tuner: Some(tools::TUNE_BTRFS),
+        grown: Some(btrfs_grown),
         ..NONE
     },
     // fs/xfs/libxfs/xfs_format.h `XFS_SB_MAGIC`. A volume and its snapshot have the same UUID, which is harmless here.
@@ -246,6 +259,8 @@ pub static TYPES: &[Type] = &[
         needs: needs::XFS,
         maker: Some(tools::MAKE_XFS),
         checker: Some(tools::CHECK_XFS),
+        tuner: Some(tools::TUNE_XFS),
+        grown: Some(xfs_grown),
         ..NONE
     },
     // include/linux/f2fs_fs.h `F2FS_SUPER_OFFSET`, `F2FS_SUPER_MAGIC` (include/uapi/linux/magic.h).
@@ -263,6 +278,7 @@ pub static TYPES: &[Type] = &[
         needs: needs::F2FS,
         maker: Some(tools::MAKE_F2FS),
         checker: Some(tools::CHECK_F2FS),
+        tuner: Some(tools::TUNE_F2FS),
         ..NONE
     },
     // fs/jfs/jfs_filsys.h `SUPER1_OFF`, fs/jfs/jfs_superblock.h `JFS_MAGIC`.
@@ -279,6 +295,7 @@ pub static TYPES: &[Type] = &[
         needs: needs::JFS,
         maker: Some(tools::MAKE_JFS),
         checker: Some(tools::CHECK_JFS),
+        tuner: Some(tools::TUNE_JFS),
         ..NONE
     },
     // fs/reiserfs/reiserfs.h `REISERFS_DISK_OFFSET_IN_BYTES`, `REISERFS_SUPER_MAGIC_STRING`.
@@ -303,6 +320,7 @@ pub static TYPES: &[Type] = &[
         needs: needs::REISERFS,
         maker: Some(tools::MAKE_REISERFS),
         checker: Some(tools::CHECK_REISERFS),
+        tuner: Some(tools::TUNE_REISERFS),
         ..NONE
     },
     // include/uapi/linux/nilfs2_ondisk.h `struct nilfs_super_block`, `NILFS_SB_OFFSET_BYTES`.

@@ -33,7 +33,7 @@ use root::own_mounts;
 mod jail;
 mod root;
 
-/// `LIFELINE PROGRAM ARGUMENT...`: the number of the pipe's descriptor, and the program. Exits with the status of the program.
+/// `LIFELINE USER PROGRAM ARGUMENT...`: the number of the pipe's descriptor, the user that replaces root, and the program. Exits with the status of the program.
 pub fn run(command: &[OsString]) -> ExitCode {
     match start(command) {
         Ok(code) => code,
@@ -45,13 +45,14 @@ pub fn run(command: &[OsString]) -> ExitCode {
 }
 
 fn start(command: &[OsString]) -> io::Result<ExitCode> {
-    let [lifeline, program @ ..] = command else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let [lifeline, user, program @ ..] = command else { return Err(io::ErrorKind::InvalidInput.into()) };
+    let user = user.to_str().and_then(|number| number.parse().ok()).ok_or(io::ErrorKind::InvalidInput)?;
     let lifeline = lifeline.to_str().and_then(|number| number.parse().ok());
     // SAFETY: the process that starts a warden leaves it this descriptor, and no other code of the warden owns it.
     let lifeline = unsafe { OwnedFd::from_raw_fd(lifeline.ok_or(io::ErrorKind::InvalidInput)?) };
     // The user that the kernel gets must be able to enter the folders that are created here.
     umask(Mode::from_raw_mode(0o022));
-    give_up_root(program.first().map(Path::new));
+    give_up_root(user, program.first().map(Path::new));
     set_child_subreaper(Pid::from_raw(1))?;
     isolate();
     let has_mounts = own_mounts();
@@ -71,16 +72,13 @@ fn start(command: &[OsString]) -> io::Result<ExitCode> {
     }
 }
 
-/// The user ID that the host's kernel shows for unmapped users (`DEFAULT_OVERFLOWUID` of include/linux/highuid.h).
-const NOBODY: u32 = 65534;
-
-/// Changes from root to that user, so that the kernel has no access to files of root. The process stays root if the change
+/// Changes from root to `user`, so that the kernel has no access to files of root. The process stays root if the change
 /// is not permitted, or if that user cannot execute `program`.
-fn give_up_root(program: Option<&Path>) {
-    if !geteuid().is_root() || !program.is_some_and(is_everybodys) {
+fn give_up_root(user: u32, program: Option<&Path>) {
+    if user == 0 || !geteuid().is_root() || !program.is_some_and(is_everybodys) {
         return;
     }
-    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    let (user, group) = (Uid::from_raw(user), Gid::from_raw(user));
     let _ = set_thread_groups(&[]);
     // The process has one thread.
     if set_thread_res_gid(group, group, group).is_ok() && set_thread_res_uid(user, user, user).is_ok() {

@@ -3,12 +3,33 @@
 //!
 //! Sources: files of Linux 6.1, named beside each function. A function returns `None` for a missing field.
 
+use obento_base::Feature;
+
 pub(super) fn u16_at(start: &[u8], at: usize) -> Option<u16> {
     start.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
 }
 
 pub(super) fn u32_at(start: &[u8], at: usize) -> Option<u32> {
     start.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+/// Returns the length of a Btrfs volume that grows to at most `len` bytes.
+/// fs/btrfs/ctree.h `struct btrfs_super_block`: `sectorsize`; fs/btrfs/ioctl.c `btrfs_ioctl_resize`.
+pub(super) fn btrfs_grown(start: &[u8], len: u64) -> Option<u64> {
+    len.checked_sub(len.checked_rem(u32_at(start, 0x1_0090)?.into())?)
+}
+
+/// Returns the length of an XFS volume that grows to at most `len` bytes. A last allocation group of fewer than 64 blocks
+/// is left out.
+/// fs/xfs/libxfs/xfs_format.h `struct xfs_dsb`: `sb_blocksize`, `sb_agblocks`, big-endian; fs/xfs/xfs_fsops.c
+/// `xfs_growfs_data_private`; fs/xfs/libxfs/xfs_fs.h `XFS_MIN_AG_BLOCKS`.
+pub(super) fn xfs_grown(start: &[u8], len: u64) -> Option<u64> {
+    let u32_at = |at: usize| Some(u64::from(u32::from_be_bytes(*start.get(at..)?.first_chunk()?)));
+    let (block, group) = (u32_at(4)?, u32_at(84)?);
+    let blocks = len.checked_div(block)?;
+    let rest = blocks.checked_rem(group)?;
+    let left_out = if rest < 64 { rest } else { 0 };
+    blocks.checked_sub(left_out)?.checked_mul(block)
 }
 
 /// fs/squashfs/squashfs_fs.h `struct squashfs_super_block`: `xattr_id_table_start`, which is `SQUASHFS_INVALID_BLK` if no file has attributes.
@@ -100,19 +121,15 @@ pub(super) fn jfs_len(start: &[u8]) -> Option<u64> {
 }
 
 /// Linux does not replay the log of a JFS volume. Unless `s_state` is `FM_CLEAN` (fs/jfs/jfs_superblock.h), the volume is mounted or was not unmounted.
-pub(super) fn log_of_jfs(start: &[u8]) -> Option<&'static str> {
+pub(super) fn log_of_jfs(start: &[u8]) -> Option<Feature> {
     let state = start.get(0x8000 + 40..)?.first_chunk::<4>()?;
-    (*state != [0; 4]).then_some(
-        "changing a JFS volume that was not unmounted, before `obento check -p` has replayed its log,",
-    )
+    (*state != [0; 4]).then_some(Feature::UnreplayedLog)
 }
 
 /// Several machines of a cluster may mount the volume and coordinate by locks: `sb_lockproto` of include/uapi/linux/gfs2_ondisk.h.
-pub(super) fn cluster_of_gfs2(start: &[u8]) -> Option<&'static str> {
+pub(super) fn cluster_of_gfs2(start: &[u8]) -> Option<Feature> {
     let locks = start.get(0x1_0000 + 96..)?;
-    (!locks.starts_with(b"lock_nolock\0")).then_some(
-        "changing a GFS2 volume of a cluster, before `tunegfs2 -o lockproto=lock_nolock` has converted it,",
-    )
+    (!locks.starts_with(b"lock_nolock\0")).then_some(Feature::Cluster)
 }
 
 /// include/linux/sysv_fs.h `struct sysv4_super_block`: `s_fsize`, in blocks whose size `s_type` defines, in the byte order of

@@ -28,7 +28,7 @@ impl ShownPart {
     /// Names the part in messages.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Attributes => "extended attributes (capabilities and security labels among them)",
+            Self::Attributes => "extended attributes (including capabilities and security labels)",
             Self::AccessLists => "access control lists",
             Self::Labels => "capabilities and security labels",
             Self::Feature(name) => name,
@@ -55,9 +55,9 @@ pub(super) const F2FS: &[Need] = &[
     need("CONFIG_F2FS_FS_POSIX_ACL", ShownPart::AccessLists),
     need("CONFIG_F2FS_FS_SECURITY", ShownPart::Labels),
     need("CONFIG_F2FS_FS_COMPRESSION", ShownPart::Feature("compressed files")),
-    need("CONFIG_UNICODE", ShownPart::Feature("directories that ignore case")),
+    need("CONFIG_UNICODE", ShownPart::Feature("case-insensitive directories")),
     need("CONFIG_FS_ENCRYPTION", ShownPart::Feature("encrypted files")),
-    need("CONFIG_FS_VERITY", ShownPart::Feature("files with verity")),
+    need("CONFIG_FS_VERITY", ShownPart::Feature("fs-verity files")),
 ];
 pub(super) const JFS: &[Need] =
     &[need("CONFIG_JFS_POSIX_ACL", ShownPart::AccessLists), need("CONFIG_JFS_SECURITY", ShownPart::Labels)];
@@ -69,29 +69,29 @@ pub(super) const REISERFS: &[Need] = &[
 pub(super) const GFS2: &[Need] = &[need("CONFIG_FS_POSIX_ACL", ShownPart::AccessLists)];
 pub(super) const SQUASHFS: &[Need] = &[
     need("CONFIG_SQUASHFS_XATTR", ShownPart::Attributes),
-    need("CONFIG_SQUASHFS_ZLIB", ShownPart::Feature("volumes packed by gzip")),
-    need("CONFIG_SQUASHFS_LZO", ShownPart::Feature("volumes packed by lzo")),
-    need("CONFIG_SQUASHFS_LZ4", ShownPart::Feature("volumes packed by lz4")),
-    need("CONFIG_SQUASHFS_XZ", ShownPart::Feature("volumes packed by xz")),
-    need("CONFIG_SQUASHFS_ZSTD", ShownPart::Feature("volumes packed by zstd")),
+    need("CONFIG_SQUASHFS_ZLIB", ShownPart::Feature("volumes compressed with gzip")),
+    need("CONFIG_SQUASHFS_LZO", ShownPart::Feature("volumes compressed with lzo")),
+    need("CONFIG_SQUASHFS_LZ4", ShownPart::Feature("volumes compressed with lz4")),
+    need("CONFIG_SQUASHFS_XZ", ShownPart::Feature("volumes compressed with xz")),
+    need("CONFIG_SQUASHFS_ZSTD", ShownPart::Feature("volumes compressed with zstd")),
 ];
 pub(super) const EROFS: &[Need] = &[
     need("CONFIG_EROFS_FS_XATTR", ShownPart::Attributes),
     need("CONFIG_EROFS_FS_POSIX_ACL", ShownPart::AccessLists),
     need("CONFIG_EROFS_FS_SECURITY", ShownPart::Labels),
-    need("CONFIG_EROFS_FS_ZIP", ShownPart::Feature("volumes packed by lz4")),
-    need("CONFIG_EROFS_FS_ZIP_LZMA", ShownPart::Feature("volumes packed by lzma")),
+    need("CONFIG_EROFS_FS_ZIP", ShownPart::Feature("volumes compressed with lz4")),
+    need("CONFIG_EROFS_FS_ZIP_LZMA", ShownPart::Feature("volumes compressed with lzma")),
 ];
 pub(super) const ISO9660: &[Need] = &[
-    need("CONFIG_JOLIET", ShownPart::Feature("names of Joliet")),
-    need("CONFIG_ZISOFS", ShownPart::Feature("files packed by zisofs")),
+    need("CONFIG_JOLIET", ShownPart::Feature("Joliet names")),
+    need("CONFIG_ZISOFS", ShownPart::Feature("files compressed with zisofs")),
 ];
 pub(super) const EXT4: &[Need] = &[
     need("CONFIG_EXT4_FS_POSIX_ACL", ShownPart::AccessLists),
     need("CONFIG_EXT4_FS_SECURITY", ShownPart::Labels),
-    need("CONFIG_UNICODE", ShownPart::Feature("directories that ignore case")),
+    need("CONFIG_UNICODE", ShownPart::Feature("case-insensitive directories")),
     need("CONFIG_FS_ENCRYPTION", ShownPart::Feature("encrypted files")),
-    need("CONFIG_FS_VERITY", ShownPart::Feature("files with verity")),
+    need("CONFIG_FS_VERITY", ShownPart::Feature("fs-verity files")),
 ];
 /// Properties that Linux supports without an option.
 pub(super) const NOTHING: &[Need] = &[];

@@ -263,9 +263,9 @@ fn passes(name: &str, case: WritingCase) -> Option<bool> {
 const IN_TIME: (&str, &str) = ("jfs", "forget_frees_inodes_without_names_and_nothing_else");
 const ATTEMPTS: usize = 10;
 
-/// A kernel starts for each case. `cargo xtask types` runs all cases of all types; other runs take every third case of a
-/// type, and each case on every third type.
-const SHARE: usize = 3;
+/// A kernel starts for each case. `cargo xtask types` runs all cases of all types; other runs take every fifth case of a
+/// type, and each case on every fifth type.
+const SHARE: usize = 5;
 
 /// Returns whether this run includes the case with this index.
 fn is_included(name: &str, index: usize) -> bool {

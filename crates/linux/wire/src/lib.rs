@@ -10,6 +10,7 @@
 
 mod codec;
 mod message;
+pub mod registers;
 
 pub use codec::{Wire, decode, encode};
 pub use message::{

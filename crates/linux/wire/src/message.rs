@@ -420,6 +420,11 @@ choice! {
             /// The byte after the last one.
             end: u64,
         },
+        /// Grows the volume into its disk, which is longer than the volume. Answers `Done`.
+        26 Grow {
+            /// The new length of the volume in bytes.
+            len: u64,
+        },
     }
 }
 

@@ -76,6 +76,7 @@ fn request() -> impl Strategy<Value = Request> {
             offset,
             end
         }),
+        any::<u64>().prop_map(|len| Request::Grow { len }),
     ]
 }
 

@@ -7,6 +7,7 @@ mod area;
 mod attributes;
 mod change;
 mod data;
+mod grow;
 mod list;
 mod numbers;
 mod places;

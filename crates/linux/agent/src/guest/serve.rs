@@ -13,7 +13,7 @@ use super::area::Area;
 use super::attributes::{self, Change};
 use super::ring::Ring;
 use super::table::{Names, Table, Use};
-use super::{DISK, Errno, VOLUME, change, data, last_error, list, number, places, proofs};
+use super::{DISK, Errno, VOLUME, change, data, grow, last_error, list, number, places, proofs};
 
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: libc::c_ulong = 0xc018_5879;
@@ -147,6 +147,7 @@ impl Guest {
             Request::Sync {} => self.sync(),
             Request::Seal {} => self.seal(),
             Request::Trim { min_len } => self.trim(*min_len),
+            Request::Grow { len } => grow::grow(&self.mounted.0, table.open(self.root, Use::Read)?, *len),
         }
     }
 

@@ -20,6 +20,7 @@ use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, path_beneath_rules,
 };
+use obento_linux_wire::registers;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::{Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit};
 
@@ -147,6 +148,8 @@ impl Jail {
         // A host without one of these measures is accepted, since each measure only adds protection.
         let _ = self.restrict_files();
         let _ = restrict_calls();
+        // A host without filters has no such processors, either: they are newer.
+        let _ = registers::limit();
         Ok(())
     }
 
@@ -276,6 +279,21 @@ mod tests {
         // Calls that no rule names are refused too.
         // SAFETY: the call only returns a value.
         assert_eq!(unsafe { libc::syscall(libc::SYS_getpriority, 0, 0) }, -1);
+    }
+
+    #[test]
+    fn only_the_complete_set_of_registers_is_refused() {
+        // Sources: include/uapi/linux/ptrace.h, include/uapi/linux/elf.h.
+        let error = |set: usize| {
+            // SAFETY: no process has number 0, so that nothing is read or written.
+            assert_eq!(unsafe { libc::ptrace(0x4204, 0, set, 0) }, -1);
+            io::Error::last_os_error().raw_os_error()
+        };
+        let (complete, general) = (0x202, 1);
+        assert_eq!(error(complete), Some(libc::ESRCH));
+        registers::refuse_complete_sets().unwrap();
+        assert_eq!(error(complete), Some(libc::ENODEV));
+        assert_eq!(error(general), Some(libc::ESRCH));
     }
 
     fn confine() {
