@@ -33,9 +33,14 @@ static int ob_iomap_fill(struct inode *i, loff_t off, loff_t len, unsigned int f
 	m->bdev = i->i_sb->s_bdev;
 	m->offset = start;
 	m->flags = 0;
-	err = GATED(i->i_sb, ob_map(VOL(i), i->i_ino, start, end, false, &e));
-	if (err)
-		return err;
+	if ((flags & IOMAP_WRITE) && start >= i_size_read(i)) {
+		e = (struct ob_place){ .kind = OB_HOLE, .len = end - start };	/* past the end nothing is mapped */
+	} else if (!(flags & IOMAP_WRITE) || !ob_known(i, start, end, &e)) {
+		err = flags & IOMAP_WRITE ? ob_map_known(i, start, end, &e) :
+			GATED(i->i_sb, ob_map(VOL(i), i->i_ino, start, end, false, &e));
+		if (err)
+			return err;
+	}
 	if ((flags & IOMAP_WRITE) && e.kind != OB_MAPPED && e.kind != OB_DRIVER) {
 		if ((flags & IOMAP_NOWAIT) || (flags & IOMAP_OVERWRITE_ONLY))
 			return -EAGAIN;
@@ -123,7 +128,7 @@ static int ob_map_blocks(struct iomap_writepage_ctx *ctx, struct inode *i, loff_
 	if (off >= m->offset && off < m->offset + m->length && wpc->moved == moved)
 		return 0;
 	end = ob_dirty_end(i, off);
-	err = GATED(i->i_sb, ob_map(VOL(i), i->i_ino, off, end, false, &e));
+	err = ob_known(i, off, end, &e) ? 0 : GATED(i->i_sb, ob_map(VOL(i), i->i_ino, off, end, false, &e));
 	m->type = IOMAP_MAPPED;
 	if (!err && e.kind != OB_MAPPED) {
 		m->type = IOMAP_UNWRITTEN;	/* it was reserved when the page was filled */
@@ -235,6 +240,7 @@ int ob_grow(struct inode *i, loff_t from, loff_t to)
 		if (!err) {
 			i_size_write(i, to);
 			pagecache_isize_extended(i, from, to);
+			ob_refresh(i);	/* the change time on the volume is that of the driver */
 		}
 		return err;
 	}
@@ -258,6 +264,7 @@ int ob_set_size(struct inode *i, loff_t size)
 		atomic_inc(&OBI(i)->moved);
 		truncate_setsize(i, size);
 		err = GATED(i->i_sb, ob_truncate(VOL(i), i->i_ino, size, false));
+		atomic_inc(&OBI(i)->moved);
 	}
 	filemap_invalidate_unlock(i->i_mapping);
 	return err;
@@ -297,6 +304,7 @@ static ssize_t ob_direct_write(struct kiocb *iocb, struct iov_iter *from)
 static ssize_t ob_write_iter(struct kiocb *iocb, struct iov_iter *from)
 {
 	struct inode *i = file_inode(iocb->ki_filp);
+	loff_t pos;
 	ssize_t n;
 	int err = 0;
 
@@ -306,6 +314,7 @@ static ssize_t ob_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	n = generic_write_checks(iocb, from);
 	if (n <= 0)
 		goto out;
+	pos = iocb->ki_pos;
 	err = file_modified(iocb->ki_filp);
 	if (!err && iocb->ki_pos > i_size_read(i)) {
 		filemap_invalidate_lock(i->i_mapping);
@@ -331,10 +340,13 @@ static ssize_t ob_write_iter(struct kiocb *iocb, struct iov_iter *from)
 	} else {
 		n = iomap_file_buffered_write(iocb, from, &ob_iomap_ops);
 	}
+	/* some releases of 6.1 have moved the position already, others leave it to the caller */
 	if (n > 0)
-		iocb->ki_pos += n;
+		iocb->ki_pos = pos + n;
 out:
 	inode_unlock(i);
+	if (n > 0)
+		ob_note_write(iocb->ki_filp, iocb->ki_pos - n, iocb->ki_pos);
 	return n > 0 ? generic_write_sync(iocb, n) : n;
 }
 static ssize_t ob_read_iter(struct kiocb *iocb, struct iov_iter *to)
@@ -344,7 +356,9 @@ static ssize_t ob_read_iter(struct kiocb *iocb, struct iov_iter *to)
 
 	if (!(iocb->ki_flags & IOCB_DIRECT) || OBI(i)->is_through) {
 		iocb->ki_flags &= ~IOCB_DIRECT;
-		return generic_file_read_iter(iocb, to);
+		n = generic_file_read_iter(iocb, to);
+		ob_note_read(iocb->ki_filp, iocb->ki_pos - max_t(ssize_t, n, 0), iocb->ki_pos);
+		return n;
 	}
 	if (iocb->ki_flags & IOCB_NOWAIT)
 		return -EAGAIN;
@@ -352,6 +366,15 @@ static ssize_t ob_read_iter(struct kiocb *iocb, struct iov_iter *to)
 	n = iomap_dio_rw(iocb, to, &ob_iomap_ops, NULL, IOMAP_DIO_FORCE_WAIT, NULL, 0);
 	inode_unlock_shared(i);
 	file_accessed(iocb->ki_filp);
+	ob_note_read(iocb->ki_filp, iocb->ki_pos - max_t(ssize_t, n, 0), iocb->ki_pos);
+	return n;
+}
+static ssize_t ob_splice_read(struct file *f, loff_t *pos, struct pipe_inode_info *pipe, size_t len, unsigned int flags)
+{
+	loff_t start = *pos;
+	ssize_t n = generic_file_splice_read(f, pos, pipe, len, flags);
+
+	ob_note_read(f, start, start + max_t(ssize_t, n, 0));
 	return n;
 }
 static vm_fault_t ob_mkwrite(struct vm_fault *vmf)
@@ -364,6 +387,8 @@ static vm_fault_t ob_mkwrite(struct vm_fault *vmf)
 	filemap_invalidate_lock_shared(i->i_mapping);
 	ret = OBI(i)->is_through ? ob_through_mkwrite(vmf) : iomap_page_mkwrite(vmf, &ob_iomap_ops);
 	filemap_invalidate_unlock_shared(i->i_mapping);
+	if (ret == VM_FAULT_LOCKED)
+		ob_note_write(vmf->vma->vm_file, page_offset(vmf->page), min_t(loff_t, page_offset(vmf->page) + PAGE_SIZE, i_size_read(i)));
 	sb_end_pagefault(i->i_sb);
 	return ret;
 }
@@ -385,8 +410,8 @@ int ob_fsync(struct file *f, loff_t start, loff_t end, int datasync)
 }
 const struct file_operations ob_file_fops = {
 	.read_iter = ob_read_iter, .write_iter = ob_write_iter, .llseek = ob_llseek, .mmap = ob_mmap, .fsync = ob_fsync,
-	.splice_read = generic_file_splice_read, .splice_write = iter_file_splice_write, .fallocate = ob_fallocate,
-	.open = generic_file_open, .unlocked_ioctl = ob_ioctl,
+	.splice_read = ob_splice_read, .splice_write = iter_file_splice_write, .fallocate = ob_fallocate,
+	.open = ob_open_file, .release = ob_release_file, .unlocked_ioctl = ob_ioctl,
 #ifdef CONFIG_COMPAT
 	.compat_ioctl = ob_compat_ioctl,
 #endif

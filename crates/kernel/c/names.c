@@ -29,14 +29,19 @@ static struct dentry *ob_lookup_op(struct inode *dir, struct dentry *d, unsigned
 /*
  * Listing. Entries are gathered first: a copy to the memory of the process may fault, and the fault may call the
  * file system again, which must not happen under the gate. What the process has no room for is kept for its next call.
+ *
+ * A process can leave many directories open in the middle of a listing. So the entries are in memory that its cgroup is
+ * charged for, that is no larger than the directory needs, and that is freed as the process receives them.
  */
-#define OB_LIST 16384
+#define OB_LIST_MIN 4096
+#define OB_LIST_MAX 65536
 struct ob_entry { u64 ino, next; u32 kind; u16 len; u8 name[]; };
 struct ob_listing {
 	loff_t pos;		/* of the first entry at `at` */
 	int changes;		/* of the directory, when the entries were read */
-	size_t at, len;
-	u8 bytes[OB_LIST];
+	bool ends;		/* no entry follows those in `bytes` */
+	size_t at, len, room;
+	u8 *bytes;
 };
 static bool ob_emit(void *data, struct ob_bytes name, u64 ino, u32 kind, u64 next)
 {
@@ -44,8 +49,10 @@ static bool ob_emit(void *data, struct ob_bytes name, u64 ino, u32 kind, u64 nex
 	struct ob_entry *e = (void *)(l->bytes + l->len);
 	size_t need = ALIGN(sizeof(*e) + name.len, 8);
 
-	if (l->len + need > OB_LIST)
+	if (l->len + need > l->room) {
+		l->ends = false;
 		return false;
+	}
 	e->ino = ino;
 	e->next = next;
 	e->kind = kind;
@@ -53,6 +60,49 @@ static bool ob_emit(void *data, struct ob_bytes name, u64 ino, u32 kind, u64 nex
 	memcpy(e->name, name.at, name.len);
 	l->len += need;
 	return true;
+}
+static void ob_drop_entries(struct ob_listing *l)
+{
+	kvfree(l->bytes);
+	l->bytes = NULL;
+	l->at = l->len = 0;
+}
+/* Frees the memory of entries that the process has, once they are half of the buffer. */
+static void ob_keep_rest(struct ob_listing *l)
+{
+	size_t rest = l->len - l->at;
+	u8 *bytes;
+
+	if (rest > l->room / 2)
+		return;
+	bytes = kvmalloc(rest, GFP_KERNEL_ACCOUNT);
+	if (!bytes)
+		return;
+	memcpy(bytes, l->bytes + l->at, rest);
+	ob_drop_entries(l);
+	l->bytes = bytes;
+	l->len = l->room = rest;
+}
+/* Reads the entries from `pos` on. */
+static int ob_read_entries(struct inode *dir, struct ob_listing *l, loff_t pos)
+{
+	int err;
+
+	ob_drop_entries(l);
+	/* a name of 4 bytes needs 32 bytes here, and 12 in a directory of ext4; a second read would sort it again */
+	l->room = clamp_t(loff_t, 3 * i_size_read(dir), OB_LIST_MIN, OB_LIST_MAX);
+	l->bytes = kvmalloc(l->room, GFP_KERNEL_ACCOUNT);
+	if (!l->bytes) {
+		l->pos = -1;
+		return -ENOMEM;
+	}
+	l->ends = true;
+	l->pos = pos;
+	l->changes = atomic_read(&OBI(dir)->ended);
+	err = GATED(dir->i_sb, ob_readdir(VOL(dir), dir->i_ino, pos - 2, ob_emit, l));
+	if (err)
+		l->ends = false;
+	return err;
 }
 static int ob_iterate(struct file *f, struct dir_context *ctx)
 {
@@ -63,37 +113,48 @@ static int ob_iterate(struct file *f, struct dir_context *ctx)
 	if (!dir_emit_dots(f, ctx))
 		return 0;
 	if (!l) {
-		l = f->private_data = kvmalloc(sizeof(*l), GFP_KERNEL);
+		l = f->private_data = kzalloc(sizeof(*l), GFP_KERNEL_ACCOUNT);
 		if (!l)
 			return -ENOMEM;
-		l->at = l->len = 0;
 		l->pos = -1;
 	}
 	for (;;) {
-		if (l->at >= l->len || l->pos != ctx->pos || l->changes != atomic_read(&OBI(dir)->ended)) {
-			l->at = l->len = 0;
-			l->pos = ctx->pos;
-			l->changes = atomic_read(&OBI(dir)->ended);
+		bool is_current = l->pos == ctx->pos && l->changes == atomic_read(&OBI(dir)->ended);
+
+		if (is_current && l->at >= l->len && l->ends)
+			return 0;
+		if (!is_current || l->at >= l->len) {
 			/* the damage in a directory costs the entries in it, not the others */
-			err = GATED(dir->i_sb, ob_readdir(VOL(dir), dir->i_ino, ctx->pos - 2, ob_emit, l));
+			err = ob_read_entries(dir, l, ctx->pos);
 			if (!l->len)
+				ob_drop_entries(l);
+			if (!l->bytes)
 				return err;
 		}
 		while (l->at < l->len) {
 			struct ob_entry *e = (void *)(l->bytes + l->at);
 
-			if (!dir_emit(ctx, e->name, e->len, e->ino, e->kind))
+			if (!dir_emit(ctx, e->name, e->len, e->ino, e->kind)) {
+				ob_keep_rest(l);
 				return 0;
+			}
 			l->pos = ctx->pos = e->next + 2;
 			l->at += ALIGN(sizeof(*e) + e->len, 8);
 		}
+		ob_drop_entries(l);
 		if (err)
 			return err;
 	}
 }
+/* A position is a number of the driver, such as a hash, and may be larger than any file. */
+static loff_t ob_seek_dir(struct file *f, loff_t pos, int whence) { return generic_file_llseek_size(f, pos, whence, LLONG_MAX, i_size_read(file_inode(f))); }
 static int ob_release_dir(struct inode *i, struct file *f)
 {
-	kvfree(f->private_data);
+	struct ob_listing *l = f->private_data;
+
+	if (l)
+		kvfree(l->bytes);
+	kfree(l);
 	return 0;
 }
 
@@ -140,6 +201,13 @@ static struct inode *ob_create_inode(struct user_namespace *ns, struct inode *di
 		err = ob_store_acl(i, initial, ACL_TYPE_DEFAULT);
 	if (!err && acl)
 		err = ob_store_acl(i, acl, ACL_TYPE_ACCESS);
+	/* a new file has no other lists, so nothing looks for them */
+	if (!acl)
+		i->i_acl = NULL;
+	if (!initial)
+		i->i_default_acl = NULL;
+	/* nor does a write look for attributes of a new file that it would have to remove */
+	inode_has_no_xattr(i);
 	if (!err)
 		err = ob_init_security(i, dir, name);
 	if (err) {
@@ -237,7 +305,7 @@ static const char *ob_get_link(struct dentry *d, struct inode *i, struct delayed
 
 	if (!d)
 		return ERR_PTR(-ECHILD);
-	buf = kmalloc(PAGE_SIZE, GFP_KERNEL);
+	buf = kmalloc(PAGE_SIZE, GFP_KERNEL_ACCOUNT);	/* it lives until the path is resolved */
 	if (!buf)
 		return ERR_PTR(-ENOMEM);
 	n = GATED(i->i_sb, ob_readlink(VOL(i), i->i_ino, (struct ob_buffer){ buf, PAGE_SIZE - 1 }));
@@ -379,7 +447,7 @@ const struct inode_operations ob_file_iops = { OB_COMMON, OB_ACLS, OB_FLAGS_OPS,
 const struct inode_operations ob_special_iops = { OB_COMMON, OB_ACLS };
 const struct inode_operations ob_link_iops = { .get_link = ob_get_link, OB_COMMON };
 const struct file_operations ob_dir_fops = {
-	.iterate_shared = ob_iterate, .llseek = generic_file_llseek, .read = generic_read_dir, .release = ob_release_dir, .fsync = ob_fsync,
+	.iterate_shared = ob_iterate, .llseek = ob_seek_dir, .read = generic_read_dir, .release = ob_release_dir, .fsync = ob_fsync,
 	.unlocked_ioctl = ob_ioctl,
 #ifdef CONFIG_COMPAT
 	.compat_ioctl = ob_compat_ioctl,

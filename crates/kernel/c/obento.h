@@ -40,15 +40,19 @@ struct ob_options {
 	s32 time_offset;
 	u32 type_index;
 	u64 super_block;
+	u8 boot[16];
 };
 enum {
 	OB_READ_ONLY = 1, OB_NO_REPLAY = 2, OB_NO_BARRIER = 4, OB_DISCARD = 8, OB_KEEP_LAST_DOTS = 16, OB_SET_COMMIT = 32,
 	OB_SET_UID = 64, OB_SET_GID = 128, OB_SET_FMASK = 256, OB_SET_DMASK = 512, OB_SET_CODEPAGE = 1024,
-	OB_SET_TIME_OFFSET = 2048, OB_SET_SUPER_BLOCK = 4096,
+	OB_SET_TIME_OFFSET = 2048, OB_SET_SUPER_BLOCK = 4096, OB_PROVENANCE = 8192, OB_SHOW_PROVENANCE = 16384,
 };
 enum { OB_DATA_ORDERED, OB_DATA_JOURNAL, OB_DATA_WRITEBACK };
 enum { OB_ALLOCATE, OB_PUNCH, OB_ZERO, OB_COLLAPSE, OB_INSERT };
 #define OB_XATTR_REMOVE (1U << 31)
+struct ob_process { u64 start; u32 pid, uid, gid; u8 comm[16]; u32 pad; };
+struct ob_read { u64 bytes, start, end; };
+enum { OB_READS = 1, OB_WRITES = 2 };
 typedef bool (*ob_emit_t)(void *, struct ob_bytes, u64 ino, u32 kind, u64 next);
 
 const char *ob_type_name(size_t);
@@ -82,11 +86,15 @@ int ob_space(struct ob_volume *, u64 ino, u32 what, u64 start, u64 end, bool kee
 s64 ob_getxattr(struct ob_volume *, u64 ino, struct ob_bytes name, struct ob_buffer);
 s64 ob_listxattr(struct ob_volume *, u64 ino, struct ob_buffer);
 int ob_setxattr(struct ob_volume *, u64 ino, struct ob_bytes name, struct ob_bytes value, u32 flags);
+void ob_opened(struct ob_volume *, u64 ino, const struct ob_process *, u32 mode);
+void ob_closed(struct ob_volume *, u64 ino, const struct ob_process *, const struct ob_read *);
+void ob_wrote(struct ob_volume *, u64 ino, const struct ob_process *, u64 start, u64 end);
 
 /* hyper.c */
 extern atomic_long_t ob_live;
 extern bool ob_dead;	/* Rust panicked: its state cannot be trusted, and every call fails with EIO */
 void ob_damage(struct super_block *, struct ob_bytes);
+bool ob_who(struct ob_process *);
 
 /* The rest of this file is for C only. */
 struct ob_sb {
@@ -100,6 +108,7 @@ struct ob_sb {
 	struct work_struct work;
 	struct percpu_rw_semaphore gate;	/* calls to Rust read it; replacing the volume writes it */
 };
+struct ob_known { u64 start, end, at; int moved; };	/* an extent of written blocks */
 struct ob_inode {
 	struct inode vfs;
 	struct ob_moment btime;
@@ -108,6 +117,7 @@ struct ob_inode {
 	bool is_through;		/* data goes through the driver */
 	atomic_t moved;			/* blocks were freed or moved */
 	atomic_t ended;			/* a write has completed */
+	struct ob_known known;		/* under i_lock; valid while `moved` is equal */
 	struct mutex through;		/* one write through the driver at a time */
 };
 static inline struct ob_sb *SBI(const struct super_block *sb) { return sb->s_fs_info; }
@@ -161,6 +171,14 @@ void ob_ended(struct work_struct *);
 int ob_fsync(struct file *, loff_t, loff_t, int);
 int ob_set_size(struct inode *, loff_t);
 int ob_grow(struct inode *, loff_t from, loff_t to);
+/* history.c */
+int ob_open_file(struct inode *, struct file *);
+int ob_release_file(struct inode *, struct file *);
+void ob_note_read(struct file *, loff_t start, loff_t end);
+void ob_note_write(struct file *, loff_t start, loff_t end);
+/* known.c */
+bool ob_known(struct inode *, u64 start, u64 end, struct ob_place *);
+int ob_map_known(struct inode *, u64 start, u64 end, struct ob_place *);
 /* through.c */
 extern const struct address_space_operations ob_through_aops;
 vm_fault_t ob_through_mkwrite(struct vm_fault *);

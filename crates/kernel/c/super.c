@@ -8,6 +8,7 @@
 #include <linux/fs_parser.h>
 #include <linux/module.h>
 #include <linux/posix_acl.h>
+#include <linux/random.h>
 #include <linux/seq_file.h>
 #include <linux/statfs.h>
 #include <linux/writeback.h>
@@ -18,6 +19,7 @@
 #define OB_TYPES 8
 static struct kmem_cache *ob_inodes;
 static struct file_system_type ob_types[OB_TYPES];
+static u8 ob_boot[16];		/* identifies the boot in recorded histories */
 
 /* inodes */
 void ob_fill(struct inode *i, const struct ob_attributes *a, bool times)
@@ -134,6 +136,7 @@ static struct inode *ob_alloc_inode(struct super_block *sb)
 	o->stored_atime = (struct timespec64){ };
 	o->flags = o->project = 0;
 	o->is_through = false;
+	o->known = (struct ob_known){ };
 	atomic_set(&o->moved, 0);
 	atomic_set(&o->ended, 0);
 	return &o->vfs;
@@ -233,7 +236,7 @@ static void ob_put_super(struct super_block *sb)
 enum {
 	OPT_DATA, OPT_COMMIT, OPT_BARRIER, OPT_NOBARRIER, OPT_NORECOVERY, OPT_SB, OPT_UID, OPT_GID, OPT_UMASK, OPT_FMASK, OPT_DMASK,
 	OPT_CODEPAGE, OPT_IOCHARSET, OPT_TZ, OPT_TIME_OFFSET, OPT_DISCARD, OPT_NODISCARD, OPT_KEEP_LAST_DOTS, OPT_ERRORS,
-	OPT_ACL, OPT_XATTR,
+	OPT_ACL, OPT_XATTR, OPT_PROVENANCE, OPT_SHOW_PROVENANCE,
 };
 static const struct constant_table ob_data_modes[] = {
 	{ "ordered", OB_DATA_ORDERED }, { "journal", OB_DATA_JOURNAL }, { "writeback", OB_DATA_WRITEBACK }, { }
@@ -267,6 +270,8 @@ static const struct fs_parameter_spec ob_parameters[] = {
 	fsparam_enum("errors", OPT_ERRORS, ob_errors),
 	fsparam_flag("acl", OPT_ACL),
 	fsparam_flag("user_xattr", OPT_XATTR),
+	fsparam_flag("provenance", OPT_PROVENANCE),
+	fsparam_flag("show_provenance", OPT_SHOW_PROVENANCE),
 	{ }
 };
 struct ob_context { struct ob_options options; unsigned int errors; bool has_errors; };
@@ -306,6 +311,8 @@ static int ob_parse(struct fs_context *fc, struct fs_parameter *p)
 	case OPT_DISCARD: o->flags |= OB_DISCARD; return 0;
 	case OPT_NODISCARD: o->flags &= ~OB_DISCARD; return 0;
 	case OPT_KEEP_LAST_DOTS: o->flags |= OB_KEEP_LAST_DOTS; return 0;
+	case OPT_PROVENANCE: o->flags |= OB_PROVENANCE; return 0;
+	case OPT_SHOW_PROVENANCE: o->flags |= OB_SHOW_PROVENANCE; return 0;
 	case OPT_ERRORS: c->errors = r.uint_32; c->has_errors = true; return 0;
 	case OPT_IOCHARSET: case OPT_ACL: case OPT_XATTR: return 0;
 	default: return opt < 0 ? opt : -EINVAL;
@@ -342,6 +349,10 @@ static int ob_show_options(struct seq_file *m, struct dentry *root)
 		seq_puts(m, ",discard");
 	if (o->flags & OB_KEEP_LAST_DOTS)
 		seq_puts(m, ",keep_last_dots");
+	if (o->flags & OB_PROVENANCE)
+		seq_puts(m, ",provenance");
+	if (o->flags & OB_SHOW_PROVENANCE)
+		seq_puts(m, ",show_provenance");
 	if (s->stops || s->panics)
 		seq_printf(m, ",errors=%s", s->panics ? "panic" : "remount-ro");
 	return 0;
@@ -381,6 +392,7 @@ static int ob_fill_super(struct super_block *sb, struct fs_context *fc)
 		sb->s_flags |= SB_RDONLY;
 	s->options = c->options;
 	s->options.type_index = fc->fs_type - ob_types;
+	memcpy(s->options.boot, ob_boot, sizeof(ob_boot));
 	if (sb_rdonly(sb))
 		s->options.flags |= OB_READ_ONLY;
 	ob_set_errors(s, c->errors);
@@ -531,6 +543,7 @@ static int __init ob_module_init(void)
 	const char *name;
 	int n, err = -ENOMEM;
 
+	get_random_bytes(ob_boot, sizeof(ob_boot));
 	ob_inodes = kmem_cache_create("obento_inode", sizeof(struct ob_inode), 0,
 				      SLAB_RECLAIM_ACCOUNT | SLAB_MEM_SPREAD | SLAB_ACCOUNT, ob_inode_once);
 	if (!ob_inodes)

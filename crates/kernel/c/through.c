@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * The page cache of files whose data only the driver can access (inline and journalled data), and of volumes with blocks
- * larger than a page. The driver reads and writes one page at a time.
+ * larger than a page. The driver reads and writes runs of adjacent pages, which are copied to one buffer.
  */
 #include <linux/buffer_head.h>
 #include <linux/highmem.h>
 #include <linux/module.h>
 #include <linux/pagemap.h>
+#include <linux/slab.h>
 #include <linux/writeback.h>
 #include "obento.h"
 
@@ -45,39 +46,112 @@ static int ob_through_read(struct file *f, struct folio *folio)
 	folio_unlock(folio);
 	return err;
 }
+/* Adjacent pages under writeback, and a copy of their data. */
+#define OB_RUN (64UL << 10)
+struct ob_run {
+	struct inode *i;
+	loff_t off;
+	size_t len, room;
+	u8 *data;
+	unsigned int pages;
+	struct page *page[OB_RUN / PAGE_SIZE];
+};
+static int ob_run_start(struct ob_run *r, struct inode *i)
+{
+	*r = (struct ob_run){ .i = i, .room = OB_RUN, .data = kvmalloc(OB_RUN, GFP_NOFS | __GFP_NOWARN) };
+	if (!r->data) {
+		r->room = PAGE_SIZE;
+		r->data = kmalloc(PAGE_SIZE, GFP_NOFS);
+	}
+	return r->data ? 0 : -ENOMEM;
+}
+static int ob_run_write(struct ob_run *r)
+{
+	struct inode *i = r->i;
+	struct ob_moment when = ob_moment(i->i_mtime);	/* of the last of these pages */
+	unsigned int n;
+	int err;
+
+	if (!r->pages)
+		return 0;
+	mutex_lock(&OBI(i)->through);
+	err = GATED(i->i_sb, ob_write(VOL(i), i->i_ino, r->off, (struct ob_bytes){ r->data, r->len }, &when));
+	mutex_unlock(&OBI(i)->through);
+	if (err) {
+		pr_err_ratelimited("obento (%s): writing inode %lu at %lld failed: %d\n", i->i_sb->s_id, i->i_ino, r->off, err);
+		mapping_set_error(i->i_mapping, err);
+	}
+	for (n = 0; n < r->pages; n++) {
+		if (err)
+			SetPageError(r->page[n]);
+		end_page_writeback(r->page[n]);
+	}
+	r->pages = r->len = 0;
+	ob_refresh_blocks(i);
+	return err;
+}
+/* Adds a locked page to the run; writes the run first unless the page continues it. */
 static int ob_through_writepage(struct page *page, struct writeback_control *wbc, void *data)
 {
-	struct inode *i = page->mapping->host;
-	loff_t size = i_size_read(i), off = page_offset(page);
-	struct ob_moment when = ob_moment(i->i_mtime);
+	struct ob_run *r = data;
+	loff_t size = i_size_read(r->i), off = page_offset(page);
+	size_t len = min_t(loff_t, PAGE_SIZE, size - off);
 	int err = 0;
-	void *at;
 
 	if (off >= size) {
 		unlock_page(page);
 		return 0;
 	}
-	if (size - off < PAGE_SIZE)
-		zero_user_segment(page, size - off, PAGE_SIZE);
+	if (r->off + r->len != off || r->len + len > r->room)
+		err = ob_run_write(r);
+	if (len < PAGE_SIZE)
+		zero_user_segment(page, len, PAGE_SIZE);
 	set_page_writeback(page);
-	mutex_lock(&OBI(i)->through);
-	at = kmap_local_page(page);
-	err = GATED(i->i_sb, ob_write(VOL(i), i->i_ino, off, (struct ob_bytes){ at, min_t(loff_t, PAGE_SIZE, size - off) }, &when));
-	kunmap_local(at);
-	mutex_unlock(&OBI(i)->through);
-	if (err) {
-		pr_err_ratelimited("obento (%s): writing inode %lu at %lld failed: %d\n", i->i_sb->s_id, i->i_ino, off, err);
-		SetPageError(page);
-		mapping_set_error(page->mapping, err);
-	}
+	if (!r->pages)
+		r->off = off;
+	memcpy_from_page(r->data + r->len, page, 0, len);
+	r->len += len;
+	r->page[r->pages++] = page;
 	unlock_page(page);
-	end_page_writeback(page);
-	ob_refresh_blocks(i);
 	return err;
 }
 static int ob_through_writepages(struct address_space *m, struct writeback_control *wbc)
 {
-	return write_cache_pages(m, wbc, ob_through_writepage, NULL);
+	struct ob_run *r = kmalloc(sizeof(*r), GFP_NOFS);
+	int err = r ? ob_run_start(r, m->host) : -ENOMEM, last;
+
+	if (!err) {
+		err = write_cache_pages(m, wbc, ob_through_writepage, r);
+		last = ob_run_write(r);
+		err = err ?: last;
+		kvfree(r->data);
+	}
+	kfree(r);
+	return err;
+}
+/* A page that cannot be read here is read again when it is used, and reports the error then. */
+static void ob_through_readahead(struct readahead_control *rac)
+{
+	struct inode *i = rac->mapping->host;
+	loff_t start = readahead_pos(rac);
+	size_t left = readahead_length(rac), len, at;
+	u8 *data = kvmalloc(min_t(size_t, left, OB_RUN), GFP_NOFS | __GFP_NOWARN);
+	struct page *page;
+	int err;
+
+	for (; data && left; start += len, left -= len) {
+		len = min_t(size_t, left, OB_RUN);
+		err = GATED(i->i_sb, ob_read(VOL(i), i->i_ino, start, (struct ob_buffer){ data, len }));
+		for (at = 0; at < len && (page = readahead_page(rac)); at += PAGE_SIZE) {
+			if (!err) {
+				memcpy_to_page(page, 0, data + at, PAGE_SIZE);
+				SetPageUptodate(page);
+			}
+			unlock_page(page);
+			put_page(page);
+		}
+	}
+	kvfree(data);
 }
 static int ob_write_begin(struct file *f, struct address_space *m, loff_t pos, unsigned int len, struct page **out, void **data)
 {
@@ -89,6 +163,10 @@ static int ob_write_begin(struct file *f, struct address_space *m, loff_t pos, u
 	page = grab_cache_page_write_begin(m, pos >> PAGE_SHIFT);
 	if (!page)
 		return -ENOMEM;
+	if (!PageUptodate(page) && page_offset(page) >= i_size_read(m->host)) {
+		zero_user_segment(page, 0, PAGE_SIZE);
+		SetPageUptodate(page);
+	}
 	if (!PageUptodate(page)) {
 		err = ob_fill_page(page);
 		if (err) {
@@ -113,6 +191,7 @@ static int ob_write_end(struct file *f, struct address_space *m, loff_t pos, uns
 }
 const struct address_space_operations ob_through_aops = {
 	.read_folio = ob_through_read,
+	.readahead = ob_through_readahead,
 	.writepages = ob_through_writepages,
 	.dirty_folio = filemap_dirty_folio,
 	.write_begin = ob_write_begin,

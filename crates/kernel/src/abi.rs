@@ -194,6 +194,8 @@ pub struct MountOptions {
     time_offset: i32,
     pub(crate) type_index: u32,
     super_block: u64,
+    /// Identifies the boot of the machine.
+    pub(crate) boot: [u8; 16],
 }
 
 impl MountOptions {
@@ -210,6 +212,8 @@ impl MountOptions {
     const CODE_PAGE: u32 = 1024;
     const TIME_OFFSET: u32 = 2048;
     const SUPER_BLOCK: u32 = 4096;
+    const PROVENANCE: u32 = 8192;
+    const SHOW_PROVENANCE: u32 = 16384;
 
     fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
@@ -217,6 +221,16 @@ impl MountOptions {
 
     pub(crate) fn is_read_only(&self) -> bool {
         self.has(Self::READ_ONLY)
+    }
+
+    /// Whether the history of the volume is recorded.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.has(Self::PROVENANCE | Self::SHOW_PROVENANCE)
+    }
+
+    /// Whether the directory of the history is visible.
+    pub(crate) fn shows_history(&self) -> bool {
+        self.has(Self::SHOW_PROVENANCE)
     }
 
     /// Applies the options to `open`.

@@ -17,6 +17,7 @@ extern crate alloc;
 mod abi;
 mod data;
 mod device;
+mod history;
 #[cfg(obento_env = "kernel")]
 mod memory;
 mod names;
@@ -80,5 +81,6 @@ types! {
     c"obento-fat" => obento_fat::FatDriver::default(), Mapped;
     // The block that contains the end of the valid data belongs to the driver.
     c"obento-exfat" => obento_exfat::ExFatDriver::default(), Through;
-    c"obento-xv6" => obento_xv6::Xv6Driver, Mapped;
+    // The driver fills holes itself.
+    c"obento-xv6" => obento_xv6::Xv6Driver, Through;
 }

@@ -7,10 +7,12 @@ use core::ffi::{c_char, c_void};
 use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice;
 use obento_driver::{Access, FileSystem, OpenOptions, StoredProperties, WritableFileSystem};
+use obento_prov::Recorded;
 
 use crate::Data;
 use crate::abi::{Buffer, MountOptions, Status, Usage, count};
 use crate::device::KernelDevice;
+use crate::history;
 use crate::report::{KernelClock, errno, print};
 
 unsafe extern "Rust" {
@@ -29,6 +31,8 @@ pub struct Volume {
     is_mapped: bool,
     /// Unit of mappings in bytes.
     pub(crate) block: u64,
+    /// The layer of `fs` that records changes.
+    pub(crate) recorded: Option<Arc<Recorded>>,
 }
 
 impl Volume {
@@ -139,7 +143,12 @@ fn open(bdev: *mut c_void, sb: *mut c_void, len: u64, options: &MountOptions) ->
     let is_mapped = kind.data == Data::Mapped && fs.device().is_some_and(|shown| Arc::ptr_eq(shown, &device));
     let block = fs.statfs()?.block_size.into();
     report_notices(&*fs);
-    Ok(Box::new(Volume { fs, sb, is_mapped, block }))
+    let recorded = options
+        .is_recorded()
+        .then(|| history::record(Arc::clone(&fs), options.boot, options.shows_history()));
+    let recorded = recorded.transpose()?;
+    let fs = recorded.clone().map_or(fs, |recorded| recorded as Arc<dyn FileSystem>);
+    Ok(Box::new(Volume { fs, sb, is_mapped, block, recorded }))
 }
 
 #[inline(never)]

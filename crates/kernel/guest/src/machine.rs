@@ -12,8 +12,9 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::system::{RebootCommand, finit_module, reboot};
 
 /// Words of the kernel log that no case may cause.
-const ALARMS: [&str; 9] = [
+const ALARMS: [&str; 10] = [
     "BUG:",
+    ";BUG ",
     "kernel BUG",
     "Oops",
     "WARNING:",
@@ -44,6 +45,7 @@ impl Machine {
         let line = fs::read_to_string("/proc/cmdline")?;
         let values = line.split_whitespace().filter_map(|word| word.strip_prefix("obento.")?.split_once('='));
         let values = values.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        prepare()?;
         load().context("loading obento.ko")?;
         Ok(Self { values })
     }
@@ -92,6 +94,20 @@ pub fn mount_as(kind: &str, number: u8, at: &str, flags: MountFlags, options: &s
 /// Unmounts `at`.
 pub fn umount(at: &str) -> Result<()> {
     unmount(at, UnmountFlags::empty()).with_context(|| format!("umount {at}"))
+}
+
+/// Loads the modules of the kernel itself that its disks and file systems need.
+fn prepare() -> Result<()> {
+    let mut paths = fs::read_dir("/modules")?.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    paths.sort();
+    for path in paths {
+        // Code for an instruction that the processor lacks reports that no device exists.
+        match finit_module(File::open(&path)?, c"", 0) {
+            Ok(()) | Err(rustix::io::Errno::NODEV) => {}
+            Err(error) => return Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+    Ok(())
 }
 
 /// Loads the module.

@@ -3,18 +3,32 @@
 //! The kernel command line selects a case: `obento.case=NAME`, with values as `obento.KEY=VALUE`. The last line of the
 //! output is `obento-guest: ok` or `obento-guest: failed: REASON`.
 
+mod bench;
 mod cases;
 mod damaged;
 mod features;
+mod history;
+#[cfg(feature = "hosts")]
+mod hosts;
+mod listings;
 mod machine;
 mod model;
 mod tree;
+mod xv6;
 
 use anyhow::{Result, bail};
 
 use machine::Machine;
 
 fn run(machine: &Machine) -> Result<()> {
+    if machine.value("format") == "xv6" {
+        xv6::format()?;
+    }
+    case(machine)?;
+    if machine.kind() == "obento-xv6" { xv6::check() } else { Ok(()) }
+}
+
+fn case(machine: &Machine) -> Result<()> {
     match machine.value("case") {
         "tree" => tree::equals_the_kernels_own(machine),
         "model" => cases::model(machine),
@@ -24,8 +38,15 @@ fn run(machine: &Machine) -> Result<()> {
         "cut" => cases::cut(machine),
         "replay" => cases::replay(machine),
         "features" => features::all(machine),
+        "history" => history::run(machine),
+        "history-long" => history::long(machine),
+        "listings" => listings::run(machine),
         "volumes" => cases::volumes(machine),
         "brief" => cases::brief(machine),
+        "bench" => bench::run(machine),
+        #[cfg(feature = "hosts")]
+        "hosts" => hosts::run(machine),
+        "profile" => bench::profile(machine),
         "damaged" => damaged::all(machine),
         other => bail!("no case is named '{other}'"),
     }

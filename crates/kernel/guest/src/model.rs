@@ -78,7 +78,7 @@ fn compare(file: &File, model: &[u8]) -> Result<()> {
 }
 
 /// Writes through a shared mapping.
-fn store(file: &File, len: usize, at: usize, bytes: &[u8]) -> Result<()> {
+pub fn store(file: &File, len: usize, at: usize, bytes: &[u8]) -> Result<()> {
     // SAFETY: a new mapping of a file that no other process shortens.
     unsafe {
         let map = libc::mmap(
@@ -104,10 +104,11 @@ fn advise_away(file: &File) {
 pub fn names(folder: &Path, ops: u64, seed: u64, links: bool) -> Result<()> {
     let folder = folder.join("names");
     fs::create_dir(&folder)?;
+    let name_max = rustix::fs::statvfs(&folder)?.f_namemax as usize;
     let mut model: BTreeMap<String, u64> = BTreeMap::new();
     let mut random = Random(seed);
     for number in 0..ops {
-        let long = random.below(60) as usize + 4;
+        let long = (random.below(60) as usize + 4).min(name_max);
         let name = format!("{:0long$}", random.below(150));
         let path = folder.join(&name);
         let any = model.keys().nth(random.below(model.len().max(1) as u64) as usize).cloned();
