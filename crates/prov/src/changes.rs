@@ -104,9 +104,7 @@ fn links_after_removal(attr: &Attr) -> u32 {
 
 fn add_write(log: &mut Log, time: i64, file: FileId, current: Option<Actor>, range: &Range<u64>) {
     let actor = log.opens.writer(file.ino, current);
-    let bytes = range.end.saturating_sub(range.start);
-    let written = Transferred { bytes, start: range.start, end: range.end };
-    log.wrote(time, PendingWrite { actor, file, written });
+    log.wrote(time, PendingWrite { actor, file, written: Transferred::of(range) });
 }
 
 impl WritableFileSystem for Recorded {
@@ -266,11 +264,11 @@ impl WritableFileSystem for Recorded {
     }
 
     fn sync_file(&self, ino: Ino) -> Result<()> {
-        self.sync_with(&[ino])
+        self.syncs.run(&[ino], |inos| self.sync_with(inos))
     }
 
     fn sync_files(&self, inos: &[Ino]) -> Result<()> {
-        self.sync_with(inos)
+        self.syncs.run(inos, |inos| self.sync_with(inos))
     }
 
     fn sync(&self) -> Result<()> {

@@ -53,8 +53,8 @@ impl Directories {
         self.0.get(&ino)
     }
 
-    /// Returns the path of the entry `name` in `parent`. The caller's `look_up` returns the location of a directory that
-    /// the log does not name. If that fails, the path starts with the inode number: `#12/name`.
+    /// Returns the [path](entry_path) of the entry `name` in `parent`. The caller's `look_up` returns the location of a directory
+    /// that the log does not name.
     pub fn path(
         &self,
         root: Ino,
@@ -62,28 +62,38 @@ impl Directories {
         name: &[u8],
         look_up: &mut dyn FnMut(Ino) -> Option<Location>,
     ) -> Vec<u8> {
-        let mut names: Vec<Vec<u8>> = Vec::new();
-        names.push(name.into());
-        let mut dir = parent;
-        while dir != root {
-            let found = self.get(dir).cloned().or_else(|| look_up(dir));
-            match found.filter(|_| names.len() < DEPTH_MAX) {
-                Some(Location { parent, name }) => {
-                    names.push(name);
-                    dir = parent;
-                }
-                None => {
-                    names.push(alloc::format!("#{dir}").into_bytes());
-                    break;
-                }
+        entry_path(root, parent, name, &mut |dir| self.get(dir).cloned().or_else(|| look_up(dir)))
+    }
+}
+
+/// Returns the path of the entry `name` in `parent`. The caller's `look_up` returns the location of a directory. If that
+/// fails, the path starts with the inode number: `#12/name`.
+pub fn entry_path(
+    root: Ino,
+    parent: Ino,
+    name: &[u8],
+    look_up: &mut dyn FnMut(Ino) -> Option<Location>,
+) -> Vec<u8> {
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    names.push(name.into());
+    let mut dir = parent;
+    while dir != root {
+        match look_up(dir).filter(|_| names.len() < DEPTH_MAX) {
+            Some(Location { parent, name }) => {
+                names.push(name);
+                dir = parent;
+            }
+            None => {
+                names.push(alloc::format!("#{dir}").into_bytes());
+                break;
             }
         }
-        if dir == root {
-            names.push(Vec::new());
-        }
-        names.reverse();
-        names.join(&b'/')
     }
+    if dir == root {
+        names.push(Vec::new());
+    }
+    names.reverse();
+    names.join(&b'/')
 }
 
 #[cfg(test)]

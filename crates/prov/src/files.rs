@@ -8,10 +8,13 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, Result};
-use obento_driver::{Cookie, DirEntry, FileSystem, NewNode};
+use obento_driver::{Cookie, DirEntry, FileSystem, NewNode, StoredProperties};
 use obento_vfs::{Caller, Config, Node, Vfs};
 
-use crate::segment::segment_number;
+/// The part of a volume that segments may use.
+pub(crate) const VOLUME_PART: u64 = 16;
+/// Free bytes that the log leaves to users.
+const RESERVE: u64 = 256 << 10;
 
 /// The directory of the log and the segments in it.
 #[derive(Debug)]
@@ -49,11 +52,11 @@ impl Files {
         self.dir.ino()
     }
 
-    /// Returns the numbers of all segments in ascending order.
-    pub(crate) fn segments(&self) -> Result<Vec<u32>> {
+    /// Returns the numbers of all files whose names `number` accepts, in ascending order.
+    pub(crate) fn numbers(&self, number: fn(&[u8]) -> Option<u32>) -> Result<Vec<u32>> {
         let mut numbers = Vec::new();
         self.dir.read_dir(Cookie::START, &mut |entry: Result<DirEntry<'_>>| {
-            numbers.extend(entry.ok().and_then(|entry| segment_number(entry.name.as_bytes())));
+            numbers.extend(entry.ok().and_then(|entry| number(entry.name.as_bytes())));
             ControlFlow::Continue(())
         })?;
         numbers.sort_unstable();
@@ -95,6 +98,18 @@ impl Files {
             len if len == bytes.len() => Ok(()),
             _ => Err(Error::NoSpace),
         }
+    }
+
+    /// Returns whether all bytes of a file have space.
+    pub(crate) fn has_no_holes(&self) -> bool {
+        !self.vfs.limits().keeps.contains(StoredProperties::HOLES)
+    }
+
+    /// Returns whether `len` bytes have space besides the bytes that the log leaves to users.
+    pub(crate) fn has_room_for(&self, len: u64) -> bool {
+        self.room().is_ok_and(|(free, size)| {
+            free >= RESERVE.min(size.checked_div(VOLUME_PART).unwrap_or(0)).saturating_add(len)
+        })
     }
 
     /// Returns the number of free bytes and the size of the volume.

@@ -4,17 +4,17 @@
 //! activity is a process. A version may be derived from every version that its activity opened for reading before it
 //! finished writing. The data flow between them is not recorded, so each edge is *possible*, not certain.
 
-use alloc::collections::{BTreeMap, btree_map};
 use alloc::vec::Vec;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::{HashMap, HashSet, hash_map};
 use obento_base::{FileKind, Ino};
 
 use crate::actor::{Actor, ActorId};
-use crate::block::{BLOCK, BlockBuilder};
+use crate::block::BLOCK;
 use crate::directories::{Directories, Location};
 use crate::record::{FileId, Record};
 use crate::segment::{Entries, Entry, Header};
+use crate::writer::SegmentWriter;
 
 /// A process: process ID and start time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -55,10 +55,19 @@ pub struct Edge {
     pub time: i64,
 }
 
+impl Edge {
+    /// Adds a repetition of a compacted edge. Only a damaged log has one of another process.
+    pub(crate) fn repeats(&mut self, edge: &Self) {
+        if Activity::from(self.actor) == edge.actor.into() {
+            self.last = self.last.max(edge.last);
+        }
+    }
+}
+
 /// The newest version of a file.
 #[derive(Clone, Copy, Debug, Default)]
-struct Newest {
-    number: u64,
+pub(crate) struct Newest {
+    pub(crate) number: u64,
     actor: Option<Actor>,
     /// The activity closed the file.
     is_closed: bool,
@@ -67,9 +76,40 @@ struct Newest {
 }
 
 impl Newest {
+    /// Returns the version of a compacted edge.
+    pub(crate) fn compacted(number: u64, actor: Actor) -> Self {
+        Self { number, actor: Some(actor), is_closed: false, is_reopened: false }
+    }
+
     /// Returns whether the version was written by the process of `actor`, whatever program it executed then.
-    fn is_by(&self, actor: Actor) -> bool {
+    pub(crate) fn is_by(&self, actor: Actor) -> bool {
         self.actor.is_some_and(|own| Activity::from(own) == actor.into())
+    }
+
+    /// Notes that the file is created. Formats without generations use a number again for another file, whose versions
+    /// follow.
+    pub(crate) fn is_created(&mut self) {
+        self.actor = None;
+    }
+
+    pub(crate) fn opens_for_writing(&mut self, actor: Actor) {
+        self.is_reopened = self.is_by(actor) && self.is_closed;
+    }
+
+    /// Notes a write. Returns whether it begins a version.
+    pub(crate) fn writes(&mut self, actor: Actor) -> bool {
+        if self.is_by(actor) && !self.is_reopened {
+            return false;
+        }
+        *self = Self::compacted(self.number.saturating_add(1), actor);
+        true
+    }
+
+    /// Notes that a process closes the file. Returns whether the process wrote the version.
+    pub(crate) fn closes(&mut self, actor: Actor) -> bool {
+        let is_own = self.is_by(actor);
+        self.is_closed |= is_own;
+        is_own
     }
 }
 
@@ -92,7 +132,9 @@ pub struct Graph {
     locations: HashMap<FileId, Location>,
     directories: Directories,
     removed: HashMap<FileId, Removal>,
-    generated: BTreeMap<Version, Edge>,
+    generated: HashMap<Version, Edge>,
+    /// The files outside of the volume from which versions were copied.
+    origins: HashMap<Version, Vec<u8>>,
     used: Vec<Edge>,
     seen: HashSet<(Activity, Version)>,
     used_by: HashMap<Activity, Vec<(u64, Version)>>,
@@ -117,8 +159,7 @@ impl Graph {
         match entry.record {
             Record::Open { file, mode, .. } => {
                 if mode.write {
-                    let newest = self.newest.entry(file).or_default();
-                    newest.is_reopened = newest.is_by(actor) && newest.is_closed;
+                    self.newest.entry(file).or_default().opens_for_writing(actor);
                 }
                 if mode.read {
                     self.uses(actor, file, entry);
@@ -128,8 +169,7 @@ impl Graph {
             Record::Create { parent, name, file, kind, .. } => {
                 self.moves(file, parent, name);
                 if kind == FileKind::Regular {
-                    // Formats without generations use a number again for another file, whose versions follow.
-                    self.newest.entry(file).or_default().actor = None;
+                    self.newest.entry(file).or_default().is_created();
                     self.removed.remove(&file);
                     self.generates(actor, file, entry);
                 }
@@ -153,11 +193,12 @@ impl Graph {
                 if !name.is_empty() {
                     self.moves(file, parent, name);
                 }
-                let newest =
-                    Newest { number: version, actor: Some(actor), is_closed: false, is_reopened: false };
-                self.newest.insert(file, newest);
+                self.newest.insert(file, Newest::compacted(version, actor));
                 let (version, time) = (Version { file, number: version }, 0);
                 self.add_generation(Edge { actor, version, sequence, last: sequence, time });
+            }
+            Record::Source { file, name, .. } => {
+                self.origins.insert(self.newest(file), name.into());
             }
             _ => {}
         }
@@ -192,48 +233,43 @@ impl Graph {
 
     fn generates(&mut self, actor: Actor, file: FileId, entry: &Entry<'_>) {
         let newest = self.newest.entry(file).or_default();
-        if newest.is_by(actor) && !newest.is_reopened {
-            let version = Version { file, number: newest.number };
+        let begins = newest.writes(actor);
+        let version = Version { file, number: newest.number };
+        let (sequence, time) = (entry.sequence, entry.time);
+        if !begins {
             if let Some(edge) = self.generated.get_mut(&version) {
-                edge.last = entry.sequence;
+                edge.last = sequence;
             }
             return;
         }
-        let number = newest.number.saturating_add(1);
-        *newest = Newest { number, actor: Some(actor), is_closed: false, is_reopened: false };
-        let (version, sequence, time) = (Version { file, number }, entry.sequence, entry.time);
         self.add_generation(Edge { actor, version, sequence, last: sequence, time });
     }
 
     fn add_generation(&mut self, edge: Edge) {
         match self.generated.entry(edge.version) {
-            btree_map::Entry::Vacant(slot) => {
+            hash_map::Entry::Vacant(slot) => {
                 slot.insert(edge);
                 self.generated_by.entry(edge.actor.into()).or_default().push(edge.version);
             }
-            // A compacted edge that is repeated. Only a damaged log has one of another process.
-            btree_map::Entry::Occupied(mut known) => {
-                let known = known.get_mut();
-                if Activity::from(known.actor) == edge.actor.into() {
-                    known.last = known.last.max(edge.last);
-                }
-            }
+            hash_map::Entry::Occupied(mut known) => known.get_mut().repeats(&edge),
         }
     }
 
     fn closes(&mut self, actor: Actor, file: FileId, sequence: u64) {
-        let Some(newest) = self.newest.get_mut(&file).filter(|newest| newest.is_by(actor)) else {
+        let Some(newest) = self.newest.get_mut(&file) else { return };
+        if !newest.closes(actor) {
             return;
-        };
-        newest.is_closed = true;
+        }
         if let Some(edge) = self.generated.get_mut(&Version { file, number: newest.number }) {
             edge.last = sequence;
         }
     }
 
     /// Returns the generation of each version, in the order of the versions.
-    pub fn generated(&self) -> impl Iterator<Item = &Edge> {
-        self.generated.values()
+    pub fn generated(&self) -> Vec<&Edge> {
+        let mut edges: Vec<_> = self.generated.values().collect();
+        edges.sort_unstable_by_key(|edge| edge.version);
+        edges
     }
 
     /// Returns the uses of versions, in the order of the log.
@@ -244,6 +280,11 @@ impl Graph {
     /// Returns the generation of a version; `None` for version 0.
     pub fn generation(&self, version: Version) -> Option<&Edge> {
         self.generated.get(&version)
+    }
+
+    /// Returns the name of the file outside of the volume from which a version was copied when the volume was built.
+    pub fn origin(&self, version: Version) -> Option<&[u8]> {
+        self.origins.get(&version).map(Vec::as_slice)
     }
 
     /// Returns the newest version of a file.
@@ -307,8 +348,8 @@ impl Graph {
             graph.add(&entry);
         }
         let mut edges: Vec<(bool, Edge)> = graph.used.iter().map(|edge| (false, *edge)).collect();
-        edges.extend(graph.generated.values().map(|edge| (true, *edge)));
-        edges.sort_by_key(|(_, edge)| edge.last);
+        edges.extend(graph.generated().into_iter().map(|edge| (true, *edge)));
+        edges.sort_unstable_by_key(|(generates, edge)| (edge.last, *generates, edge.version, edge.actor));
         loop {
             let bytes = graph.encode(header, &edges);
             if bytes.len() <= max || edges.is_empty() {
@@ -320,34 +361,29 @@ impl Graph {
     }
 
     fn encode(&self, header: &Header, edges: &[(bool, Edge)]) -> Vec<u8> {
-        let (mut out, mut block) = (header.encode(), BlockBuilder::default());
-        let (mut ids, mut next) = (HashMap::new(), 0u64);
-        let mut push = |record: &Record<'_>| {
-            if !block.push(next, 0, record) {
-                block.encode(&mut out);
-                block.clear();
-                block.push(next, 0, record);
-            }
-            next = next.saturating_add(1);
-        };
+        let (mut out, mut ids) = (SegmentWriter::new(header), HashMap::new());
         for (is_generation, edge) in edges {
             let count = ids.len();
             let id = *ids.entry(edge.actor).or_insert_with(|| {
                 let id = ActorId(u32::try_from(count).unwrap_or(u32::MAX));
-                push(&Record::Actor { id, actor: edge.actor });
+                out.push(0, &Record::Actor { id, actor: edge.actor });
                 id
             });
             let Version { file, number: version } = edge.version;
             let (parent, name) = self.location(file).unwrap_or((Ino(0), b""));
-            push(&match is_generation {
-                true => Record::Generated { actor: id, file, version, sequence: edge.last, parent, name },
-                false => Record::Used { actor: id, file, version, sequence: edge.sequence },
-            });
+            out.push(
+                0,
+                &match is_generation {
+                    true => Record::Generated { actor: id, file, version, sequence: edge.last, parent, name },
+                    false => Record::Used { actor: id, file, version, sequence: edge.sequence },
+                },
+            );
+            if let Some(name) = self.origin(edge.version).filter(|_| *is_generation) {
+                out.push(0, &Record::Source { actor: id, file, name });
+            }
         }
-        if !block.is_empty() {
-            block.encode(&mut out);
-        }
-        debug_assert_eq!(out.len().checked_rem(BLOCK), Some(0));
-        out
+        let bytes = out.finish();
+        debug_assert_eq!(bytes.len().checked_rem(BLOCK), Some(0));
+        bytes
     }
 }

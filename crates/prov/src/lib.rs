@@ -9,8 +9,11 @@
 //! - `segment` decodes segments. It accepts any bytes.
 //! - `log` writes segments.
 //! - `opens` attributes delayed writes to the process that opened the file, and merges them.
-//! - `recorded` and `changes` implement the contract.
+//! - `recorded` and `changes` implement the contract, and `syncs` joins the syncs of several threads.
 //! - `graph` derives versions of files, and which version was made from which.
+//! - `index` finds the blocks of a segment with records of a file or process. `index_builder` derives an index, `indexes` writes the indexes, `indexed`
+//!   reads a log through them, `presence` selects the segments for many questions, and `lineage` derives versions from the records that an answer needs.
+//! - `writer` encodes whole segments: compacted edges, and the sources of a new volume.
 //! - `directories` builds paths, and `reader` finds the segments of a volume.
 //!
 //! Invariant: a record is on stable storage before the sync that covers its change returns. A failure to
@@ -41,20 +44,34 @@ mod changes;
 mod directories;
 mod files;
 mod graph;
+mod index;
+mod index_builder;
+mod indexed;
+mod indexes;
+mod lineage;
 mod log;
+mod names;
 mod opens;
+mod presence;
 mod reader;
 mod record;
 mod recorded;
 mod segment;
+mod syncs;
+mod writer;
 
 pub use actor::{Actor, ActorId, FixedWho, Who};
 pub use block::BLOCK;
-pub use directories::{Directories, Location};
+pub use directories::{Directories, Location, entry_path};
 pub use graph::{Activity, Edge, Graph, Removal, Version};
+pub use index::{IndexDefect, Summary};
+pub use indexed::{IndexedLog, NameSink, Performer, each_name_change};
+pub use lineage::Lineage;
 pub use log::{LogOptions, LogStatus, WriteSource};
-pub use opens::Transferred;
+pub use names::SegmentNames;
+pub use opens::{OpenFile, Transferred};
 pub use reader::Segments;
 pub use record::{AttrMask, FileId, Mark, OpenMode, Record};
 pub use recorded::{DIRECTORY, Recorded};
 pub use segment::{Damage, Entries, Entry, Header, segment_name, segment_number};
+pub use writer::{BuiltLog, BuiltName};

@@ -19,11 +19,12 @@ use obento_vfs::Node;
 
 use crate::actor::{Actor, ActorId};
 use crate::block::{BLOCK, BlockBuilder};
-use crate::files::Files;
+use crate::files::{Files, VOLUME_PART};
 use crate::graph::Graph;
+use crate::indexes::{Indexes, segment_with_index};
 use crate::opens::{Opens, PendingWrite};
 use crate::record::{Mark, Record};
-use crate::segment::{Entries, Header, segment_name};
+use crate::segment::{Entries, Header, segment_name, segment_number};
 
 /// Size of the buffer in bytes.
 const BUFFER: usize = 64 << 10;
@@ -34,10 +35,8 @@ const ACTORS_MAX: usize = 1 << 16;
 /// Sequence numbers that are skipped after a crash: more than the records that a crash can lose, so that no
 /// number is used twice.
 const CRASH_GAP: u64 = 1 << 20;
-/// The part of a volume that segments may use.
-const VOLUME_PART: u64 = 16;
-/// Free bytes that records leave to users.
-const RESERVE: u64 = 256 << 10;
+/// Longest segment that is read. The segments of a new volume may be longer than those of the log.
+pub(crate) const SEGMENT_MAX: usize = 1 << 26;
 const BLOCK_LEN: u64 = to_u64(BLOCK);
 /// The name of the compacted edges of removed segments.
 pub(crate) const EDGES: &str = "00000000.prv";
@@ -67,14 +66,17 @@ pub struct LogOptions {
     pub shown: bool,
     /// The layer that reports writes of data.
     pub writes: WriteSource,
+    /// Whether another process passed the open volume on. Its log continues, and nothing is written until the first
+    /// sync.
+    pub adopts: bool,
 }
 
 impl Default for LogOptions {
-    /// Returns the defaults: 16 segments of 4 MiB, hidden. A log never uses more than a sixteenth of its
-    /// volume.
+    /// Returns the defaults: 16 segments of 4 MiB, hidden. The segments and their indexes never use more than a
+    /// sixteenth of a volume of at least 8 MiB. They always have the minimum length, which is 512 KiB for 16 segments.
     fn default() -> Self {
         let (shown, writes) = (false, WriteSource::Driver);
-        Self { segment: 4 << 20, segments: 16, boot: [0; 16], shown, writes }
+        Self { segment: 4 << 20, segments: 16, boot: [0; 16], shown, writes, adopts: false }
     }
 }
 
@@ -146,9 +148,12 @@ pub(crate) struct Log {
     last_number: u32,
     /// The segments in the volume, in ascending order.
     kept: Vec<u32>,
+    indexes: Indexes,
     /// The inodes that users may not reach.
     inos: HashSet<Ino>,
     block: BlockBuilder,
+    /// Number of lost records that marks in the current block report.
+    block_lost: u64,
     tail: Tail,
     /// Full blocks that are not written, and the place of the first one.
     full: Vec<u8>,
@@ -179,14 +184,15 @@ impl Log {
         clock: &dyn Clock,
     ) -> Result<Self> {
         let files = Files::open(Arc::clone(fs), directory)?;
-        let kept = files.segments()?;
+        let kept = files.numbers(segment_number)?;
         let mut inos = HashSet::from_iter([files.dir()]);
         for &number in &kept {
             inos.insert(files.find(&segment_name(number))?.ino());
         }
+        let indexes = Indexes::of(&files, &kept, &mut inos)?;
         let (_, size) = files.room()?;
         let each = size.checked_div(VOLUME_PART.saturating_mul(options.segments.max(1).into())).unwrap_or(0);
-        let segment = options.segment.min(each).max(BLOCK_LEN.saturating_mul(4));
+        let segment = options.segment.min(segment_with_index(each)).max(BLOCK_LEN.saturating_mul(4));
         let mut log = Self {
             files,
             options: LogOptions { segment, segments: options.segments.max(2), ..options },
@@ -195,8 +201,10 @@ impl Log {
             reserved: 0,
             last_number: kept.last().copied().unwrap_or(0),
             kept,
+            indexes,
             inos,
             block: BlockBuilder::default(),
+            block_lost: 0,
             tail: Tail::at(1),
             full: Vec::new(),
             full_at: 1,
@@ -216,9 +224,13 @@ impl Log {
         let had_crashed = log.resume()?;
         let now = micros(clock.now());
         log.last_time = now;
-        if !log.has_no_room() && log.segment.is_none() {
+        if !options.adopts && !log.has_no_room() && log.segment.is_none() {
             // Without a segment the first records wait, as on a full volume.
             let _ = log.begin_segment();
+        }
+        if options.adopts {
+            log.push(now, &Record::Mark(Mark::Upgrade));
+            return Ok(log);
         }
         if had_crashed {
             log.push(now, &Record::Mark(Mark::Crash));
@@ -231,7 +243,7 @@ impl Log {
     fn resume(&mut self) -> Result<bool> {
         let Some(&number) = self.kept.iter().rev().find(|&&number| number != 0) else { return Ok(false) };
         let node = self.files.find(&segment_name(number))?;
-        let bytes = Files::read(&node, obento_base::wire::to_usize(self.options.segment.saturating_mul(4)))?;
+        let bytes = Files::read(&node, SEGMENT_MAX)?;
         let mut entries = Entries::new(&bytes);
         let mut ended = false;
         for entry in entries.by_ref() {
@@ -239,22 +251,37 @@ impl Log {
         }
         let first = Header::decode(&bytes).map_or(1, |header| header.first);
         self.next = entries.next_sequence().max(first);
-        if !ended {
+        if !ended && !self.options.adopts {
             self.next = self.next.saturating_add(CRASH_GAP);
         }
-        self.tail = Tail::at(to_u64(bytes.len()).div_ceil(BLOCK_LEN).max(1));
+        // Blocks of zeros were allocated and never written.
+        let blocks = bytes.chunks(BLOCK).rposition(|block| block.iter().any(|&byte| byte != 0));
+        self.tail = Tail::at(to_u64(blocks.map_or(1, |last| last.saturating_add(1))));
         self.full_at = self.tail.base;
-        self.reserve(&node);
+        if self.options.adopts {
+            let allocated = node.attr().map_or(0, |attr| attr.blocks.saturating_mul(512));
+            self.reserved = allocated.min(self.options.segment);
+        } else {
+            self.reserve(&node);
+        }
         self.segment = Some((number, node));
         Ok(!ended)
     }
 
-    /// Allocates space for the whole segment, so that its records have room on a volume that becomes full. Formats that
-    /// cannot allocate space in advance take it with each write.
+    /// Allocates space for the whole segment, so that its records have room on a volume that becomes full. A format
+    /// without holes gives space to a file of this size. Other formats that cannot allocate space in advance take it with
+    /// each write.
     fn reserve(&mut self, node: &Node) {
         self.reserved = 0;
         let segment = self.options.segment;
-        if !self.has_no_room() && node.allocate(0..segment, Size::Keep).is_ok() {
+        let grows = || {
+            self.files.has_no_holes()
+                && (node.attr().is_ok_and(|attr| attr.size >= segment) || node.truncate(segment).is_ok())
+        };
+        let allocated = node.attr().map_or(0, |attr| attr.blocks.saturating_mul(512));
+        if self.files.has_room_for(segment.saturating_sub(allocated))
+            && (node.allocate(0..segment, Size::Keep).is_ok() || grows())
+        {
             self.reserved = segment;
         }
     }
@@ -309,7 +336,7 @@ impl Log {
     /// Adds a write to those that are recorded later.
     pub(crate) fn wrote(&mut self, time: i64, write: PendingWrite) {
         let PendingWrite { actor, file, written } = write;
-        let is_full = self.opens.wrote(actor, file, &(written.start..written.end));
+        let is_full = self.opens.wrote(actor, file, &written);
         let since = *self.pending_since.get_or_insert(time);
         if is_full || time.saturating_sub(since) >= PENDING_AGE {
             self.settle_all(time);
@@ -364,12 +391,16 @@ impl Log {
             self.full_at = place;
         }
         self.block.encode(&mut self.full);
-        self.full_records = self.full_records.saturating_add(self.block.count());
-        self.block.clear();
+        self.full_records = self.full_records.saturating_add(self.block_records());
+        self.clear_block();
         self.tail = Tail::at(self.tail.base.saturating_add(self.tail.places_with(place)));
-        if self.full.len() >= BUFFER {
+        if self.full.len() >= BUFFER || self.is_segment_full() {
             self.write_full();
         }
+    }
+
+    fn is_segment_full(&self) -> bool {
+        self.tail.base >= self.options.segment.checked_div(BLOCK_LEN).unwrap_or(1)
     }
 
     /// Writes the full blocks.
@@ -379,33 +410,43 @@ impl Log {
         if bytes.is_empty() {
             return;
         }
-        if self.write(self.full_at, &bytes).is_err() {
-            self.lost = self.lost.saturating_add(records);
-        }
+        let written = self.write(self.full_at, &bytes);
         self.full = bytes;
         self.full.clear();
-        self.note_loss();
-        let limit = self.options.segment.checked_div(BLOCK_LEN).unwrap_or(1);
-        if self.tail.base >= limit && self.tail.newest.is_none() {
+        // The records of a block that is not written refer to actors that this segment defines.
+        if self.is_segment_full() && self.block.is_empty() {
             self.end_segment();
+        }
+        match written {
+            Ok(()) => self.note_loss(),
+            Err(_) => self.lost = self.lost.saturating_add(records),
         }
     }
 
-    /// Records how many records were lost, if that is possible now.
+    /// Records how many records were lost, if that is possible now. The number is kept while there is no
+    /// segment: the block of a mark would not be empty, and only an empty block lets a segment end.
     fn note_loss(&mut self) {
         if self.lost == 0 || self.segment.is_none() {
             return;
         }
         let mark = Record::Mark(Mark::Lost(self.lost));
         if self.push_if_it_fits(self.last_time, &mark) {
-            self.lost = 0;
+            self.block_lost = self.block_lost.saturating_add(core::mem::take(&mut self.lost));
         }
     }
 
+    /// Returns the number of records that are lost if the current block is: its own, and those that its marks report.
+    fn block_records(&self) -> u64 {
+        self.block.count().saturating_add(self.block_lost)
+    }
+
+    fn clear_block(&mut self) {
+        self.block.clear();
+        self.block_lost = 0;
+    }
+
     fn has_no_room(&self) -> bool {
-        self.files.room().map_or(true, |(free, size)| {
-            free < RESERVE.min(size.checked_div(VOLUME_PART).unwrap_or(0)).saturating_add(to_u64(BUFFER))
-        })
+        !self.files.has_room_for(to_u64(BUFFER))
     }
 
     /// Writes blocks to the current segment, which is created if necessary.
@@ -453,6 +494,8 @@ impl Log {
         let node = self.files.find(&segment_name(number))?;
         // If the edges cannot be kept, the segment is removed nevertheless: the bound is more important.
         let _ = self.compact(&node);
+        // A crash between the removals leaves a segment without an index, which is valid.
+        self.indexes.remove(number, &self.files, &mut self.inos);
         self.files.remove(&segment_name(number))?;
         self.kept.retain(|&kept| kept != number);
         self.inos.remove(&node.ino());
@@ -464,7 +507,7 @@ impl Log {
     /// length of a segment.
     fn compact(&mut self, segment: &Node) -> Result<()> {
         let limit = obento_base::wire::to_usize(self.options.segment);
-        let bytes = Files::read(segment, limit.saturating_mul(4))?;
+        let bytes = Files::read(segment, SEGMENT_MAX)?;
         let old = match self.files.find(EDGES) {
             Err(Error::NotFound) => Vec::new(),
             found => Files::read(&found?, limit.saturating_mul(2))?,
@@ -491,7 +534,11 @@ impl Log {
 
     /// Ends the current segment. The next write begins another one.
     fn end_segment(&mut self) {
-        self.segment = None;
+        let ended = self.segment.take();
+        self.indexes.remove_orphans(&self.files, &mut self.inos);
+        if let Some((number, node)) = ended {
+            self.indexes.add(number, &node, &self.files, self.options.segment, &mut self.inos);
+        }
         self.tail = Tail::at(1);
         self.full_at = 1;
         // A segment is decoded without the others.
@@ -506,6 +553,10 @@ impl Log {
         if !self.block.is_empty() && !is_written {
             self.write_tail();
             self.written_to = self.next;
+            if self.tail.newest.is_some() {
+                // The next sync writes the mark.
+                self.note_loss();
+            }
         }
         Flushed { segments: self.unsynced.clone(), version: self.writes }
     }
@@ -527,8 +578,8 @@ impl Log {
                 };
             }
             Err(_) => {
-                self.lost = self.lost.saturating_add(self.block.count());
-                self.block.clear();
+                self.lost = self.lost.saturating_add(self.block_records());
+                self.clear_block();
                 self.tail = Tail::at(self.tail.base.saturating_add(self.tail.places));
             }
         }
@@ -548,14 +599,9 @@ impl Log {
     /// Records the end, and writes everything.
     pub(crate) fn end(&mut self, time: i64) {
         self.settle_all(time);
+        self.note_loss();
         self.push(time, &Record::Mark(Mark::Unmount));
         self.flush(time);
-    }
-
-    /// Records a mark.
-    pub(crate) fn mark(&mut self, time: i64, mark: Mark) {
-        self.settle_all(time);
-        self.push(time, &Record::Mark(mark));
     }
 }
 

@@ -29,25 +29,38 @@ pub struct Transferred {
 }
 
 impl Transferred {
-    pub(crate) fn add(&mut self, range: &Range<u64>) {
-        let len = range.end.saturating_sub(range.start);
-        if len == 0 {
+    pub(crate) fn of(range: &Range<u64>) -> Self {
+        match range.end.saturating_sub(range.start) {
+            0 => Self::default(),
+            bytes => Self { bytes, start: range.start, end: range.end },
+        }
+    }
+
+    pub(crate) fn add(&mut self, more: &Self) {
+        if more.bytes == 0 {
             return;
         }
-        self.start = if self.bytes == 0 { range.start } else { self.start.min(range.start) };
-        self.end = self.end.max(range.end);
-        self.bytes = self.bytes.saturating_add(len);
+        self.start = if self.bytes == 0 { more.start } else { self.start.min(more.start) };
+        self.end = self.end.max(more.end);
+        self.bytes = self.bytes.saturating_add(more.bytes);
     }
 }
 
 /// A process that has a file open, once or several times.
-#[derive(Debug)]
-struct OpenFile {
-    actor: Actor,
-    count: u32,
-    mode: OpenMode,
-    read: Transferred,
-    written: Transferred,
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OpenFile {
+    /// The file.
+    pub ino: Ino,
+    /// The process.
+    pub actor: Actor,
+    /// The number of times that the process has the file open.
+    pub count: u32,
+    /// The modes of all of them.
+    pub mode: OpenMode,
+    /// The bytes that were read.
+    pub read: Transferred,
+    /// The bytes that were written.
+    pub written: Transferred,
 }
 
 /// Writes of one process to one file that are not recorded yet.
@@ -80,9 +93,24 @@ impl Opens {
             }
             None => {
                 let (read, written) = <(Transferred, Transferred)>::default();
-                files.push(OpenFile { actor, count: 1, mode, read, written });
+                files.push(OpenFile { ino, actor, count: 1, mode, read, written });
             }
         }
+    }
+
+    /// Returns all open files, by inode number and process.
+    pub(crate) fn all(&self) -> Vec<OpenFile> {
+        let mut files: Vec<_> = self.open.values().flatten().copied().collect();
+        files.sort_unstable_by_key(|file| (file.ino, file.actor));
+        files
+    }
+
+    /// Adds an open file of the process that passed the volume on.
+    pub(crate) fn adopt(&mut self, file: OpenFile) {
+        if file.mode.write {
+            self.note_writer(file.actor, file.ino);
+        }
+        self.open.entry(file.ino).or_default().push(file);
     }
 
     pub(crate) fn note_writer(&mut self, actor: Actor, ino: Ino) {
@@ -94,7 +122,7 @@ impl Opens {
         }
     }
 
-    pub(crate) fn was_read(&mut self, actor: Actor, ino: Ino, range: &Range<u64>) {
+    pub(crate) fn add_reads(&mut self, actor: Actor, ino: Ino, read: &Transferred) {
         let files = self.open.get_mut(&ino);
         // The kernel reads ahead on behalf of no process.
         let file = files.and_then(|files| match files.as_mut_slice() {
@@ -102,7 +130,7 @@ impl Opens {
             files => files.iter_mut().find(|file| file.actor == actor),
         });
         if let Some(file) = file {
-            file.read.add(range);
+            file.read.add(read);
         }
     }
 
@@ -139,19 +167,15 @@ impl Opens {
     }
 
     /// Adds a write. Returns whether all writes must be recorded now.
-    pub(crate) fn wrote(&mut self, actor: Actor, file: FileId, range: &Range<u64>) -> bool {
+    pub(crate) fn wrote(&mut self, actor: Actor, file: FileId, more: &Transferred) -> bool {
         let files = self.open.get_mut(&file.ino).into_iter().flatten();
         if let Some(open) = files.into_iter().find(|open| open.actor == actor) {
-            open.written.add(range);
+            open.written.add(more);
         }
         let writes = self.pending.entry(file.ino).or_default();
         match writes.iter_mut().find(|write| write.actor == actor) {
-            Some(write) => write.written.add(range),
-            None => {
-                let mut written = Transferred::default();
-                written.add(range);
-                writes.push(PendingWrite { actor, file, written });
-            }
+            Some(write) => write.written.add(more),
+            None => writes.push(PendingWrite { actor, file, written: *more }),
         }
         self.pending.len() > PENDING_MAX
     }
@@ -163,9 +187,9 @@ impl Opens {
 
     /// Returns all writes that are not recorded yet, by inode number.
     pub(crate) fn take_all(&mut self) -> Vec<PendingWrite> {
-        let mut writes: Vec<_> = self.pending.drain().flat_map(|(_, writes)| writes).collect();
-        writes.sort_by_key(|write| write.file.ino);
-        writes
+        let mut files: Vec<_> = self.pending.drain().collect();
+        files.sort_unstable_by_key(|&(ino, _)| ino);
+        files.into_iter().flat_map(|(_, writes)| writes).collect()
     }
 
     /// Forgets the last writer of a file without users.
@@ -206,9 +230,9 @@ mod tests {
     fn writes_are_merged_by_process_and_file() {
         let mut opens = Opens::default();
         let file = FileId { ino: INO, generation: Generation(0) };
-        opens.wrote(actor(1), file, &(100..200));
-        opens.wrote(actor(1), file, &(0..50));
-        opens.wrote(actor(2), file, &(7..9));
+        opens.wrote(actor(1), file, &Transferred::of(&(100..200)));
+        opens.wrote(actor(1), file, &Transferred::of(&(0..50)));
+        opens.wrote(actor(2), file, &Transferred::of(&(7..9)));
         let spans: Vec<_> =
             opens.take(INO).into_iter().map(|write| (write.actor.pid, write.written)).collect();
         let first = Transferred { bytes: 150, start: 0, end: 200 };
@@ -221,7 +245,7 @@ mod tests {
         let mut opens = Opens::default();
         opens.opened(actor(1), INO, READING);
         opens.opened(actor(1), INO, READING);
-        opens.was_read(actor(9), INO, &(10..30));
+        opens.add_reads(actor(9), INO, &Transferred::of(&(10..30)));
         assert_eq!(opens.closed(actor(1), INO), None);
         let read = Transferred { bytes: 20, start: 10, end: 30 };
         assert_eq!(opens.closed(actor(1), INO), Some((read, Transferred::default())));

@@ -141,6 +141,8 @@ pub enum Record<'a> {
     Used { actor: ActorId, file: FileId, version: u64, sequence: u64 },
     /// A compacted edge: an activity wrote the version `version` of a file, which had this name then.
     Generated { actor: ActorId, file: FileId, version: u64, sequence: u64, parent: Ino, name: &'a [u8] },
+    /// A file of a new volume was created with the contents of this file outside of the volume.
+    Source { actor: ActorId, file: FileId, name: &'a [u8] },
     /// A record of a kind that this version does not define.
     Unknown { kind: u8 },
 }
@@ -160,6 +162,7 @@ mod kind {
     pub(super) const XATTR: u8 = 12;
     pub(super) const USED: u8 = 13;
     pub(super) const GENERATED: u8 = 14;
+    pub(super) const SOURCE: u8 = 15;
 }
 
 /// Appends fields to a record.
@@ -267,6 +270,7 @@ impl<'a> Record<'a> {
             Self::Xattr { .. } => kind::XATTR,
             Self::Used { .. } => kind::USED,
             Self::Generated { .. } => kind::GENERATED,
+            Self::Source { .. } => kind::SOURCE,
             Self::Unknown { kind } => *kind,
         }
     }
@@ -344,7 +348,7 @@ impl<'a> Record<'a> {
             Self::SetAttr { actor, file, mask } => {
                 to.actor(actor).file(file).int(mask.0.into());
             }
-            Self::Xattr { actor, file, name, .. } => {
+            Self::Xattr { actor, file, name, .. } | Self::Source { actor, file, name } => {
                 to.actor(actor).file(file).string(name);
             }
             Self::Used { actor, file, version, sequence } => {
@@ -441,6 +445,7 @@ impl<'a> Record<'a> {
                 let (version, sequence, parent) = (from.int()?, from.int()?, Ino(from.int()?));
                 Self::Generated { actor, file, version, sequence, parent, name: from.string()? }
             }
+            kind::SOURCE => Self::Source { actor: from.actor()?, file: from.file()?, name: from.string()? },
             kind => Self::Unknown { kind },
         })
     }
@@ -459,7 +464,8 @@ impl<'a> Record<'a> {
             | Self::SetAttr { actor, .. }
             | Self::Xattr { actor, .. }
             | Self::Used { actor, .. }
-            | Self::Generated { actor, .. } => Some(actor),
+            | Self::Generated { actor, .. }
+            | Self::Source { actor, .. } => Some(actor),
             Self::Actor { .. } | Self::Mark(_) | Self::Unknown { .. } => None,
         }
     }
@@ -478,7 +484,8 @@ impl<'a> Record<'a> {
             | Self::SetAttr { file, .. }
             | Self::Xattr { file, .. }
             | Self::Used { file, .. }
-            | Self::Generated { file, .. } => Some(file),
+            | Self::Generated { file, .. }
+            | Self::Source { file, .. } => Some(file),
             Self::Actor { .. } | Self::Mark(_) | Self::Unknown { .. } => None,
         }
     }

@@ -7,15 +7,17 @@ use core::ops::Range;
 use obento_base::{Attr, Error, FileFlags, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Nameless, Relabel, StatFs,
-    StoredProperties, Trim, VolumeInfo, WritableFileSystem, Xattrs,
+    Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, Nameless, Relabel,
+    StatFs, StoredProperties, Trim, VolumeInfo, WritableFileSystem, Xattrs,
 };
 use obento_env::Clock;
 use obento_env::sync::Mutex;
 
 use crate::actor::{Actor, Who};
 use crate::log::{Log, LogOptions, LogStatus, WriteSource, micros};
-use crate::record::{FileId, Mark, OpenMode, Record};
+use crate::opens::{OpenFile, Transferred};
+use crate::record::{FileId, OpenMode, Record};
+use crate::syncs::Syncs;
 
 /// The directory of the log in the root of a volume.
 pub const DIRECTORY: &str = ".obento-prov";
@@ -29,6 +31,7 @@ pub struct Recorded {
     pub(crate) who: Arc<dyn Who>,
     clock: Arc<dyn Clock>,
     log: Option<Mutex<Log>>,
+    pub(crate) syncs: Syncs,
     root: Ino,
     /// The directory of the log, if it exists.
     dir: Option<Ino>,
@@ -59,7 +62,19 @@ impl Recorded {
     ) -> Result<Arc<Self>> {
         let root = inner.root();
         let log = match inner.writable() {
-            Some(_) => Some(Log::open(&inner, DIRECTORY, options, &*clock)?),
+            Some(changes) => {
+                let mut log = Log::open(&inner, DIRECTORY, options, &*clock)?;
+                // Without a durable mark, a change that survives a crash before the first sync would follow the end of
+                // the previous recording, and no reader would notice that its record is missing.
+                let flushed = (!options.adopts).then(|| log.flush(micros(clock.now())));
+                if let Some(flushed) = flushed
+                    && !flushed.segments.is_empty()
+                    && changes.sync_files(&flushed.segments).is_ok()
+                {
+                    log.synced(&flushed);
+                }
+                Some(log)
+            }
             None => None,
         };
         let dir = match &log {
@@ -69,7 +84,8 @@ impl Recorded {
         let folds_names = inner.getattr(root)?.flags.contains(FileFlags::CASEFOLD);
         let log = log.map(Mutex::new);
         let LogOptions { shown: is_shown, writes, .. } = options;
-        Ok(Arc::new(Self { inner, who, clock, log, root, dir, folds_names, is_shown, writes }))
+        let syncs = Syncs::default();
+        Ok(Arc::new(Self { inner, who, clock, log, syncs, root, dir, folds_names, is_shown, writes }))
     }
 
     /// Returns the state of the log, if changes are recorded.
@@ -90,7 +106,12 @@ impl Recorded {
 
     /// Adds a range to the bytes that `actor` read through its open file.
     pub fn was_read(&self, actor: Actor, ino: Ino, range: &Range<u64>) {
-        self.with_log(|log, _| log.opens.was_read(actor, ino, range));
+        self.add_reads(actor, ino, &Transferred::of(range));
+    }
+
+    /// Adds what a host has counted to the bytes that `actor` read through its open file.
+    pub fn add_reads(&self, actor: Actor, ino: Ino, read: &Transferred) {
+        self.with_log(|log, _| log.opens.add_reads(actor, ino, read));
     }
 
     /// Records that `range` of a file was written on behalf of `current`, or of a process that has the file open for
@@ -110,9 +131,14 @@ impl Recorded {
         });
     }
 
-    /// Records that another version of the program took over.
-    pub fn upgraded(&self) {
-        self.with_log(|log, time| log.mark(time, Mark::Upgrade));
+    /// Returns the open files, for a process to which the volume is passed on.
+    pub fn open_files(&self) -> Vec<OpenFile> {
+        self.log.as_ref().map(|log| log.lock().opens.all()).unwrap_or_default()
+    }
+
+    /// Continues with the open files of the process that passed the volume on.
+    pub fn adopt_open_files(&self, files: Vec<OpenFile>) {
+        self.with_log(|log, _| files.into_iter().for_each(|file| log.opens.adopt(file)));
     }
 
     pub(crate) fn with_log<T>(&self, act: impl FnOnce(&mut Log, i64) -> T) -> Option<T> {
@@ -249,5 +275,20 @@ impl FileSystem for Recorded {
 
     fn inspect(&self) -> Option<&dyn Inspect> {
         self.inner.inspect()
+    }
+
+    fn handover(&self) -> Option<&dyn Handover> {
+        self.inner.handover().is_some().then_some(self)
+    }
+}
+
+impl Handover for Recorded {
+    fn prepare(&self) -> Result<Vec<u8>> {
+        let flushed = self.with_log(|log, time| log.flush(time));
+        let state = self.inner.handover().ok_or(Error::NotSupported)?.prepare()?;
+        if let Some(flushed) = flushed {
+            self.with_log(|log, _| log.synced(&flushed));
+        }
+        Ok(state)
     }
 }

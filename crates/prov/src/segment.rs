@@ -66,6 +66,15 @@ impl Header {
             None => Err(Damage::Checksum { block: 0 }),
         }
     }
+
+    /// Checks that a file with the name of segment `number` is that segment.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Number`: the header belongs to another segment.
+    pub fn expect_number(&self, number: u32) -> Result<(), Damage> {
+        if self.number == number { Ok(()) } else { Err(Damage::Number(self.number)) }
+    }
 }
 
 /// A part of a segment that cannot be decoded.
@@ -75,6 +84,8 @@ pub enum Damage {
     Magic,
     /// The segment has a newer format.
     Version(u32),
+    /// The file has the name of another segment, and this is its number.
+    Number(u32),
     /// The checksum of this block is wrong: its records are lost.
     Checksum {
         /// Number of the block in the segment.
@@ -92,6 +103,7 @@ impl core::fmt::Display for Damage {
         match self {
             Self::Magic => f.write_str("the file is not a provenance segment"),
             Self::Version(version) => write!(f, "version {version} of the format is not supported"),
+            Self::Number(number) => write!(f, "the file contains segment {number}"),
             Self::Checksum { block } => write!(f, "block {block} is damaged: its records are lost"),
             Self::Record { block } => write!(f, "block {block} contains an invalid record"),
         }
@@ -124,6 +136,16 @@ impl<'a> Entries<'a> {
     /// hide the records.
     pub fn new(segment: &'a [u8]) -> Self {
         Self { rest: segment.get(BLOCK..).unwrap_or_default(), block: 1, current: None, next: 0 }
+    }
+
+    /// Returns the records of one block of a segment.
+    pub(crate) fn of_block(block: &'a [u8]) -> Self {
+        Self { rest: block, block: 0, current: None, next: 0 }
+    }
+
+    /// Returns the number of the block of the last record.
+    pub(crate) fn block(&self) -> u64 {
+        self.block.saturating_sub(1)
     }
 
     /// Continues with `segment`, which follows the segment that was read.
@@ -202,6 +224,13 @@ pub fn segment_name(number: u32) -> String {
 
 /// Returns the number of the segment with this name.
 pub fn segment_number(name: &[u8]) -> Option<u32> {
-    let digits = name.strip_suffix(b".prv").filter(|digits| digits.len() == 8)?;
-    u32::from_str_radix(core::str::from_utf8(digits).ok()?, 16).ok()
+    number_of(name, b".prv", segment_name)
+}
+
+/// Returns the number in front of `suffix`, if `to_name` returns this name for it. Other digits, as in `+0000001.prv`, are
+/// not a number: the file would not be found under its name.
+pub(crate) fn number_of(name: &[u8], suffix: &[u8], to_name: fn(u32) -> String) -> Option<u32> {
+    let digits = core::str::from_utf8(name.strip_suffix(suffix)?).ok()?;
+    let number = u32::from_str_radix(digits, 16).ok()?;
+    (to_name(number).as_bytes() == name).then_some(number)
 }

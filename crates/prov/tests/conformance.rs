@@ -29,10 +29,28 @@ fn on_ext4() -> Option<Judged> {
     Some(Judged::new(fs, judge))
 }
 
+fn on_exfat() -> Option<Judged> {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    if !common::make_exfat(&image) {
+        return None;
+    }
+    let fs = common::recorded(common::open_exfat(&image), LogOptions::default());
+    let judge = move || {
+        call("fsck.exfat", ["-n".as_ref(), image.as_os_str()]).unwrap();
+        drop(folder);
+    };
+    Some(Judged::new(fs, judge))
+}
+
 mod tmpfs {
     obento_testkit::writing_conformance!(super::in_memory());
 }
 
 mod ext4 {
     obento_testkit::writing_conformance!(super::on_ext4());
+}
+
+mod exfat {
+    obento_testkit::writing_conformance!(super::on_exfat());
 }

@@ -84,7 +84,7 @@ proptest! {
         for entry in Entries::new(&bytes).flatten() {
             graph.add(&entry);
         }
-        let versions: Vec<_> = graph.generated().map(|edge| edge.version).collect();
+        let versions: Vec<_> = graph.generated().into_iter().map(|edge| edge.version).collect();
         for version in versions.into_iter().take(10) {
             let _ = (graph.sources(version), graph.products(version));
         }

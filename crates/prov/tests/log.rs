@@ -2,16 +2,21 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use obento_base::{Error, FileKind, Ino, Mode, Name, NameBuf};
-use obento_driver::{FileSystem, NewNode, RemovalKind, SetAttr, Usage, WritableFileSystem as _};
+use obento_base::{Error, FileKind, Mode, Name, NameBuf};
+use obento_driver::{
+    Access, Driver as _, FileSystem, HandoverState, NewNode, OpenOptions, RemovalKind, SetAttr, Usage,
+    WritableFileSystem as _,
+};
+use obento_ext4::Ext4Driver;
+use obento_host::FileDevice;
 use obento_prov::{DIRECTORY, Entries, FileId, Graph, LogOptions, Mark, OpenMode, Record, Recorded};
 use obento_testkit::oracle::call;
 use obento_testkit::plan::{Actor, Limits, random};
-use obento_vfs::Vfs;
+use obento_vfs::{Node, Vfs};
 
+use common::replay::{names_of, replay};
 use common::{actor, list, recorded, segments, tmpfs};
 
 fn name(text: &str) -> NameBuf {
@@ -27,62 +32,6 @@ fn node(kind: FileKind) -> NewNode<'static> {
         rdev: obento_base::DeviceNumber::default(),
         target: b"target",
     }
-}
-
-/// Names by directory and bytes.
-type Names = BTreeMap<(Ino, Vec<u8>), FileId>;
-
-/// Executes the records of a log on an empty tree. Panics if one contradicts the tree.
-fn replay(segments: &[Vec<u8>]) -> Names {
-    let mut names = Names::new();
-    let mut next = 0;
-    for segment in segments {
-        for entry in Entries::new(segment) {
-            let entry = entry.unwrap();
-            assert!(entry.sequence >= next, "{entry:?}");
-            next = entry.sequence + 1;
-            step(&mut names, &entry.record);
-        }
-    }
-    names
-}
-
-fn step(names: &mut Names, record: &Record<'_>) {
-    match *record {
-        // A file that was created without a name.
-        Record::Create { name: b"", .. } => {}
-        Record::Create { parent, name, file, .. } | Record::Link { parent, name, file, .. } => {
-            assert_eq!(names.insert((parent, name.to_vec()), file), None, "{record:?}");
-        }
-        Record::Remove { parent, name, file, .. } => {
-            assert_eq!(names.remove(&(parent, name.to_vec())), Some(file), "{record:?}");
-        }
-        Record::Rename { from, name, to, new_name, moved, replaced, exchange, .. } => {
-            assert_eq!(names.remove(&(from, name.to_vec())), Some(moved), "{record:?}");
-            let old = names.insert((to, new_name.to_vec()), moved);
-            assert_eq!(old, replaced, "{record:?}");
-            if exchange {
-                names.insert((from, name.to_vec()), replaced.unwrap());
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Returns the names of a volume, without those that it had when it was formatted.
-fn names_of(fs: &dyn FileSystem) -> Names {
-    let mut names = Names::new();
-    let mut dirs = vec![fs.root()];
-    while let Some(dir) = dirs.pop() {
-        for (name, ino) in list(fs, dir).into_iter().filter(|(name, _)| name != b"lost+found") {
-            let attr = fs.getattr(ino).unwrap();
-            if attr.kind == FileKind::Directory {
-                dirs.push(ino);
-            }
-            names.insert((dir, name), FileId { ino, generation: attr.generation });
-        }
-    }
-    names
 }
 
 /// Runs a random plan, whose failed operations change nothing.
@@ -136,16 +85,17 @@ fn a_synced_change_has_its_record_after_a_power_failure() {
 }
 
 #[test]
-fn every_removal_by_many_threads_has_its_record() {
+fn every_removal_of_55_000_files_by_18_threads_has_its_record() {
     const THREADS: usize = 18;
-    const FILES: usize = 300;
+    const FILES: usize = 55_000;
     let inner = tmpfs(256 << 20);
     let fs = recorded(Arc::clone(&inner), LogOptions::default());
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let fs = &fs;
             scope.spawn(move || {
-                let names: Vec<_> = (0..FILES).map(|number| name(&format!("{thread} {number}"))).collect();
+                let own = (thread..FILES).step_by(THREADS);
+                let names: Vec<_> = own.map(|number| name(&number.to_string())).collect();
                 for name in &names {
                     fs.create(fs.root(), name, &node(FileKind::Regular)).unwrap();
                 }
@@ -158,9 +108,18 @@ fn every_removal_by_many_threads_has_its_record() {
     fs.close().unwrap();
     let segments = segments(&inner);
     assert!(replay(&segments).is_empty());
-    let entries = segments.iter().flat_map(|segment| Entries::new(segment)).map(Result::unwrap);
-    let removed = entries.filter(|entry| matches!(entry.record, Record::Remove { .. })).count();
-    assert_eq!(removed, THREADS * FILES);
+    let mut graph = Graph::new();
+    let mut removed = Vec::new();
+    for entry in segments.iter().flat_map(|segment| Entries::new(segment)).map(Result::unwrap) {
+        graph.add(&entry);
+        if let Record::Remove { name, file, .. } = entry.record {
+            assert!(graph.removed(file).is_some_and(|removal| removal.actor == actor(7)));
+            removed.push(name.to_vec());
+        }
+    }
+    removed.sort_unstable();
+    removed.dedup();
+    assert_eq!(removed.len(), FILES);
 }
 
 #[test]
@@ -227,6 +186,18 @@ fn old_segments_become_edges_and_derivations_remain() {
     assert_eq!(graph.location(id(&output)).map(|(_, name)| name), Some(&b"output"[..]));
 }
 
+/// Writes to `file` until the volume is full.
+fn fill(file: &Node) {
+    let mut len = 0;
+    loop {
+        match file.write_at(len, &[7; 4096]) {
+            Ok(0) | Err(Error::NoSpace) => return,
+            Ok(written) => len += written as u64,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 #[test]
 fn a_full_volume_loses_records_and_no_change_of_a_user() {
     let inner = tmpfs(2 << 20);
@@ -234,14 +205,7 @@ fn a_full_volume_loses_records_and_no_change_of_a_user() {
     let vfs = Vfs::new(Arc::clone(&fs) as Arc<dyn FileSystem>);
     let file = fs.create(fs.root(), &name("big"), &node(FileKind::Regular)).unwrap();
     let big = vfs.node(file.ino).unwrap();
-    let mut len = 0;
-    loop {
-        match big.write_at(len, &[7; 4096]) {
-            Ok(0) | Err(Error::NoSpace) => break,
-            Ok(written) => len += written as u64,
-            Err(error) => panic!("{error}"),
-        }
-    }
+    fill(&big);
     // Changes that need no space succeed, whether or not there is room for their records.
     let mut at = name("big");
     for number in 0..4000 {
@@ -268,10 +232,88 @@ fn a_full_volume_loses_records_and_no_change_of_a_user() {
 }
 
 #[test]
+fn a_segment_ends_on_a_full_volume_and_each_lost_record_is_counted() {
+    let inner = tmpfs(2 << 20);
+    let big = inner.writable().unwrap().create(inner.root(), &name("big"), &node(FileKind::Regular)).unwrap();
+    let big = Vfs::new(Arc::clone(&inner)).node(big.ino).unwrap();
+    let options = LogOptions { segment: 32 << 10, segments: 4, ..LogOptions::default() };
+    // The next recorder continues this segment, without space in reserve.
+    recorded(Arc::clone(&inner), options).sync().unwrap();
+    fill(&big);
+    big.sync().unwrap();
+    let fs = recorded(Arc::clone(&inner), options);
+    // The recorder has added the marks of the crash and of the mount.
+    let first = fs.status().unwrap().next - 2;
+    let change = |number: u32| {
+        fs.set_attr(big.ino(), &SetAttr { uid: Some(number), ..SetAttr::default() }).unwrap();
+    };
+    // Many more records than two segments can contain.
+    (0..20_000).for_each(change);
+    big.truncate(0).unwrap();
+    (0..20).for_each(change);
+    fs.sync().unwrap();
+    fs.sync().unwrap();
+    let status = fs.status().unwrap();
+    assert_eq!(status.lost, 0);
+    let segments = segments(&inner);
+    let (mut written, mut lost) = (0, 0);
+    for segment in &segments {
+        assert!(segment.len() <= (32 << 10) + (64 << 10), "{}", segment.len());
+        for entry in Entries::new(segment).map(Result::unwrap).filter(|entry| entry.sequence >= first) {
+            written += 1;
+            if let Record::Mark(Mark::Lost(count)) = entry.record {
+                lost += count;
+            }
+        }
+    }
+    assert!(lost > 15_000, "{lost}");
+    assert_eq!(written + lost, status.next - first);
+}
+
+#[test]
 fn a_file_with_the_name_of_the_log_is_reported() {
     let inner = tmpfs(1 << 20);
     inner.writable().unwrap().create(inner.root(), &name(DIRECTORY), &node(FileKind::Regular)).unwrap();
     let who = Arc::new(obento_prov::FixedWho(actor(1)));
     let opened = Recorded::open(inner, who, common::clock(), LogOptions::default());
     assert_eq!(opened.map(drop), Err(Error::NotDirectory));
+}
+
+#[test]
+fn the_log_of_a_volume_that_is_passed_on_has_no_gap() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    if !common::make_ext4(&image) {
+        return;
+    }
+    let first = recorded(common::open_ext4(&image), LogOptions::default());
+    let file = first.create(first.root(), &name("open"), &node(FileKind::Regular)).unwrap();
+    first.opened(actor(9), file.ino, OpenMode { read: true, write: true });
+    first.was_read(actor(9), file.ino, &(0..100));
+    let state = first.handover().unwrap().prepare().unwrap();
+    let (inodes, files) = (vec![first.root(), file.ino], first.open_files());
+    // The first process ends without closing the volume.
+    std::mem::forget(first);
+    let adopt = Some(Arc::new(HandoverState { inodes, state }));
+    let options = OpenOptions { access: Access::ReadWrite, adopt, ..OpenOptions::new(common::clock()) };
+    let device = Arc::new(FileDevice::open_writable(&image).unwrap());
+    let inner = Ext4Driver.open(device, &options).unwrap();
+    let second = recorded(inner, LogOptions { adopts: true, ..LogOptions::default() });
+    second.adopt_open_files(files);
+    second.create(second.root(), &name("later"), &node(FileKind::Regular)).unwrap();
+    second.closed(actor(9), file.ino);
+    second.close().unwrap();
+    let after = common::open_ext4(&image);
+    let segments = segments(&after);
+    let entries: Vec<_> =
+        segments.iter().flat_map(|segment| Entries::new(segment)).map(Result::unwrap).collect();
+    assert!(entries.windows(2).all(|pair| pair[0].sequence + 1 == pair[1].sequence), "{entries:?}");
+    let count = |mark: Mark| entries.iter().filter(|entry| entry.record == Record::Mark(mark)).count();
+    assert_eq!((count(Mark::Upgrade), count(Mark::Crash), count(Mark::Unmount)), (1, 0, 1));
+    let read = entries.iter().find_map(|entry| match entry.record {
+        Record::Close { read, .. } => Some(read.bytes),
+        _ => None,
+    });
+    assert_eq!(read, Some(100));
+    assert_eq!(replay(&segments), names_of(&*after));
 }

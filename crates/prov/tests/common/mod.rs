@@ -1,6 +1,10 @@
 //! Recorded volumes, and what their logs contain.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod farm;
+pub mod replay;
+pub mod volumes;
+
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -42,11 +46,16 @@ pub fn make_ext4(path: &Path) -> bool {
 
 /// Creates an ext4 image of `len` bytes at `path`; returns whether the oracles exist.
 pub fn make_ext4_of(path: &Path, len: u64) -> bool {
+    make_ext4_with(path, len, 500)
+}
+
+/// Creates an ext4 image of `len` bytes with at least `inodes` inodes; returns whether the oracles exist.
+pub fn make_ext4_with(path: &Path, len: u64, inodes: u32) -> bool {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
         return false;
     }
     File::create(path).and_then(|file| file.set_len(len)).unwrap();
-    let arguments = ["-q", "-F", "-t", "ext4", "-N", "500"].map(Into::into);
+    let arguments = ["-q", "-F", "-t", "ext4", "-N", &inodes.to_string()].map(Into::into);
     call("mke2fs", arguments.into_iter().chain([path.as_os_str().to_owned()])).unwrap();
     true
 }

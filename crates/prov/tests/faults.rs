@@ -1,0 +1,53 @@
+//! Recorded volumes on devices that fail at any request. Acknowledged data is present, nothing panics, and a failure
+//! of the log alone is never a failure of a user's operation.
+
+mod common;
+
+use obento_testkit::crash::campaign::Volume;
+use obento_testkit::trials;
+
+use common::volumes;
+
+/// Makes every `step`-th request fail in `plans`, as [`trials::faults::requests`] does. A write of the log that fails once is
+/// not reported to users, so more faults are hidden than without a recorder. A device that fails permanently is
+/// reported.
+#[track_caller]
+fn requests(volume: &Volume<'_>, plans: usize, step: u64) {
+    let every = volume.named.len().div_ceil(plans);
+    let plans: Vec<_> = volume.named.iter().step_by(every).cloned().collect();
+    let tally = volume.subject.break_everywhere(&volume.base, &plans, step);
+    let tally = tally.unwrap_or_else(|reason| panic!("{}, {reason}", volume.name));
+    println!("{}: {} faults, {} hidden", volume.name, tally.tried, tally.repeated.len());
+    assert_eq!(tally.unnoticed, [""; 0], "{}", volume.name);
+    assert!(tally.tried > 0 && (tally.repeated.len() as u64) < tally.tried / 3, "{tally:?}");
+}
+
+#[test]
+fn whichever_request_fails_nothing_acknowledged_is_lost() {
+    for volume in volumes::for_faults() {
+        requests(&volume, 10, 29);
+    }
+}
+
+#[test]
+fn a_full_recorded_volume_returns_no_space_and_keeps_its_files() {
+    if let Some(volume) = volumes::exfat() {
+        trials::faults::full(&volume, 30_000);
+    }
+}
+
+#[test]
+fn a_slow_device_changes_no_answer() {
+    for mut volume in volumes::for_faults() {
+        volume.named = volume.named.into_iter().step_by(6).collect();
+        trials::faults::slow(&volume);
+    }
+}
+
+#[test]
+#[ignore = "takes minutes: cargo xtask crash"]
+fn every_single_request_fails_in_turn() {
+    for volume in volumes::for_faults() {
+        requests(&volume, usize::MAX, 1);
+    }
+}
