@@ -1,20 +1,14 @@
-//! Builds a small root file system in an image with an empty one: `cargo run --example build -- disk.img`.
+//! Creates an image with a small root file system: `cargo run --example build -- disk.img`.
 
 use std::error::Error;
 use std::time::{Duration, SystemTime};
 
-use obento::{DeviceNumber, FileKind, Image, Mode, Options, Registry, Volume};
+use obento::prelude::*;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let image = std::env::args().nth(1).ok_or("usage: build IMAGE")?;
-    let image = Image::open(image.as_ref(), &Registry::default(), &Options::default().for_change())?;
+    let path = std::env::args().nth(1).ok_or("usage: build IMAGE")?;
+    let image = Image::create(path, 16 << 20, "ext4")?;
     let volume = image.volume(None)?;
-    build(&volume)?;
-    volume.close()?;
-    Ok(())
-}
-
-fn build(volume: &Volume) -> Result<(), obento::fs::FsError> {
     for directory in ["/bin", "/dev", "/etc", "/home/alice", "/tmp"] {
         volume.create_dir_all(directory)?;
     }
@@ -30,5 +24,7 @@ fn build(volume: &Volume) -> Result<(), obento::fs::FsError> {
     volume.set_xattr("/bin/busybox", "user.version", "1.36")?;
     // Every build has the same times.
     let released = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
-    volume.set_times("/etc/passwd", released, released)
+    volume.set_times("/etc/passwd", released, released)?;
+    volume.close()?;
+    Ok(())
 }

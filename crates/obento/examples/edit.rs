@@ -5,15 +5,14 @@ use std::error::Error;
 use std::io::Write;
 
 use obento::fs::OpenOptions;
-use obento::{Image, Options, Registry};
+use obento::prelude::*;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [image, path, from, to] = &arguments[..] else { return Err("usage: edit IMAGE PATH FROM TO".into()) };
     // Locks the image, and replays its journal if it was not closed cleanly.
-    let image = Image::open(image.as_ref(), &Registry::default(), &Options::default().for_change())?;
-    let volume = image.volume(None)?;
-    let text = String::from_utf8(volume.read(path)?)?;
+    let volume = Image::builder().for_change().open(image)?.volume(None)?;
+    let text = volume.read_to_string(path)?;
     let old = volume.metadata(path)?;
     let new = format!("{path}.new");
     let mut options = OpenOptions::new();

@@ -12,7 +12,7 @@ use obento_host::tar::{ACL_WORDS, AclName, acl_from_words};
 use obento_host::tree::Keep;
 use obento_vfs::acl::{ACCESS, Acl, DEFAULT, Tag};
 
-use crate::Owners;
+use crate::volume::Owners;
 
 /// Returns whether the attribute `name` is an access control list.
 pub(crate) fn is_list(name: &[u8]) -> bool {
@@ -70,7 +70,7 @@ pub(crate) fn resolve(xattrs: &mut Vec<Xattr>, owners: &Owners) -> Vec<String> {
         });
         xattr.name = name.to_vec();
         xattr.value = list.unwrap_or_else(|| {
-            unknown.push("it is no list".to_owned());
+            unknown.push("the list is invalid".to_owned());
             Vec::new()
         });
     }

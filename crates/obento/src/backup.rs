@@ -9,15 +9,20 @@ use obento_vfs::{Caller, Node};
 
 use crate::unfinished::free_name;
 
-/// Renames `from` to `to`. Each of them consists of a directory and a name in it. If `to` exists, `backup` decides
-/// whether its file is preserved under another name, and the call returns that name. If a file with the name of the
-/// backup exists, it is replaced.
+/// Renames `from` to `to`. Each of the two arguments consists of a directory and a name in that directory. If
+/// `to` exists, `backup` decides whether the old file of `to` is preserved under another name. This file is
+/// the backup. It replaces an existing file with the same name. Returns the name of the backup, or `None` if
+/// there is no backup.
 ///
-/// `to` exists at any time during the call, unless one of the two files is a directory.
+/// If `to` exists before the call, the name exists at every moment during the call, with two exceptions:
+///
+/// - One of the two files is a directory.
+/// - A backup is made, and the file at `to` cannot have another link. This applies to every file of a format
+///   without hard links.
 ///
 /// # Errors
 ///
-/// - `Exists`: `is_own` returns true for the name of the backup.
+/// - `Exists`: `is_own` returns `true` for the name of the backup.
 /// - `NameTooLong`: the name of the backup is too long.
 /// - The errors of creating a link and of renaming. The call then undoes its changes if possible.
 pub fn take_place(

@@ -3,11 +3,12 @@
 use std::fmt;
 
 use obento_base::{DeviceError, Error};
-use obento_driver::{CheckObserver, CheckOptions, CheckReport, FieldValue, Finding, RepairMode, Severity};
-use obento_prov::{Damage, Entries, Header, Segments};
+use obento_driver::{CheckObserver, CheckOptions, CheckReport, RepairMode};
 
+use crate::address::PartSelector;
 use crate::finding_paths::{FindingPaths, Stability};
-use crate::{Image, OpenError, PartSelector};
+use crate::history_check::check_history;
+use crate::{Image, OpenError};
 
 /// The reason why a volume was not checked.
 #[derive(Debug)]
@@ -44,16 +45,29 @@ impl From<OpenError> for CheckError {
     }
 }
 
-/// Checks the file system that `part` of `image` selects, or the only file system of the image. The volume may be too
-/// damaged to open. Repairs the findings that `options` selects. Repairs require an image that was opened for change. A
-/// finding about a file has the field `path` if the path of the file is found.
+/// Checks the file system that `part` of `image` selects, or the only file system of the image. The volume
+/// must not be open for change. It may be too damaged to open. Makes the repairs that `options.repair_mode`
+/// permits. Repairs require an image that was opened for change. A finding about a file has the field `path`
+/// if the path of the file is found. If no finding is left, also checks the log of the provenance layer.
+/// Damage of its segments is a note. An index of a segment that is damaged or superfluous is a finding, and
+/// its safe repair is the removal of the index.
+///
+/// # Errors
+///
+/// 1. `Failed` with `DeviceError::ReadOnly`: a repair is requested, and the image was opened for reading.
+/// 2. `Open`: the image has no such part, or the part cannot be read.
+/// 3. `Unknown`: no driver recognises the volume.
+/// 4. `NotSupported`: the driver cannot check the format.
+/// 5. `Failed`: the error of [`Check::check`](crate::driver::Check::check).
 ///
 /// ```no_run
 /// use std::sync::Arc;
 /// use obento::driver::{CheckOptions, Finding};
-/// use obento::{Image, Options, Registry, SystemClock, check};
+/// use obento::Image;
+/// use obento::check::check;
+/// use obento::env::SystemClock;
 ///
-/// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?;
+/// let image = Image::open("disk.img")?;
 /// let mut findings: Vec<Finding> = Vec::new();
 /// let report = check(&image, None, &CheckOptions::new(Arc::new(SystemClock)), &mut findings)?;
 /// findings.iter().for_each(|finding| println!("{finding}"));
@@ -79,39 +93,11 @@ pub fn check(
     };
     let open = || image.volume_to_read(part).ok();
     let mut paths = FindingPaths::new(observer, stability, &open);
-    let report = check.check(device, options, &mut paths).map_err(CheckError::Failed)?;
+    let mut report = check.check(device, options, &mut paths).map_err(CheckError::Failed)?;
+    // A search may have left the volume open, which excludes a repair of the log.
+    drop(paths);
     if report.left() == 0 {
-        check_history(image, part, observer);
+        check_history(image, part, options.repair_mode, observer, &mut report);
     }
     Ok(report)
-}
-
-/// Reports the damage of the log of the provenance layer. The log concerns no other file of the volume, so the damage is a
-/// remark. A part that cannot be read was reported by the driver's check.
-fn check_history(image: &Image, part: Option<&PartSelector>, observer: &mut dyn CheckObserver) {
-    let Ok(volume) = image.volume_to_read(part) else { return };
-    let Ok(Some(segments)) = Segments::of(volume.vfs()) else { return };
-    for &number in segments.numbers() {
-        let mut report = |block: Option<u64>, cause: &dyn fmt::Display| {
-            let mut fields = vec![("segment", FieldValue::Number(number.into()))];
-            fields.extend(block.map(|block| ("block", FieldValue::Number(block))));
-            let text = format!("segment {number} of the provenance log: {cause}");
-            let (code, severity) = ("provenance-segment", Severity::Note);
-            observer.found(Finding { code, severity, fields, text, repaired: false });
-        };
-        let bytes = match segments.read(number) {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                report(None, &error);
-                continue;
-            }
-        };
-        if let Err(damage) = Header::decode(&bytes) {
-            report(Some(0), &damage);
-        }
-        for damage in Entries::new(&bytes).filter_map(Result::err) {
-            let (Damage::Checksum { block } | Damage::Record { block }) = damage else { continue };
-            report(Some(block), &damage);
-        }
-    }
 }

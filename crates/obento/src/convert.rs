@@ -12,22 +12,24 @@ use obento_host::HostError;
 use obento_host::build::{FreshFile, Publish};
 use obento_host::container::{self, Format};
 use obento_host::convert::{
-    self as host, AfterCopy, Hash, Identity, compare, compare_packed, write_overlay, writer,
+    self as host, AfterCopy, Hash, Identity, Source, compare, compare_packed, write_overlay, writer,
 };
 pub use obento_host::convert::{
     BACKING_NAME_MAX, Backing, ConvertError, Output as ConvertFormat, Stream, Version as Qcow2Version,
 };
 use obento_host::qcow2::{Qcow2Device, References};
 
-/// How a disk is converted.
+/// The options of a conversion.
 pub struct ConvertOptions<'a> {
     /// The format of the new image.
     pub format: ConvertFormat,
-    /// What happens if a file with the name exists.
+    /// The treatment of an existing file at the path.
     pub publish: Publish,
     /// Whether to compare the new image with the disk before the file gets its name.
     pub verify: bool,
-    /// Receives the bytes of the disk in order.
+    /// The most bytes of the disk that are not zeros; `None` for a disk that cannot expand.
+    pub limit: Option<u64>,
+    /// A function that receives all bytes of the disk in order.
     pub hash: Option<Box<Hash<'a>>>,
     /// The source of times in the image.
     pub clock: Arc<dyn Clock>,
@@ -35,7 +37,7 @@ pub struct ConvertOptions<'a> {
     pub random: Arc<dyn Random>,
 }
 
-/// What a conversion does.
+/// The current step of a conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConvertStep {
     /// Writing the new image.
@@ -77,8 +79,8 @@ pub fn convert_target(path: &Path) -> Result<FreshFile, HostError> {
     FreshFile::new(path, 0)
 }
 
-/// Writes `disk` to `target`, which becomes the file `path`. `watch` receives the number of bytes that were
-/// processed, and can end the conversion.
+/// Writes `disk` to `target`, which becomes the file `path`. `watch` receives the current step and the number
+/// of bytes that this step has processed, and can end the conversion.
 ///
 /// # Errors
 ///
@@ -88,17 +90,18 @@ pub fn convert_target(path: &Path) -> Result<FreshFile, HostError> {
 /// use std::ops::ControlFlow;
 /// use std::sync::Arc;
 ///
-/// use obento::{
-///     ConvertFormat, ConvertOptions, Image, Options, Publish, Registry, SystemClock, SystemRandom, convert,
-///     convert_target,
-/// };
+/// use obento::Image;
+/// use obento::convert::{ConvertFormat, ConvertOptions, convert, convert_target};
+/// use obento::env::{SystemClock, SystemRandom};
+/// use obento::host::Publish;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let image = Image::open("disk.vmdk".as_ref(), &Registry::default(), &Options::default())?;
+/// let image = Image::open("disk.vmdk")?;
 /// let options = ConvertOptions {
 ///     format: ConvertFormat::Raw,
 ///     publish: Publish::Keep,
 ///     verify: true,
+///     limit: None,
 ///     hash: None,
 ///     clock: Arc::new(SystemClock),
 ///     random: Arc::new(SystemRandom),
@@ -119,7 +122,10 @@ pub fn convert(
     let identity = Identity { id: options.random.uuid(), time };
     let writer = writer(options.format, disk.len(), identity).map_err(ConvertError::from)?;
     let mut writing = |done| watch(ConvertStep::Write, done);
-    let source = (disk, AfterCopy::Keep);
+    let source = Source { disk, after: AfterCopy::Keep, limit: options.limit };
+    if options.format == ConvertFormat::Raw {
+        host::set_len(target.file(), path, disk.len())?;
+    }
     let len = host::convert(source, target.file(), path, writer, options.hash, &mut writing)?;
     if options.verify {
         expect_same(disk, &target, path, options.format, &mut |done| watch(ConvertStep::Verify, done))?;

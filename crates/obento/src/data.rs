@@ -8,7 +8,8 @@ use std::ops::Range;
 use obento_base::Error;
 use obento_vfs::Node;
 
-/// Bytes read at once: enough to hide the cost of a call, and few enough to stay in a CPU cache.
+/// Number of bytes per read: enough to amortise the cost of a call, and few enough to stay in a processor
+/// cache.
 pub const CHUNK: usize = 256 << 10;
 /// Bytes that the first skip leaves out. It is a multiple of the block size of a format, or divides it.
 const SKIP: u64 = 4096;
@@ -21,7 +22,7 @@ const SKIP_FREELY: u64 = 1 << 20;
 /// A range of a file that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Unread {
-    /// The bytes.
+    /// The bytes of the file that were not read.
     pub range: Range<u64>,
     /// The reason.
     pub error: Error,
@@ -44,7 +45,8 @@ impl Losses {
         self.ranges
     }
 
-    /// Records that the bytes at `at` cannot be read. Returns how many to skip, at most up to `end`.
+    /// Records that the bytes at `at` cannot be read. Returns the number of bytes to skip; the skip does not
+    /// pass `end`.
     pub fn skip(&mut self, at: u64, end: u64, error: Error) -> u64 {
         let lost = self.ranges.last().filter(|last| last.range.end == at).map(|last| at - last.range.start);
         let follows = lost.is_some();
@@ -62,7 +64,8 @@ impl Losses {
     }
 }
 
-/// Hands the bytes of `range` to `take`, in order.
+/// Passes the bytes of `range` to `take`, in order. Passes zeros for unreadable bytes, and records them in
+/// `losses`. Fails with the errors of `take`.
 pub fn read<E>(
     node: &Node,
     range: Range<u64>,

@@ -3,7 +3,7 @@
 //! Entries are sorted by name, so that the same tree gives the same archive. The first name of a file with
 //! several names contains its bytes, and the other names are hard links to it. Holes are kept.
 //!
-//! Invariant: at most [`MAX_RANGES`] data ranges of one file are stored in memory. A file with more ranges is written
+//! Invariant: at most `MAX_RANGES` data ranges of one file are stored in memory. A file with more ranges is written
 //! without holes.
 
 use std::collections::HashMap;
@@ -37,7 +37,7 @@ const ORIGINAL: usize = 64;
 /// The options of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExportOptions {
-    /// The name of the start in the archive: `.`, as with `tar -C DIR .`, or the name of a file.
+    /// The name of the start of the tree in the archive: `.`, as with `tar -C DIR .`, or the name of a file.
     pub name: Vec<u8>,
     /// Whether extended attributes are stored.
     pub xattrs: bool,
@@ -61,23 +61,29 @@ pub struct ExportReport {
     pub bytes: u64,
     /// The number of skipped sockets, which tar cannot store.
     pub sockets: u64,
-    /// The number of files with several names that became separate files. This happens if the export must remember
-    /// too many files whose other names may still follow.
+    /// The number of names that became separate files instead of hard links, because the export had to
+    /// remember too many files whose other names could still follow.
     pub unlinked: u64,
     /// The number of problems that the observer received.
     pub problems: u64,
 }
 
-/// Writes the tree below `start` to `output` as a pax archive, and returns `output`. Unreadable parts are reported to
-/// `observer`, and the export continues. Fails with the errors of `output`.
+/// Writes the tree below `start` to `output` as a pax archive. Returns `output` and a report. Passes
+/// unreadable parts to `observer`, and continues.
+///
+/// # Errors
+///
+/// The errors of writing to `output`, and [`HostError::Stopped`] if the observer ends the export.
 ///
 /// ```no_run
-/// use obento::{ExportOptions, Image, Options, Quiet, Registry};
+/// use obento::Image;
+/// use obento::copy::Quiet;
+/// use obento::export::ExportOptions;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?.volume(None)?;
+/// let volume = Image::open("disk.img")?.volume(None)?;
 /// let file = std::fs::File::create("disk.tar")?;
-/// let (_, report) = obento::export(&volume.root(), file, &ExportOptions::default(), &mut Quiet::default())?;
+/// let (_, report) = obento::export::export(&volume.root(), file, &ExportOptions::default(), &mut Quiet::default())?;
 /// println!("{} entries", report.entries);
 /// # Ok(())
 /// # }

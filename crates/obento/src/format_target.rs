@@ -1,7 +1,7 @@
 //! A file or device of the host on which volumes are created.
 //!
-//! Invariant: if [`FormatTarget::keep`] is not called, a file that was created is removed, and a file that was
-//! extended gets its old length.
+//! Invariant: if [`FormatTarget::keep`] is not called, a created file is removed, and an extended file gets
+//! its old length. Exception: the device of the extended file is still in use.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,17 @@ use crate::{Image, OpenError, Options, Registry};
 
 /// A locked file or device of the host on which volumes are created.
 ///
+/// If the target is dropped without [`keep`](Self::keep), a created file is removed, and an extended file
+/// gets its old length. Exception: an extended file keeps its new length while a [`device`](Self::device) of
+/// it is in use.
+///
 /// ```no_run
 /// use std::sync::Arc;
 ///
-/// use obento::{FormatOptions, FormatTarget, Registry, SystemClock, SystemRandom};
+/// use obento::Registry;
+/// use obento::driver::FormatOptions;
+/// use obento::env::{SystemClock, SystemRandom};
+/// use obento::image::FormatTarget;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let format_target = FormatTarget::open("disk.img".as_ref(), Some(1 << 30))?;
@@ -47,8 +54,8 @@ enum Undo {
 }
 
 impl FormatTarget {
-    /// Opens the file or device at `path`. If it does not exist, creates a file of `len` bytes. If the file is
-    /// shorter than `len`, extends it.
+    /// Opens the file or device at `path`. If nothing exists at `path`, creates a file of `len` bytes. If the
+    /// file is shorter than `len`, extends the file. A block device keeps its length.
     ///
     /// # Errors
     ///
@@ -59,8 +66,7 @@ impl FormatTarget {
             && std::fs::symlink_metadata(path)
                 .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
         {
-            let file = FileDevice::create(path, len)?;
-            return Ok(Self { file: Arc::new(file), undo: Undo::Remove });
+            return Self::create(path, len);
         }
         let mut file = FileDevice::open_locked(path, Purpose::Change)
             .map_err(|error| crate::image::host_error(path, Access::ReadWrite, error))?;
@@ -72,12 +78,22 @@ impl FormatTarget {
         Ok(Self { file: Arc::new(file), undo })
     }
 
-    /// Returns whether this call created the file.
+    /// Creates a file of `len` bytes at `path`.
+    ///
+    /// # Errors
+    ///
+    /// - `Host`: the file exists, or the host cannot create it.
+    pub fn create(path: &Path, len: u64) -> Result<Self, OpenError> {
+        Ok(Self { file: Arc::new(FileDevice::create(path, len)?), undo: Undo::Remove })
+    }
+
+    /// Returns whether [`open`](Self::open) or [`create`](Self::create) created the file.
     pub fn is_new(&self) -> bool {
         self.undo == Undo::Remove
     }
 
-    /// Returns what the file contains, for [`FormatOptions::contents`](crate::FormatOptions::contents).
+    /// Returns the kind of the previous contents, for
+    /// [`FormatOptions::contents`](crate::driver::FormatOptions::contents).
     pub fn contents(&self) -> Contents {
         match self.undo {
             Undo::Remove | Undo::Shorten(0) => Contents::Zeros,
@@ -90,7 +106,7 @@ impl FormatTarget {
         self.file.clone()
     }
 
-    /// Returns the file as an image that is open for change. Fails with `Empty` or `Packed`.
+    /// Returns the file as an image that is open for change. Fails as [`Image::on_device`] does.
     pub fn image(&self, registry: &Registry, options: &Options) -> Result<Image, OpenError> {
         let options = options.clone().for_change();
         Image::on_device(self.file.path(), self.file.clone(), registry, &options)

@@ -6,10 +6,17 @@
 //! let volume = Volume::in_memory();
 //! volume.create_dir("/etc")?;
 //! volume.write("/etc/issue", "obento\n")?;
-//! let sizes: Vec<u64> = volume.walk("/etc")?.filter_map(Result::ok).map(|entry| entry.attr.size).collect();
+//! let sizes: Vec<u64> = volume.walk_from("/etc")?.filter_map(Result::ok).map(|entry| entry.attr.size).collect();
 //! assert!(sizes.contains(&7));
 //! # Ok::<(), obento::fs::FsError>(())
 //! ```
 
-pub use crate::fs::{File, FsError};
-pub use crate::{FileKind, Image, Mode, Options, Registry, SetAttr, Step, Symlinks, Volume};
+pub use crate::base::{DeviceNumber, FileKind, Mode};
+pub use crate::driver::SetAttr;
+pub use crate::fs::{File, FsError, TreeError};
+pub use crate::image::{Image, ImageBuilder, OpenError, Options};
+pub use crate::registry::Registry;
+pub use crate::text::escaped;
+pub use crate::vfs::{Node, Symlinks};
+pub use crate::volume::Volume;
+pub use crate::walk::Step;

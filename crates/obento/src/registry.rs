@@ -24,13 +24,13 @@ pub struct Registry {
 /// Formatting and checking do not depend on this choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Engine {
-    /// The drivers of obento and of the application. The kernel engine opens volumes of all other types.
+    /// The drivers of obento and of the application, and the kernel engine for volumes of all other types.
     #[default]
     Both,
     /// The drivers of obento and of the application. Volumes that only the kernel engine supports are recognised, but
     /// opening them fails.
     Native,
-    /// The kernel engine. Volumes that it does not support are recognised, but opening them fails.
+    /// The kernel engine only. Volumes that it does not support are recognised, but opening them fails.
     Linux,
 }
 
@@ -65,8 +65,9 @@ impl Registry {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use obento::driver::{Driver, FileSystem, OpenOptions, Probe};
-    /// use obento::{BlockDevice, Image, MemDevice, Options, Registry, tmpfs};
+    /// use obento::{Image, Options, Registry, tmpfs};
+    /// use obento::block::{BlockDevice, MemDevice};
+    /// use obento::driver::{Driver, FileSystem, OpenOptions, Probe, Access};
     ///
     /// /// Volumes that begin with `greetings`, and hold a file of that name.
     /// struct Greetings;
@@ -74,6 +75,10 @@ impl Registry {
     /// impl Driver for Greetings {
     ///     fn names(&self) -> &'static [&'static str] {
     ///         &["greetings"]
+    ///     }
+    ///
+    ///     fn access(&self) -> Access {
+    ///         Access::ReadWrite
     ///     }
     ///
     ///     fn probe(&self, device: &dyn BlockDevice) -> obento::Result<Option<Probe>> {
@@ -106,11 +111,13 @@ impl Registry {
         self
     }
 
-    /// Returns this registry with the drivers restricted to those of `engine`. The virtual machine of the kernel
-    /// engine gets `memory` MiB. A registry without drivers of the kernel engine does not change.
+    /// Returns this registry with the drivers restricted to those of `engine`. The virtual machine of the
+    /// kernel engine gets `memory` MiB; `None` uses the default. The drivers that an earlier call removed do
+    /// not return. A registry without drivers of the kernel engine does not change.
     ///
     /// ```
-    /// use obento::{Engine, Registry};
+    /// use obento::Registry;
+    /// use obento::registry::Engine;
     ///
     /// let registry = Registry::default().with_engine(Engine::Native, None);
     /// assert!(registry.find("xfs").is_some(), "it is known, though not opened");
@@ -131,7 +138,7 @@ impl Registry {
         Self { drivers: natives.chain(engines).collect(), of_engine: self.of_engine }
     }
 
-    /// Returns the drivers that need no kernel.
+    /// Returns the drivers that do not use the kernel engine.
     pub fn natives(&self) -> &[Arc<dyn Driver>] {
         let (natives, _) = self.drivers.split_at(self.drivers.len() - self.of_engine);
         natives
@@ -159,7 +166,8 @@ impl Registry {
         self.drivers.iter().flat_map(|driver| driver.names().iter().copied())
     }
 
-    /// Returns the driver with this name.
+    /// Returns the driver with this name. If several drivers have the name, returns the driver that was added
+    /// last.
     ///
     /// ```
     /// let registry = obento::Registry::default();

@@ -19,25 +19,26 @@ const PORTION: usize = 4096;
 /// The next step for a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Removal {
-    /// The directory is entered, to remove its contents.
+    /// Enter a directory, to remove its contents.
     Enter,
-    /// The file is removed.
+    /// Remove the file, or the empty directory.
     Remove,
 }
 
 /// Selects the files of a tree to remove, and receives the results. Paths are relative to the top of the tree, whose
 /// path is empty.
 pub trait RemoveObserver {
-    /// Returns whether to take the step. If a file is skipped, its parent directories are not removed either.
+    /// Returns whether to take the step `what` for the file at `path`. If a file is skipped, its parent
+    /// directories are not removed either.
     fn wants(&mut self, _what: Removal, _path: &[u8], _kind: FileKind) -> bool {
         true
     }
 
-    /// Called after a file was removed.
+    /// Receives a file that was removed.
     fn removed(&mut self, _path: &[u8], _kind: FileKind) {}
 
-    /// Called if a file could not be removed. The removal continues, but does not remove the parent directories of
-    /// the file.
+    /// Receives a file that could not be removed, and the reason. The removal continues, but does not remove
+    /// the parent directories of the file.
     fn failed(&mut self, path: &[u8], error: Error);
 }
 
@@ -46,12 +47,17 @@ pub trait RemoveObserver {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use obento::{Caller, Error, FileKind, Mode, Name, NewNode, RemoveObserver, SystemClock, Volume, remove_tree, tmpfs};
+/// use obento::{Error, Volume, tmpfs};
+/// use obento::base::{FileKind, Mode, Name};
+/// use obento::driver::NewNode;
+/// use obento::env::SystemClock;
+/// use obento::remove::{RemoveObserver, remove_tree};
+/// use obento::vfs::Caller;
 ///
 /// struct Print;
 /// impl RemoveObserver for Print {
 ///     fn failed(&mut self, path: &[u8], error: Error) {
-///         eprintln!("{}: {error}", obento::escaped(path));
+///         eprintln!("{}: {error}", obento::text::escaped(path));
 ///     }
 /// }
 ///

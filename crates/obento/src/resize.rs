@@ -1,6 +1,7 @@
 //! Changes the size of the volume of an image.
 //!
-//! The space grows first: the image file, or the entry of the partition. Then the volume grows into it.
+//! The image file or the entry of the partition grows before the volume. A volume shrinks before the image
+//! file or the entry.
 
 use std::fmt;
 use std::fs::File;
@@ -10,12 +11,17 @@ use std::sync::Arc;
 
 use obento_base::{DeviceError, Error};
 use obento_block::{BlockDevice, Slice};
-use obento_driver::{Access, Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan};
+use obento_driver::{
+    Access, CheckObserver, CheckOptions, Finding, Resize, ResizeError, ResizeObserver, ResizeOptions,
+    ResizePlan, Severity,
+};
 use obento_env::Clock;
 use obento_host::FileDevice;
 
+use crate::address::PartSelector;
+use crate::image::ImageFile;
 use crate::partition::{EditError, Partition, TableEditor};
-use crate::{Image, ImageFile, OpenError, PartSelector};
+use crate::{Image, OpenError};
 
 /// The requested size of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,6 +32,8 @@ pub enum NewSize {
     Add(u64),
     /// All bytes of the image or the partition.
     Maximum,
+    /// The smallest size into which the contents fit.
+    Minimum,
 }
 
 /// The reason why the size of a volume was not changed.
@@ -58,6 +66,8 @@ pub enum ResizeFailure {
     Table(EditError),
     /// The image file cannot become longer.
     File(io::Error),
+    /// A check finds damage. The text is the first finding.
+    Damaged(String),
     /// The size was refused, or the change failed.
     Resize(ResizeError),
 }
@@ -67,7 +77,7 @@ impl fmt::Display for ResizeFailure {
         match self {
             Self::Open(error) => error.fmt(f),
             Self::Unknown(holds) => write!(f, "no supported file system; the data looks like {holds}"),
-            Self::NotSupported { fs_type } => write!(f, "obento does not support this for {fs_type}"),
+            Self::NotSupported { fs_type } => write!(f, "obento does not resize {fs_type} volumes"),
             Self::Partition { number, max } => {
                 write!(f, "partition {number} can have at most {max} bytes")
             }
@@ -77,6 +87,7 @@ impl fmt::Display for ResizeFailure {
             Self::Image { format: None, len } => write!(f, "the device has {len} bytes"),
             Self::Table(error) => error.fmt(f),
             Self::File(error) => write!(f, "the image file cannot become longer: {error}"),
+            Self::Damaged(finding) => write!(f, "the volume is damaged: {finding}"),
             Self::Resize(error) => error.fmt(f),
         }
     }
@@ -90,7 +101,7 @@ impl From<ResizeError> for ResizeFailure {
     }
 }
 
-/// A change of a size that is possible.
+/// A planned change of the size of a volume, which is possible.
 pub struct PlannedResize<'a> {
     image: &'a Image,
     device: Arc<dyn BlockDevice>,
@@ -98,28 +109,51 @@ pub struct PlannedResize<'a> {
     plan: ResizePlan,
     fs_type: &'static str,
     len: u64,
-    room: Growing,
+    is_minimum: bool,
+    room: Room,
 }
 
-/// What must become longer before the volume grows.
-enum Growing {
-    Nothing,
-    /// The file, to this length.
-    File(u64),
-    /// The entry of the partition.
-    Entry(Box<TableEditor>, Range<u64>),
+/// The space of the volume, which grows before the volume, or shrinks after it.
+enum Room {
+    Unchanged,
+    /// The file grows to this length.
+    LongerFile(u64),
+    /// The entry of the partition grows.
+    LongerEntry(Box<TableEditor>, Range<u64>),
+    /// The file is cut.
+    ShorterFile,
+    /// The file is not cut, because other data may follow the volume.
+    SameFile,
+    /// The entry of the partition shrinks. It begins at this byte of the disk.
+    ShorterEntry(Box<TableEditor>, u32, u64),
 }
+
+/// The result of a change of a size.
+#[derive(Clone, Debug)]
+pub struct Resized {
+    /// The old and the new size, and notes for the user.
+    pub plan: ResizePlan,
+    /// The length of the partition in bytes, if its entry changes.
+    pub partition_len: Option<u64>,
+}
+
+/// Maximum number of times that a volume shrinks for [`NewSize::Minimum`].
+const MAX_PASSES: u32 = 8;
+/// A file is cut behind a volume if at most this many bytes follow the volume: the rest of a large block.
+const MAX_TAIL: u64 = 65_535;
 
 /// Plans a change of the size of the file system that `part` of `image` selects, or of the only file system. Writes
 /// nothing. The volume must not be open.
 ///
 /// ```no_run
 /// use std::sync::Arc;
-/// use obento::{Image, NewSize, Options, Registry, SystemClock, plan_resize};
+/// use obento::Image;
+/// use obento::env::SystemClock;
+/// use obento::resize::{NewSize, plan_resize};
 ///
-/// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default().for_change())?;
+/// let image = Image::builder().for_change().open("disk.img")?;
 /// let planned = plan_resize(&image, None, NewSize::Bytes(64 << 30))?;
-/// println!("{} bytes", planned.plan().len);
+/// println!("{} bytes", planned.expected().plan.len);
 /// planned.run(Arc::new(SystemClock), &mut |_, _| {})?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -137,21 +171,49 @@ pub fn plan_resize<'a>(
         NewSize::Bytes(len) => len,
         NewSize::Add(more) => probe.len.saturating_add(more),
         NewSize::Maximum => device.len(),
+        NewSize::Minimum => driver.minimum(&device)?,
     };
-    let plan = driver.plan(&*device, len)?;
-    let room = if plan.len <= device.len() && len <= device.len() {
-        Growing::Nothing
-    } else if let Some(partition) = &choice.partition {
+    let plan = driver.plan(&device, len)?;
+    // mformat writes an entry that begins at byte 0: it names the whole image.
+    let partition = choice.partition.as_ref().filter(|partition| partition.start > 0);
+    let room = if plan.len < plan.old_len {
+        shorter(image, part, partition, &device, plan.old_len)?
+    } else if plan.len == plan.old_len || plan.len <= device.len() && len <= device.len() {
+        // Space that the volume cannot use would be lost.
+        Room::Unchanged
+    } else if let Some(partition) = partition {
         grow_entry(image, partition, len)?
     } else {
         grow_file(image, part, &device, len)?
     };
-    Ok(PlannedResize { image, device, driver, plan, fs_type, len, room })
+    let is_minimum = size == NewSize::Minimum;
+    Ok(PlannedResize { image, device, driver, plan, fs_type, len, is_minimum, room })
+}
+
+/// Finds what shrinks after a volume of `old_len` bytes.
+fn shorter(
+    image: &Image,
+    part: Option<&PartSelector>,
+    partition: Option<&Partition>,
+    device: &Arc<dyn BlockDevice>,
+    old_len: u64,
+) -> Result<Room, ResizeFailure> {
+    if let (Some(partition), Some(table)) = (partition, image.table()) {
+        let editor = TableEditor::open(image.device().clone(), table).map_err(ResizeFailure::Table)?;
+        return Ok(Room::ShorterEntry(Box::new(editor), partition.number, partition.start));
+    }
+    let is_raw = image.layers().is_empty() && part.is_none();
+    let is_file = is_raw && file_behind(image).is_ok_and(|(_, device)| !device.is_block_device());
+    Ok(match device.len().saturating_sub(old_len) <= MAX_TAIL {
+        _ if !is_file => Room::Unchanged,
+        true => Room::ShorterFile,
+        false => Room::SameFile,
+    })
 }
 
 /// Finds the new range of a partition for a volume of `len` bytes.
-fn grow_entry(image: &Image, partition: &Partition, len: u64) -> Result<Growing, ResizeFailure> {
-    let Some(table) = image.table() else { return Ok(Growing::Nothing) };
+fn grow_entry(image: &Image, partition: &Partition, len: u64) -> Result<Room, ResizeFailure> {
+    let Some(table) = image.table() else { return Ok(Room::Unchanged) };
     let mut editor = TableEditor::open(image.device().clone(), table).map_err(ResizeFailure::Table)?;
     let limit = editor.limit_of(partition.number).map_err(ResizeFailure::Table)?;
     let unit = u64::from(table.sector_size);
@@ -162,7 +224,7 @@ fn grow_entry(image: &Image, partition: &Partition, len: u64) -> Result<Growing,
     };
     let range = partition.start..end;
     editor.set_range(partition.number, range.clone()).map_err(ResizeFailure::Table)?;
-    Ok(Growing::Entry(Box::new(editor), range))
+    Ok(Room::LongerEntry(Box::new(editor), range))
 }
 
 /// Checks whether the image is a file that can have `len` bytes.
@@ -171,7 +233,7 @@ fn grow_file(
     part: Option<&PartSelector>,
     device: &Arc<dyn BlockDevice>,
     len: u64,
-) -> Result<Growing, ResizeFailure> {
+) -> Result<Room, ResizeFailure> {
     let fixed = |format| Err(ResizeFailure::Image { format, len: device.len() });
     if let Some(format) = image.layers().last() {
         return fixed(Some(format));
@@ -180,13 +242,14 @@ fn grow_file(
     if part.is_some() || !is_file {
         return fixed(None);
     }
-    Ok(Growing::File(len.checked_next_multiple_of(512).unwrap_or(len)))
+    Ok(Room::LongerFile(len.checked_next_multiple_of(512).unwrap_or(len)))
 }
 
 impl PlannedResize<'_> {
-    /// Returns the old and the new size.
-    pub fn plan(&self) -> &ResizePlan {
-        &self.plan
+    /// Returns the expected result of [`run`](Self::run). For [`NewSize::Minimum`], the volume may become
+    /// shorter than this result.
+    pub fn expected(&self) -> Resized {
+        self.result()(self.plan.clone())
     }
 
     /// Returns the type of the file system.
@@ -194,20 +257,36 @@ impl PlannedResize<'_> {
         self.fs_type
     }
 
-    /// Returns the new length of the partition, if its entry changes.
-    pub fn partition_len(&self) -> Option<u64> {
-        match &self.room {
-            Growing::Entry(_, range) => Some(range.end.saturating_sub(range.start)),
-            Growing::Nothing | Growing::File(_) => None,
+    /// Returns a function that adds to a plan what happens to the space of the volume.
+    fn result(&self) -> impl Fn(ResizePlan) -> Resized + use<> {
+        let (longer, unit) = match &self.room {
+            Room::LongerEntry(_, range) => (Some(range.end.saturating_sub(range.start)), None),
+            Room::ShorterEntry(editor, ..) => (None, Some(u64::from(editor.table().sector_size))),
+            _ => (None, None),
+        };
+        let is_same_file = matches!(self.room, Room::SameFile);
+        move |mut plan| {
+            let note = "the image file keeps its length, because other data may follow the volume";
+            plan.notes.extend(is_same_file.then(|| note.to_owned()));
+            let shorter = unit.and_then(|unit| plan.len.checked_next_multiple_of(unit));
+            Resized { plan, partition_len: longer.or(shorter) }
         }
     }
 
-    /// Changes the size. The image must be open for change. Returns the old and the new size.
+    /// Changes the size. The image must be open for change, and the volume must not be open. A check of the
+    /// volume runs before the first change.
     ///
     /// # Errors
     ///
-    /// [`ResizeFailure`]. If the volume is not changed, the image file or the partition may be longer than before.
-    pub fn run(
+    /// 1. `Resize` with `DeviceError::ReadOnly`: the image was opened for reading.
+    /// 2. The other variants of [`ResizeFailure`]. If the volume is not changed, the image file or the
+    ///    partition may be longer than before.
+    pub fn run(self, clock: Arc<dyn Clock>, observer: ResizeObserver<'_>) -> Result<Resized, ResizeFailure> {
+        let result = self.result();
+        Ok(result(self.change(clock, observer)?))
+    }
+
+    fn change(
         self,
         clock: Arc<dyn Clock>,
         observer: ResizeObserver<'_>,
@@ -215,20 +294,90 @@ impl PlannedResize<'_> {
         if self.image.access() == Access::ReadOnly {
             return Err(ResizeError::Failed(Error::from(DeviceError::ReadOnly)).into());
         }
-        let Self { image, device, driver, plan, len, room, .. } = self;
+        if self.plan.len != self.plan.old_len {
+            self.expect_sound(&clock)?;
+        }
+        let Self { image, device, driver, plan, len, is_minimum, room, .. } = self;
+        let options = |len| ResizeOptions {
+            journal: image.journal().cloned(),
+            ..ResizeOptions::new(len, Arc::clone(&clock))
+        };
         let device = match room {
-            Growing::Nothing if plan.len == plan.old_len => return Ok(plan),
-            Growing::Nothing => device,
-            Growing::File(len) => longer_file(image, len).map_err(ResizeFailure::File)?,
-            Growing::Entry(mut editor, range) => {
+            Room::Unchanged if plan.len == plan.old_len => return Ok(plan),
+            Room::Unchanged | Room::SameFile => device,
+            Room::LongerFile(len) => longer_file(image, len).map_err(ResizeFailure::File)?,
+            Room::LongerEntry(mut editor, range) => {
                 editor.write().map_err(ResizeFailure::Table)?;
                 let slice = Slice::new(Arc::clone(image.device()), range);
                 Arc::new(slice.map_err(ResizeError::from)?)
             }
+            Room::ShorterFile => {
+                let after = shrink(driver, &device, &options(len), is_minimum, observer)?;
+                let file = file_behind(image).map_err(ResizeFailure::File)?.0;
+                file.set_len(after.len).and_then(|()| file.sync_all()).map_err(ResizeFailure::File)?;
+                return Ok(after);
+            }
+            Room::ShorterEntry(mut editor, number, start) => {
+                let after = shrink(driver, &device, &options(len), is_minimum, observer)?;
+                let unit = u64::from(editor.table().sector_size);
+                let end = start.saturating_add(after.len.checked_next_multiple_of(unit).unwrap_or(after.len));
+                editor.set_range(number, start..end).map_err(ResizeFailure::Table)?;
+                editor.write().map_err(ResizeFailure::Table)?;
+                return Ok(after);
+            }
         };
-        let options = ResizeOptions { journal: image.journal().cloned(), ..ResizeOptions::new(len, clock) };
-        Ok(driver.resize(device, &options, observer)?)
+        if plan.len < plan.old_len {
+            return shrink(driver, &device, &options(len), is_minimum, observer);
+        }
+        Ok(driver.resize(device, &options(len), observer)?)
     }
+}
+
+impl PlannedResize<'_> {
+    /// Fails with `Damaged` if a check finds more than what a safe repair corrects: a change of the size moves what the
+    /// structures describe.
+    fn expect_sound(&self, clock: &Arc<dyn Clock>) -> Result<(), ResizeFailure> {
+        let driver = self.image.registry().find(self.fs_type);
+        let Some(check) = driver.and_then(|driver| driver.check()) else { return Ok(()) };
+        let options =
+            CheckOptions { journal: self.image.journal().cloned(), ..CheckOptions::new(Arc::clone(clock)) };
+        let mut first = FirstDamage::default();
+        check.check(Arc::clone(&self.device), &options, &mut first).map_err(ResizeError::from)?;
+        first.0.map_or(Ok(()), |finding| Err(ResizeFailure::Damaged(finding.text)))
+    }
+}
+
+/// Keeps the first damage that a check finds.
+#[derive(Default)]
+struct FirstDamage(Option<Finding>);
+
+impl CheckObserver for FirstDamage {
+    fn found(&mut self, finding: Finding) {
+        if finding.severity == Severity::Damage {
+            self.0.get_or_insert(finding);
+        }
+    }
+}
+
+/// Shrinks a volume. For the minimum, this repeats until the volume does not become shorter, because the tables of
+/// removed block groups become free.
+fn shrink(
+    driver: &dyn Resize,
+    device: &Arc<dyn BlockDevice>,
+    options: &ResizeOptions,
+    is_minimum: bool,
+    observer: ResizeObserver<'_>,
+) -> Result<ResizePlan, ResizeFailure> {
+    let mut plan = driver.resize(Arc::clone(device), options, observer)?;
+    for _ in 0..if is_minimum { MAX_PASSES } else { 0 } {
+        let next = driver.minimum(device)?;
+        if next >= plan.len {
+            break;
+        }
+        let options = ResizeOptions { len: next, ..options.clone() };
+        plan.len = driver.resize(Arc::clone(device), &options, observer)?.len;
+    }
+    Ok(plan)
 }
 
 /// Makes the file of `image` longer, and returns a device on the file. The image retains the lock.

@@ -6,7 +6,7 @@ use obento_base::Error;
 use obento_driver::StoredProperties;
 use obento_vfs::Vfs;
 
-/// A resource other than blocks.
+/// A resource other than blocks that a volume ran out of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Shortage {
     /// All inodes are in use: their number was fixed when the volume was created.

@@ -12,7 +12,7 @@ use crate::partition::Guid;
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(&'a [u8]);
 
-/// Wraps `bytes` for printing.
+/// Wraps `bytes` for printing without control characters.
 pub fn escaped(bytes: &[u8]) -> Escaped<'_> {
     Escaped(bytes)
 }
@@ -40,6 +40,7 @@ pub fn human_size(bytes: u64) -> String {
 }
 
 /// Formats the identity of a volume: its UUID, or its serial number as `1234-ABCD` if the format has no UUID.
+/// Returns `None` if the volume has neither.
 pub fn volume_id_text(uuid: Option<[u8; 16]>, serial: Option<u32>) -> Option<String> {
     let serial = || serial.map(|serial| format!("{:04X}-{:04X}", serial >> 16, serial & 0xffff));
     uuid.map(uuid_text).or_else(serial)

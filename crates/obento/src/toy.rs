@@ -9,8 +9,8 @@ use obento_base::{
 };
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
-    Cookie, DirEntry, Driver, EntrySink, Extent, FileSystem, Layout, Limits, OpenOptions, Probe, Span,
-    StatFs, VolumeInfo, XattrMode, Xattrs,
+    Access, Cookie, DirEntry, Driver, EntrySink, Extent, FileSystem, Layout, Limits, OpenOptions, Probe,
+    Span, StatFs, VolumeInfo, XattrMode, Xattrs,
 };
 
 use crate::Volume;
@@ -267,6 +267,10 @@ pub struct ToyDriver;
 impl Driver for ToyDriver {
     fn names(&self) -> &'static [&'static str] {
         &["toy"]
+    }
+
+    fn access(&self) -> Access {
+        Access::ReadOnly
     }
 
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {

@@ -5,7 +5,8 @@ use std::fmt;
 use obento_base::{DeviceError, Error};
 use obento_driver::{Access, TuneError, TuneOptions};
 
-use crate::{Image, OpenError, PartSelector};
+use crate::address::PartSelector;
+use crate::{Image, OpenError};
 
 /// The reason why settings were not changed.
 #[derive(Debug)]
@@ -28,7 +29,9 @@ impl fmt::Display for TuneFailure {
         match self {
             Self::Open(error) => error.fmt(f),
             Self::Unknown(holds) => write!(f, "no supported file system; the data looks like {holds}"),
-            Self::NotSupported { fs_type } => write!(f, "obento does not support this for {fs_type}"),
+            Self::NotSupported { fs_type } => {
+                write!(f, "obento does not change the settings of {fs_type} volumes")
+            }
             Self::Tune(error) => error.fmt(f),
         }
     }
@@ -39,11 +42,22 @@ impl std::error::Error for TuneFailure {}
 /// Changes settings of the file system that `part` of `image` selects, or of the only file system. The image must be
 /// open for change, and the volume must not be open. Returns notes for the user.
 ///
+/// # Errors
+///
+/// 1. `Tune` with `DeviceError::ReadOnly`: the image was opened for reading.
+/// 2. `Open`: the image has no such part, or the part cannot be read.
+/// 3. `Unknown`: no driver recognises the volume.
+/// 4. `NotSupported`: the driver cannot change settings of the format.
+/// 5. `Tune`: the error of [`Tune::tune`](crate::driver::Tune::tune).
+///
 /// ```no_run
 /// use std::sync::Arc;
-/// use obento::{Image, Options, Registry, SystemClock, TuneOptions, tune};
+/// use obento::Image;
+/// use obento::driver::TuneOptions;
+/// use obento::env::SystemClock;
+/// use obento::tune::tune;
 ///
-/// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default().for_change())?;
+/// let image = Image::builder().for_change().open("disk.img")?;
 /// let options = TuneOptions { label: Some(b"data".to_vec()), ..TuneOptions::new(Arc::new(SystemClock)) };
 /// tune(&image, None, &options)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -16,8 +16,8 @@ pub fn unfinished_name(dir: &Node, name: &Name) -> Result<NameBuf> {
     nth(dir, name, 0)
 }
 
-/// Returns a free name in `dir` for a file that will replace `name`. Removes the file of a killed operation,
-/// unless it is a directory or `is_own` returns true for its name.
+/// Returns a free name in `dir` for a file that will replace `name`. Removes the file that a killed operation
+/// has left, unless this file is a directory or `is_own` returns `true` for its name.
 ///
 /// # Errors
 ///
@@ -26,7 +26,10 @@ pub fn unfinished_name(dir: &Node, name: &Name) -> Result<NameBuf> {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use obento::{Name, SystemClock, Volume, free_name, tmpfs, unfinished_name};
+/// use obento::{Volume, tmpfs};
+/// use obento::base::Name;
+/// use obento::env::SystemClock;
+/// use obento::host::{free_name, unfinished_name};
 ///
 /// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
 /// let (root, name) = (volume.root(), Name::new(b"file").unwrap());

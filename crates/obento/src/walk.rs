@@ -6,7 +6,7 @@
 //! Invariant: if links are not followed, every directory is entered only once. A directory with two names exists only
 //! on a damaged volume. It would double the work at each level.
 //! Invariant: if links are followed, a directory that contains itself is not entered again. The walk therefore ends.
-//! Invariant: the walk is never deeper than [`MAX_DEPTH`].
+//! Invariant: the walk is never deeper than `MAX_DEPTH`.
 //! Invariant: damage is returned as an item, and the walk continues with the rest of the tree.
 
 use std::collections::HashSet;
@@ -54,7 +54,7 @@ pub struct Entry {
     pub depth: usize,
     /// The file.
     pub node: Node,
-    /// The attributes at the time of this step.
+    /// The attributes of the file at the time of this step.
     pub attr: Attr,
     /// The step of the walk.
     pub step: Step,
@@ -81,7 +81,9 @@ pub struct Damage {
 ///
 /// ```
 /// use std::sync::Arc;
-/// use obento::{SystemClock, Volume, Walk, tmpfs};
+/// use obento::{Volume, tmpfs};
+/// use obento::env::SystemClock;
+/// use obento::walk::Walk;
 ///
 /// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
 /// for entry in Walk::new(volume.root()) {
@@ -165,7 +167,9 @@ impl Walk {
         self
     }
 
-    /// Sets the depth at which directories are not entered. The start has depth 0.
+    /// Sets the maximum depth of returned entries, at most 16,384. The walk does not enter a directory at
+    /// this depth. The start has depth 0. By default, the walk reports a directory at depth 16,384 as damage
+    /// (`Loop`).
     #[must_use]
     pub fn max_depth(mut self, depth: usize) -> Self {
         self.max_depth = depth.min(MAX_DEPTH);

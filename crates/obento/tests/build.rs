@@ -5,13 +5,13 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento::{
-    BuildFailure, BuildSettings, BuildSource, Input, Owner, Quiet, Registry, build, build_verified,
-};
+use obento::Registry;
+use obento::build::{BuildFailure, BuildSettings, BuildSource, Input, Owner, build, build_verified};
+use obento::copy::Quiet;
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
-    Build, BuildError, BuildOptions, BuildPlan, Check, Driver, FileSystem, Format, FormatError, Formatted,
-    FreeSpace, NodeId, OpenOptions, Probe, Tree,
+    Access, Build, BuildError, BuildOptions, BuildPlan, Check, Driver, FileSystem, Format, FormatError,
+    Formatted, FreeSpace, NodeId, OpenOptions, Probe, Tree,
 };
 use obento_env::NO_CLOCK;
 use obento_ext4::Ext4Driver;
@@ -188,6 +188,10 @@ impl Driver for Spoiled {
         Ext4Driver.names()
     }
 
+    fn access(&self) -> Access {
+        Ext4Driver.access()
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> obento::Result<Option<Probe>> {
         Ext4Driver.probe(device)
     }
@@ -267,7 +271,7 @@ fn a_build_that_is_verified_fails_if_the_check_or_the_sources_say_something_else
     match spoiled(Fault::Content) {
         BuildFailure::Differs(problems) => {
             let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            assert_eq!(lines, ["/file: its bytes differ in the image, first in byte 0"]);
+            assert_eq!(lines, ["/file: the contents differ in the image, first in byte 0"]);
         }
         other => panic!("{other:?}"),
     }

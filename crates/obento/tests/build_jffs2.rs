@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, symlink};
 
-use obento::{
-    BuildFailure, BuildSettings, BuildSource, Image, Options, Owner, Quiet, Registry, build, build_verified,
-};
+use obento::build::{BuildFailure, BuildSettings, BuildSource, Owner, build, build_verified};
+use obento::copy::Quiet;
+use obento::{Image, Registry};
 
 #[test]
 fn an_image_of_a_directory_equals_it_and_is_built_again_with_the_same_bytes() {
@@ -35,7 +35,7 @@ fn an_image_of_a_directory_equals_it_and_is_built_again_with_the_same_bytes() {
     assert!(bytes == fs::read(&other).unwrap());
     assert_eq!((&bytes[..2], bytes.len() % (64 << 10)), (&[0x19, 0x85][..], 0));
     assert!(bytes.len() < text.len(), "{} bytes", bytes.len());
-    let image = Image::open(&one, &registry, &Options::default()).unwrap();
+    let image = Image::builder().registry(registry.clone()).open(&one).unwrap();
     assert!(image.volume(None).unwrap().read("/again").unwrap() == text);
     // A size that is too small is refused with one that suffices.
     let small = BuildSettings { size: Some(4096), ..settings(&[]) };

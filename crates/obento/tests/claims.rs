@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use obento::{Image, OpenError, Options, PartitionContents, Registry};
+use obento::image::PartitionContents;
+use obento::{Image, OpenError};
 
 /// The number of bytes that contain all signatures at the start of a volume.
 const HEAD: usize = 256 << 10;
@@ -137,7 +138,7 @@ fn whole(image: &Image) -> Judged {
 }
 
 fn open(path: &Path) -> Image {
-    Image::open(path, &Registry::default(), &Options::default()).unwrap()
+    Image::open(path).unwrap()
 }
 
 #[test]
@@ -167,8 +168,7 @@ fn a_volume_under_another_one_counts_or_is_ambiguous_as_for_blkid() {
             }
             if ours == Judged::Ambiguous {
                 ambiguous += 1;
-                let changing =
-                    Image::open(&path, &Registry::default(), &Options::default().for_change()).unwrap();
+                let changing = Image::builder().for_change().open(&path).unwrap();
                 assert!(matches!(changing.volume(None), Err(OpenError::Ambiguous { .. })));
             }
         }
@@ -296,6 +296,30 @@ fn a_backup_gpt_after_the_disk_got_an_mbr_is_ignored() {
     assert_eq!(image.partitions().iter().map(|partition| partition.start).collect::<Vec<_>>(), [4096 * 512]);
 }
 
+#[test]
+fn an_mbr_over_an_old_volume_has_small_sectors_though_a_backup_is_where_a_large_one_would_begin() {
+    if !has_all_programs() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("d.img");
+    let name = [("F", path.to_str().unwrap())];
+    // Group 1 of blocks of 1 KiB begins at 8 MiB and 1 KiB, where a volume at 8 MiB has its super block.
+    for start in [2048, 4096, 8192] {
+        for primary in ["true", "dd if=/dev/zero of=$F bs=1024 seek=1 count=1 conv=notrunc"] {
+            File::create(&path).unwrap().set_len(64 * MIB).unwrap();
+            let line = format!(
+                "mke2fs -q -F -b 1024 $F && {primary} && \
+                 echo start={start},size=8192,type=83 | sfdisk -q --wipe never $F"
+            );
+            assert!(run(&line, &name));
+            let image = open(&path);
+            let starts: Vec<_> = image.partitions().iter().map(|partition| partition.start).collect();
+            assert_eq!(starts, [start * 512], "{primary}");
+        }
+    }
+}
+
 /// Options of xorriso for ISO images that boot from a USB stick, as used by the distributions.
 #[rustfmt::skip]
 const HYBRIDS: &[(&str, &str)] = &[
@@ -345,7 +369,7 @@ fn a_hybrid_iso_opens_as_the_iso_and_its_partitions_by_number() {
             partitions.iter().find(|content| content.probe().is_some_and(|probe| probe.fs_type == "vfat"));
         let number =
             esp.and_then(|esp| esp.partition.as_ref()).unwrap_or_else(|| panic!("{name}: no ESP")).number;
-        let volume = image.volume(Some(&obento::PartSelector::Number(number))).unwrap();
+        let volume = image.volume(Some(&obento::address::PartSelector::Number(number))).unwrap();
         assert_eq!(volume.info().probe.label, b"ESP", "{name}");
     }
 }

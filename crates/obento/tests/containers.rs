@@ -5,10 +5,13 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use obento::{
-    CopyOptions, CopySource, DiffOptions, DiffSide, ExportOptions, Image, ImageNotice, Notice, OpenError,
-    Options, PartSelector, Quiet, Registry, Volume,
-};
+use obento::address::PartSelector;
+use obento::copy::{CopyOptions, CopySource, Quiet};
+use obento::diff::{DiffOptions, DiffSide};
+use obento::driver::Notice;
+use obento::export::ExportOptions;
+use obento::image::ImageNotice;
+use obento::{Image, OpenError, Options, Volume};
 use obento_testkit::oracle::{Oracle, call, require};
 
 const MIB: u64 = 1 << 20;
@@ -56,13 +59,14 @@ impl Fixture {
 }
 
 fn open(image: &Path) -> Image {
-    Image::open(image, &Registry::default(), &Options::default()).unwrap()
+    Image::open(image).unwrap()
 }
 
 /// Returns the whole tree as an archive. Equal archives mean equal trees.
 fn archive(volume: &Volume) -> Vec<u8> {
     let mut problems = Quiet::default();
-    let exported = obento::export(&volume.root(), Vec::new(), &ExportOptions::default(), &mut problems);
+    let exported =
+        obento::export::export(&volume.root(), Vec::new(), &ExportOptions::default(), &mut problems);
     assert_eq!(problems.0, []);
     exported.unwrap().0
 }
@@ -134,7 +138,7 @@ fn only_a_fixed_vhd_is_opened_for_change() {
         target
     };
     let fixed = convert("subformat=fixed,force_size=on", "fixed.vhd");
-    let change = |path: &Path| Image::open(path, &Registry::default(), &Options::default().for_change());
+    let change = |path: &Path| Image::builder().for_change().open(path);
     let volume = change(&fixed).unwrap().volume(None).unwrap();
     volume.write("/etc/new", "changed in a VHD").unwrap();
     volume.close().unwrap();
@@ -159,10 +163,10 @@ fn a_backing_file_is_opened_only_if_that_is_allowed() {
     let (disk, top) = (fixture.disk(), fixture.path("top.qcow2"));
     let args = ["create", "-f", "qcow2", "-F", "raw", "-b"];
     call("qemu-img", args.map(Path::new).into_iter().chain([&*disk, &*top])).unwrap();
-    let refused = Image::open(&top, &Registry::default(), &Options::default());
+    let refused = Image::open(&top);
     assert!(matches!(refused, Err(OpenError::Host(_))), "{refused:?}");
     let options = Options { allow_backing: true, ..Options::default() };
-    assert!(Image::open(&top, &Registry::default(), &options).unwrap().volume(None).is_ok());
+    assert!(Image::builder().options(options).open(&top).unwrap().volume(None).is_ok());
 }
 
 #[test]
@@ -199,7 +203,7 @@ fn a_truncated_image_shows_its_existing_files() {
     );
     let volume = image.volume(None).unwrap();
     assert!(volume.info().notices.iter().any(|notice| matches!(notice, Notice::Truncated { .. })));
-    let found = obento::Walk::new(volume.root()).filter(Result::is_ok).count();
+    let found = obento::walk::Walk::new(volume.root()).filter(Result::is_ok).count();
     assert!(found > 3, "{found} entries");
 }
 
@@ -213,12 +217,12 @@ fn a_copy_equals_the_image_and_the_folder_it_was_made_from() {
     let target = fixture.path("copy");
     let source = CopySource { node: volume.root(), path: b"/".to_vec(), prefix: Vec::new() };
     let mut problems = Quiet::default();
-    let report = obento::copy_out(&[source], &target, &CopyOptions::archive(), &mut problems).unwrap();
+    let report = obento::copy::copy_out(&[source], &target, &CopyOptions::archive(), &mut problems).unwrap();
     assert_eq!((problems.0, report.written.lost.len()), (Vec::new(), 0));
     let image = DiffSide::Image { node: volume.root(), path: b"/".to_vec() };
     let differences = |other: &str, options: &DiffOptions| {
         let mut found = Vec::new();
-        obento::diff(&image, &DiffSide::Host(fixture.path(other)), options, &mut |difference| {
+        obento::diff::diff(&image, &DiffSide::Host(fixture.path(other)), options, &mut |difference| {
             found.push(String::from_utf8(difference.unwrap().path).unwrap());
             ControlFlow::Continue(())
         });

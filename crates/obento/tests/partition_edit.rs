@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use obento::block::{BlockDevice, MemDevice};
 use obento::partition::{
     DiskId, EditError, Guid, NewEntry, NewTable, PartitionType, Placement, Scheme, Table, TableEditor,
 };
-use obento::{BlockDevice, MemDevice};
 use obento_testkit::crash::{self, SeenStates};
 use obento_testkit::oracle::{Oracle, call, require};
 use obento_testkit::record::{Event, RecordDevice};

@@ -1,19 +1,20 @@
-//! Growing volumes, with power failures and full devices.
+//! Growing and shrinking volumes, and adding and removing journals and quota files, with power failures and full devices.
 
 use std::sync::Arc;
 
-use obento::driver::{RepairMode, ResizeOptions};
-use obento::{
-    BlockDevice, CheckOptions, FixedClock, FixedRandom, FormatOptions, Image, MemDevice, Options, Registry,
-    SystemClock, Timestamp, check,
-};
+use obento::base::Timestamp;
+use obento::block::{BlockDevice, MemDevice};
+use obento::check::check;
+use obento::driver::{CheckOptions, FormatOptions, RepairMode, ResizeOptions, TuneOptions};
+use obento::env::{FixedClock, FixedRandom, SystemClock};
+use obento::{Image, Options, Registry};
 use obento_testkit::crash::{self, SeenStates};
 use obento_testkit::record::{Event, RecordDevice};
 
 const LEN: usize = 12 << 20;
 const GROWN: usize = 30 << 20;
 
-fn driver() -> Arc<dyn obento::Driver> {
+fn driver() -> Arc<dyn obento::driver::Driver> {
     Registry::default().find("ext4").unwrap().clone()
 }
 
@@ -47,7 +48,7 @@ fn open(device: Arc<dyn BlockDevice>) -> Image {
         .unwrap()
 }
 
-fn grow(device: Arc<dyn BlockDevice>) -> Result<(), obento::ResizeError> {
+fn grow(device: Arc<dyn BlockDevice>) -> Result<(), obento::driver::ResizeError> {
     let options = ResizeOptions::new(GROWN as u64, Arc::new(SystemClock));
     driver().resize().unwrap().resize(device, &options, &mut |_, _| {}).map(drop)
 }
@@ -138,7 +139,7 @@ impl BlockDevice for Full {
         // A full disk still overwrites what is stored.
         if left <= 0 && offset + buf.len() as u64 > LEN as u64 {
             let len = buf.len() as u64;
-            return Err(obento::DeviceError::Write { offset, len, errno: NO_SPACE }.into());
+            return Err(obento::base::DeviceError::Write { offset, len, errno: NO_SPACE }.into());
         }
         self.below.write_at(offset, buf)
     }
@@ -159,4 +160,229 @@ fn a_full_disk_leaves_the_old_volume() {
             assert!(bytes_of(&*device)[..LEN] == bytes[..LEN], "{fs_type} {writes}");
         }
     }
+}
+
+/// The length to which volumes shrink, in the third of five groups or so.
+const SHRUNK: u64 = 5 << 20;
+
+/// Returns a volume with a fragmented tree whose blocks and inodes are in all groups.
+fn filled(fs_type: &str, features: &str) -> Vec<u8> {
+    let device = Arc::new(MemDevice::new(made(fs_type, features, 2048)));
+    let image = open(device.clone());
+    let volume = image.volume(None).unwrap();
+    for dir in 0..12 {
+        volume.create_dir(format!("/d{dir}").as_str()).unwrap();
+        for file in 0..12_u8 {
+            let path = format!("/d{dir}/{file}");
+            volume.write(path.as_str(), vec![file; 1 + usize::from(file) * 3_000]).unwrap();
+        }
+    }
+    for dir in (0..12).step_by(3) {
+        volume.remove_dir_all(format!("/d{dir}").as_str()).unwrap();
+    }
+    volume.close().unwrap();
+    bytes_of(&*device)
+}
+
+fn has_tree(device: &Arc<dyn BlockDevice>) -> Result<(), String> {
+    has_file(device)?;
+    let image = open(device.clone());
+    let volume = image.volume_to_read(None).map_err(|error| error.to_string())?;
+    for dir in (0..12).filter(|dir| dir % 3 != 0) {
+        for file in 0..12_u8 {
+            let path = format!("/d{dir}/{file}");
+            let found = volume.read(path.as_str()).map_err(|error| format!("{path}: {error}"))?;
+            if found != vec![file; 1 + usize::from(file) * 3_000] {
+                return Err(format!("{path} has other contents"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn shrink(device: Arc<dyn BlockDevice>) -> Result<u64, obento::driver::ResizeError> {
+    let options = ResizeOptions::new(SHRUNK, Arc::new(SystemClock));
+    driver().resize().unwrap().resize(device, &options, &mut |_, _| {}).map(|plan| plan.len)
+}
+
+#[test]
+fn a_power_failure_while_a_volume_shrinks_loses_no_file() {
+    for (fs_type, features) in
+        [("ext4", ""), ("ext4", "^resize_inode"), ("ext3", ""), ("ext4", "^has_journal,^resize_inode")]
+    {
+        let name = format!("{fs_type} {features}");
+        let bytes = filled(fs_type, features);
+        let device = Arc::new(RecordDevice::new(MemDevice::new(bytes.clone())));
+        let shrunk = shrink(device.clone());
+        let mut events = device.take_events();
+        if features.contains("^has_journal") && shrunk.is_err() {
+            // Inodes of removed groups cannot move without a journal; nothing was written.
+            assert!(events.is_empty(), "{name}");
+            continue;
+        }
+        shrunk.unwrap_or_else(|error| panic!("{name}: {error}"));
+        events.push(Event::Flush);
+        let limits = crash::Options { whole: 1024..2048, samples: 3, torn: 1, ..crash::Options::new(5) };
+        let summary = crash::explore(&bytes, &events, &limits, &SeenStates::default(), &mut |state| {
+            let device = state.device.clone();
+            let left = checked(&device, RepairMode::All)?;
+            if left > 0 || checked(&device, RepairMode::Nothing)? > 0 {
+                return Err(format!("{left} findings are left"));
+            }
+            has_tree(&device)?;
+            shrink(device.clone()).map_err(|error| error.to_string())?;
+            match checked(&device, RepairMode::Nothing)? {
+                0 => has_tree(&device),
+                count => Err(format!("{count} findings after shrinking again")),
+            }
+        });
+        assert_eq!(summary.failures, [], "{name}");
+        assert!(summary.judged > 20, "{name}: {summary:?}");
+        let device: Arc<dyn BlockDevice> = device;
+        assert_eq!(checked(&device, RepairMode::Nothing), Ok(0), "{name}");
+        assert!(driver().probe(&*device).unwrap().unwrap().len <= SHRUNK, "{name}");
+        has_tree(&device).unwrap();
+    }
+}
+
+/// Changes a feature of the volume on `device`, as `tune -O` does.
+fn tune(device: Arc<dyn BlockDevice>, feature: &str) -> Result<(), String> {
+    let mut options = TuneOptions::new(Arc::new(SystemClock));
+    options.settings.push(("features".into(), feature.into()));
+    driver().tune().unwrap().tune(device, &options).map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_power_failure_while_a_journal_is_added_or_removed_leaves_a_volume_that_a_check_completes() {
+    for (fs_type, features, change) in [
+        ("ext2", "", "has_journal"),
+        ("ext4", "^has_journal", "has_journal"),
+        ("ext3", "", "^has_journal"),
+        ("ext4", "64bit", "^has_journal"),
+    ] {
+        let name = format!("{fs_type} {features} {change}");
+        let bytes = made(fs_type, features, 2048);
+        let device = Arc::new(RecordDevice::new(MemDevice::new(bytes.clone())));
+        tune(device.clone(), change).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut events = device.take_events();
+        events.push(Event::Flush);
+        let limits = crash::Options { whole: 512..1024, samples: 4, torn: 1, ..crash::Options::new(5) };
+        let summary = crash::explore(&bytes, &events, &limits, &SeenStates::default(), &mut |state| {
+            let device = state.device.clone();
+            has_file(&device)?;
+            let left = checked(&device, RepairMode::All)?;
+            if left > 0 || checked(&device, RepairMode::Nothing)? > 0 {
+                return Err(format!("{left} findings are left"));
+            }
+            has_file(&device)?;
+            // The second attempt succeeds, and so does the opposite change.
+            for change in [change.to_owned(), format!("^{change}").replace("^^", "")] {
+                tune(device.clone(), &change)?;
+                match checked(&device, RepairMode::Nothing)? {
+                    0 => has_file(&device)?,
+                    count => return Err(format!("{count} findings after {change}")),
+                }
+            }
+            Ok(())
+        });
+        assert_eq!(summary.failures, [], "{name}");
+        assert!(summary.judged > 3, "{name}: {summary:?}");
+    }
+}
+
+/// Checks that no file has lost its name: a check would store it in `/lost+found`.
+fn has_lost_nothing(device: &Arc<dyn BlockDevice>) -> Result<(), String> {
+    let image = open(device.clone());
+    let volume = image.volume_to_read(None).map_err(|error| error.to_string())?;
+    let found = volume.read_dir("/lost+found").map_err(|error| error.to_string())?.count();
+    if found == 0 { Ok(()) } else { Err(format!("{found} entries in /lost+found")) }
+}
+
+/// Changes quota files of the volume on `device`, as `tune -O` and `tune -Q` do.
+fn tune_quota(device: Arc<dyn BlockDevice>, setting: &str, value: &str) -> Result<(), String> {
+    let mut options = TuneOptions::new(Arc::new(SystemClock));
+    options.settings.push((setting.into(), value.into()));
+    driver().tune().unwrap().tune(device, &options).map(drop).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_power_failure_while_quota_files_are_added_or_removed_leaves_a_volume_that_a_check_completes() {
+    for (fs_type, features, before, setting, change, back) in [
+        ("ext4", "", "", "features", "quota,project", "^quota,^project"),
+        ("ext4", "^has_journal", "", "features", "quota,project", "^quota,^project"),
+        ("ext4", "^has_journal", "quota,project", "features", "^quota,^project", "quota"),
+        ("ext4", "64bit", "quota,project", "features", "^project", "project"),
+        ("ext4", "", "quota", "quota", "^usrquota", "usrquota"),
+        ("ext3", "", "", "features", "quota", "^quota"),
+        ("ext4", "^has_journal", "quota", "features", "project", "^project"),
+        ("ext4", "^has_journal", "quota,project", "quota", "^usrquota,^prjquota", "usrquota,prjquota"),
+        ("ext4", "^has_journal", "project,quota", "features", "^project", "project"),
+    ] {
+        let name = format!("{fs_type} {features} {change}");
+        let device = Arc::new(MemDevice::new(made(fs_type, features, 2048)));
+        if !before.is_empty() {
+            tune_quota(device.clone(), "features", before).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+        let bytes = bytes_of(&*device);
+        let device = Arc::new(RecordDevice::new(MemDevice::new(bytes.clone())));
+        tune_quota(device.clone(), setting, change).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let mut events = device.take_events();
+        events.push(Event::Flush);
+        let limits = crash::Options { whole: 512..1024, samples: 4, torn: 1, ..crash::Options::new(5) };
+        let summary = crash::explore(&bytes, &events, &limits, &SeenStates::default(), &mut |state| {
+            let device = state.device.clone();
+            has_file(&device)?;
+            let left = checked(&device, RepairMode::All)?;
+            if left > 0 || checked(&device, RepairMode::Nothing)? > 0 {
+                return Err(format!("{left} findings are left"));
+            }
+            has_file(&device)?;
+            has_lost_nothing(&device)?;
+            // The second attempt succeeds, and so does the opposite change.
+            for change in [change, back] {
+                tune_quota(device.clone(), setting, change)?;
+                match checked(&device, RepairMode::Nothing)? {
+                    0 => has_file(&device)?,
+                    count => return Err(format!("{count} findings after {change}")),
+                }
+            }
+            Ok(())
+        });
+        assert_eq!(summary.failures, [], "{name}");
+        assert!(summary.judged > 3, "{name}: {summary:?}");
+    }
+}
+
+#[test]
+fn a_new_quota_file_leaves_the_file_whose_blocks_a_stale_reserved_inode_maps() {
+    let mut bytes = made("ext2", "", 2048);
+    let field = |at: usize, len: usize| {
+        bytes[at..at + len].iter().rev().fold(0, |all, &byte| all << 8 | usize::from(byte))
+    };
+    // The super block and the descriptor of the first group are in the blocks 1 and 2.
+    let (size, table) = (field(1024 + 88, 2), field(2 * 1024 + 8, 4) * 1024);
+    let record = |ino: usize| table + (ino - 1) * size..table + ino * size;
+    // The file is the first inode after /lost+found.
+    let file = bytes[record(12)].to_vec();
+    assert_eq!(file[1] & 0xf0, 0x80, "a regular file");
+    bytes[record(3)].copy_from_slice(&file);
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(bytes));
+    tune_quota(device.clone(), "features", "quota").unwrap();
+    has_file(&device).unwrap();
+    assert_eq!(checked(&device, RepairMode::Nothing), Ok(0));
+}
+
+#[test]
+fn a_check_keeps_the_blocks_of_a_quota_file_that_its_group_marked_as_never_used() {
+    let mut bytes = made("ext4", "^has_journal,^metadata_csum,uninit_bg", 2048);
+    // `RO_COMPAT_QUOTA`, `RO_COMPAT_PROJECT` and `s_prj_quota_inum`; the inode follows the last one in use.
+    bytes[1024 + 101] |= 0x21;
+    bytes[1024 + 0x26c] = 13;
+    let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(bytes));
+    assert_eq!(checked(&device, RepairMode::All), Ok(0));
+    assert_eq!(checked(&device, RepairMode::Nothing), Ok(0));
+    // Fails if the blocks of the file are free.
+    tune_quota(device.clone(), "features", "^quota,^project").unwrap();
+    assert_eq!(checked(&device, RepairMode::Nothing), Ok(0));
+    has_file(&device).unwrap();
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use obento::driver::RepairMode;
-use obento::{
-    BlockDevice, CheckOptions, FixedClock, FixedRandom, FormatOptions, Image, MemDevice, Options, Registry,
-    SystemClock, Timestamp, TuneError, TuneFailure, TuneOptions, check, tune,
-};
+use obento::base::Timestamp;
+use obento::block::{BlockDevice, MemDevice};
+use obento::check::check;
+use obento::driver::{CheckOptions, FormatOptions, RepairMode, TuneError, TuneOptions};
+use obento::env::{FixedClock, FixedRandom, SystemClock};
+use obento::tune::{TuneFailure, tune};
+use obento::{Image, Options, Registry};
 use obento_testkit::crash::{self, SeenStates};
 use obento_testkit::record::{Event, RecordDevice};
 
@@ -77,7 +79,7 @@ fn a_power_failure_while_settings_change_leaves_the_old_or_the_new_ones() {
             let mut findings = Vec::new();
             let report = check(&image, None, &options, &mut findings).map_err(|error| error.to_string())?;
             // The two copies of the label and of other settings may differ until a check.
-            let damage = findings.iter().find(|finding| finding.severity == obento::Severity::Damage);
+            let damage = findings.iter().find(|finding| finding.severity == obento::driver::Severity::Damage);
             match damage {
                 Some(damage) => Err(format!("{damage} of {}", report.found)),
                 None => Ok(()),

@@ -23,6 +23,22 @@ pub enum AddressError {
         /// The image that does not exist.
         image: PathBuf,
     },
+    /// The text consists of an image only, which does not exist.
+    #[error("cannot open '{}': no such file\n  help: check the name", shown(image))]
+    MissingFile {
+        /// The image that does not exist.
+        image: PathBuf,
+    },
+    /// The path in the image starts with `#`, but is not the number of an inode.
+    #[error(
+        "invalid address '{image}:{path}': '#' must be followed by the number of an inode\n  help: write an address such as '{image}:#12', or '{image}:/{path}' for a file with this name"
+    )]
+    Inode {
+        /// The text before the colon.
+        image: String,
+        /// The text after the colon.
+        path: String,
+    },
     /// The path in the image does not start with `/`.
     #[error(
         "invalid address '{image}:{path}': a path in an image starts with '/'\n  help: write '{image}:/{path}', or 'host:' before a host path"

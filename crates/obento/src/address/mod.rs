@@ -2,7 +2,7 @@
 //!
 //! | text | meaning |
 //! |---|---|
-//! | `disk.img:/etc/passwd` | a path in the file system that fills the image, or in its only one |
+//! | `disk.img:/etc/passwd` | a path in the only file system of the image |
 //! | `disk.img@2:/etc`, `disk.img@label=root:/etc` | a path in a partition |
 //! | `disk.img@+1048576:/` | a path in the file system that starts at this byte |
 //! | `disk.qcow2%NAME:/etc`, `disk.qcow2%NAME@2:/etc` | a path in a snapshot of a qcow2 image |
@@ -57,7 +57,7 @@ pub enum Operand {
     Image(Address),
 }
 
-/// A place in an image.
+/// A file or file system in an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Address {
     /// The image file or device, or `FILE%NAME` for a snapshot in it (see [`snapshot_of`]).
@@ -106,7 +106,7 @@ impl HostEntry {
 }
 
 impl Operand {
-    /// Parses an argument and looks up files on the host.
+    /// Parses an argument. Looks up files on the host to distinguish addresses from host paths.
     pub fn parse(text: &OsStr) -> Result<Self, AddressError> {
         Self::parse_with(text, &HostEntry::look_up)
     }
@@ -114,7 +114,7 @@ impl Operand {
     /// Parses an argument. `entry` looks up the files of the host.
     ///
     /// ```
-    /// use obento::{HostEntry, Operand, PartSelector, FileSelector};
+    /// use obento::address::{FileSelector, HostEntry, Operand, PartSelector};
     /// # use std::path::Path;
     ///
     /// let host = |path: &Path| match path.to_str() {
@@ -167,7 +167,10 @@ fn relative_path(text: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Option<Addr
     let mut images = colons.filter_map(|(at, _)| Some((at, image_and_part(&text[..at], entry)?)));
     let (at, _) = images.next()?;
     let (image, path) = (escaped(&text[..at]).to_string(), escaped(&text[at + 1..]).to_string());
-    Some(AddressError::RelativePath { image, path })
+    Some(match path.starts_with('#') {
+        true => AddressError::Inode { image, path },
+        false => AddressError::RelativePath { image, path },
+    })
 }
 
 impl Address {
@@ -191,24 +194,29 @@ impl Address {
             Some((image, part)) => {
                 Ok(Self { image, part: part.map(PartSelector::parse).transpose()?, place: None })
             }
-            None => Err(missing_image(path.as_os_str().as_bytes(), entry)),
+            None => Err(match missing_image(path.as_os_str().as_bytes(), entry) {
+                AddressError::MissingImage { image } => AddressError::MissingFile { image },
+                error => error,
+            }),
         }
     }
 
-    /// Returns the command line of the FUSE server or the URL of the NFS export, if the address refers to a server.
+    /// Returns the command line of the FUSE server or the URL of the NFS export, if the address refers to a
+    /// server. Returns `None` for a file or device.
     ///
     /// ```
-    /// use obento::Address;
+    /// use obento::address::Address;
     ///
     /// let address = Address::parse("fuse:sshfs host:/dir:/etc".as_ref())?;
     /// assert_eq!(address.server(), Some("sshfs host:/dir".as_ref()));
-    /// # Ok::<(), obento::AddressError>(())
+    /// # Ok::<(), obento::address::AddressError>(())
     /// ```
     pub fn server(&self) -> Option<&OsStr> {
         server_of(&self.image)
     }
 
-    /// Returns the file. If the text contained only the image, returns the root directory.
+    /// Returns the file that the address refers to. If the text contained only the image, returns the root
+    /// directory.
     pub fn place_or_root(&self) -> FileSelector {
         self.place.clone().unwrap_or_else(|| FileSelector::Path(b"/".to_vec()))
     }
@@ -321,7 +329,7 @@ impl fmt::Display for FileSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Path(path) => write!(f, "{}", text::escaped(path)),
-            Self::Inode(ino) => write!(f, "<{ino}>"),
+            Self::Inode(ino) => write!(f, "#{ino}"),
         }
     }
 }

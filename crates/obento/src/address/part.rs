@@ -5,7 +5,7 @@ use std::fmt;
 use super::AddressError;
 use crate::text::escaped;
 
-/// The selection of a file system of an image.
+/// The selection of one file system of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PartSelector {
     /// The partition with this number, from 1.
@@ -14,8 +14,8 @@ pub enum PartSelector {
     Name(Vec<u8>),
     /// The partition whose file system has this label.
     Label(Vec<u8>),
-    /// The partition that has this UUID, or whose file system has it. The UUID consists of hexadecimal digits and
-    /// `-`, in lower case.
+    /// The partition with this UUID, or the partition whose file system has this UUID. The UUID consists of
+    /// hexadecimal digits and `-`, in lower case.
     Uuid(String),
     /// The file system that starts at this byte. The partition table is not used.
     Offset(u64),
@@ -38,8 +38,10 @@ impl PartSelector {
         if text.iter().all(u8::is_ascii_digit) {
             return match parse_size(text).and_then(|number| u32::try_from(number).ok()) {
                 Some(number) if number > 0 => Ok(Self::Number(number)),
-                Some(_) => Err(wrong("partitions are counted from 1; `+0` is what starts at the first byte")),
-                None => Err(wrong("no partition has such a number; write +OFFSET for an offset in bytes")),
+                Some(_) => {
+                    Err(wrong("partition numbers start at 1; write '@+0' for a volume at the first byte"))
+                }
+                None => Err(wrong("the number is too large; write +OFFSET for an offset in bytes")),
             };
         }
         let (key, value) = match text.iter().position(|&byte| byte == b'=') {
@@ -47,14 +49,19 @@ impl PartSelector {
             None => (&b""[..], text),
         };
         let decoded = |value| {
-            percent_decode(value).ok_or_else(|| wrong("`%` must be followed by two hexadecimal digits: `%25` is `%`, `%40` is `@`, `%3a` is `:`, `%2f` is `/`"))
+            percent_decode(value).ok_or_else(|| {
+                wrong(
+                    "'%' must be followed by two hexadecimal digits: '%25' is '%', \
+                     '%40' is '@', '%3a' is ':', '%2f' is '/'",
+                )
+            })
         };
         match key {
             b"name" => Ok(Self::Name(decoded(value)?)),
             b"label" => Ok(Self::Label(decoded(value)?)),
             b"uuid" => parse_uuid(&decoded(value)?)
                 .map(Self::Uuid)
-                .ok_or_else(|| wrong("a UUID is hexadecimal digits and `-`")),
+                .ok_or_else(|| wrong("a UUID consists of hexadecimal digits and '-'")),
             _ => Ok(Self::Any(decoded(text)?)),
         }
     }

@@ -13,7 +13,7 @@ use super::part::percent_decode;
 /// The name is percent-encoded like the name of a partition, so that it contains no `@`, `:` and `/`.
 ///
 /// ```
-/// use obento::{HostEntry, snapshot_of};
+/// use obento::address::{HostEntry, snapshot_of};
 /// # use std::path::Path;
 ///
 /// let host = |path: &Path| if path == Path::new("disk.qcow2") { HostEntry::File } else { HostEntry::Missing };

@@ -48,7 +48,9 @@ fn a_missing_image_is_an_error_and_never_a_host_path() {
         Address::parse_with("dir".as_ref(), &host),
         Err(AddressError::HostDirectory { path: "dir".into() })
     );
-    assert!(Address::parse_with("nothing".as_ref(), &host).is_err());
+    // A hint about host paths helps only with an address.
+    let alone = Address::parse_with("nothing".as_ref(), &host);
+    assert_eq!(alone, Err(AddressError::MissingFile { image: "nothing".into() }));
     assert_eq!(Address::parse_with("-".as_ref(), &host), Err(AddressError::ImageFromStdin));
     assert_eq!(operand(""), Err(AddressError::Empty));
 }
@@ -131,6 +133,7 @@ fn an_inode_is_addressed_by_its_number() {
     assert_eq!(image("disk.img:12").2, inode(12));
     assert_eq!(image("disk.img@2:<12>"), ("disk.img".into(), Some(PartSelector::Number(2)), inode(12)));
     assert!(matches!(operand("disk.img:<12"), Err(AddressError::RelativePath { .. })));
+    assert!(matches!(operand("disk.img:#x"), Err(AddressError::Inode { .. })));
 }
 
 #[test]
@@ -138,7 +141,7 @@ fn an_address_prints_as_written_and_parses_again() {
     for text in [
         "disk.img:/etc",
         "disk.img@2:/",
-        "disk.img@+512:<2>",
+        "disk.img@+512:#2",
         "disk.img@label=a%40b%3a%2f%25:/x",
         "a@1@root",
         "disk.img@uuid=ab-cd:/",

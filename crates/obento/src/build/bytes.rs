@@ -13,8 +13,7 @@ use obento_host::build::{FreshFile, Job, Mover, Supply, Writeback};
 
 use super::BuildFailure;
 use super::source::Read;
-use crate::Observer;
-use crate::Progress;
+use crate::copy::{Observer, Progress};
 
 /// The most bytes, and the most files, that a thread takes at once.
 const BATCH_BYTES: u64 = 4 << 20;

@@ -14,12 +14,12 @@ use obento_block::BlockDevice;
 use obento_env::Random as _;
 use obento_host::HostError;
 use obento_host::build::{FreshFile, Publish};
-use obento_host::convert::{AfterCopy, ConvertError, Identity, Output, convert, writer};
+use obento_host::convert::{AfterCopy, ConvertError, Identity, Output, Source, convert, writer};
 
 use super::digest::Seed;
 use super::{BuildFailure, BuildSettings, source::Read, volume};
-use crate::Observer;
 use crate::convert::{ConvertFailure, convert_target, expect_same};
+use crate::copy::Observer;
 
 /// The file that a new image becomes.
 #[derive(Clone, Copy)]
@@ -67,7 +67,8 @@ pub(super) fn publish(
     let after = if comparison == Comparison::Compare { AfterCopy::Keep } else { AfterCopy::Discard };
     let writer =
         writer(target.format, disk.len(), identity()).map_err(ConvertError::from).map_err(failure)?;
-    convert((&disk, after), new.file(), target.path, writer, None, &mut watch).map_err(failure)?;
+    let source = Source { disk: &disk, after, limit: None };
+    convert(source, new.file(), target.path, writer, None, &mut watch).map_err(failure)?;
     if comparison == Comparison::Compare {
         expect_same(&disk, &new, target.path, target.format, &mut watch)?;
     }
@@ -78,7 +79,7 @@ fn failure(error: ConvertError) -> BuildFailure {
     match error {
         ConvertError::Write(error) => BuildFailure::Host(error),
         ConvertError::Stopped => BuildFailure::Host(HostError::Stopped),
-        error @ (ConvertError::Read(_) | ConvertError::TooLarge(_)) => {
+        error @ (ConvertError::Read(_) | ConvertError::TooLarge(_) | ConvertError::Unpack(_)) => {
             BuildFailure::Other { why: error.to_string() }
         }
     }

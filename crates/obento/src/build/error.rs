@@ -3,7 +3,7 @@
 use obento_driver::{BuildError, FormatError, Tree};
 use obento_host::HostError;
 
-use crate::ByteDifference;
+use crate::diff::ByteDifference;
 use crate::text::escaped;
 
 /// The reason why an image was not built. No image file was created or replaced.
@@ -38,7 +38,8 @@ pub enum BuildFailure {
         /// The size of the volume.
         size: u64,
     },
-    /// A program of another project, which creates or opens the volume, failed.
+    /// Another step of the build failed, for the reason in the text: the program or the kernel that creates
+    /// or fills the volume, the verification, or the conversion to another image format.
     #[error("{why}")]
     Other {
         /// The message of the program.

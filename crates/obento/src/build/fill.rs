@@ -22,8 +22,8 @@ use super::source::{self, Read};
 use super::{BuildFailure, BuildSettings, BuildSource, SourceProblem};
 use crate::copy::image::ImageWriter;
 use crate::copy::tree::FileError;
-use crate::copy::{CopyError, ProblemReason};
-use crate::{Image, Observer, Options, Progress, Registry, Volume};
+use crate::copy::{CopyError, Observer, ProblemReason, Progress};
+use crate::{Image, Options, Registry, Volume};
 
 /// The most attempts with a size that was found. Each attempt is larger by half.
 const TRIES: u32 = 12;
@@ -50,7 +50,7 @@ pub struct FillReport {
     /// Notices about the sources.
     pub notes: Vec<String>,
     /// Files without some entries of their access control lists, as in
-    /// [`BuildReport::lost`](crate::BuildReport::lost).
+    /// [`BuildReport::lost`](crate::build::BuildReport::lost).
     pub lost: Vec<SourceProblem>,
 }
 
@@ -86,7 +86,7 @@ pub(super) fn filled(
     observer: &mut dyn Observer,
 ) -> Result<(FreshFile, FillReport), BuildFailure> {
     let kept = registry.engine_type(&settings.fs_type).map(|kind| HoleCost::of(kind.keeps));
-    let holes = kept.unwrap_or(HoleCost::Kept);
+    let holes = kept.unwrap_or(HoleCost::Free);
     let mut len = settings.size.unwrap_or_else(|| needed(&read.tree, holes, settings.room).max(least));
     for _ in 0..TRIES {
         len = len.next_multiple_of(STEP);
@@ -128,7 +128,7 @@ fn fill_fresh(
     volume.close().map_err(|error| if error == Error::NoSpace { full(len) } else { failed(&error) })?;
     drop((volume, image));
     let probe = registry.probe(&*device).map_err(|error| failed(&error))?;
-    let (_, probe) = probe.ok_or_else(|| failed(&"what was made is not recognised"))?;
+    let (_, probe) = probe.ok_or_else(|| failed(&"the new volume is not recognised"))?;
     let (notes, lost) = (read.notes.clone(), read.lost.clone());
     let report = FillReport { probe, written, excluded: read.excluded, notes, lost };
     Ok((fresh, report))
@@ -160,7 +160,7 @@ impl<'a> Filler<'a> {
         let size = volume.statfs().map(|usage| usage.blocks.saturating_mul(usage.block_size.into()));
         let writer = ImageWriter::open(volume.vfs().root(), Vec::new(), TreeOptions::default());
         let (tree, files) = (&read.tree, read.tree.nodes().filter(|(_, node)| is_file(node)).count());
-        observer.total(files as u64, estimate(tree, HoleCost::Kept));
+        observer.total(files as u64, estimate(tree, HoleCost::Free));
         Ok(Self {
             tree,
             reader: Reader::new(&read.supply),

@@ -1,17 +1,18 @@
-//! Builds images from trees. The sources are read into one tree in memory, and the driver lays out the tree. The
-//! bytes of files are copied directly to their positions in the image.
+//! Builds images from trees. A build reads the sources into one tree in memory, and the driver lays out the
+//! tree. The build then copies the bytes of files directly to their positions in the image.
 //!
 //! Order:
-//! 1. All sources are read ([`source`]). A later source replaces files of earlier ones. All problems of the sources
+//! 1. All sources are read (`source`). A later source replaces files of earlier ones. All problems of the sources
 //!    are reported before anything is written.
 //! 2. The driver plans the volume ([`obento_driver::Build`]).
-//! 3. Several threads copy the bytes of files ([`bytes`]), and the driver writes the rest.
-//! 4. The file is converted to the image format ([`container`]), and gets its name.
+//! 3. Several threads copy the bytes of files (`bytes`), and the driver writes the rest.
+//! 4. If the log of the volume is requested, its bytes are written (`history`).
+//! 5. The file is converted to the image format (`container`), and gets its name.
 //!
-//! Bytes from a pipe are stored in a spool file, or written before a plan exists ([`stream`]). To verify a build, the
-//! image is built twice, checked, and compared with its sources ([`verify`]).
+//! Bytes from a pipe are stored in a spool file, or written before a plan exists (`stream`). To verify a build, the
+//! image is built twice, checked, and compared with its sources (`verify`).
 //!
-//! Invariant: sources are not trusted. Names in a source are data, and only [`model`] resolves them, within the tree.
+//! Invariant: sources are not trusted. Names in a source are data, and only `model` resolves them, within the tree.
 
 mod bytes;
 mod container;
@@ -20,6 +21,7 @@ mod disk;
 mod error;
 mod fill;
 mod generic;
+mod history;
 mod model;
 mod options;
 mod source;
@@ -37,7 +39,10 @@ use obento_block::BlockDevice;
 use obento_driver::{FormatError, Formatted, Replay};
 use obento_host::build::FreshFile;
 
-use crate::{Image, Observer, Options, PartSelector, Registry, diff_bytes};
+use crate::address::PartSelector;
+use crate::copy::Observer;
+use crate::diff::diff_bytes;
+use crate::{Image, Options, Registry};
 use container::{Comparison, Target};
 pub use disk::{
     Blob, DiskReport, DiskSettings, EmptyMaker, PartitionContent, PartitionReport, PartitionSettings,
@@ -69,15 +74,17 @@ pub struct BuildReport {
     pub lost: Vec<SourceProblem>,
 }
 
-/// Builds the image `out` from `sources`. A later source replaces files of earlier ones. The image file gets its name
-/// only after it is complete.
+/// Builds the image `out` from `sources`. A file of a later source replaces a file of an earlier source with
+/// the same path. The image file gets its name only after it is complete.
 ///
 /// # Errors
 ///
 /// [`BuildFailure`] lists the errors. After an error, no file was created or replaced at `out`.
 ///
 /// ```no_run
-/// use obento::{BuildSettings, BuildSource, Quiet, Registry, build};
+/// use obento::Registry;
+/// use obento::build::{BuildSettings, BuildSource, build};
+/// use obento::copy::Quiet;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let sources = [BuildSource::Directory("rootfs".into())];
@@ -230,7 +237,9 @@ fn make(
         }
     };
     let moved = volume::write(&mut *plan, &read, (&fresh, 0), settings, observer)?;
+    let (history, fresh) = history::write(&*plan, &read, fresh, settings, registry)?;
     let report = volume::report(&*plan, &read, came + moved);
     drop(plan);
+    read.history = history;
     Ok(Made { fresh, read, report })
 }

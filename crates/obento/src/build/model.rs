@@ -34,6 +34,9 @@ pub(super) enum PathError {
     /// The tree is full.
     #[error("too many files")]
     Full,
+    /// A source contains a file with the name of the log.
+    #[error("this is the name of the provenance log")]
+    Log,
     /// Too many directories are implied.
     #[error(
         "it is in a directory that no source describes, and {MAX_IMPLIED} such directories exist already"
@@ -93,6 +96,11 @@ impl Model {
         self.layer_start = u32::try_from(self.builder.len()).unwrap_or(u32::MAX);
         self.touched.clear();
         self.opaque.clear();
+    }
+
+    /// Returns the first node of the current layer.
+    pub fn layer_start(&self) -> NodeId {
+        NodeId(self.layer_start)
     }
 
     fn is_directory(&self, node: NodeId) -> bool {

@@ -86,7 +86,7 @@ pub enum Input {
     Standard,
 }
 
-/// How the bytes of an archive from a pipe are handled.
+/// The handling of the bytes of an archive from a pipe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pipes {
     /// Stores the bytes in an unnamed file beside the image until the volume is laid out. The image has the same
@@ -101,12 +101,12 @@ pub enum Pipes {
 /// The owner of the files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Owner {
-    /// For a directory of the host, root owns all files. For other sources, the owners in the source are used.
+    /// Root owns the files of a directory of the host. Files of other sources have the owners in the source.
     #[default]
     Source,
-    /// The owners in the source are used, also for a directory of the host.
+    /// All files have the owners in the source, including those of a directory of the host.
     Keep,
-    /// This user and group own all files, except files for which a manifest sets the owner.
+    /// This user ID and group ID own all files, except files for which a manifest sets the owner.
     Is(u32, u32),
 }
 
@@ -139,9 +139,9 @@ pub struct BuildSettings {
     pub uuid: Option<[u8; 16]>,
     /// The block size in bytes.
     pub block_size: Option<u32>,
-    /// Features, as in [`FormatOptions::features`](crate::FormatOptions::features).
+    /// Features, as in [`FormatOptions::features`](crate::driver::FormatOptions::features).
     pub features: Vec<String>,
-    /// Settings, as in [`FormatOptions::settings`](crate::FormatOptions::settings).
+    /// Settings, as in [`FormatOptions::settings`](crate::driver::FormatOptions::settings).
     pub settings: Vec<(String, String)>,
     /// The time of the volume, in seconds since 1970. Later times of files are replaced by this time. `None` uses the
     /// newest time of a file as the time of the volume.
@@ -161,25 +161,29 @@ pub struct BuildSettings {
     pub xattrs: bool,
     /// The image of an OCI layout with several images, as described at [`BuildSource::OciLayout`].
     pub image: Option<String>,
-    /// Further input for the UUID and the seeds, to distinguish two volumes with the same tree.
+    /// Additional input for the derivation of the UUID and the seeds. Two volumes with the same tree and
+    /// different salts have different UUIDs.
     pub salt: Vec<u8>,
     /// The limits of unpacking compressed sources.
     pub unpack: UnpackLimits,
     /// Directories of the host that may contain the files that a manifest refers to, in addition to the directory of
     /// the manifest.
     pub contents: Vec<PathBuf>,
-    /// How the bytes of an archive from a pipe are handled.
+    /// The handling of the bytes of an archive from a pipe.
     pub pipes: Pipes,
+    /// Whether the volume contains a log with the source of each file, which the provenance layer continues.
+    /// Only [`build`](super::build()) and [`build_verified`](super::build_verified) write such a log.
+    pub provenance: bool,
     /// The format of the image.
     pub container: ConvertFormat,
-    /// What happens if the image exists.
+    /// The treatment of an existing file at the path of the image.
     pub publish: Publish,
     /// The number of threads that read and copy files. 0 uses one thread per processor, up to 4.
     pub threads: usize,
 }
 
 impl BuildSettings {
-    /// Returns the defaults for the type `fs_type`. 10 % of the volume stay free.
+    /// Returns the default settings for the type `fs_type`. 10 % of the volume stay free.
     pub fn new(fs_type: &str) -> Self {
         Self {
             fs_type: fs_type.into(),
@@ -202,6 +206,7 @@ impl BuildSettings {
             unpack: UnpackLimits::default(),
             contents: Vec::new(),
             pipes: Pipes::default(),
+            provenance: false,
             container: ConvertFormat::Raw,
             publish: Publish::Keep,
             threads: 0,

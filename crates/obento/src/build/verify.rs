@@ -14,9 +14,12 @@ use obento_host::HostError;
 use obento_host::build::{Reader, SuppliedFile};
 use obento_vfs::Node;
 
+use super::history::History;
 use super::source::Read;
 use super::{BuildFailure, SourceProblem};
-use crate::{CheckError, Image, PartSelector, Volume, check};
+use crate::address::PartSelector;
+use crate::check::{CheckError, check};
+use crate::{Image, Volume};
 
 /// The most differences that are reported.
 const REPORTED: usize = 1000;
@@ -64,6 +67,7 @@ struct Comparison<'a> {
     volume: &'a Volume,
     tree: &'a Tree,
     reader: Reader<'a>,
+    history: Option<&'a History>,
     limits: Limits,
     /// The attributes that the format could not store for some file, as recorded by the build.
     lost: Vec<&'static str>,
@@ -96,6 +100,7 @@ impl<'a> Comparison<'a> {
             volume,
             tree: &read.tree,
             reader: Reader::new(&read.supply),
+            history: read.history.as_ref(),
             limits: volume.vfs().limits(),
             lost: lost.collect(),
             inodes: HashMap::new(),
@@ -117,7 +122,7 @@ impl<'a> Comparison<'a> {
                 }
                 Ok(false) => {}
                 Err(Stop::Image(error)) => {
-                    self.problem(&path, format!("it cannot be read from the image: {error}"));
+                    self.problem(&path, format!("cannot read the file from the image: {error}"));
                 }
                 Err(Stop::Source(error)) => return Err(error),
             }
@@ -146,17 +151,17 @@ impl<'a> Comparison<'a> {
             ControlFlow::Continue(())
         });
         if let Err(error) = listed {
-            self.problem(path, format!("it cannot be listed in the image: {error}"));
+            self.problem(path, format!("cannot list the directory in the image: {error}"));
         }
         extra.retain(|name| id != NodeId::ROOT || name != LOST_AND_FOUND);
         for name in extra {
-            self.problem(&joined(path, &name), "it is in the image and in no source".into());
+            self.problem(&joined(path, &name), "the file is in the image, but not in the sources".into());
         }
         for (name, child) in tree.children(id) {
             let path = joined(path, name);
             match Name::new(name).map_err(|_| Error::Invalid).and_then(|name| dir.lookup(name)) {
                 Ok(node) => found.push((child, path, node)),
-                Err(error) => self.problem(&path, format!("it is not in the image: {error}")),
+                Err(error) => self.problem(&path, format!("the file is missing in the image: {error}")),
             }
         }
         found
@@ -167,29 +172,28 @@ impl<'a> Comparison<'a> {
         let Some(wanted) = self.tree.node(id).copied() else { return Ok(false) };
         let attr = node.attr()?;
         if attr.kind != wanted.body.kind() {
-            self.problem(path, "it has another type in the image".into());
+            self.problem(path, "the file has another type in the image".into());
             return Ok(false);
         }
         if let Some(first) = self.inodes.insert(id, attr.ino)
             && self.limits.link_max > 1
         {
             if first != attr.ino {
-                self.problem(path, "it is no hard link in the image".into());
+                self.problem(path, "the name is not a hard link in the image".into());
             }
             return Ok(false);
         }
         let mut differences = self.attributes(id, &wanted, &attr);
         match wanted.body {
             Body::File { size, .. } if size != attr.size => {
-                differences
-                    .push(format!("it has {size} bytes in its source, and {} in the image", attr.size));
+                differences.push(format!("the size is {size} in the source, and {} in the image", attr.size));
             }
             Body::File { size, data } => differences.extend(self.content(id, size, data, node)?),
             Body::Symlink if node.read_link()? != self.tree.target(&wanted) => {
-                differences.push("it has another target in the image".into());
+                differences.push("the target of the link differs in the image".into());
             }
             Body::CharDevice(number) | Body::BlockDevice(number) if number != attr.rdev => {
-                differences.push("it has another device number in the image".into());
+                differences.push("the device number differs in the image".into());
             }
             _ => {}
         }
@@ -218,23 +222,26 @@ impl<'a> Comparison<'a> {
             && held.mode != attr.mode
         {
             let modes = (octal(attr.mode), octal(held.mode));
-            differences.push(format!("its mode is {} in its source, and {} in the image", modes.0, modes.1));
+            differences.push(format!("the mode is {} in the source, and {} in the image", modes.0, modes.1));
         }
         if keeps.contains(StoredProperties::OWNERS)
             && self.is_kept("owners")
             && (held.uid, held.gid) != (attr.uid, attr.gid)
         {
             differences.push(format!(
-                "its owner is {}:{} in its source, and {}:{} in the image",
+                "the owner is {}:{} in the source, and {}:{} in the image",
                 attr.uid, attr.gid, held.uid, held.gid
             ));
         }
         if self.is_kept("times") && !self.limits.is_same_time(held.mtime, attr.mtime) {
-            differences.push("its time differs in the image".into());
+            differences.push("the modification time differs in the image".into());
         }
         let is_counted = self.limits.link_max > 1 && wanted.body != Body::Directory;
         if is_counted && held.nlink != wanted.links {
-            differences.push(format!("it has {} names, and {} links in the image", wanted.links, held.nlink));
+            differences.push(format!(
+                "the link count is {} in the sources, and {} in the image",
+                wanted.links, held.nlink
+            ));
         }
         differences
     }
@@ -252,12 +259,12 @@ impl<'a> Comparison<'a> {
         };
         names.sort();
         if !names.iter().map(Vec::as_slice).eq(set.iter().map(|(name, _)| &**name)) {
-            return Ok(Some("it has other extended attributes in the image".into()));
+            return Ok(Some("the extended attributes differ in the image".into()));
         }
         for (name, value) in set {
             if *node.get_xattr(name)? != **value {
                 let name = crate::text::escaped(name);
-                return Ok(Some(format!("its extended attribute {name} differs in the image")));
+                return Ok(Some(format!("the extended attribute {name} differs in the image")));
             }
         }
         Ok(None)
@@ -271,6 +278,12 @@ impl<'a> Comparison<'a> {
         data: Option<DataId>,
         node: &Node,
     ) -> Result<Option<String>, Stop> {
+        if let Some(segment) = self.history.and_then(|history| history.segment(id)) {
+            let mut found = vec![0; segment.len()];
+            read_exact(node, 0, &mut found)?;
+            let byte = found.iter().zip(segment).position(|(a, b)| a != b);
+            return Ok(byte.map(|byte| differs(byte as u64)));
+        }
         let whole = 0..size;
         let ranges = match data {
             Some(_) => self.tree.data_ranges(id).unwrap_or(std::slice::from_ref(&whole)),
@@ -296,7 +309,7 @@ impl<'a> Comparison<'a> {
 }
 
 fn differs(byte: u64) -> String {
-    format!("its bytes differ in the image, first in byte {byte}")
+    format!("the contents differ in the image, first in byte {byte}")
 }
 
 fn joined(path: &[u8], name: &[u8]) -> Vec<u8> {

@@ -14,7 +14,8 @@ use super::generic::Generic;
 use super::source::Read;
 use super::source_bytes::SourceBytes;
 use super::{BuildFailure, BuildReport, BuildSettings};
-use crate::{Observer, Registry};
+use crate::Registry;
+use crate::copy::Observer;
 
 /// Lays out the tree that was read. Returns the plan and the number of bytes of files that it contains. Errors:
 /// UnknownType; those of the driver, with paths.

@@ -1,5 +1,9 @@
 //! The copy engine: writes the items of a source, one after another, into a tree.
 
+use std::fs::File;
+use std::path::Path;
+
+use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileFlags, FileKind, Name, NameBuf};
 use obento_driver::Span;
 use obento_host::source::Run;
@@ -8,6 +12,8 @@ use obento_host::{DataSink, HostError, Metadata, SinkError};
 use obento_vfs::{Node, Symlinks};
 
 use super::holes::{HoleSink, Holes};
+use super::image::CHUNK;
+use super::into::read_full;
 use super::source::{Body, CopyFrom, Item, Items, Origin};
 use super::tree::{FileError, Fill, Tree};
 use super::{CopyError, CopyOptions, HardLinks, Observer, Problem, ProblemReason, Progress, expect_wanted};
@@ -160,6 +166,9 @@ impl<'a, T: Tree> Copy<'a, T> {
     /// Copies a file that is not a directory.
     fn file(&mut self, name: &Name, item: &Item, items: &dyn Items) -> Result<(), ProblemReason> {
         let attr = &item.attr;
+        if is_special(attr.kind) && !self.options.recursive {
+            return Err(ProblemReason::SpecialOmitted(attr.kind));
+        }
         let meta = Metadata::new(attr, &item.xattrs);
         let has_more_names = attr.nlink > 1 && self.options.hard_links == HardLinks::Keep;
         let key = self.key(item.origin);
@@ -239,6 +248,11 @@ impl<'a, T: Tree> Copy<'a, T> {
                 write(&mut |sink| Ok(sink.bytes(bytes)?))
             }
             Body::Host(file) => write(&mut |sink| fill_from_host(file, sink, &mut report)),
+            // Opened first: the target stays if no process writes to a FIFO.
+            Body::Stream(entry) => entry.open_stream().map_err(FileError::from).and_then(|file| {
+                let path = entry.path();
+                write(&mut |sink| fill_from_stream((&file, &path), &mut read, sink, &mut report))
+            }),
             Body::Image(node) => {
                 let size = item.attr.size;
                 // A thread that holds a mapping must not write to the same volume.
@@ -255,7 +269,7 @@ impl<'a, T: Tree> Copy<'a, T> {
                 };
                 fast.unwrap_or_else(|| {
                     losses = Losses::default();
-                    write(&mut |sink| Ok(fill_carefully(node, size, sink, &mut losses)?))
+                    write(&mut |sink| Ok(fill_carefully(node, size, sink, &mut losses, &mut report)?))
                 })
             }
             Body::None | Body::Link(_) => Ok(()),
@@ -290,7 +304,9 @@ impl<'a, T: Tree> Copy<'a, T> {
     /// Reports `trouble`, or ends the copy with it.
     pub fn fail(&mut self, path: Vec<u8>, trouble: ProblemReason) -> Result<(), CopyError> {
         match trouble {
-            ProblemReason::Host(error @ (HostError::Limit { .. } | HostError::Stopped)) => Err(error.into()),
+            ProblemReason::Host(
+                error @ (HostError::Limit { .. } | HostError::FileLimit { .. } | HostError::Stopped),
+            ) => Err(error.into()),
             ProblemReason::Target { path, error: error @ (Error::ReadOnly | Error::Device(_)) } => {
                 Err(CopyError::Target { path, error })
             }
@@ -315,6 +331,11 @@ impl<'a, T: Tree> Copy<'a, T> {
     }
 }
 
+/// Returns whether a file has no contents of its own: a device, a FIFO or a socket.
+fn is_special(kind: FileKind) -> bool {
+    kind.is_device() || matches!(kind, FileKind::Fifo | FileKind::Socket)
+}
+
 /// Hands the bytes of a host file over by runs.
 fn fill_from_host(
     file: &obento_host::source::SourceFile,
@@ -336,6 +357,26 @@ fn fill_from_host(
         }
     }
     Ok(())
+}
+
+/// Hands the bytes of a FIFO or device over, and counts them in `done`.
+fn fill_from_stream(
+    (mut file, path): (&File, &Path),
+    done: &mut u64,
+    sink: &mut dyn DataSink,
+    report: &mut dyn FnMut(u64) -> Result<(), HostError>,
+) -> Result<(), SinkError> {
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        let len =
+            read_full(&mut file, &mut buffer).map_err(|error| HostError::of_io("read", path, &error))?;
+        if len == 0 {
+            return Ok(());
+        }
+        sink.bytes(buffer.get(..len).unwrap_or_default())?;
+        *done += to_u64(len);
+        report(*done)?;
+    }
 }
 
 /// Hands the bytes of a file of an image over by runs. Errors: `Source` if a run cannot be read.
@@ -363,7 +404,12 @@ fn fill(
             }
             (Span::Driver | Span::Mapped(_), _) => {
                 drop(run);
-                data::read(node, at..at + len, losses, |bytes| sink.bytes(bytes))?;
+                let mut done = at;
+                data::read(node, at..at + len, losses, |bytes| {
+                    done += bytes.len() as u64;
+                    sink.bytes(bytes)?;
+                    report(done)
+                })?;
             }
         }
         at += len;
@@ -378,9 +424,11 @@ fn fill_carefully(
     size: u64,
     sink: &mut dyn DataSink,
     losses: &mut Losses,
+    report: &mut dyn FnMut(u64) -> Result<(), HostError>,
 ) -> Result<(), HostError> {
     let mut at = 0;
     while at < size {
+        report(at)?;
         let found = node.run(at, size - at).map(|run| run.map(|run| (run.span(), run.len())));
         let len = match found {
             Ok(None) => size - at,
@@ -389,7 +437,12 @@ fn fill_carefully(
         };
         match found {
             Ok(Some((Span::Mapped(_) | Span::Driver, _))) => {
-                data::read(node, at..at + len, losses, |bytes| sink.bytes(bytes))?;
+                let mut done = at;
+                data::read(node, at..at + len, losses, |bytes| {
+                    done += bytes.len() as u64;
+                    sink.bytes(bytes)?;
+                    report(done)
+                })?;
             }
             _ => sink.hole(len)?,
         }

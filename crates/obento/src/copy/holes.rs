@@ -1,11 +1,11 @@
-//! How a copy treats holes and zeros.
+//! The treatment of holes and zeros in a copy.
 
 use obento_block::BlockDevice;
 use obento_host::{DataSink, HostError, SinkError};
 
 use crate::data::CHUNK;
 
-/// How a copy treats holes and zeros.
+/// The treatment of holes and zeros in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Holes {
     /// Copies holes as holes and zeros as zeros.
@@ -24,7 +24,7 @@ const BLOCK: usize = 4096;
 pub struct HoleSink<'a> {
     /// The sink that receives the bytes.
     pub sink: &'a mut dyn DataSink,
-    /// How holes are treated.
+    /// The treatment of holes and zeros.
     pub holes: Holes,
 }
 

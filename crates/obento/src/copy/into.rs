@@ -17,21 +17,25 @@ use super::{
     CopyError, CopyOptions, CopyReport, HardLinks, Observer, ProblemReason, Progress, TargetIs, expect_wanted,
 };
 
-/// Copies `sources` to `target`. [`CopyOptions::target`] decides whether `target` is a directory to copy into or the
-/// copy itself. If the copy replaces a file, the name refers at any time to the old file or to the complete new file.
-/// The copy is on stable storage after the volume is closed.
+/// Copies `sources` to `target`. [`CopyOptions::target`] decides whether `target` is a directory to copy into
+/// or the copy itself. If the copy replaces a file, the name refers at every moment to the old file or to the
+/// complete new file. A problem with one file is passed to `observer`, and the copy continues. The copy is on
+/// stable storage after [`Volume::sync`](crate::Volume::sync) or [`Volume::close`](crate::Volume::close).
 ///
 /// # Errors
 ///
-/// - Errors that prevent the copy from starting.
-/// - Errors that prevent it from continuing: the limit on bytes, or a device that fails.
+/// - Errors that prevent the copy from starting: a target that cannot be used, or a volume that cannot be
+///   changed.
+/// - Errors that end the copy: the limit on bytes, a stop by the observer, or a device that fails. Files that
+///   were copied before the error remain.
 ///
 /// ```no_run
-/// use obento::{Access, CopyFrom, CopyOptions, Image, ImageTarget, Options, FileSelector, Quiet, Registry};
+/// use obento::Image;
+/// use obento::address::FileSelector;
+/// use obento::copy::{CopyFrom, CopyOptions, ImageTarget, Quiet};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let options = Options { access: Access::ReadWrite, ..Options::default() };
-/// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &options)?.volume(None)?;
+/// let volume = Image::builder().for_change().open("disk.img")?.volume(None)?;
 /// let target = ImageTarget {
 ///     volume: volume.clone(),
 ///     place: FileSelector::Path(b"/srv".to_vec()),
@@ -39,7 +43,7 @@ use super::{
 /// };
 /// let source = CopyFrom::Host(b"folder".to_vec());
 /// let mut problems = Quiet::default();
-/// let report = obento::copy_in(&[source], &target, &CopyOptions::archive(), &mut problems)?;
+/// let report = obento::copy::copy_in(&[source], &target, &CopyOptions::archive(), &mut problems)?;
 /// println!("{} files, {} problems", report.written.files, report.problems);
 /// volume.close()?;
 /// # Ok(())

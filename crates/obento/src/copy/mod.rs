@@ -39,6 +39,8 @@ pub(crate) use problem::expect_wanted;
 pub use problem::{CopyError, CopyReport, Observer, Problem, ProblemReason, Progress, Quiet};
 pub use target::HostTarget;
 
+pub use crate::data::Unread;
+pub use crate::shortage::Shortage;
 pub use source::CopyFrom;
 
 #[cfg(doc)]
@@ -49,8 +51,8 @@ use obento_host::tree::TreeWriter;
 ///
 /// # Errors
 ///
-/// - `Output`: `output` cannot be written.
-/// - `Volume`: `node` is not a regular file.
+/// 1. `Volume`: `node` is not a regular file, or its attributes cannot be read.
+/// 2. `Output`: `output` cannot be written, or the observer ended the copy.
 pub fn copy_to_writer(
     node: &Node,
     path: &[u8],
@@ -59,8 +61,8 @@ pub fn copy_to_writer(
 ) -> Result<u64, CopyError> {
     let attr = node.attr().map_err(CopyError::Volume)?;
     match attr.kind {
-        crate::FileKind::Regular => {}
-        crate::FileKind::Directory => return Err(CopyError::Volume(crate::Error::IsDirectory)),
+        crate::base::FileKind::Regular => {}
+        crate::base::FileKind::Directory => return Err(CopyError::Volume(crate::Error::IsDirectory)),
         _ => return Err(CopyError::Volume(crate::Error::Invalid)),
     }
     let (mut losses, mut bytes) = (Losses::default(), 0);

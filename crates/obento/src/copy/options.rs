@@ -8,7 +8,7 @@ use obento_vfs::{Node, Symlinks};
 
 use super::Holes;
 
-/// How a copy treats a file with several names.
+/// The treatment of a file with several names in a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum HardLinks {
     /// The copies are names of one file.
@@ -18,7 +18,7 @@ pub enum HardLinks {
     Separate,
 }
 
-/// What the target of a copy is.
+/// The role of the target of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TargetIs {
     /// If the target is an existing directory, the directory to copy into. Otherwise, the copy itself.
@@ -33,31 +33,33 @@ pub enum TargetIs {
 /// The options of a copy.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyOptions {
-    /// Whether directories are copied with their contents.
+    /// Whether the copy includes directories with their contents, devices, FIFOs and sockets. If `false`, the
+    /// copy reads the bytes of a FIFO or device that is itself a source on the host. It omits each other such
+    /// file and reports a [`Problem`](super::Problem).
     pub recursive: bool,
-    /// How symbolic links below the sources are treated.
+    /// The treatment of symbolic links below the sources.
     pub symlinks: Symlinks,
-    /// How a source on the host is treated if the source itself is a symbolic link. For a source in an image, the
+    /// The treatment of a source on the host that is a symbolic link itself. For a source in an image, the
     /// caller decides this when it looks up the source.
     pub named_symlinks: Symlinks,
     /// Whether mount points below the sources on the host are copied as empty directories (`cp -x`).
     pub one_file_system: bool,
-    /// How files with several names are treated.
+    /// The treatment of files with several names.
     pub hard_links: HardLinks,
-    /// How holes and zeros are treated.
+    /// The treatment of holes and zeros.
     pub holes: Holes,
     /// The role of the target.
     pub target: TargetIs,
     /// The metadata to preserve, the treatment of existing names, the trust in the image, and the maximum number of
     /// bytes to write.
     pub tree: TreeOptions,
-    /// The files of the images that are read and written. A copy never replaces one of these files on the host, and
-    /// never copies one into an image.
+    /// The files of the images that are read and written. A copy never replaces such a file on the host, and
+    /// never copies such a file into an image.
     pub spared: Vec<FileId>,
 }
 
 impl CopyOptions {
-    /// Returns the options of `cp -a`, which copies everything as it is in the source.
+    /// Returns the options of `cp -a`, which copies trees and preserves all properties.
     pub fn archive() -> Self {
         Self {
             recursive: true,

@@ -12,21 +12,24 @@ use super::target::{CopyPlace, HostTarget};
 use super::{CopyError, CopyOptions, CopyReport, CopySource, Observer, ProblemReason};
 
 /// Copies `sources` to `target`. [`CopyOptions::target`] decides whether `target` is a directory to copy into
-/// or the copy itself.
+/// or the copy itself. A problem with one file is passed to `observer`, and the copy continues.
 ///
 /// # Errors
 ///
-/// - Errors that prevent the copy from starting.
-/// - [`HostError::Limit`](super::HostError::Limit), if the copy would write more than the maximum number of bytes.
+/// - Errors that prevent the copy from starting: a target that cannot be opened.
+/// - [`HostError::Limit`](super::HostError::Limit), if the copy would write more than the maximum number of
+///   bytes, and [`HostError::Stopped`](super::HostError::Stopped), if the observer ends the copy. Files that
+///   were copied before the error remain.
 ///
 /// ```no_run
-/// use obento::{CopyOptions, CopySource, Image, Options, Quiet, Registry};
+/// use obento::Image;
+/// use obento::copy::{CopyOptions, CopySource, Quiet};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?.volume(None)?;
+/// let volume = Image::open("disk.img")?.volume(None)?;
 /// let root = CopySource { node: volume.root(), path: b"/".to_vec(), prefix: Vec::new() };
 /// let mut problems = Quiet::default();
-/// let report = obento::copy_out(&[root], "folder".as_ref(), &CopyOptions::archive(), &mut problems)?;
+/// let report = obento::copy::copy_out(&[root], "folder".as_ref(), &CopyOptions::archive(), &mut problems)?;
 /// println!("{} files, {} problems", report.written.files, report.problems);
 /// # Ok(())
 /// # }

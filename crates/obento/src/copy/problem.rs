@@ -3,27 +3,29 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use obento_base::Error;
+use obento_base::{Error, FileKind};
 use obento_host::HostError;
 use obento_host::tree;
 
+use crate::copy::Shortage;
 use crate::data::Unread;
 use crate::import::MemberProblem;
 use crate::text::escaped;
-use crate::{Damage, Shortage};
+use crate::walk::Damage;
 
 /// The progress of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress<'a> {
-    /// Entries copied.
+    /// Number of entries copied so far.
     pub files: u64,
-    /// Bytes copied.
+    /// Number of bytes copied so far.
     pub bytes: u64,
     /// The path of the current entry.
     pub path: &'a [u8],
 }
 
-/// An entry that could not be copied, or only in part. The copy continues.
+/// A problem with an entry: the copy lacks the entry, a part of its data, or some of its attributes. The copy
+/// continues.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     /// The path in the source.
@@ -45,6 +47,8 @@ pub enum ProblemReason {
     Xattrs(Error),
     /// The source is a directory, and the options exclude directories.
     DirectoryOmitted,
+    /// The source is a device, FIFO or socket, and the options exclude such files.
+    SpecialOmitted(FileKind),
     /// The source has no name for the copy, because it was not selected by a path.
     Nameless,
     /// An error of the target image.
@@ -54,7 +58,7 @@ pub enum ProblemReason {
         /// The error.
         error: Error,
     },
-    /// The target image has no more of a resource other than blocks.
+    /// The target image has exhausted a resource other than blocks, such as inodes.
     Exhausted {
         /// The path in the target.
         path: Vec<u8>,
@@ -103,6 +107,17 @@ impl fmt::Display for ProblemReason {
                 write!(f, "extended attributes cannot be read and are not copied: {error}")
             }
             Self::DirectoryOmitted => f.write_str("is a directory\n  help: use -r to copy directories"),
+            Self::SpecialOmitted(kind) => {
+                let kind = match kind {
+                    FileKind::Fifo => "FIFO",
+                    FileKind::Socket => "socket",
+                    _ => "device",
+                };
+                write!(
+                    f,
+                    "is a {kind}, whose contents are not copied\n  help: use -r to copy the {kind} itself"
+                )
+            }
             Self::Target { path, error } => write!(f, "cannot write '{}': {error}", escaped(path)),
             Self::Exhausted { path, shortage } => write!(f, "cannot write '{}': {shortage}", escaped(path)),
             Self::Dangling(path) => {
@@ -126,7 +141,8 @@ impl fmt::Display for Problem {
 
 /// Receives the progress and the problems of a copy.
 pub trait Observer {
-    /// Receives the progress. Called after every entry, and at intervals within a long entry.
+    /// Receives the progress. The copy calls this method after every entry, and at intervals within a long
+    /// entry.
     fn progress(&mut self, progress: &Progress<'_>) {
         let _ = progress;
     }
@@ -137,8 +153,8 @@ pub trait Observer {
         let _ = (files, bytes);
     }
 
-    /// Returns whether to end the copy with [`HostError::Stopped`]. Called before every entry, and at intervals
-    /// within a long entry. An entry that is not complete is removed.
+    /// Returns whether to end the copy with [`HostError::Stopped`]. The copy calls this method before every
+    /// entry, and at intervals within a long entry. The copy then removes an entry that is not complete.
     fn is_stopped(&self) -> bool {
         false
     }
@@ -189,7 +205,8 @@ pub enum CopyError {
         /// The error.
         error: Error,
     },
-    /// The last step of the copy failed.
+    /// A problem that ends the copy: the file of [`copy_from_reader`](super::copy_from_reader) cannot be
+    /// created, or the last step of a copy failed.
     #[error("{0}")]
     Problem(ProblemReason),
     /// The input is not an archive.

@@ -3,8 +3,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use super::*;
+use crate::base::{FileKind, Ino};
 use crate::toy::{Piece, Toy, dir, text, toy};
-use crate::{Error, FileKind, Ino, Symlinks, Volume};
+use crate::vfs::Symlinks;
+use crate::{Error, Volume};
 
 fn tree() -> Volume {
     toy([
@@ -29,7 +31,7 @@ fn tree() -> Volume {
 }
 
 fn source(volume: &Volume, path: &str) -> CopySource {
-    let place = crate::FileSelector::Path(path.as_bytes().to_vec());
+    let place = crate::address::FileSelector::Path(path.as_bytes().to_vec());
     CopySource {
         node: volume.resolve(&place, Symlinks::Keep).unwrap(),
         path: path.as_bytes().to_vec(),

@@ -35,7 +35,7 @@ impl ByteDifference {
     pub fn place(&self) -> String {
         let text = |place: &Option<BytePlace>| place.as_ref().map_or("nothing".into(), ToString::to_string);
         let (one, other) = (text(&self.places.0), text(&self.places.1));
-        if one == other { one } else { format!("{one}; in the other {other}") }
+        if one == other { one } else { format!("{one} in the first image, {other} in the second image") }
     }
 }
 
@@ -45,11 +45,11 @@ impl ByteDifference {
 ///
 /// ```no_run
 /// use std::ops::ControlFlow;
-/// use obento::{Image, Options, Registry, diff_bytes};
+/// use obento::Image;
+/// use obento::diff::diff_bytes;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let open = |path: &str| Image::open(path.as_ref(), &Registry::default(), &Options::default());
-/// let (one, other) = (open("one.img")?, open("other.img")?);
+/// let (one, other) = (Image::open("one.img")?, Image::open("other.img")?);
 /// if let Some(found) = diff_bytes(&one, &other, &mut |_| ControlFlow::Continue(()))? {
 ///     println!("{} bytes differ, first byte {}", found.bytes, found.offset);
 /// }

@@ -7,7 +7,7 @@
 //! Invariant: a directory is entered only once. A directory with two names exists only on a damaged volume. It could
 //! contain itself, or double the work at each level.
 //! Invariant: the depth is bounded. Every comparison therefore ends.
-//! Invariant: at most [`MAX_NAMES`] names of a directory are compared.
+//! Invariant: at most `MAX_NAMES` names of a directory are compared.
 
 mod bytes;
 mod content;
@@ -24,8 +24,7 @@ use std::vec::IntoIter;
 
 use obento_base::{DeviceNumber, FileKind, Ino, Mode, NameBuf, Timestamp};
 
-use crate::copy::join;
-use crate::copy::{Problem, ProblemReason};
+use crate::copy::{Problem, ProblemReason, join};
 use crate::walk::MAX_DEPTH;
 pub use bytes::{ByteDifference, diff_bytes};
 pub use place::{BytePlace, place_of};
@@ -66,19 +65,19 @@ pub enum Change {
     OnlyRight(FileKind),
     /// The kinds differ. No other property is compared.
     Kind(FileKind, FileKind),
-    /// The lengths in bytes.
+    /// The lengths in bytes differ.
     Size(u64, u64),
-    /// The contents of two files of the same length differ, first at this byte.
+    /// The contents of two files of the same length differ. The first difference is at this byte.
     Content(u64),
-    /// The targets of symbolic links.
+    /// The targets of symbolic links differ.
     Target(Vec<u8>, Vec<u8>),
-    /// The numbers of device nodes.
+    /// The numbers of device nodes differ.
     Device(DeviceNumber, DeviceNumber),
     /// The permission bits.
     Mode(Mode, Mode),
     /// The owner and group.
     Owner((u32, u32), (u32, u32)),
-    /// The times of modification.
+    /// The modification times differ.
     Modified(Timestamp, Timestamp),
     /// The extended attribute of this name. `None` for a side without the attribute.
     Xattr(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>),
@@ -112,14 +111,14 @@ pub type DiffSink<'s> = dyn FnMut(Result<Difference, Problem>) -> ControlFlow<()
 ///
 /// ```
 /// use std::ops::ControlFlow;
-/// use obento::{DiffOptions, DiffSide};
+/// use obento::diff::{DiffOptions, DiffSide};
 ///
 /// let left = tempfile::tempdir()?;
 /// let right = tempfile::tempdir()?;
 /// std::fs::write(left.path().join("note"), "old")?;
 /// std::fs::write(right.path().join("note"), "new")?;
 /// let sides = (DiffSide::Host(left.path().into()), DiffSide::Host(right.path().into()));
-/// let report = obento::diff(&sides.0, &sides.1, &DiffOptions::CONTENT, &mut |found| {
+/// let report = obento::diff::diff(&sides.0, &sides.1, &DiffOptions::CONTENT, &mut |found| {
 ///     println!("{:?}", found.unwrap().change); // Content(0)
 ///     ControlFlow::Continue(())
 /// });

@@ -10,9 +10,11 @@ use std::fmt;
 use obento_base::FileKind;
 use obento_driver::{ByteUse, Field, Inspect, Record, Span, Target};
 
+use crate::address::PartSelector;
 use crate::image::PartitionContents;
 use crate::text::escaped;
-use crate::{Entry, Image, PartSelector, Step, Volume, Walk};
+use crate::walk::{Entry, Step, Walk};
+use crate::{Image, Volume};
 
 /// The structure at a byte of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -34,8 +34,8 @@ pub enum SideEntry {
     Image { node: Node, attr: Attr, path: Vec<u8> },
 }
 
-/// A directory of a side. It stores no path: the paths of a deep tree would take memory of the square of its
-/// depth.
+/// A directory of a side. The value contains no path: the paths of a deep tree would need memory proportional
+/// to the square of its depth.
 pub enum Directory {
     Host(SourceDir),
     Image(Node),

@@ -1,7 +1,7 @@
 use super::*;
-use crate::copy::{CopyOptions, CopySource, Quiet};
+use crate::Volume;
+use crate::copy::{CopyOptions, CopySource, Quiet, copy_out};
 use crate::toy::{Piece, Toy, dir, text, toy};
-use crate::{Volume, copy_out};
 
 fn side(volume: &Volume) -> DiffSide {
     DiffSide::Image { node: volume.root(), path: b"/".to_vec() }

@@ -1,7 +1,7 @@
 use std::io::Read;
 
 use super::*;
-use crate::Quiet;
+use crate::copy::Quiet;
 use crate::toy::{Piece, Toy, dir, text, toy};
 use obento_base::Error;
 

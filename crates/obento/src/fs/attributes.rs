@@ -11,11 +11,13 @@ use super::{FsError, Metadata, Result};
 use crate::Volume;
 
 impl Volume {
-    /// Changes all given attributes of a file or none. `symlinks` selects whether a symbolic link at the end of the
-    /// path is followed.
+    /// Changes all given attributes of a file or none, and returns the new attributes. `symlinks` selects
+    /// whether a symbolic link at the end of the path is followed.
     ///
     /// ```
-    /// use obento::{Mode, SetAttr, Symlinks};
+    /// use obento::base::Mode;
+    /// use obento::driver::SetAttr;
+    /// use obento::vfs::Symlinks;
     ///
     /// # let volume = obento::Volume::in_memory();
     /// volume.write("/tool", "")?;
@@ -43,7 +45,7 @@ impl Volume {
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
-    /// use obento::Mode;
+    /// use obento::base::Mode;
     ///
     /// volume.write("/key", "secret")?;
     /// volume.set_permissions("/key", Mode::new(0o400))?;
@@ -55,7 +57,8 @@ impl Volume {
         self.change("set the permissions of", path.as_ref(), Symlinks::Follow, &change).map(drop)
     }
 
-    /// Sets the owner and the group of a file. Follows symbolic links. `None` leaves a number unchanged.
+    /// Sets the owner and the group of a file. Follows symbolic links. `None` leaves the owner or the group
+    /// unchanged.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -84,7 +87,7 @@ impl Volume {
         self.change("set the owner of", path.as_ref(), Symlinks::Keep, &change).map(drop)
     }
 
-    /// Sets the time of the last access and the time of the last change of the data. Follows symbolic links.
+    /// Sets the access time and the modification time. Follows symbolic links.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

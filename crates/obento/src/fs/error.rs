@@ -4,7 +4,7 @@ use std::{fmt, io};
 
 use obento_base::Error;
 
-use crate::escaped;
+use crate::text::escaped;
 
 /// The error of a failed function call.
 ///

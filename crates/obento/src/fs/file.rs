@@ -75,8 +75,8 @@ impl File {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads bytes from `offset` on and returns their number. The number is 0 only at the end of the file or if `buf`
-    /// is empty.
+    /// Reads bytes from `offset` on into `buf`, and returns their number. The number may be less than
+    /// `buf.len()`. It is 0 only at the end of the file or if `buf` is empty.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -118,7 +118,8 @@ impl File {
         Ok(())
     }
 
-    /// Writes bytes at `offset`, or at the end of a file that was opened for appending. Returns their number.
+    /// Writes bytes at `offset`, or at the end of a file that was opened for appending. Returns their number,
+    /// which may be less than `buf.len()`.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -135,7 +136,8 @@ impl File {
     ///
     /// # Errors
     ///
-    /// The errors of writing the file. The bytes before the failure are written.
+    /// The errors of writing the file, and `WriteZero` if no byte can be written. The bytes before the
+    /// failure are written.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -156,7 +158,8 @@ impl File {
         Ok(())
     }
 
-    /// Sets the length. Added bytes read as zeros and take no space.
+    /// Sets the length in bytes. The file must be open for writing. Added bytes read as zeros. They use no
+    /// space, unless the format has no holes (FAT, exFAT).
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -169,8 +172,9 @@ impl File {
         self.file.truncate(len).map_err(self.failed("set the length of"))
     }
 
-    /// Reserves the space for `range`, so that later writes to `range` need no more space. The file grows to
-    /// the end of `range` if it is shorter.
+    /// Allocates the space for `range`, so that later writes to `range` need no more space. A file that is
+    /// shorter grows to the end of `range`. The call does not check whether the file is open for writing.
+    /// After an error, a part of the range may be allocated.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -183,7 +187,10 @@ impl File {
         self.node().allocate(range, Size::Grow).map_err(self.failed("allocate space for"))
     }
 
-    /// Makes `range` read as zeros and frees the whole blocks inside it.
+    /// Makes `range` read as zeros and frees the whole blocks inside it. The length of the file does not
+    /// change. The call does not check whether the file is open for writing. Fails with `NotSupported` if the
+    /// format has no holes and `range` contains a whole block; the parts of blocks at the edges of `range`
+    /// are then zeros.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -197,11 +204,12 @@ impl File {
         self.node().punch(range).map_err(self.failed("punch a hole into"))
     }
 
-    /// Returns after the file, its attributes and its name are on stable storage.
+    /// Returns once the file, its attributes and its names are on stable storage.
     ///
     /// # Errors
     ///
-    /// The errors of the device, including errors of earlier writes.
+    /// - `ReadOnly`: the volume is open for reading.
+    /// - The errors of the device, including errors of earlier writes.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -214,7 +222,7 @@ impl File {
         self.node().sync().map_err(self.failed("sync"))
     }
 
-    /// Does the same as [`sync_all`](Self::sync_all), because the formats store data and attributes together.
+    /// Does the same as [`sync_all`](Self::sync_all).
     pub fn sync_data(&self) -> Result<()> {
         self.sync_all()
     }
@@ -235,7 +243,7 @@ impl File {
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
-    /// use obento::Mode;
+    /// use obento::base::Mode;
     ///
     /// let file = volume.create("/tool")?;
     /// file.set_permissions(Mode::new(0o755))?;
@@ -246,7 +254,7 @@ impl File {
         self.change("set the permissions of", SetAttr { mode: Some(mode), ..SetAttr::default() })
     }
 
-    /// Sets the time of the last access and the time of the last change of the data.
+    /// Sets the access time and the modification time.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

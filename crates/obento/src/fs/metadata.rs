@@ -7,7 +7,8 @@ use obento_base::{Attr, DeviceNumber, FileKind, Ino, Mode, Timestamp};
 /// The attributes of a file: [`Attr`] with the function names of `std::fs::Metadata`.
 ///
 /// ```
-/// use obento::{FileKind, Volume};
+/// use obento::Volume;
+/// use obento::base::FileKind;
 ///
 /// let volume = Volume::in_memory();
 /// volume.write("/hello", "world")?;
@@ -83,12 +84,12 @@ impl Metadata {
         self.0.nlink
     }
 
-    /// Returns the number of the owner.
+    /// Returns the user ID of the owner.
     pub fn uid(&self) -> u32 {
         self.0.uid
     }
 
-    /// Returns the number of the group.
+    /// Returns the group ID.
     pub fn gid(&self) -> u32 {
         self.0.gid
     }
@@ -103,22 +104,22 @@ impl Metadata {
         self.0.blocks
     }
 
-    /// Returns the time of the last change of the data.
+    /// Returns the modification time: the time of the last change of the data.
     pub fn modified(&self) -> SystemTime {
         system_time(self.0.mtime)
     }
 
-    /// Returns the time of the last access.
+    /// Returns the access time.
     pub fn accessed(&self) -> SystemTime {
         system_time(self.0.atime)
     }
 
-    /// Returns the time of the last change of data or attributes.
+    /// Returns the change time: the time of the last change of the data or the attributes.
     pub fn changed(&self) -> SystemTime {
         system_time(self.0.ctime)
     }
 
-    /// Returns the time of creation, if the format stores it.
+    /// Returns the birth time, if the format stores it.
     pub fn created(&self) -> Option<SystemTime> {
         self.0.btime.map(system_time)
     }

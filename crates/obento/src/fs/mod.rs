@@ -3,15 +3,23 @@
 //! The functions that take a path are methods of [`Volume`](crate::Volume) with the names of their counterparts in
 //! `std::fs`. They return [`File`], [`Metadata`] and [`ReadDir`]. [`OpenOptions`] opens files with other options.
 //!
-//! A path is a sequence of bytes: `"/etc/fstab"`, `b"/etc/fstab"` and the paths of a [`Walk`](crate::Walk) are all
+//! [`Volume::extract`](crate::Volume::extract) and [`Volume::insert`](crate::Volume::insert) copy whole trees between a
+//! volume and the host.
+//!
+//! A path is a sequence of bytes: `"/etc/fstab"`, `b"/etc/fstab"` and the paths of a [`Walk`](crate::walk::Walk) are all
 //! accepted. A path starts at the root directory, with or without a leading slash.
 //!
-//! Every call has the permissions of root inside the image. A program that acts for another user uses
-//! [`Vfs`](crate::Vfs) with a [`Caller`](crate::Caller).
+//! Every call has the permissions of root inside the image, and root owns the files that it creates. A
+//! program that acts for another user uses [`Vfs`](crate::vfs::Vfs) with a [`Caller`](crate::vfs::Caller).
 //!
-//! Changes are on stable storage after [`File::sync_all`], [`Volume::sync`](crate::Volume::sync) or
-//! [`Volume::close`](crate::Volume::close). After a crash, each call has taken effect completely or not at all, with
-//! one exception. A large write is split into steps, and each step has taken effect completely or not at all.
+//! A change is on stable storage after [`File::sync_all`], [`Volume::sync`](crate::Volume::sync) or
+//! [`Volume::close`](crate::Volume::close). The format decides what remains of later changes after a crash
+//! ([`Crash`](crate::driver::Crash)). On a format with a journal such as ext4, each change is present in full
+//! or not at all, and a change is present only if all earlier changes are. On a format without a journal such
+//! as FAT, a part of a change may be present.
+//!
+//! Some calls make several changes, and a crash can separate these changes: a large write, `write`,
+//! `create_dir_all`, `remove_dir_all`, `extract`, `insert`, `allocate` and `punch_hole`.
 //!
 //! ```
 //! use std::io::{BufRead, BufReader, Write};
@@ -43,12 +51,14 @@ mod paths;
 mod read_dir;
 #[cfg(test)]
 mod tests;
+mod trees;
 
 pub use error::FsError;
 pub use file::File;
 pub use metadata::Metadata;
 pub use open::OpenOptions;
 pub use read_dir::{DirEntry, ReadDir};
+pub use trees::TreeError;
 
 /// The result type of this module.
 pub type Result<T> = std::result::Result<T, FsError>;

@@ -1,4 +1,4 @@
-//! How a file is opened.
+//! The options of opening a file.
 
 use obento_base::{Error, FileKind, Mode, NameBuf, Result};
 use obento_driver::NewNode;
@@ -15,7 +15,8 @@ const MAX_SYMLINKS: u32 = 40;
 /// ```
 /// use std::io::Write;
 /// use obento::fs::OpenOptions;
-/// use obento::{Error, Mode, Volume};
+/// use obento::{Error, Volume};
+/// use obento::base::Mode;
 ///
 /// let volume = Volume::in_memory();
 /// let mut new = OpenOptions::new();
@@ -42,7 +43,8 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Returns options that allow neither reading nor writing. A new file gets the mode 0644.
+    /// Returns options that permit neither reading nor writing. A new file gets the mode 0644 and belongs to
+    /// root.
     pub fn new() -> Self {
         Self {
             read: false,
@@ -132,13 +134,15 @@ impl OpenOptions {
     ///
     /// # Errors
     ///
-    /// The first error that applies:
-    /// - `Invalid`: neither reading nor writing is allowed.
-    /// - `Invalid`: the file is to be truncated or created without write access.
-    /// - The errors of resolving the path.
-    /// - `Exists`: the name exists, with [`create_new`](Self::create_new).
-    /// - `ReadOnly`: the volume is open for reading.
-    /// - `IsDirectory`: a directory is opened for writing.
+    /// 1. `Invalid`: `truncate`, `create` or `create_new` is set without `write` or `append`. Or: both
+    ///    `truncate` and `append` are set.
+    /// 2. The errors of [`Vfs::resolve`](crate::vfs::Vfs::resolve).
+    /// 3. `IsDirectory`: the file does not exist and a slash follows its name.
+    /// 4. `Exists`: the name exists, with [`create_new`](Self::create_new).
+    /// 5. The errors of [`Vfs::create`](crate::vfs::Vfs::create), if the call must create the file.
+    /// 6. The errors of [`Vfs::open`](crate::vfs::Vfs::open): `Invalid` if neither reading nor writing is
+    ///    allowed, `IsDirectory` for a directory that is opened for writing, then `ReadOnly` and
+    ///    `NotPermitted`.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

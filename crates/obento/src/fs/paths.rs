@@ -8,14 +8,16 @@ use super::file::read_all;
 use super::open::new_node;
 use super::read_dir::join;
 use super::{File, FsError, Metadata, OpenOptions, ReadDir, Result};
-use crate::{RemoveObserver, Volume, Walk, remove_tree};
+use crate::Volume;
+use crate::remove::{RemoveObserver, remove_tree};
+use crate::walk::Walk;
 
 /// The result of an inner call, whose error does not contain the path yet.
 type Bare<T> = std::result::Result<T, Error>;
 
 /// Reading.
 impl Volume {
-    fn follow(&self, path: &[u8]) -> Bare<Node> {
+    pub(super) fn follow(&self, path: &[u8]) -> Bare<Node> {
         self.vfs().resolve(&self.root(), path, Symlinks::Follow, &Caller::Owner)
     }
 
@@ -43,7 +45,7 @@ impl Volume {
         OpenOptions::new().read(true).open(self, path)
     }
 
-    /// Returns all bytes of a file.
+    /// Returns all bytes of a regular file. Follows symbolic links.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -57,7 +59,7 @@ impl Volume {
         read.map_err(|error| FsError::new("read", path, error))
     }
 
-    /// Returns the contents of a text file.
+    /// Returns the contents of a text file in UTF-8.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -164,16 +166,33 @@ impl Volume {
         Ok(ReadDir::new(dir, path.to_vec()))
     }
 
-    /// Returns an iterator over the tree at `path`.
+    /// Returns an iterator over all files of the volume.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
     /// volume.create_dir_all("/a/b")?;
-    /// let paths = volume.walk("/a")?.filter_map(Result::ok).filter(|entry| entry.step == obento::Step::Enter);
-    /// assert_eq!(paths.map(|entry| entry.path).collect::<Vec<_>>(), [b"".to_vec(), b"b".to_vec()]);
+    /// let paths = volume.walk().filter_map(Result::ok).filter(|entry| entry.step == obento::walk::Step::Enter);
+    /// assert_eq!(paths.map(|entry| entry.path).collect::<Vec<_>>(), [&b""[..], b"a", b"a/b"]);
     /// # Ok::<(), obento::fs::FsError>(())
     /// ```
-    pub fn walk(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
+    pub fn walk(&self) -> Walk {
+        Walk::new(self.root())
+    }
+
+    /// Returns an iterator over the tree at `path`. The paths of the entries are relative to `path`.
+    ///
+    /// ```
+    /// # let volume = obento::Volume::in_memory();
+    /// volume.create_dir_all("/a/b")?;
+    /// let paths = volume.walk_from("/a")?.filter_map(Result::ok).filter(|entry| entry.step == obento::walk::Step::Enter);
+    /// assert_eq!(paths.map(|entry| entry.path).collect::<Vec<_>>(), [&b""[..], b"b"]);
+    /// # Ok::<(), obento::fs::FsError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errors of resolving `path`. Errors below `path` are items of the iterator.
+    pub fn walk_from(&self, path: impl AsRef<[u8]>) -> Result<Walk> {
         let path = path.as_ref();
         self.follow(path).map(Walk::new).map_err(|error| FsError::new("walk through", path, error))
     }
@@ -208,7 +227,9 @@ impl Volume {
         OpenOptions::new().write(true).create(true).truncate(true).open(self, path)
     }
 
-    /// Replaces the contents of a file with `bytes`. Creates the file if it does not exist.
+    /// Replaces the contents of a file with `bytes`. Creates the file if it does not exist. The call
+    /// truncates the file and then writes, so after an error or a crash, the file may contain only a part of
+    /// `bytes`. A caller that needs an atomic replacement writes another file and [renames](Self::rename) it.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -248,7 +269,8 @@ impl Volume {
         self.make("create the directory", path.as_ref(), &new).map(drop)
     }
 
-    /// Creates a directory and its missing parents. Succeeds if the directory exists.
+    /// Creates a directory and its missing parents, with mode 0755. Succeeds if the directory exists. Fails
+    /// with `NotDirectory` if a component of the path is another file.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -277,9 +299,10 @@ impl Volume {
     }
 
     /// Creates a file of any kind except a symbolic link: for example a FIFO, a socket or a device node.
+    /// Fails with `Invalid` for a symbolic link.
     ///
     /// ```
-    /// use obento::{DeviceNumber, FileKind, Mode};
+    /// use obento::base::{DeviceNumber, FileKind, Mode};
     ///
     /// # let volume = obento::Volume::in_memory();
     /// let null = DeviceNumber { major: 1, minor: 3 };
@@ -310,7 +333,7 @@ impl Volume {
         self.make("create the link", path.as_ref(), &new).map(drop)
     }
 
-    /// Adds the name `link` to the file at `original`. Does not follow a symbolic link at `original`.
+    /// Creates the name `link` for the file at `original`. Does not follow a symbolic link at `original`.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -327,7 +350,7 @@ impl Volume {
         linked.map_err(|error| FsError::new("create the link", link, error))
     }
 
-    /// Moves a file or directory. Replaces an existing file at `to` atomically.
+    /// Moves a file or directory. Replaces an existing file, or an empty directory, at `to` atomically.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -344,7 +367,7 @@ impl Volume {
     /// files.
     ///
     /// ```
-    /// use obento::RenameFlags;
+    /// use obento::driver::RenameFlags;
     ///
     /// # let volume = obento::Volume::in_memory();
     /// volume.write("/a", "1")?;

@@ -98,7 +98,8 @@ impl Iterator for ReadDir {
 /// An entry of a directory, like `std::fs::DirEntry`.
 ///
 /// ```
-/// use obento::{FileKind, Volume};
+/// use obento::Volume;
+/// use obento::base::FileKind;
 ///
 /// let volume = Volume::in_memory();
 /// volume.symlink("a", "/link")?;

@@ -22,7 +22,7 @@ fn a_file_is_made_read_changed_and_removed_by_its_path() {
     assert_eq!(error(volume.remove_dir("/a")), "cannot remove '/a': directory not empty");
     volume.remove_file("/a/g").unwrap();
     volume.remove_dir("/a/b/c").unwrap();
-    assert_eq!(volume.walk("/a").unwrap().count(), 4);
+    assert_eq!(volume.walk_from("/a").unwrap().count(), 4);
 }
 
 #[test]

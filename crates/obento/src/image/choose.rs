@@ -16,15 +16,16 @@ use std::sync::Arc;
 
 use obento_base::Error;
 use obento_block::BlockDevice;
-use obento_driver::{Access, CheckOptions, Driver, Notice, OpenOptions};
+use obento_driver::{Access, CheckOptions, Driver, Evidence, Notice, OpenOptions, Probe};
 
 use super::claim::{self, Claim, ClaimSource, Verdict};
 use super::opened::NotOpened;
 use super::{
     Candidate, DataDescription, FallbackOutcome, Image, OpenError, PartitionChoice, PartitionContents,
 };
+use crate::Volume;
+use crate::address::PartSelector;
 use crate::partition::{Partition, Scheme, Table};
-use crate::{PartSelector, Volume};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
@@ -334,27 +335,30 @@ pub fn volume_bytes(
     Ok((device, PartitionChoice { partition: partition.cloned(), holds: subject.verdict.into() }))
 }
 
-/// Finds the sector size of an MBR, which the MBR does not store. Uses large sectors if a partition is recognised
-/// with large sectors, but none with small sectors.
+/// Finds the sector size of an MBR, which the MBR does not store. Uses large sectors if a partition has the signature
+/// of a file system with large sectors, but none is recognised with small sectors. A copy of a super block does not
+/// count with large sectors, because an earlier volume on the whole disk may have left the copy.
 pub fn count_in_large_sectors(image: &mut Image) {
     let is_small_mbr = |table: &Table| table.scheme == Scheme::Mbr && table.sector_size == 512;
-    if !image.table.as_ref().is_some_and(is_small_mbr) || any_file_system(image) {
+    if !image.table.as_ref().is_some_and(is_small_mbr) || any_partition(image, |_| true) {
         return;
     }
     let small = image.table.clone();
     for size in [4096, 2048, 1024] {
         let Ok(Some(large)) = Table::read_mbr_of_large_sectors(&*image.device, size) else { continue };
         image.table = Some(large);
-        if any_file_system(image) {
+        if any_partition(image, |probe| probe.evidence == Evidence::Signature) {
             return;
         }
     }
     image.table = small;
 }
 
-fn any_file_system(image: &Image) -> bool {
-    let is_volume = |content: &PartitionChoice| {
-        matches!(content.holds, PartitionContents::FileSystem(_) | PartitionContents::Ambiguous(_))
+/// Returns whether a partition contains a file system that `counts`, or several file systems.
+fn any_partition(image: &Image, counts: impl Fn(&Probe) -> bool) -> bool {
+    let is_volume = |content: &PartitionChoice| match &content.holds {
+        PartitionContents::FileSystem(probe) => counts(probe),
+        holds => matches!(holds, PartitionContents::Ambiguous(_)),
     };
     partitions(image).iter().any(is_volume)
 }
@@ -395,7 +399,18 @@ fn open(image: &Image, subject: Subject, access: Access) -> Result<Volume, OpenE
     };
     match looks.may_be_anything().then(|| rescuer(image, &range)).flatten() {
         Some(driver) => open_with(image, range, driver, part, access),
+        None if part.is_none() && has_empty_table(image) => {
+            Err(OpenError::NoPartitions { image: image.path.clone() })
+        }
         None => Err(OpenError::NoFileSystem { image: image.path.clone(), part, looks }),
+    }
+}
+
+/// Returns whether the image has a partition table without partitions.
+fn has_empty_table(image: &Image) -> bool {
+    match &image.table {
+        Some(table) => table.partitions.is_empty(),
+        None => matches!(Table::read_empty_mbr(&*image.device), Ok(Some(_))),
     }
 }
 
@@ -429,7 +444,8 @@ fn failed(
         _ => name,
     };
     let Some(block) = image.options.super_block else {
-        return OpenError::Volume { image: path, part, fs_type, error };
+        let is_requested = image.options.fs_type.is_some();
+        return OpenError::Volume { image: path, part, fs_type, is_requested, error };
     };
     // No format has blocks that are shorter than a sector.
     let is_outside = block.checked_mul(SECTOR).is_none_or(|start| start >= device.len());
@@ -516,6 +532,6 @@ fn by_uuid(content: &PartitionChoice, part: &PartSelector) -> bool {
         _ => return false,
     };
     let of_partition = content.partition.as_ref().is_some_and(|partition| partition.uuid == wanted);
-    let of_volume = content.probe().and_then(crate::probe_id_text);
+    let of_volume = content.probe().and_then(crate::text::probe_id_text);
     of_partition || of_volume.is_some_and(|id| id.eq_ignore_ascii_case(&wanted))
 }

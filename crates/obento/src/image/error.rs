@@ -5,15 +5,15 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento_base::{Corrupt, DeviceError, Error, Feature, Structure};
+use obento_base::Error;
 use obento_driver::Probe;
 use obento_host::HostError;
-use obento_linux::NOT_STARTED;
 
 use super::DataDescription;
+use super::refused::CannotOpen;
+use crate::address::PartSelector;
 use crate::partition::Partition;
-use crate::text::{Escaped, escaped};
-use crate::{PartSelector, human_size};
+use crate::text::{Escaped, escaped, human_size};
 
 /// The error of opening an image or a volume in it. Each message contains the next step for the user.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -24,6 +24,12 @@ pub enum OpenError {
     Missing {
         /// The image.
         image: PathBuf,
+    },
+    /// The file of the external journal does not exist.
+    #[error("cannot open the journal '{}': no such file\n  help: check the name", shown(journal))]
+    MissingJournal {
+        /// The file of the journal.
+        journal: PathBuf,
     },
     /// The host does not permit reading the image.
     #[error(
@@ -64,7 +70,7 @@ pub enum OpenError {
         /// The compression or format.
         layer: &'static str,
     },
-    /// A snapshot was to be changed.
+    /// The caller requests a change of a snapshot.
     #[error(
         "cannot change '{}': a snapshot is read-only\n  help: change the present contents, or copy the snapshot with 'obento convert'",
         shown(image)
@@ -112,7 +118,12 @@ pub enum OpenError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The image has a length of 0 bytes.
-    #[error("cannot open '{}': the file is empty", shown(image))]
+    #[error(
+        "cannot open '{}': the file is empty\n  help: create a file system with 'obento mkfs {} SIZE', or set \
+         the size of the file with truncate(1)",
+        shown(image),
+        shown(image)
+    )]
     Empty {
         /// The image.
         image: PathBuf,
@@ -130,7 +141,8 @@ pub enum OpenError {
     },
     /// Reading failed before a type was recognised.
     #[error(
-        "cannot read '{}': {error}\n  help: check the medium, and copy the readable part with ddrescue",
+        "cannot read '{}': {error}\n  help: get another copy of the image; if the disk of the host fails, \
+         copy the readable part with ddrescue",
         shown(image)
     )]
     Unreadable {
@@ -156,6 +168,16 @@ pub enum OpenError {
         part: Option<PartSelector>,
         /// The description of the data.
         looks: DataDescription,
+    },
+    /// The image has a partition table without partitions.
+    #[error(
+        "cannot open '{}': the partition table has no partitions\n  help: add a partition: obento part {} add",
+        shown(image),
+        shown(image)
+    )]
+    NoPartitions {
+        /// The image.
+        image: PathBuf,
     },
     /// The image has partitions, but no driver recognises any of them.
     #[error(
@@ -184,7 +206,7 @@ pub enum OpenError {
     /// Several types claim the same bytes, or one type claims the whole image and others claim its
     /// partitions.
     #[error(
-        "cannot open '{}': ambiguous: {}; name one with '@' or '-t TYPE':{}",
+        "cannot open '{}': ambiguous: {}; select a volume with '@' or a type with '-t TYPE':{}",
         At(image, part),
         Names(candidates),
         Candidates(image, candidates)
@@ -197,7 +219,7 @@ pub enum OpenError {
         /// The types that claim it.
         candidates: Vec<Candidate>,
     },
-    /// No partition has the requested name.
+    /// No partition matches the requested part.
     #[error("cannot open '{}': no such partition{}", At(image, &Some(part.clone())), Choices(image, list))]
     NoSuchPart {
         /// The image.
@@ -207,7 +229,7 @@ pub enum OpenError {
         /// The existing partitions.
         list: Vec<PartitionChoice>,
     },
-    /// Several partitions have the requested name.
+    /// Several partitions match the requested part.
     #[error("cannot open '{}': more than one partition has this name; use a number:{}", At(image, &Some(part.clone())), List(image, list))]
     AmbiguousPart {
         /// The image.
@@ -218,7 +240,7 @@ pub enum OpenError {
         list: Vec<PartitionChoice>,
     },
     /// The driver could not open the volume.
-    #[error("{}", CannotOpen { at: At(image, part), fs_type, error })]
+    #[error("{}", CannotOpen { at: At(image, part), fs_type, is_requested: *is_requested, error })]
     Volume {
         /// The image.
         image: PathBuf,
@@ -226,6 +248,8 @@ pub enum OpenError {
         part: Option<PartSelector>,
         /// The type.
         fs_type: &'static str,
+        /// Whether the caller requested the type. It may be wrong.
+        is_requested: bool,
         /// The error of the driver.
         error: Box<Error>,
     },
@@ -377,88 +401,6 @@ impl fmt::Display for Why<'_> {
     }
 }
 
-/// Why a driver cannot open a volume, and what to do.
-struct CannotOpen<'a> {
-    at: At<'a>,
-    fs_type: &'a str,
-    error: &'a Error,
-}
-
-impl fmt::Display for CannotOpen<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { at, fs_type, error } = self;
-        match error {
-            Error::Unsupported(Feature::Writing) => {
-                write!(f, "cannot change '{at}': obento only reads {fs_type}")
-            }
-            Error::Unsupported(Feature::Named(NOT_STARTED)) => {
-                write!(
-                    f,
-                    "cannot open '{at}': {} needs the kernel engine\n  help: omit --engine native",
-                    fs_type.to_uppercase()
-                )
-            }
-            error => {
-                write!(f, "cannot open the {fs_type} file system of '{at}': {error}")?;
-                match advice(fs_type, error) {
-                    "" => Ok(()),
-                    advice => write!(f, "\n  help: {advice}"),
-                }
-            }
-        }
-    }
-}
-
-/// The finding of a driver that finds no magic number of its type.
-const NO_MAGIC: &str = "magic number";
-
-/// Returns what to do about an error of a driver at opening, or nothing.
-fn advice(fs_type: &str, error: &Error) -> &'static str {
-    match error {
-        Error::Corrupt(Corrupt::Field { field: NO_MAGIC, .. }) => {
-            "omit --fs-type: the volume is not of this type"
-        }
-        Error::Corrupt(_) if ["vfat", "exfat", "xv6"].contains(&fs_type) => {
-            "run 'obento check -y', which repairs some damage"
-        }
-        // No driver of obento checks other types: a program of the type's own does, if it is installed.
-        Error::Corrupt(_) if !fs_type.starts_with("ext") => {
-            "run 'obento check' to list the damage, if 'obento types' lists a check for this type"
-        }
-        // A copy of the super block does not help.
-        Error::Corrupt(
-            Corrupt::Magic { structure: Structure::Journal, .. }
-            | Corrupt::Checksum { structure: Structure::Journal, .. }
-            | Corrupt::Field { structure: Structure::Journal, .. },
-        ) => "run 'obento check -y' to repair the volume",
-        Error::Corrupt(_) => {
-            "run 'obento check -y' to repair the volume with a copy of the super block, or read it with a copy: \
-             --superblock 32768 (or 8193, 98304, 163840)"
-        }
-        Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }) => {
-            "check the disk of the image: it may be full"
-        }
-        // An error of the kernel engine itself has no help about the image.
-        Error::Device(DeviceError::Engine(_)) => "",
-        Error::Device(_) => {
-            "compare the size of the image with that of the original: the image or its partition may be truncated"
-        }
-        Error::Unsupported(Feature::Named(name)) if name.contains("external journal") => {
-            "name the file or device of the journal: --journal FILE"
-        }
-        // The message names the missing feature, and no other Linux would help.
-        Error::Unsupported(Feature::Named(name))
-            if ["kernel engine", "`obento check", "read-only"]
-                .iter()
-                .any(|reported| name.contains(reported)) =>
-        {
-            ""
-        }
-        Error::Unsupported(_) => "mount the volume with Linux instead",
-        Error::Refused(_) => "",
-    }
-}
-
 /// The way to unpack an image.
 struct Unpack<'a>(&'a Path, &'a str);
 
@@ -514,7 +456,7 @@ fn shown(path: &Path) -> Escaped<'_> {
 }
 
 /// An image or a part of it.
-struct At<'a>(&'a Path, &'a Option<PartSelector>);
+pub(super) struct At<'a>(&'a Path, &'a Option<PartSelector>);
 
 impl fmt::Display for At<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -547,7 +489,8 @@ impl fmt::Display for Choices<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
             [] => f.write_str(
-                "; the image has no valid partition table\n  help: omit the '@', or use @+OFFSET for a volume at that byte",
+                "; the image has no valid partition table\n  help: omit '@' and the text after it, or use \
+                 @+OFFSET for a volume at that byte",
             ),
             list => write!(f, "; the partitions are:{}", List(self.0, list)),
         }
@@ -564,19 +507,5 @@ impl fmt::Display for PartitionContents {
             Self::Partitions => f.write_str("other partitions"),
             Self::Unreadable(error) => error.fmt(f),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_write_that_failed_is_not_taken_for_an_image_that_ends_too_early() {
-        let write = DeviceError::Write { offset: 0, len: 512, errno: 28 };
-        assert!(advice("ext4", &write.into()).contains("may be full"));
-        let read = DeviceError::Read { offset: 0, len: 512, errno: 5 };
-        assert!(advice("ext4", &read.into()).contains("may be truncated"));
-        assert_eq!(advice("xfs", &DeviceError::Engine("did not start").into()), "");
     }
 }

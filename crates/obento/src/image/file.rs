@@ -15,8 +15,9 @@ use obento_host::io::{BehindDevice, OpenedImage};
 use obento_host::{FileId, HostFile};
 
 use super::layer::Layer;
-use super::{Image, ImageNotice, MAX_LAYERS, OpenError, Options, Writing, open_file};
-use crate::{HostEntry, Registry, snapshot_of};
+use super::{Image, ImageNotice, MAX_LAYERS, OpenError, Options, Writing, open_file, open_journal};
+use crate::Registry;
+use crate::address::{HostEntry, snapshot_of};
 
 /// The open files that decoding needs in addition to the image.
 #[derive(Default)]
@@ -28,7 +29,7 @@ pub(super) struct Parts {
     pub rooms: Vec<ReservedFile>,
 }
 
-/// An image whose files are open. Only the signature of the outermost layer has been read.
+/// An image whose files are open. Of the contents, only the signature of the outermost layer has been read.
 pub struct ImageFile {
     path: PathBuf,
     options: Options,
@@ -54,14 +55,15 @@ impl ImageFile {
             return Err(OpenError::ReadOnlySnapshot { image: path.into() });
         }
         let file = open_file(snapshot.as_ref().map_or(path, |(file, _)| file), options)?;
-        let journal = options.journal.as_deref().map(|path| open_file(path, options)).transpose()?;
+        let journal = open_journal(options)?;
         let rooms = rooms(&*file.device, options)?;
         let parts = Parts { journal, snapshot, rooms };
         Ok(Self { path: path.into(), options: options.clone(), file, parts })
     }
 
-    /// Opens an image that another process passes on. `file` is the open file, which retains its lock. Nothing is
-    /// written to the file before the [`Handoff`] is released.
+    /// Opens an image that another process passes to this process. `file` is the open file, which keeps its
+    /// lock. Until the [`Handoff`] is released, writes are stored in memory, and nothing is written to the
+    /// file.
     ///
     /// # Errors
     ///
@@ -74,7 +76,8 @@ impl ImageFile {
         Ok((Self { path: path.into(), options: options.clone(), file, parts }, handoff))
     }
 
-    /// Prepares the image so that it can be passed to another process.
+    /// Prepares the image for another process. Returns the image, and the device that this process
+    /// [freezes](Handoff::freeze) when it passes the image on.
     #[must_use]
     pub fn for_handoff(mut self) -> (Self, Arc<Handoff>) {
         let handoff = Arc::new(Handoff::passing(self.file.device));
@@ -108,7 +111,12 @@ impl ImageFile {
         self
     }
 
-    /// Decodes containers and the partition table. Errors: as [`Image::open`].
+    /// Decodes containers and the partition table.
+    ///
+    /// # Errors
+    ///
+    /// - `UnknownType`: the registry has no driver of the type that the options select.
+    /// - The errors of [`Image::open`] from `Empty` on.
     pub fn decode(self, registry: &Registry) -> Result<Image, OpenError> {
         let Self { path, options, file, parts } = self;
         let notices: Vec<_> = file.notices.into_iter().map(ImageNotice::Lock).collect();

@@ -2,15 +2,16 @@
 //!
 //! From the outside to the inside, an image consists of:
 //!
-//! 1. up to [`MAX_LAYERS`] layers of compression and disk image formats;
+//! 1. up to `MAX_LAYERS` layers of compression and disk image formats;
 //! 2. a partition table, or a file system that fills the device;
 //! 3. the file systems of the partitions.
 //!
 //! A whole device and a partition can both have the signature of a file system, and one device can have several
-//! signatures. The rules of blkid(8), mount(8) and the kernel decide which signature counts. [`claim`] has the table
-//! for signatures on the same bytes, and [`choose`] the table for an image and its partitions. If the rules disagree,
+//! signatures. The rules of blkid(8), mount(8) and the kernel decide which signature counts. `claim` has the table
+//! for signatures on the same bytes, and `choose` the table for an image and its partitions. If the rules disagree,
 //! the image is ambiguous. An ambiguous image is opened only if the caller selects a part with `@` or a type.
 
+mod builder;
 mod choose;
 mod claim;
 mod error;
@@ -18,6 +19,7 @@ mod file;
 mod layer;
 mod opened;
 mod options;
+mod refused;
 mod signature;
 #[cfg(test)]
 mod tests;
@@ -38,8 +40,11 @@ use obento_host::qcow2::change::{Snapshot, open_for_change, open_snapshot, snaps
 use obento_host::qcow2::{Qcow2Device, References};
 use obento_host::{FileId, HostError};
 
+use crate::address::PartSelector;
+pub use crate::format_target::FormatTarget;
 use crate::partition::{Partition, Table, TableNotice};
-use crate::{PartSelector, Registry, Volume};
+use crate::{Registry, Volume};
+pub use builder::{ImageBuilder, ImageCreationError};
 pub use error::{Candidate, FallbackOutcome, OpenError, PartitionChoice, PartitionContents};
 pub use file::ImageFile;
 use file::Parts;
@@ -54,12 +59,18 @@ const MAX_LAYERS: usize = 4;
 /// A notice for the user about an image that was opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ImageNotice {
-    /// The compressed stream is truncated or damaged. Only the part before the damage is available.
+    /// The compressed stream is truncated or damaged: the rest of the image is missing, and bytes of a
+    /// damaged stream may be wrong. Or: the stream is complete, and unrecognised data follows.
     Incomplete {
         /// The layer.
         layer: &'static str,
-        /// The missing part.
+        /// The damage, or the data that follows.
         incomplete: Incomplete,
+    },
+    /// A checksum of the whole disk is wrong, so that bytes of the image may be wrong.
+    WrongChecksum {
+        /// The layer.
+        layer: &'static str,
     },
     /// The image is not protected against changes by other processes.
     Lock(LockNotice),
@@ -71,17 +82,35 @@ pub enum ImageNotice {
     IgnoredGpt,
 }
 
+impl ImageNotice {
+    /// Returns whether bytes of the image are missing or may be wrong. A program that reads files of the image then
+    /// reports an error.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Incomplete { incomplete, .. } => incomplete.is_damage(),
+            Self::WrongChecksum { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for ImageNotice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Incomplete { layer, incomplete: Incomplete::Truncated { decoded } } => {
-                write!(f, "the {layer} data ends too early; the first {decoded} bytes of the image are there")
+                write!(f, "the {layer} data ends too early; only the first {decoded} bytes of the image are present")
             }
             Self::Incomplete { layer, incomplete: Incomplete::Damaged { decoded, reason } } => {
                 write!(
                     f,
-                    "the {layer} data is damaged ({reason}); the first {decoded} bytes of the image are there"
+                    "the {layer} data is damaged ({reason}); {decoded} bytes of the image are present, and some may be wrong"
                 )
+            }
+            Self::Incomplete { incomplete: Incomplete::Trailing, .. } => {
+                f.write_str("unknown data follows the compressed data")
+            }
+            Self::WrongChecksum { layer } => {
+                write!(f, "the checksum of the {layer} data is wrong; some bytes of the image may be wrong")
             }
             Self::Lock(notice) => notice.fmt(f),
             Self::Table(notice) => notice.fmt(f),
@@ -113,30 +142,81 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens the file or device at `path`, unpacks it and reads its partition table.
+    /// Opens the file or device at `path` for reading, unpacks it and reads its partition table. [`Image::builder`]
+    /// opens an image for change or with other options.
     ///
     /// ```no_run
-    /// use obento::{Image, Options, FileSelector, Registry, Symlinks};
+    /// use obento::Image;
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?;
-    /// let volume = image.volume(None)?;
-    /// let passwd = volume.resolve(&FileSelector::Path(b"/etc/passwd".to_vec()), Symlinks::Follow)?;
-    /// println!("{} bytes", passwd.attr()?.size);
+    /// let volume = Image::open("disk.img.xz")?.volume(None)?;
+    /// println!("{}", volume.read_to_string("/etc/fstab")?);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn open(path: &Path, registry: &Registry, options: &Options) -> Result<Self, OpenError> {
-        check_type(registry, options)?;
-        ImageFile::open(path, options)?.decode(registry)
+    ///
+    /// # Errors
+    ///
+    /// - The errors of [`ImageFile::open`].
+    /// - `Empty`: the file is empty.
+    /// - `Nested`: the image has too many layers of compression and disk image formats.
+    /// - `Packed`: the image is opened for change, and obento only reads its format.
+    /// - `NotQcow2`, `NoSnapshot`: `path` names a snapshot that does not exist.
+    /// - `Unreadable`: the image cannot be read.
+    /// - `Host`: a layer is damaged, or the host has no space for the unpacked image.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::builder().open(path)
+    }
+
+    /// Returns a builder that opens or creates an image with other drivers and options.
+    pub fn builder() -> ImageBuilder {
+        ImageBuilder::default()
+    }
+
+    /// Creates an image of `size` bytes with an empty file system of the type `fs_type`, and opens it for change.
+    ///
+    /// The volume fills the image, without a partition table. [`FormatTarget`] creates a file
+    /// system with a label, other features, or on an existing device.
+    ///
+    /// ```
+    /// use obento::Image;
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let path = dir.path().join("disk.img");
+    /// let image = Image::create(&path, 16 << 20, "ext4")?;
+    /// let volume = image.volume(None)?;
+    /// volume.write("/motd", "Welcome\n")?;
+    /// volume.close()?;
+    ///
+    /// assert!(Image::create(&path, 16 << 20, "ext4").is_err(), "an existing file is never overwritten");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// - `NoFormat`: no driver creates file systems of this type.
+    /// - `Open`: the file exists, or cannot be created or opened.
+    /// - `Format`: the file system cannot be created, for example because `size` is too small. The file is removed.
+    pub fn create(path: impl AsRef<Path>, size: u64, fs_type: &str) -> Result<Self, ImageCreationError> {
+        Self::builder().create(path, size, fs_type)
     }
 
     /// Opens the image on `device`. `path` appears in messages. Files that a qcow2 image refers to are found relative
     /// to `path`.
     ///
+    /// # Errors
+    ///
+    /// - `MissingJournal`, `NotPermitted`, `NotChangeable`, `ReadOnlyHost` or `Host`: the external journal in
+    ///   `options` cannot be opened.
+    /// - `UnknownType`: the registry has no driver of the type that the options select.
+    /// - The errors of [`Image::open`] from `Empty` on.
+    ///
     /// ```
     /// use std::sync::Arc;
-    /// use obento::{FormatOptions, Image, MemDevice, Options, Registry, SystemClock, SystemRandom};
+    /// use obento::{Image, Options, Registry};
+    /// use obento::block::MemDevice;
+    /// use obento::driver::FormatOptions;
+    /// use obento::env::{SystemClock, SystemRandom};
     ///
     /// let (registry, device) = (Registry::default(), Arc::new(MemDevice::new(vec![0; 16 << 20])));
     /// let ext4 = registry.find("ext4").and_then(|driver| driver.format()).unwrap();
@@ -155,7 +235,7 @@ impl Image {
         registry: &Registry,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        let journal = options.journal.as_deref().map(|path| open_file(path, options)).transpose()?;
+        let journal = open_journal(options)?;
         Self::of_parts(path, device, registry, options, Parts { journal, ..Parts::default() })
     }
 
@@ -236,7 +316,8 @@ impl Image {
         self.table.as_ref().map_or(&[], |table| &table.partitions)
     }
 
-    /// Returns the notices for the user.
+    /// Returns the notices for the user. If a notice [is damage](ImageNotice::is_damage), files of the image
+    /// may have wrong contents.
     pub fn notices(&self) -> &[ImageNotice] {
         &self.notices
     }
@@ -244,9 +325,9 @@ impl Image {
     /// Returns the contents of each partition, or of the device if it has no partition table.
     ///
     /// ```no_run
-    /// use obento::{Image, Options, Registry};
+    /// use obento::Image;
     ///
-    /// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default())?;
+    /// let image = Image::open("disk.img")?;
     /// for content in image.probe_all() {
     ///     let number = content.partition.map_or(0, |partition| partition.number);
     ///     println!("{number}: {}", content.holds);
@@ -257,24 +338,27 @@ impl Image {
         choose::contents(self)
     }
 
-    /// Opens the file system that `part` selects, or the only file system if `part` is `None`. The volume is open for
-    /// change if the image was opened for change. If the volume is already open for change, returns that volume.
+    /// Opens the file system that `part` selects, or the only file system if `part` is `None`. The volume is
+    /// open for change if the image was opened for change. If the volume is already open for change, returns
+    /// that volume. If the image was opened for change and the volume is already open for reading, fails with
+    /// `InUse`.
     ///
     /// # Errors
     ///
-    /// [`OpenError`]. Its message describes the data that was found instead of a file system.
+    /// [`OpenError`] lists the errors. The message describes the data that was found instead of a file
+    /// system.
     pub fn volume(&self, part: Option<&PartSelector>) -> Result<Volume, OpenError> {
-        choose::volume(self, part, self.options.access)
+        Ok(choose::volume(self, part, self.options.access)?.stored_in(&self.host_files))
     }
 
     /// Opens a file system like [`volume`](Self::volume), but only for reading, even if the image was opened for
     /// change. If the volume is already open for change, returns that volume.
     pub fn volume_to_read(&self, part: Option<&PartSelector>) -> Result<Volume, OpenError> {
-        choose::volume(self, part, Access::ReadOnly)
+        Ok(choose::volume(self, part, Access::ReadOnly)?.stored_in(&self.host_files))
     }
 
-    /// Returns the bytes that `part` selects, or all bytes, and their present contents. For a caller that will
-    /// overwrite the bytes.
+    /// Returns the bytes that `part` selects, or all bytes, as a device, and a description of their current
+    /// contents. For a caller that overwrites the bytes.
     ///
     /// # Errors
     ///
@@ -312,7 +396,8 @@ impl Image {
         choose::volume_bytes(self, part)
     }
 
-    /// Returns the error of [`volume`](Self::volume) with `None`, if several types claim the image.
+    /// Returns the error that [`volume`](Self::volume) without a part returns, if several types claim the
+    /// image.
     pub fn ambiguity(&self) -> Option<OpenError> {
         choose::ambiguity(self)
     }
@@ -363,6 +448,9 @@ impl Image {
                 let disk = container::open(format, self.device.clone(), &self.path)?;
                 if is_change && disk.is_read_only() {
                     return Err(packed());
+                }
+                if container::has_wrong_checksum(format, &*self.device) {
+                    self.notices.push(ImageNotice::WrongChecksum { layer: format.name() });
                 }
                 self.device = disk;
                 self.layers.push(format.name());
@@ -461,6 +549,15 @@ fn open_file(path: &Path, options: &Options) -> Result<OpenedImage, OpenError> {
         (Access::ReadWrite, _) => Some(Purpose::Change),
     };
     obento_host::io::open(path, lock, options.io).map_err(|error| host_error(path, options.access, error))
+}
+
+/// Opens the external journal in `options`.
+fn open_journal(options: &Options) -> Result<Option<OpenedImage>, OpenError> {
+    let opened = options.journal.as_deref().map(|path| open_file(path, options)).transpose();
+    opened.map_err(|error| match error {
+        OpenError::Missing { image } => OpenError::MissingJournal { journal: image },
+        error => error,
+    })
 }
 
 pub(crate) fn host_error(path: &Path, access: Access, error: HostError) -> OpenError {

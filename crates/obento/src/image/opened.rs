@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use obento_base::Error;
 use obento_driver::{Access, Driver, FileSystem, OpenOptions};
-use obento_prov::Recorded;
+use obento_prov::{LogOptions, Recorded};
 use obento_vfs::{Vfs, WeakVfs};
 
 use super::{Image, Recording};
@@ -57,6 +57,15 @@ impl From<Error> for NotOpened {
     }
 }
 
+/// Checks that a volume that was opened for change has a root. A volume without a root is closed, so that it is marked
+/// as it was before.
+fn expect_root(volume: &Volume) -> Result<(), Error> {
+    volume.vfs().expect_root().inspect_err(|_| {
+        // The root is the error to report.
+        let _ = volume.close();
+    })
+}
+
 impl Image {
     /// Opens the volume in `range` with `driver`.
     pub(super) fn open_volume(
@@ -80,12 +89,16 @@ impl Image {
         let file_system = driver.open(self.bytes(range)?, &options)?;
         let recorded = self.options.recording.as_ref().map(|recording| {
             let Recording { who, log } = recording.clone();
+            let log = LogOptions { adopts: self.options.adopt.is_some(), ..log };
             Recorded::open(file_system.clone(), who, self.options.clock.clone(), log)
         });
         let recorded = recorded.transpose()?;
         let file_system = recorded.clone().map_or(file_system, |recorded| recorded as Arc<dyn FileSystem>);
         let weak = recorded.as_ref().map(Arc::downgrade);
         let volume = Volume::of(Vfs::with(file_system, self.options.for_vfs())).with_recorded(recorded);
+        if access == Access::ReadWrite {
+            expect_root(&volume)?;
+        }
         opened.push(Open { range: range.clone(), access, vfs: volume.vfs().downgrade(), recorded: weak });
         Ok(volume)
     }

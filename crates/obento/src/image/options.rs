@@ -18,19 +18,20 @@ pub enum Locking {
     /// conflicting lock.
     #[default]
     Take,
-    /// Takes no lock. Permitted for reading only. If another process changes the image, the bytes read may be a
-    /// mixture of old and new bytes.
+    /// Takes no lock on an image that is opened for reading. If another process changes the image, the bytes
+    /// read may be a mixture of old and new bytes. An image that is opened for change is locked nevertheless.
     Skip,
 }
 
-/// When written bytes are passed to the file of the image. After a flush, all written bytes are on stable storage in
-/// either case.
+/// The time at which written bytes are passed to the file of the image. After a flush, all written bytes are
+/// on stable storage in either case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Writing {
-    /// At once.
+    /// Each write is passed to the file before it returns.
     #[default]
     Through,
-    /// Later, by another thread. For callers that write much and read back little of it.
+    /// Another thread passes the bytes to the file later. For callers that write much and read little of it
+    /// again.
     Behind,
 }
 
@@ -42,17 +43,18 @@ pub struct Options {
     pub access: Access,
     /// Whether the image is locked against other processes while it is open.
     pub locking: Locking,
-    /// How the bytes of the image are read and written.
+    /// The method of reading and writing the bytes of the image.
     pub io: IoBackend,
-    /// When written bytes are passed to the file.
+    /// The time at which written bytes are passed to the file.
     pub writing: Writing,
     /// The journal options of a volume that is open for change.
     pub journalling: Journalling,
     /// The type of the file system. `None` finds the type by its signature.
     pub fs_type: Option<String>,
-    /// How a dirty journal is treated when a volume is opened for reading.
+    /// The treatment of a dirty journal when a volume is opened for reading.
     pub replay: Replay,
-    /// The block of the super block to use instead of the primary one.
+    /// The block number of the super block to use instead of the primary one, as in
+    /// [`OpenOptions::super_block`](crate::driver::OpenOptions::super_block).
     pub super_block: Option<u64>,
     /// Whether a volume that is opened for reading verifies the checksums of its metadata.
     pub checksums: Checksums,
@@ -75,13 +77,14 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// The state that another process passed on, if that process has the volume open.
     pub adopt: Option<Arc<HandoverState>>,
-    /// The log of changes that are not durable, which survives this process. No data is gathered.
+    /// The log of changes that are not durable. The log survives a failure of this process. With a log,
+    /// [`Vfs`](crate::vfs::Vfs) gathers no data.
     pub redo: Option<Arc<dyn RedoLog>>,
     /// The recording of the history of a volume; `None` records nothing.
     pub recording: Option<Recording>,
 }
 
-/// How the history of a volume is recorded while it is open for change.
+/// The recording of the history of a volume that is open for change.
 #[derive(Clone)]
 pub struct Recording {
     /// Identifies the process on whose behalf a thread works.
@@ -123,9 +126,9 @@ impl Options {
     /// Returns these options with access for change.
     ///
     /// ```no_run
-    /// use obento::{Image, Options, Registry};
+    /// use obento::{Image, Options};
     ///
-    /// let image = Image::open("disk.img".as_ref(), &Registry::default(), &Options::default().for_change())?;
+    /// let image = Image::builder().options(Options::default().for_change()).open("disk.img")?;
     /// let volume = image.volume(None)?;
     /// // ... changes ...
     /// volume.close()?;

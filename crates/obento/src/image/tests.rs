@@ -1,7 +1,12 @@
+use std::sync::Mutex;
+
 use super::*;
+use crate::address::{FileSelector, PartSelector};
+use crate::text::human_size;
 use crate::toy::ToyDriver;
-use crate::{PartSelector, human_size};
 use obento_block::MemDevice;
+use obento_testkit::counting::Counting;
+use obento_vfs::{Caller, Symlinks};
 
 const MIB: usize = 1 << 20;
 
@@ -101,8 +106,7 @@ fn a_file_that_is_not_an_image_is_reported_by_its_appearance() {
 
 #[test]
 fn a_missing_and_an_unreadable_image_are_distinguished() {
-    let text =
-        |path: &str| Image::open(path.as_ref(), &registry(), &Options::default()).unwrap_err().to_string();
+    let text = |path: &str| Image::builder().registry(registry()).open(path).unwrap_err().to_string();
     assert!(text("/nowhere/disk.img").contains("cannot open '/nowhere/disk.img': no such file"));
     assert!(text("/").contains("directory"));
 }
@@ -124,7 +128,7 @@ fn a_file_system_on_the_whole_image_and_one_in_a_partition_are_ambiguous_until_o
     let error = label(&open(bytes.clone()), None).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot open 'disk.img': ambiguous: toy is both on the whole image and in a partition; name one with '@' or '-t TYPE':\n  \
+        "cannot open 'disk.img': ambiguous: toy is both on the whole image and in a partition; select a volume with '@' or a type with '-t TYPE':\n  \
          -t toy disk.img@+0\n  -t toy disk.img@1"
     );
     let changing = open_with(bytes.clone(), &Options::default().for_change()).unwrap();
@@ -173,7 +177,7 @@ fn an_image_cut_short_opens_with_a_notice() {
     bytes.truncate(MIB);
     let image = open(bytes);
     assert_eq!(label(&image, Some("1")).unwrap(), "A");
-    assert!(image.notices().iter().any(|notice| notice.to_string().contains("cut short")));
+    assert!(image.notices().iter().any(|notice| notice.to_string().contains("is truncated to")));
     let gone = image.probe_all();
     assert!(matches!(gone[1].holds, PartitionContents::Unreadable(_)), "{gone:?}");
 }
@@ -208,6 +212,10 @@ struct ChangingDriver;
 impl obento_driver::Driver for ChangingDriver {
     fn names(&self) -> &'static [&'static str] {
         &["changing"]
+    }
+
+    fn access(&self) -> Access {
+        Access::ReadWrite
     }
 
     fn probe(&self, device: &dyn BlockDevice) -> obento_base::Result<Option<obento_driver::Probe>> {
@@ -270,4 +278,56 @@ fn an_image_in_a_container_is_not_opened_for_change_and_the_error_says_how_to_un
         error.to_string(),
         "cannot change 'disk.img': obento reads the format gzip, but does not write it\n  help: convert the image first: gzip -dc disk.img > plain.img"
     );
+}
+
+/// A driver whose volumes have a file as their root. It keeps the volumes that it opens.
+#[derive(Clone, Default)]
+struct RootlessDriver(Arc<Mutex<Vec<Arc<Counting>>>>);
+
+impl obento_driver::Driver for RootlessDriver {
+    fn names(&self) -> &'static [&'static str] {
+        &["rootless"]
+    }
+
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
+    fn probe(&self, device: &dyn BlockDevice) -> obento_base::Result<Option<obento_driver::Probe>> {
+        ToyDriver.probe(device)
+    }
+
+    fn open(
+        &self,
+        _: Arc<dyn BlockDevice>,
+        options: &obento_driver::OpenOptions,
+    ) -> obento_base::Result<Arc<dyn obento_driver::FileSystem>> {
+        let volume = Arc::new(obento_tmpfs::Tmpfs::new(obento_tmpfs::Options::new(options.clock.clone())));
+        let inside = Volume::new(volume.clone());
+        inside.write("/file", "").unwrap();
+        let file = inside.vfs().resolve(&inside.root(), b"/file", Symlinks::Keep, &Caller::Owner)?.ino();
+        let rootless = Counting::with_root(volume, file);
+        self.0.lock().unwrap().push(rootless.clone());
+        Ok(rootless)
+    }
+}
+
+#[test]
+fn a_volume_whose_root_is_not_a_directory_can_be_opened_for_reading_only() {
+    let driver = RootlessDriver::default();
+    let open = |options: &Options| {
+        let device = Arc::new(MemDevice::new(toy("rootless")));
+        let registry = Registry::empty().with(driver.clone());
+        Image::on_device("disk.img".as_ref(), device, &registry, options).unwrap().volume(None)
+    };
+    let error = open(&Options::default().for_change()).unwrap_err().to_string();
+    assert!(error.contains("is not a directory") && error.contains("the root (inode "), "{error}");
+    assert!(driver.0.lock().unwrap().last().unwrap().take().contains(&"close"), "the volume stays in use");
+    let volume = open(&Options::default()).unwrap();
+    let root = Err(obento_base::Corrupt::RootKind { ino: volume.root().ino() }.into());
+    assert_eq!(volume.vfs().expect_root(), root);
+    for path in ["/", "/name", "/name/x"] {
+        let found = volume.resolve(&FileSelector::Path(path.as_bytes().to_vec()), Symlinks::Keep);
+        assert_eq!(found.map(drop), root, "{path}");
+    }
 }

@@ -9,7 +9,8 @@ use obento_vfs::Caller;
 
 use super::MemberProblem;
 use crate::copy::{Observer, Problem, ProblemReason};
-use crate::{Owners, Volume, acls};
+use crate::volume::Owners;
+use crate::{Volume, acls};
 
 /// The most members whose lists wait.
 pub(super) const MAX: usize = 1 << 20;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: no entry is written outside of the target. A member whose path contains `..` is rejected. An absolute
 //! path starts at the target. This applies to the paths of members, and to links on the way.
-//! Invariant: memory is bounded by [`MAX_OWN`] directories and the buffers of the archive reader, for any
+//! Invariant: memory is bounded by `MAX_OWN` directories and the buffers of the archive reader, for any
 //! archive.
 //!
 //! Damage and rejected members are reported, and the import continues. The owners of files are the numbers in the
@@ -23,13 +23,13 @@ use obento_host::tree::{Existing, Keep, Report, TreeOptions, Written};
 use obento_host::{HostError, Metadata, SinkError};
 use obento_vfs::Node;
 
-use crate::Owners;
 use crate::acls;
 use crate::copy::image::{ImageWriter, Replaces, Times};
 use crate::copy::tree::FileError;
 use crate::copy::{CopyError, ImageTarget, Observer, Problem, ProblemReason, Progress, expect_wanted};
 use crate::data::{self, Losses};
 use crate::image::DataDescription;
+use crate::volume::Owners;
 pub(crate) use select::Selection;
 
 /// The most directories whose times are restored after later members are put into them.
@@ -43,7 +43,7 @@ pub struct ImportOptions {
     /// The number of components to remove from the front of each path. A member whose path has no further components
     /// is skipped.
     pub strip_components: usize,
-    /// Patterns of members to exclude, with everything below them, in the syntax of [`matches`](crate::matches). A
+    /// Patterns of members to exclude, with everything below them, in the syntax of [`matches`](crate::volume::matches). A
     /// pattern without `/` matches a component anywhere in a path. A pattern with `/` matches consecutive components.
     pub exclude: Vec<Vec<u8>>,
     /// The metadata to preserve, and the treatment of existing names.
@@ -106,16 +106,18 @@ pub struct ImportReport {
 /// - `NotAnArchive`: `input` is not an archive.
 ///
 /// ```no_run
-/// use obento::{Access, Image, ImageTarget, ImportOptions, Options, FileSelector, Quiet, Registry};
+/// use obento::Image;
+/// use obento::address::FileSelector;
+/// use obento::copy::{ImageTarget, Quiet};
+/// use obento::import::ImportOptions;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let options = Options { access: Access::ReadWrite, ..Options::default() };
-/// let volume = Image::open("disk.img".as_ref(), &Registry::default(), &options)?.volume(None)?;
+/// let volume = Image::builder().for_change().open("disk.img")?.volume(None)?;
 /// let root = FileSelector::Path(b"/".to_vec());
 /// let target = ImageTarget { volume: volume.clone(), place: root, prefix: b"disk.img:".to_vec() };
 /// let archive = std::fs::File::open("root.tar.zst")?;
 /// let mut problems = Quiet::default();
-/// let report = obento::import(archive, &target, &ImportOptions::default(), &mut problems)?;
+/// let report = obento::import::import(archive, &target, &ImportOptions::default(), &mut problems)?;
 /// println!("{} files, {} problems", report.written.files, report.problems);
 /// volume.close()?;
 /// # Ok(())
@@ -180,11 +182,15 @@ impl Import<'_> {
         loop {
             match self.reader.next_member() {
                 Ok(None) if self.members == 0 && self.reader.offset() == 0 => {
-                    return Err(CopyError::NotAnArchive { reason: "it is empty".into() });
+                    return Err(CopyError::NotAnArchive { reason: "the file is empty".into() });
                 }
                 Ok(None) => {
                     return match self.reader.finish() {
                         Ok(()) => Ok(()),
+                        Err(TarError::Damaged { .. }) if self.members == 0 => {
+                            let reason = "the file does not begin with a tar header".into();
+                            Err(CopyError::NotAnArchive { reason })
+                        }
                         Err(error) => self.archive_failed(error).map(drop),
                     };
                 }
@@ -219,7 +225,9 @@ impl Import<'_> {
         let packed = DataDescription::packed(stream.start()).filter(|_| stream.compression().is_none());
         match (error, packed) {
             (TarError::Input(error), _) => CopyError::Input(error),
-            (_, Some(like)) => CopyError::NotAnArchive { reason: format!("it is {like}; unpack it first") },
+            (_, Some(like)) => CopyError::NotAnArchive {
+                reason: format!("the data looks like {like}\n  help: unpack the file first"),
+            },
             (error, None) => CopyError::NotAnArchive { reason: error.to_string() },
         }
     }
@@ -246,7 +254,7 @@ impl Import<'_> {
                 Ok(false)
             }
             Err(Failure::Trouble(ProblemReason::Host(
-                error @ (HostError::Limit { .. } | HostError::Stopped),
+                error @ (HostError::Limit { .. } | HostError::FileLimit { .. } | HostError::Stopped),
             ))) => Err(error.into()),
             Err(Failure::Trouble(ProblemReason::Target {
                 path,

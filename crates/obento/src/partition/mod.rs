@@ -1,8 +1,9 @@
-//! Partition tables: GPT with its backup header, MBR with extended partitions, and both at once (hybrid MBR).
+//! Partition tables: a GPT with its backup header, an MBR with extended partitions, or a disk with both
+//! (hybrid MBR).
 //!
 //! Layout: sector 0 contains the MBR, the GPT header begins in sector 1, and the last sector contains the
-//! copy of the GPT header. A sector has 512, 1024, 2048 or 4096 bytes. The table does not store the size, so
-//! each possible position is read.
+//! copy of the GPT header. A sector has 512, 1024, 2048 or 4096 bytes. The table does not store the sector
+//! size, so `Table::read` reads each possible position.
 //!
 //! A GPT counts only if the MBR protects it, as in Linux (block/partitions/efi.c `is_pmbr_valid`), blkid and sfdisk.
 //! Otherwise, the GPT is a remnant from before another program wrote sector 0.
@@ -121,15 +122,15 @@ pub struct Partition {
     pub kind: PartitionType,
     /// The GPT name in UTF-8, empty if it is absent. Invalid UTF-16 is replaced by U+FFFD.
     pub name: Vec<u8>,
-    /// The identity of the partition as in `/dev/disk/by-partuuid`: its GUID, or the signature of the MBR and
-    /// the number.
+    /// The identity of the partition as in `/dev/disk/by-partuuid`: the GUID in a GPT, or the signature and
+    /// the number in an MBR.
     pub uuid: String,
     /// The GPT attributes. For an MBR, bit 2 marks the active partition, like GPT's "legacy bootable".
     pub attributes: u64,
 }
 
 impl Partition {
-    /// Returns the byte after the last one.
+    /// Returns the byte after the last byte of the partition.
     pub fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
     }
@@ -147,14 +148,16 @@ pub enum TableNotice {
     #[error("the GPT at the start of the disk is damaged ({0}); its backup was used")]
     Backup(Error),
     /// The entries do not match their checksum, and neither do those of the backup.
-    #[error("the GPT's entries are damaged ({0}), and there is no good backup: partitions may be wrong")]
+    #[error(
+        "the entries of the GPT are damaged ({0}), and no undamaged backup exists: partitions may be wrong"
+    )]
     DamagedEntries(Error),
     /// The GPT cannot be read. The partitions are those of the hybrid MBR.
     #[error("the GPT is damaged ({0}); the partitions shown are those of the MBR")]
     OnlyMbr(Error),
     /// The table describes a disk that is larger than the image.
     #[error(
-        "the partition table is for a disk of {expected} bytes, but the image has {found}: it is cut short"
+        "the partition table is for a disk of {expected} bytes, but the image is truncated to {found} bytes"
     )]
     Truncated {
         /// The end in bytes of the last partition or of the copy of the table.
@@ -163,7 +166,7 @@ pub enum TableNotice {
         found: u64,
     },
     /// An entry is not valid and was skipped.
-    #[error("partition {number} ends before it begins or past any disk; it was left out")]
+    #[error("partition {number} is ignored: its start or its end is not possible")]
     BadEntry {
         /// The number.
         number: u32,
@@ -177,7 +180,7 @@ pub enum TableNotice {
         error: Error,
     },
     /// The chain of logical partitions contains a loop.
-    #[error("the list of logical partitions runs in a circle after partition {after}")]
+    #[error("the list of logical partitions forms a cycle after partition {after}")]
     CircularChain {
         /// The last partition before the loop.
         after: u32,
@@ -212,22 +215,23 @@ impl Table {
         }
     }
 
-    /// Reads an MBR with sectors of `sector_size` bytes, which the MBR does not store. For an image of a disk with
-    /// such sectors. Returns `None` if the device has no MBR.
+    /// Reads an MBR with sectors of `sector_size` bytes, for an image of a disk with such sectors. An MBR
+    /// does not store its sector size. Returns `None` if the device has no MBR with partitions. Fails with
+    /// the errors of the device.
     pub fn read_mbr_of_large_sectors(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Self>> {
         let table = mbr::read(device, sector_size)?.filter(|table| !table.partitions.is_empty());
         Ok(table.map(|table| table.with_truncation(device.len())))
     }
 
-    /// Reads an MBR without partitions and without boot code. [`Table::read`] does not return such a table, because the
-    /// disk may contain a file system instead. Returns `None` if the device has other contents in sector 0. Errors: those
-    /// of the device.
+    /// Reads an MBR without partitions and without boot code. [`Table::read`] does not return such a table,
+    /// because the disk may contain a file system instead. Returns `None` if the device has other contents in
+    /// sector 0. Fails with the errors of the device.
     pub fn read_empty_mbr(device: &dyn BlockDevice) -> Result<Option<Self>> {
         mbr::read_empty(device, device.sector_size())
     }
 
     /// Returns whether `device` has a GPT, with any sector size, that is ignored because the MBR does not
-    /// protect it. Errors: those of the device.
+    /// protect the GPT. Fails with the errors of the device.
     pub fn ignores_gpt(device: &dyn BlockDevice) -> Result<bool> {
         Ok(!mbr::protects_gpt(device)? && matches!(gpt::read(device), Ok(Some(_))))
     }

@@ -24,7 +24,7 @@ pub enum GlobError {
     /// Reading a directory failed.
     #[error(transparent)]
     Volume(#[from] Error),
-    /// The pattern matches more than the most paths that are kept in memory.
+    /// The pattern matches more paths than the maximum number in memory.
     #[error("the pattern matches more than {MAX_MATCHES} paths; use `find` instead")]
     TooMany,
 }
@@ -134,8 +134,8 @@ fn descend(path: &[u8], at: &Node, found: &mut Matches) -> Result<(), GlobError>
 /// Returns whether `pattern` matches all of `name`.
 ///
 /// ```
-/// assert!(obento::matches(b"*.c[fn]?", b"a.cnf"));
-/// assert!(!obento::matches(b"*", b".hidden"));
+/// assert!(obento::volume::matches(b"*.c[fn]?", b"a.cnf"));
+/// assert!(!obento::volume::matches(b"*", b".hidden"));
 /// ```
 pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') && !pattern.starts_with(b"\\.") {

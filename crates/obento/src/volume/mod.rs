@@ -10,10 +10,11 @@ use std::sync::{Arc, OnceLock};
 
 use obento_base::Result;
 use obento_driver::{FileSystem, StatFs, VolumeInfo};
+use obento_host::FileId;
 use obento_prov::Recorded;
 use obento_vfs::{Caller, Node, Symlinks, Vfs};
 
-use crate::FileSelector;
+use crate::address::FileSelector;
 pub use glob::{GlobError, is_pattern, matches};
 pub use owners::Owners;
 
@@ -23,6 +24,8 @@ pub struct Volume {
     vfs: Vfs,
     owners: Arc<OnceLock<Owners>>,
     recorded: Option<Arc<Recorded>>,
+    /// The files of the host that contain the volume.
+    host_files: Arc<[FileId]>,
 }
 
 impl Volume {
@@ -30,7 +33,10 @@ impl Volume {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use obento::{FileSelector, Symlinks, SystemClock, Volume, tmpfs};
+    /// use obento::{Volume, tmpfs};
+    /// use obento::address::FileSelector;
+    /// use obento::env::SystemClock;
+    /// use obento::vfs::Symlinks;
     ///
     /// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
     /// let root = volume.resolve(&FileSelector::Path(b"/".to_vec()), Symlinks::Follow)?;
@@ -55,12 +61,22 @@ impl Volume {
 
     /// Creates the volume that `vfs` serves.
     pub(crate) fn of(vfs: Vfs) -> Self {
-        Self { vfs, owners: Arc::default(), recorded: None }
+        Self { vfs, owners: Arc::default(), recorded: None, host_files: Arc::default() }
     }
 
     /// Returns this volume with the layer that records its history.
     pub(crate) fn with_recorded(self, recorded: Option<Arc<Recorded>>) -> Self {
         Self { recorded, ..self }
+    }
+
+    /// Returns this volume with the files of the host that contain it.
+    pub(crate) fn stored_in(self, host_files: &[FileId]) -> Self {
+        Self { host_files: host_files.into(), ..self }
+    }
+
+    /// Returns the files of the host that contain the volume.
+    pub(crate) fn host_files(&self) -> &[FileId] {
+        &self.host_files
     }
 
     /// Returns the layer that records the history of the volume, if the volume was opened with
@@ -69,8 +85,8 @@ impl Volume {
         self.recorded.as_ref()
     }
 
-    /// Returns whether the volume can be changed. It must have been opened for change, and must not have been closed
-    /// or become read-only since then.
+    /// Returns whether the volume was opened for change and has not been closed. If an error made the volume
+    /// read-only, the result may still be `true`, and changes fail with `ReadOnly`.
     pub fn is_writable(&self) -> bool {
         self.flushed_file_system().writable().is_some()
     }
@@ -96,17 +112,19 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// - `NotSupported`: the driver cannot discard free space.
-    /// - `ReadOnly`: the volume cannot be changed.
-    /// - The errors of the device.
+    /// 1. `ReadOnly`: the volume cannot be changed.
+    /// 2. `NotSupported`: the driver cannot discard free space.
+    /// 3. The errors of [`Trim::trim`](crate::driver::Trim::trim).
     pub fn trim(&self, min_len: u64) -> Result<u64> {
         self.vfs.trim(min_len)
     }
 
-    /// Ends all changes, like an unmount: writes every change to stable storage and marks the volume clean.
+    /// Writes every change to stable storage and marks the volume clean, like an unmount. No other thread may
+    /// change the volume during the call. Later changes fail with `ReadOnly`.
     ///
-    /// The volume stays readable. A changed volume that is dropped without `close` is in the same state as after a
-    /// power failure ([`Crash`](crate::driver::Crash)). Changes since the last sync may be lost.
+    /// The volume stays readable. A changed volume that is dropped without `close` is in the same state as
+    /// after a power failure ([`Crash`](crate::driver::Crash)). Changes since the last [`sync`](Self::sync)
+    /// may be lost.
     ///
     /// # Errors
     ///
@@ -114,7 +132,8 @@ impl Volume {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use obento::{SystemClock, Volume, tmpfs};
+    /// use obento::{Volume, tmpfs};
+    /// use obento::env::SystemClock;
     ///
     /// let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
     /// volume.close()?;
@@ -130,8 +149,8 @@ impl Volume {
         &self.vfs
     }
 
-    /// Returns the volume of the driver. The caller may only read through it: all changes must be made through
-    /// [`Volume::vfs`].
+    /// Passes gathered data to the driver, and returns the volume of the driver. The caller may only read
+    /// from this volume: all changes must be made through [`Volume::vfs`].
     pub fn flushed_file_system(&self) -> &Arc<dyn FileSystem> {
         self.vfs.flushed_file_system()
     }
@@ -150,7 +169,8 @@ impl Volume {
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
-    /// use obento::{FileSelector, Symlinks};
+    /// use obento::address::FileSelector;
+    /// use obento::vfs::Symlinks;
     ///
     /// volume.write("/a", "")?;
     /// let node = volume.resolve(&FileSelector::Path(b"/a".to_vec()), Symlinks::Follow)?;

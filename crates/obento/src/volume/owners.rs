@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use obento_vfs::Symlinks;
 
 use super::Volume;
-use crate::FileSelector;
+use crate::address::FileSelector;
 
 /// Ten times the size of the files of a large site.
 const MAX_BYTES: usize = 4 << 20;
 
-/// The names of users and groups. A number without a name is printed as a number.
+/// The names of users and groups of an image.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Owners {
     users: HashMap<u32, Vec<u8>>,

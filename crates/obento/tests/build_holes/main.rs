@@ -13,11 +13,14 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use obento::partition::{PartitionType, Scheme};
-use obento::{
-    BuildSettings, BuildSource, DiskSettings, FreeSpace, PartSelector, PartitionContent, PartitionSettings,
-    Pipes, Quiet, Registry, build, build_disk,
+use obento::Registry;
+use obento::address::PartSelector;
+use obento::build::{
+    BuildSettings, BuildSource, DiskSettings, PartitionContent, PartitionSettings, Pipes, build, build_disk,
 };
+use obento::copy::Quiet;
+use obento::driver::FreeSpace;
+use obento::partition::{PartitionType, Scheme};
 use obento_testkit::mutants::Random;
 use sources::{Expected, KINDS, Made};
 use volumes::SHAPES;
@@ -93,7 +96,7 @@ fn build_on_disk(image: &Path, sources: Vec<BuildSource>, settings: BuildSetting
     let mut disk = DiskSettings::new(Scheme::Gpt);
     let kind = PartitionType::parse("linux-generic", Scheme::Gpt).unwrap();
     let empty = PartitionSettings {
-        size: obento::PartitionSize::Bytes(1 << 20),
+        size: obento::build::PartitionSize::Bytes(1 << 20),
         ..PartitionSettings::new(kind, PartitionContent::Empty)
     };
     let content = PartitionContent::Volume { sources, settings: Box::new(settings) };

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use obento::{BuildSource, Input};
+use obento::build::{BuildSource, Input};
 use obento_testkit::mutants::Random;
 use sha2::{Digest as _, Sha256};
 

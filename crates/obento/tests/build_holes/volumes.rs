@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use obento::address::{FileSelector, PartSelector};
+use obento::build::BuildSettings;
+use obento::check::check;
 use obento::driver::{CheckOptions, Finding};
-use obento::{
-    BuildSettings, Error, FileSelector, Image, Node, Options, PartSelector, Registry, Symlinks, SystemClock,
-    check,
-};
+use obento::env::SystemClock;
+use obento::vfs::Symlinks;
+use obento::{Error, Image, Node};
 use obento_testkit::oracle::{Oracle, call, require};
 
 use crate::files::merged;
@@ -114,7 +116,7 @@ impl Shape {
 
     /// Panics unless the volume contains the files with their holes, and its check finds nothing.
     pub fn expect(&self, image: &Path, part: Option<&PartSelector>, expected: &[Expected], what: &str) {
-        let image = Image::open(image, &Registry::default(), &Options::default()).unwrap();
+        let image = Image::open(image).unwrap();
         let volume = image.volume(part).unwrap_or_else(|error| panic!("{what}: {error}"));
         for file in expected {
             let path = &file.path;

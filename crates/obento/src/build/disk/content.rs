@@ -14,11 +14,12 @@ use obento_host::build::FreshFile;
 use obento_host::source::{Run, SourceFile};
 
 use super::options::{EmptyMaker, PartitionContent, PartitionSettings};
+use crate::Registry;
 use crate::build::digest::Seed;
 use crate::build::source::Read;
-use crate::build::{BuildFailure, FillReport, fill, volume};
+use crate::build::{BuildFailure, BuildSettings, FillReport, fill, volume};
+use crate::copy::Observer;
 use crate::partition::{ALIGNMENT, Guid};
-use crate::{BuildSettings, Observer, Registry};
 
 /// Bytes that are copied at once.
 const CHUNK: usize = 1 << 20;
@@ -48,6 +49,8 @@ pub(super) enum Filling<'r> {
     Raw { path: PathBuf, file: File, len: u64 },
     /// A swap area.
     Swap { len: u64 },
+    /// A hash tree, which is written after all other contents.
+    Verity { len: u64 },
     /// A planned file system, and the number of bytes of files that its plan contains.
     Volume(Box<dyn BuildPlan + 'r>, u64),
     /// A finished file system in a separate file.
@@ -84,7 +87,7 @@ impl<'r> Filling<'r> {
         place: &DiskContext<'_>,
         observer: &mut dyn Observer,
     ) -> Result<Self, BuildFailure> {
-        let needs_size = |what: &str| BuildFailure::Layout { why: format!("{what} needs a size") };
+        let needs_size = |what: &str| BuildFailure::Layout { why: format!("{what} requires a size") };
         match (&partition.content, read) {
             (PartitionContent::Volume { settings, .. }, Some(read)) => {
                 let settings = BuildSettings { size, ..(**settings).clone() };
@@ -112,6 +115,9 @@ impl<'r> Filling<'r> {
                     _ => Ok(Self::Swap { len }),
                 }
             }
+            (PartitionContent::Verity { .. }, _) => {
+                Ok(Self::Verity { len: size.ok_or_else(|| needs_size("a hash tree"))? })
+            }
             (PartitionContent::Raw(path), _) => Self::raw(path, size),
         }
     }
@@ -122,7 +128,7 @@ impl<'r> Filling<'r> {
         let len = meta.len();
         match size {
             _ if !meta.is_file() => {
-                Err(BuildFailure::Layout { why: format!("{} is no regular file", path.display()) })
+                Err(BuildFailure::Layout { why: format!("'{}' is not a regular file", path.display()) })
             }
             Some(size) if size < len => Err(BuildFailure::TooSmall { size, needed: len }),
             _ => Ok(Self::Raw { path: path.into(), file, len }),
@@ -132,7 +138,7 @@ impl<'r> Filling<'r> {
     /// Returns the number of bytes that the contents need.
     pub(super) fn len(&self) -> u64 {
         match self {
-            Self::Empty { len } | Self::Raw { len, .. } | Self::Swap { len } => *len,
+            Self::Empty { len } | Self::Raw { len, .. } | Self::Swap { len } | Self::Verity { len } => *len,
             Self::Volume(plan, _) => plan.device_len(),
             Self::Filled(filled) => filled.file.device().len(),
         }

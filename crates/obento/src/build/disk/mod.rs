@@ -5,7 +5,8 @@
 //! 1. The sources of all partitions are read and their volumes are planned. All lengths are then known.
 //! 2. The partitions are laid out.
 //! 3. The volumes are written one after another, as in [`build`](super::build()).
-//! 4. The table is written.
+//! 4. The hash trees of dm-verity are written.
+//! 5. The table is written.
 //!
 //! A volume that another program creates is not planned. It is filled in a separate file, which is then copied into
 //! the partition.
@@ -16,6 +17,7 @@
 mod blobs;
 mod content;
 mod options;
+mod verity;
 
 use std::ops::Range;
 use std::path::Path;
@@ -29,8 +31,10 @@ use super::container::{self, Comparison, Target};
 use super::digest::Seed;
 use super::source::Read;
 use super::{BuildFailure, BuildReport, FillReport, Verified, source, volume};
+use crate::Registry;
+use crate::address::PartSelector;
+use crate::copy::Observer;
 use crate::partition::{DiskId, Guid, NewPartition, NewTable, PartitionType, Scheme, lay_out_at, number_of};
-use crate::{Observer, PartSelector, Registry};
 use content::{DiskContext, Filling};
 pub use options::{Blob, DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize};
 
@@ -65,6 +69,8 @@ pub struct PartitionReport {
     pub volume: Option<BuildReport>,
     /// The file system, if another program created it.
     pub filled: Option<FillReport>,
+    /// The root hash, if the partition contains a hash tree of dm-verity.
+    pub root_hash: Option<[u8; 32]>,
 }
 
 /// Builds a disk image. The image file gets its name only after it is complete.
@@ -80,7 +86,9 @@ pub struct PartitionReport {
 ///
 /// ```no_run
 /// use obento::partition::{PartitionType, Scheme};
-/// use obento::{BuildSettings, BuildSource, DiskSettings, PartitionContent, PartitionSettings, Quiet, Registry};
+/// use obento::Registry;
+/// use obento::build::{BuildSettings, BuildSource, DiskSettings, PartitionContent, PartitionSettings};
+/// use obento::copy::Quiet;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let root = PartitionContent::Volume {
@@ -90,7 +98,7 @@ pub struct PartitionReport {
 /// let kind = PartitionType::parse("root-x86-64", Scheme::Gpt).unwrap();
 /// let mut settings = DiskSettings::new(Scheme::Gpt);
 /// settings.partitions.push(PartitionSettings::new(kind, root));
-/// obento::build_disk("disk.img".as_ref(), &settings, &Registry::default(), &mut Quiet::default())?;
+/// obento::build::build_disk("disk.img".as_ref(), &settings, &Registry::default(), &mut Quiet::default())?;
 /// # Ok(())
 /// # }
 /// ```
@@ -156,7 +164,7 @@ fn make(
     let reads = read(out, settings, observer)?;
     let place = DiskContext { out, registry };
     let (fillings, ranges, len) = plan(settings, &reads, &place, observer)?;
-    let (id, guids, file_id) = identity(settings, &fillings);
+    let (id, mut guids, file_id) = identity(settings, &fillings);
     let fresh = FreshFile::new(out, len)?;
     blobs::write(settings, &ranges, len, &fresh)?;
     let mut built = Vec::new();
@@ -166,6 +174,7 @@ fn make(
             filling.write(partition, reads[at].as_ref(), (&fresh, &ranges[at]), guids[at], observer);
         built.push(written.map_err(|failure| numbered(settings, at, failure))?);
     }
+    let roots = verity::write(settings, &ranges, &mut guids, &fresh)?;
     let partitions: Vec<NewPartition> = settings
         .partitions
         .iter()
@@ -190,6 +199,7 @@ fn make(
         uuid: partition.uuid,
         volume,
         filled,
+        root_hash: roots[at],
     };
     let partitions = table.partitions.into_iter().zip(built).enumerate().map(report).collect();
     let identity = Identity { id: file_id, time: newest(settings, &reads) };
@@ -204,6 +214,7 @@ fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
         return Err(layout("only one partition can have the rest of the disk".into()));
     }
     expect_numbers(&settings)?;
+    verity::expect_valid(&settings)?;
     for at in 0..settings.partitions.len() {
         let number = number(&settings, at);
         let partition = &mut settings.partitions[at];
@@ -244,7 +255,10 @@ fn expect_numbers(settings: &DiskSettings) -> Result<(), BuildFailure> {
     for at in 0..settings.partitions.len() {
         let (number, is_given) = (number(settings, at), settings.partitions[at].number.is_some());
         if is_given && (settings.scheme == Scheme::Mbr || !(1..=128).contains(&number)) {
-            return layout(format!("partition {number}: only a GPT has numbers, from 1 to 128"));
+            return layout(match settings.scheme {
+                Scheme::Gpt => format!("partition {number}: the number must be from 1 to 128"),
+                Scheme::Mbr => format!("partition {number}: the key 'number' requires a GPT"),
+            });
         }
         if !seen.insert(number) {
             return layout(format!("two partitions have the number {number}"));
@@ -302,10 +316,23 @@ fn plan<'r>(
             PartitionSize::Bytes(len) if partition.offset.is_some() => Some(len.next_multiple_of(512)),
             PartitionSize::Bytes(len) => Some(content::rounded(len)),
         };
+        if size.is_none() && matches!(partition.content, PartitionContent::Verity { .. }) {
+            fillings.push(None);
+            continue;
+        }
         let filling = Filling::plan(partition, size, reads[at].as_ref(), place, observer);
         let filling = filling.map_err(|failure| numbered(settings, at, failure))?;
         lens[at] = size.unwrap_or_else(|| filling.len());
         fillings.push(Some(filling));
+    }
+    for at in (0..fillings.len()).filter(|&at| Some(at) != rest) {
+        if let (None, PartitionContent::Verity { data, .. }) =
+            (&fillings[at], &settings.partitions[at].content)
+        {
+            let len = verity::len_of(&settings.partitions[*data], lens[*data]);
+            lens[at] = len.map_err(|failure| numbered(settings, at, failure))?;
+            fillings[at] = Some(Filling::Verity { len: lens[at] });
+        }
     }
     let laid_out = |lens: &[u64]| {
         let starts = settings.partitions.iter().map(|partition| partition.offset);
@@ -316,7 +343,7 @@ fn plan<'r>(
         let why = "a partition has the rest of the disk, and the disk has no size".to_owned();
         let size = settings.size.ok_or(BuildFailure::Layout { why })?;
         if settings.partitions.iter().skip(at + 1).any(|partition| partition.offset.is_some()) {
-            let why = "a partition with the rest of the disk is before one with an offset".to_owned();
+            let why = "a partition with the size \"rest\" is before a partition with an offset".to_owned();
             return Err(BuildFailure::Layout { why });
         }
         let (_, needed) = laid_out(&lens).map_err(table)?;
@@ -328,6 +355,7 @@ fn plan<'r>(
         fillings[at] = Some(filling.map_err(|failure| numbered(settings, at, failure))?);
     }
     let (ranges, needed) = laid_out(&lens).map_err(table)?;
+    verity::expect_room(settings, &ranges)?;
     let len = match settings.size {
         Some(size) if size < needed => return Err(BuildFailure::TooSmall { size, needed }),
         Some(size) => size - size % 512,
@@ -347,7 +375,8 @@ fn newest(settings: &DiskSettings, reads: &[Option<Read>]) -> u64 {
 }
 
 /// Returns the identities of the disk and its partitions, which are the requested ones or derived from the
-/// contents, and the identity of the file.
+/// layout and the contents, and the identity of the file. Of contents other than volumes, only the length
+/// counts.
 fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<Guid>, [u8; 16]) {
     let mut fields: Vec<Vec<u8>> = vec![b"obento disk 1".to_vec(), settings.scheme.to_string().into_bytes()];
     for (partition, filling) in settings.partitions.iter().zip(fillings) {

@@ -24,7 +24,7 @@ pub struct DiskSettings {
     pub container: ConvertFormat,
     /// Files that are copied to positions outside of partitions, such as boot loaders.
     pub blobs: Vec<Blob>,
-    /// What happens if the image exists.
+    /// The treatment of an existing file at the path of the image.
     pub publish: Publish,
 }
 
@@ -63,7 +63,8 @@ pub struct PartitionSettings {
     pub kind: PartitionType,
     /// The name in a GPT.
     pub name: String,
-    /// The GUID in a GPT. `None` derives it from the contents of the disk.
+    /// The GUID in a GPT. `None` derives the GUID from the layout and the identities of the volumes on the
+    /// disk.
     pub uuid: Option<Guid>,
     /// The GPT attributes. An MBR supports only bit 2, which marks the active partition.
     pub attributes: u64,
@@ -92,7 +93,7 @@ impl PartitionSettings {
 /// The length of a partition, which is always a multiple of [`ALIGNMENT`](crate::partition::ALIGNMENT).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PartitionSize {
-    /// The length that the contents need.
+    /// The length of the contents.
     Auto,
     /// At least this many bytes.
     Bytes(u64),
@@ -114,6 +115,17 @@ pub enum PartitionContent {
         /// The UUID, or `None` to derive it from the contents of the disk.
         uuid: Option<[u8; 16]>,
     },
+    /// A hash tree of dm-verity for the partition at position `data` of the list. Its root hash is in the
+    /// [report](crate::build::PartitionReport::root_hash).
+    Verity {
+        /// The position of the verified partition.
+        data: usize,
+        /// The salt, of at most 256 bytes. `None` derives the salt from the layout and the identities of the
+        /// volumes on the disk. Of the contents of [`Raw`](Self::Raw), only the length counts.
+        salt: Option<Vec<u8>>,
+        /// The UUID of the super block. `None` derives it as the salt.
+        uuid: Option<[u8; 16]>,
+    },
     /// A file system.
     Volume {
         /// The sources.
@@ -122,7 +134,7 @@ pub enum PartitionContent {
         settings: Box<BuildSettings>,
     },
     /// A file system of a type that no driver builds. Another program creates the volume and the kernel engine fills
-    /// it, as in [`build_filled`](crate::build_filled). Two builds of such a partition have different bytes.
+    /// it, as in [`build_filled`](crate::build::build_filled). Two builds of such a partition have different bytes.
     Filled {
         /// The sources.
         sources: Vec<BuildSource>,

@@ -84,7 +84,7 @@ impl<'d> Generic<'d> {
             }
             FreeSpace::Least => len,
         };
-        let mut len = with_room(estimate(tree, HoleCost::Kept));
+        let mut len = with_room(estimate(tree, HoleCost::Free));
         let mut last = BuildError::TooSmall { len, needed: len };
         for _ in 0..TRIES {
             len = len.next_multiple_of(STEP);
@@ -110,7 +110,7 @@ impl<'d> Generic<'d> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HoleCost {
     /// Nothing.
-    Kept,
+    Free,
     /// As much as data: the format has no holes.
     Filled,
 }
@@ -118,7 +118,7 @@ pub(super) enum HoleCost {
 impl HoleCost {
     /// Of a format that stores these properties.
     pub(super) fn of(keeps: StoredProperties) -> Self {
-        if keeps.contains(StoredProperties::HOLES) { Self::Kept } else { Self::Filled }
+        if keeps.contains(StoredProperties::HOLES) { Self::Free } else { Self::Filled }
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) fn estimate(tree: &Tree, holes: HoleCost) -> u64 {
     let of = |(id, node): (NodeId, &obento_driver::tree::Node)| {
         let data = match (node.body, holes) {
             (Body::File { size, .. }, HoleCost::Filled) => size,
-            (Body::File { size, data: Some(_) }, HoleCost::Kept) => match tree.data_ranges(id) {
+            (Body::File { size, data: Some(_) }, HoleCost::Free) => match tree.data_ranges(id) {
                 Some(ranges) => ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum(),
                 None => size,
             },

@@ -22,7 +22,7 @@ use obento_host::{HostError, SystemErrno};
 use sha2::{Digest as _, Sha256};
 
 use super::store::FilePart;
-use super::{Raw, Reader, data, full, input_name, open};
+use super::{Raw, SourceReader, data, full, input_name, open};
 use crate::build::Input;
 use crate::build::model::{PathError, names};
 use crate::image::DataDescription;
@@ -38,12 +38,12 @@ const METADATA: &[u8] = b".wh..wh.";
 /// The directory in which AUFS stored files with several names, as the targets of its hard links.
 const LINKED: &[u8] = b".wh..wh.plnk";
 
-/// The meaning of the names of whiteouts.
+/// The treatment of entries whose names are names of whiteouts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Whiteouts {
-    /// They are files.
+    /// The entries are files.
     AreFiles,
-    /// They hide entries of lower layers.
+    /// The entries hide entries of lower layers.
     Hide,
 }
 
@@ -60,7 +60,11 @@ pub(super) struct ContainerLayer<'a> {
 }
 
 /// Reads an archive into the tree. Errors: Host if it cannot be read or is not an archive.
-pub(super) fn read(reader: &mut Reader<'_>, input: &Input, whiteouts: Whiteouts) -> Result<(), HostError> {
+pub(super) fn read(
+    reader: &mut SourceReader<'_>,
+    input: &Input,
+    whiteouts: Whiteouts,
+) -> Result<(), HostError> {
     let path = input_name(input);
     let file = match input {
         Input::File(path) => open(path)?,
@@ -82,7 +86,7 @@ pub(super) fn read(reader: &mut Reader<'_>, input: &Input, whiteouts: Whiteouts)
 
 /// Reads a layer of a container image, which is a part of a file.
 pub(super) fn read_layer(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     part: FilePart,
     layer: &mut ContainerLayer<'_>,
 ) -> Result<(), HostError> {
@@ -90,16 +94,17 @@ pub(super) fn read_layer(
     read_stream(reader, part, bytes, layer, Whiteouts::Hide)
 }
 
-/// How the bytes of an archive can be read.
+/// The access to the bytes of an archive.
 enum Bytes {
-    /// At any time from this file, if it is not compressed. The archive begins at this byte.
+    /// The bytes can be read at any time from this file, in which the archive starts at this byte. The
+    /// archive is not compressed.
     Stored(File, u64),
-    /// Once.
+    /// The bytes can be read once.
     Streamed,
 }
 
 fn read_stream(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     input: impl Read + Send + 'static,
     bytes: Bytes,
     layer: &mut ContainerLayer<'_>,
@@ -157,14 +162,14 @@ struct Archive {
     unknown: u64,
 }
 
-/// How bytes reach the image.
+/// The path of the bytes to the image.
 #[derive(Clone, Copy)]
 enum Way {
-    /// They are copied from this file of the supply, in which the archive begins at this byte.
+    /// The bytes are copied from the source file with this index, in which the archive starts at this byte.
     Copy(u16, u64),
-    /// They are written at once.
+    /// The bytes are written to the image when they arrive.
     Stream,
-    /// They are stored in the spool first.
+    /// The bytes are stored in the spool file first.
     Spool,
 }
 
@@ -188,12 +193,11 @@ impl From<HostError> for ArchiveError {
 }
 
 impl Archive {
-    fn read(&mut self, reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
-        let damaged = |reason: String| HostError::Damaged { path: path.into(), format: "tar", reason };
+    fn read(&mut self, reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
         let failed = |error| of_tar(error, path);
         loop {
             let member = match self.tar.next_member() {
-                Ok(None) if self.tar.offset() == 0 => return Err(damaged("it is empty".into())),
+                Ok(None) if self.tar.offset() == 0 => return Err(self.no_archive(path)),
                 Ok(None) => break,
                 Ok(Some(member)) => member,
                 Err(TarError::Unfit { path, reason }) => {
@@ -217,23 +221,27 @@ impl Archive {
                 Err(ArchiveError::Host(error)) => return Err(error),
             }
         }
-        if !matches!(self.bytes, Way::Copy(..)) || self.tar.input().sum.is_some() {
-            self.tar.finish().map_err(failed)?;
+        if !matches!(self.bytes, Way::Copy(..)) || self.tar.input().sum.is_some() || self.tar.is_empty() {
+            let is_empty = self.tar.is_empty();
+            match self.tar.finish() {
+                Err(TarError::Damaged { .. }) if is_empty => return Err(self.no_archive(path)),
+                finished => finished.map_err(failed)?,
+            }
         }
         if let (true, Ok(linked)) = (self.has_linked, Name::new(LINKED)) {
             reader.model.builder.remove(NodeId::ROOT, linked);
         }
         let mut note = |words: &str| reader.notes.push(format!("{}: {words}", path.display()));
         if self.has_absolute {
-            note("paths that start with `/` were put below the root");
+            note("absolute paths were stored below the root directory");
         }
         if !self.tar.has_end() {
-            note("it has no mark at its end, so members may be missing");
+            note("the mark at the end of the archive is missing, so members may be missing too");
         }
         match self.unknown {
             0 => {}
-            1 => note("one member of an unknown type was taken as a regular file"),
-            many => note(&format!("{many} members of unknown types were taken as regular files")),
+            1 => note("1 member of an unknown type became a regular file"),
+            many => note(&format!("{many} members of unknown types became regular files")),
         }
         Ok(())
     }
@@ -244,8 +252,9 @@ impl Archive {
         let stream = &self.tar.input().stream;
         let reason = match DataDescription::packed(stream.start()).filter(|_| stream.compression().is_none())
         {
-            Some(like) => format!("it is {like}; unpack it first"),
-            None => "it does not begin with a tar header".into(),
+            Some(like) => format!("the data looks like {like}\n  help: unpack the file first"),
+            None if stream.start().is_empty() => "the file is empty".into(),
+            None => "the file does not begin with a tar header".into(),
         };
         HostError::NotAnArchive { path: path.into(), format: "tar", reason }
     }
@@ -257,11 +266,12 @@ impl Archive {
         if found == expected {
             return Ok(());
         }
-        let reason = format!("its uncompressed bytes have the digest {found}, and its image says {expected}");
+        let reason =
+            format!("the uncompressed data has the digest {found}, but the image requires {expected}");
         Err(HostError::Damaged { path: layer.path.into(), format: "OCI image", reason })
     }
 
-    fn member(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<(), ArchiveError> {
+    fn member(&mut self, reader: &mut SourceReader<'_>, member: &Member) -> Result<(), ArchiveError> {
         self.has_absolute |= member.path.starts_with(b"/");
         if reader.is_excluded(&member.path) {
             return Ok(());
@@ -282,7 +292,7 @@ impl Archive {
             MemberKind::Fifo => FileKind::Fifo,
             MemberKind::Continued => {
                 return Err(ArchiveError::Words(
-                    "it continues a file of another volume of the archive".into(),
+                    "the member continues a file of another volume of the archive".into(),
                 ));
             }
             MemberKind::Other(_) => {
@@ -311,7 +321,7 @@ impl Archive {
     /// means that directory, as on a system whose /lib is a link. A layer of a container replaces the link.
     fn keeps_link(
         &self,
-        reader: &mut Reader<'_>,
+        reader: &mut SourceReader<'_>,
         path: &[NameBuf],
         attr: NodeAttr,
     ) -> Result<bool, ArchiveError> {
@@ -338,7 +348,7 @@ impl Archive {
     /// Returns whether the member is a whiteout, and applies it.
     fn whiteout(
         &self,
-        reader: &mut Reader<'_>,
+        reader: &mut SourceReader<'_>,
         path: &[NameBuf],
         member: &Member,
     ) -> Result<bool, ArchiveError> {
@@ -350,14 +360,14 @@ impl Archive {
         } else if let Ok(hidden) = Name::new(hidden) {
             reader.model.hide(dir, hidden);
         } else {
-            return Err(ArchiveError::Words("it is a whiteout of nothing".into()));
+            return Err(ArchiveError::Words("the whiteout names no file".into()));
         }
         Ok(true)
     }
 
     fn hard_link(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut SourceReader<'_>,
         path: &[NameBuf],
         member: &Member,
     ) -> Result<(), ArchiveError> {
@@ -375,7 +385,7 @@ impl Archive {
 
     fn file(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut SourceReader<'_>,
         path: &[NameBuf],
         member: &Member,
         attr: NodeAttr,
@@ -398,19 +408,21 @@ impl Archive {
     }
 
     /// Stores the bytes of a member in the spool.
-    fn keep(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, ArchiveError> {
+    fn keep(&mut self, reader: &mut SourceReader<'_>, member: &Member) -> Result<u32, ArchiveError> {
         let (spool, file) = reader.spool()?;
         let start = spool.begin();
         self.each_chunk(member, |at, bytes| spool.write(start, at, bytes))?;
         spool.end(start, member.size).map_err(|error| match error.errno() {
-            Some(SystemErrno::FBIG) => ArchiveError::Words("it is longer than a file can be".into()),
+            Some(SystemErrno::FBIG) => {
+                ArchiveError::Words("the file is longer than the host supports".into())
+            }
             _ => error.into(),
         })?;
         Ok(reader.supply.part(file, start).map_err(|error| full(&error))?)
     }
 
     /// Writes the bytes of a member to the image.
-    fn stream(&mut self, reader: &mut Reader<'_>, member: &Member) -> Result<u32, ArchiveError> {
+    fn stream(&mut self, reader: &mut SourceReader<'_>, member: &Member) -> Result<u32, ArchiveError> {
         let id = reader.supply.moved().map_err(|error| full(&error))?;
         let Some(stream) = &mut reader.stream else { return Ok(id) };
         let size = member.size;
@@ -474,11 +486,11 @@ fn ranges_in(map: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     inside.filter(|range| !range.is_empty()).collect()
 }
 
-fn set_ranges(reader: &mut Reader<'_>, node: NodeId, member: &Member, map: &[Range<u64>]) {
+fn set_ranges(reader: &mut SourceReader<'_>, node: NodeId, member: &Member, map: &[Range<u64>]) {
     reader.model.builder.set_data_ranges(node, ranges_in(map, member.size));
 }
 
-fn attr(reader: &mut Reader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, ArchiveError> {
+fn attr(reader: &mut SourceReader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, ArchiveError> {
     let mode = if kind == FileKind::Symlink { Mode::new(0o777) } else { member.mode };
     let raw =
         Raw { kind, mode, uid: member.uid, gid: member.gid, mtime: member.mtime, xattrs: &member.xattrs };

@@ -14,20 +14,20 @@ use obento_host::source::{
 };
 use obento_host::{FileId, HostError, SystemErrno};
 
-use super::{Raw, Reader, data, full};
+use super::{Raw, SourceReader, data, full};
 use crate::build::model::{PathError, names};
 use crate::build::options::Owner;
 
 /// Puts the contents of the directory `path` into the directory `target` of the image. Errors: Host if `path`
 /// cannot be read.
-pub(super) fn read(reader: &mut Reader<'_>, path: &Path, target: &[NameBuf]) -> Result<(), HostError> {
+pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path, target: &[NameBuf]) -> Result<(), HostError> {
     let walk = Walk::new(path)?;
     let root = reader.supply.root(path).map_err(|error| full(&error))?;
     walk_into(reader, walk, path, root, target)
 }
 
 /// Puts the file or directory `from` at the path `to`. Errors: Host if `from` cannot be read.
-pub(super) fn add(reader: &mut Reader<'_>, from: &Path, to: &[u8]) -> Result<(), HostError> {
+pub(super) fn add(reader: &mut SourceReader<'_>, from: &Path, to: &[u8]) -> Result<(), HostError> {
     let mut target = match names(to) {
         Ok(target) => target,
         Err(error) => {
@@ -39,11 +39,11 @@ pub(super) fn add(reader: &mut Reader<'_>, from: &Path, to: &[u8]) -> Result<(),
         return read(reader, from, &target);
     }
     let (Some(name), folder) = (from.file_name(), from.parent()) else {
-        reader.problem(from.as_os_str().as_bytes(), "it has no name");
+        reader.problem(from.as_os_str().as_bytes(), "the source has no name");
         return Ok(());
     };
     let Ok(name) = Name::new(name.as_bytes()) else {
-        reader.problem(from.as_os_str().as_bytes(), "it has no name");
+        reader.problem(from.as_os_str().as_bytes(), "the source has no name");
         return Ok(());
     };
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -95,7 +95,7 @@ struct Place {
 }
 
 fn walk_into(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     walk: Walk,
     path: &Path,
     root: DirId,
@@ -111,7 +111,7 @@ fn walk_into(
 
 /// Puts a tree of the host into the tree of the image.
 struct Taker<'r, 'a> {
-    reader: &'r mut Reader<'a>,
+    reader: &'r mut SourceReader<'a>,
     /// The root, on the host and in the image.
     path: &'r Path,
     root: DirId,
@@ -213,7 +213,7 @@ fn mode_without_list(entry: &SourceEntry, mode: Mode) -> Mode {
 
 /// Returns the attributes of an entry: owned by root and without extended attributes, unless the settings
 /// differ.
-fn attr(reader: &mut Reader<'_>, entry: &SourceEntry) -> Result<NodeAttr, DirectoryError> {
+fn attr(reader: &mut SourceReader<'_>, entry: &SourceEntry) -> Result<NodeAttr, DirectoryError> {
     let held = entry.attr();
     let (uid, gid) = match reader.settings.owner {
         Owner::Keep => (held.uid, held.gid),
@@ -229,7 +229,7 @@ fn attr(reader: &mut Reader<'_>, entry: &SourceEntry) -> Result<NodeAttr, Direct
 }
 
 fn put_root(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     entry: &SourceEntry,
     target: &[NameBuf],
 ) -> Result<NodeId, DirectoryError> {
@@ -239,7 +239,7 @@ fn put_root(
 
 /// Puts an entry into a directory. Returns the directory that was created, if any.
 fn put_entry(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     entry: &SourceEntry,
     (dir, host_dir): (NodeId, DirId),
     name: &Name,
@@ -269,7 +269,7 @@ fn put_entry(
 
 /// Puts an entry at a path.
 fn put(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     entry: &SourceEntry,
     place: (DirId, &Name),
     target: &[NameBuf],
@@ -281,7 +281,7 @@ fn put(
 }
 
 fn body(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     entry: &SourceEntry,
     (dir, name): (DirId, &Name),
 ) -> Result<(Body, Vec<u8>), DirectoryError> {
@@ -312,7 +312,7 @@ fn body(
 }
 
 /// Records the data ranges of a sparse file.
-fn set_holes(reader: &mut Reader<'_>, entry: &SourceEntry, node: NodeId) -> Result<(), DirectoryError> {
+fn set_holes(reader: &mut SourceReader<'_>, entry: &SourceEntry, node: NodeId) -> Result<(), DirectoryError> {
     if let Some(ranges) = data_ranges(entry)? {
         reader.model.builder.set_data_ranges(node, ranges);
     }

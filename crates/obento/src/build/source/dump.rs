@@ -11,7 +11,7 @@ use std::path::Path;
 use obento_base::{FileKind, Mode};
 use obento_host::{HostError, Xattr};
 
-use super::Reader;
+use super::SourceReader;
 use super::manifest::{self, Lines, ManifestAttributes, ManifestContent, Wrong};
 use super::mtree::{time, unpacked};
 use crate::build::model::names;
@@ -21,7 +21,7 @@ const FIELDS: usize = 11;
 
 /// Reads a manifest. Payloads of files are paths relative to its directory. Errors: Host if it cannot be
 /// read.
-pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
+pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
     let mut lines = Lines::open(path, reader.settings.unpack)?;
     let folder = manifest::folder(path);
     let mut line = Vec::new();
@@ -50,7 +50,7 @@ struct Entry {
     said: ManifestAttributes,
 }
 
-fn put(reader: &mut Reader<'_>, folder: &Path, entry: Entry) -> Result<Result<(), Wrong>, HostError> {
+fn put(reader: &mut SourceReader<'_>, folder: &Path, entry: Entry) -> Result<Result<(), Wrong>, HostError> {
     let path = match names(&entry.path) {
         Ok(path) => path,
         Err(error) => return Ok(Err(error.to_string())),
@@ -70,16 +70,16 @@ fn put(reader: &mut Reader<'_>, folder: &Path, entry: Entry) -> Result<Result<()
 fn parse(line: &[u8]) -> Result<Entry, Wrong> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let [path, size, mode, _, uid, gid, rdev, mtime, payload, content, _, ..] = fields.as_slice() else {
-        return Err(format!("it has {} fields where there should be {FIELDS}", fields.len()));
+        return Err(format!("{FIELDS} fields are required, but the line has {}", fields.len()));
     };
     let number = |field: &[u8], radix: u32| {
         let text = std::str::from_utf8(field).ok();
         let number = text.and_then(|text| u64::from_str_radix(text, radix).ok());
-        number.ok_or_else(|| format!("'{}' is no number", String::from_utf8_lossy(field).escape_default()))
+        number.ok_or_else(|| format!("'{}' is not a number", String::from_utf8_lossy(field).escape_default()))
     };
     let id = |field: &[u8]| {
         number(field, 10)
-            .and_then(|id| u32::try_from(id).map_err(|_| "an owner has too large a number".to_owned()))
+            .and_then(|id| u32::try_from(id).map_err(|_| "the user or group ID is too large".to_owned()))
     };
     let path = unescape(path)?;
     let payload = unescape(payload)?;
@@ -90,14 +90,14 @@ fn parse(line: &[u8]) -> Result<Entry, Wrong> {
     if is_link {
         return Ok(Entry { path, is_link, payload, said: ManifestAttributes::default() });
     }
-    let bits = u16::try_from(number(mode, 8)?).map_err(|_| "a mode has too many bits".to_owned())?;
-    let kind = FileKind::from_mode(bits).ok_or("a mode has no type of a file")?;
+    let bits = u16::try_from(number(mode, 8)?).map_err(|_| "the mode is too large".to_owned())?;
+    let kind = FileKind::from_mode(bits).ok_or("the mode contains no file type")?;
     let mut said = ManifestAttributes {
         kind: Some(kind),
         mode: Some(Mode::new(bits)),
         uid: Some(id(uid)?),
         gid: Some(id(gid)?),
-        mtime: Some(time(&String::from_utf8_lossy(mtime)).ok_or("an invalid time")?),
+        mtime: Some(time(&String::from_utf8_lossy(mtime)).ok_or("the time is invalid")?),
         ..ManifestAttributes::default()
     };
     match kind {
@@ -110,13 +110,14 @@ fn parse(line: &[u8]) -> Result<Entry, Wrong> {
                 (false, _) => Some(ManifestContent::Here(here)),
                 (true, false) => Some(ManifestContent::File(payload.clone())),
                 (true, true) if said.size == Some(0) => Some(ManifestContent::Here(Vec::new())),
-                (true, true) => return Err("the size is not zero, and the line names no contents".into()),
+                (true, true) => return Err("the line has a size, but names no contents".into()),
             };
         }
         _ => {}
     }
     for attribute in fields.iter().skip(FIELDS).filter(|field| !field.is_empty()) {
-        let at = attribute.iter().position(|&byte| byte == b'=').ok_or("an attribute has no value")?;
+        let at =
+            attribute.iter().position(|&byte| byte == b'=').ok_or("an extended attribute has no value")?;
         let (name, value) = attribute.split_at(at);
         said.xattrs.push(Xattr { name: unescape(name)?, value: unescape(&value[1..])? });
     }
@@ -147,8 +148,12 @@ fn unescape(field: &[u8]) -> Result<Vec<u8>, Wrong> {
             [b'x', a, b, ..] => (hex(&[*a, *b]), 3),
             _ => (None, 0),
         };
-        let wrong =
-            || format!("'{}' has a backslash too many", String::from_utf8_lossy(field).escape_default());
+        let wrong = || {
+            format!(
+                "'{}' contains an invalid escape sequence",
+                String::from_utf8_lossy(field).escape_default()
+            )
+        };
         bytes.push(decoded.ok_or_else(wrong)?);
         rest = rest.get(len..).unwrap_or_default();
     }

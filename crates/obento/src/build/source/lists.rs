@@ -10,10 +10,11 @@ use obento_driver::tree::{Body, XattrsId};
 use obento_host::Xattr;
 use obento_host::build::Reader as Bytes;
 
-use super::{Reader, TOLD};
+use super::{PROBLEMS_MAX, SourceReader};
+use crate::acls;
 use crate::build::SourceProblem;
 use crate::build::model::names;
-use crate::{Owners, acls};
+use crate::volume::Owners;
 
 /// The most bytes of `/etc/passwd` and `/etc/group`.
 const MAX_BYTES: u64 = 4 << 20;
@@ -29,7 +30,7 @@ struct Settled {
 
 /// Settles all lists of the tree. An entry for a name that the tree lacks is left out, and returned with the path of its file. The
 /// mask stays, so that no other entry grants more than before.
-pub(super) fn settle(reader: &mut Reader<'_>) -> Vec<SourceProblem> {
+pub(super) fn settle(reader: &mut SourceReader<'_>) -> Vec<SourceProblem> {
     let (mut owners, mut lost) = (None, HashMap::new());
     // Many files have the same list.
     let mut known: HashMap<(XattrsId, Mode), Settled> = HashMap::new();
@@ -68,8 +69,8 @@ pub(super) fn settle(reader: &mut Reader<'_>) -> Vec<SourceProblem> {
     with_paths(reader, &lost)
 }
 
-/// Returns the first [`TOLD`] files of `lost` with their paths, sorted.
-fn with_paths(reader: &Reader<'_>, lost: &HashMap<NodeId, Arc<str>>) -> Vec<SourceProblem> {
+/// Returns the first [`PROBLEMS_MAX`] files of `lost` with their paths, sorted.
+fn with_paths(reader: &SourceReader<'_>, lost: &HashMap<NodeId, Arc<str>>) -> Vec<SourceProblem> {
     let mut found = Vec::new();
     let mut waiting = if lost.is_empty() { vec![] } else { vec![(NodeId::ROOT, Vec::new())] };
     while let Some((id, path)) = waiting.pop() {
@@ -81,25 +82,25 @@ fn with_paths(reader: &Reader<'_>, lost: &HashMap<NodeId, Arc<str>>) -> Vec<Sour
     }
     found.sort_unstable();
     found.dedup();
-    found.truncate(TOLD);
+    found.truncate(PROBLEMS_MAX);
     found
 }
 
 /// Returns the attributes of a set that contains a list, in text form or not.
-fn lists_of(reader: &Reader<'_>, set: XattrsId) -> Option<Vec<Xattr>> {
+fn lists_of(reader: &SourceReader<'_>, set: XattrsId) -> Option<Vec<Xattr>> {
     let pairs = reader.model.builder.xattr_list(set).iter();
     let xattrs: Vec<_> =
         pairs.map(|(name, value)| Xattr { name: name.to_vec(), value: value.to_vec() }).collect();
     (acls::has_words(&xattrs) || xattrs.iter().any(|xattr| acls::is_list(&xattr.name))).then_some(xattrs)
 }
 
-fn owners_of(reader: &mut Reader<'_>) -> Owners {
+fn owners_of(reader: &mut SourceReader<'_>) -> Owners {
     Owners::from_files(&contents(reader, b"etc/passwd"), &contents(reader, b"etc/group"))
 }
 
 /// Returns the bytes of a file of the tree. Returns none if the file does not exist or cannot be read twice.
-fn contents(reader: &mut Reader<'_>, path: &[u8]) -> Vec<u8> {
-    let find = |reader: &mut Reader<'_>| -> Option<(u32, u64)> {
+fn contents(reader: &mut SourceReader<'_>, path: &[u8]) -> Vec<u8> {
+    let find = |reader: &mut SourceReader<'_>| -> Option<(u32, u64)> {
         let id = names(path).ok().and_then(|path| reader.model.find(&path))?;
         match reader.model.builder.node(id)?.body {
             Body::File { size, data: Some(data), .. } if size <= MAX_BYTES => Some((data.0, size)),

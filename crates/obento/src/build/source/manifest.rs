@@ -12,7 +12,7 @@ use obento_host::compressed::{Stream, UnpackLimits};
 use obento_host::source::{SourceDir, SymlinkPolicy};
 use obento_host::{HostError, Xattr};
 
-use super::{Reader, data, directory, full};
+use super::{SourceReader, data, directory, full};
 use crate::build::model::PathError;
 
 /// The attributes that a manifest sets for a path. Unset attributes keep their values or get defaults.
@@ -98,7 +98,7 @@ pub(super) fn folder(path: &Path) -> &Path {
 /// Applies a line to the tree at `path`. `folder` is the directory of the manifest. Errors: the line is not
 /// valid; Host.
 pub(super) fn put(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     folder: &Path,
     path: &[NameBuf],
     said: ManifestAttributes,
@@ -161,7 +161,7 @@ fn is_override(said: &ManifestAttributes) -> bool {
 }
 
 fn body(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     folder: &Path,
     kind: FileKind,
     said: &ManifestAttributes,
@@ -189,7 +189,7 @@ fn body(
 }
 
 fn file(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     folder: &Path,
     said: &ManifestAttributes,
 ) -> Result<Result<Made, Wrong>, HostError> {
@@ -197,20 +197,18 @@ fn file(
         Some(ManifestContent::Here(bytes)) => {
             let size = bytes.len() as u64;
             if said.size.is_some_and(|said| said != size) {
-                return Ok(Err(format!("the size is {size}, not the one in the manifest")));
+                return Ok(Err(format!("the contents have {size} bytes, which is not the size in the line")));
             }
             Ok(Ok((reader.kept(bytes)?, None)))
         }
         Some(ManifestContent::File(path)) => host_file(reader, folder, path, said.size),
-        None if said.size.unwrap_or(0) > 0 => {
-            Ok(Err("the size is not zero, and the line names no contents".into()))
-        }
+        None if said.size.unwrap_or(0) > 0 => Ok(Err("the line has a size, but names no contents".into())),
         None => Ok(Ok((Body::File { size: 0, data: None }, None))),
     }
 }
 
 fn host_file(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     folder: &Path,
     path: &[u8],
     size: Option<u64>,
@@ -236,7 +234,7 @@ fn host_file(
     };
     if entry.attr().kind != FileKind::Regular || !entry.is_readable() {
         return Ok(Err(format!(
-            "cannot read its contents {}",
+            "cannot read the contents from {}",
             crate::text::escaped(path.as_os_str().as_bytes())
         )));
     }
@@ -246,7 +244,7 @@ fn host_file(
     };
     let found = entry.attr().size.max(made.len() as u64);
     if size.is_some_and(|size| size != found) {
-        return Ok(Err(format!("its content has {found} bytes, not what it says")));
+        return Ok(Err(format!("the contents have {found} bytes, which is not the size in the line")));
     }
     if entry.attr().size == 0 {
         return Ok(Ok((reader.kept(&made)?, None)));
@@ -259,16 +257,20 @@ fn host_file(
 /// Returns whether a manifest in `folder` may name files in `parent`. A manifest is data, and its author must
 /// not choose files of the host for the image. A missing directory is allowed here: opening it reports the
 /// error.
-fn is_allowed(reader: &Reader<'_>, folder: &Path, parent: &Path) -> bool {
+fn is_allowed(reader: &SourceReader<'_>, folder: &Path, parent: &Path) -> bool {
     let Ok(parent) = parent.canonicalize() else { return !parent.has_root() };
     let mut allowed = std::iter::once(folder).chain(reader.settings.contents.iter().map(PathBuf::as_path));
     allowed.any(|folder| folder.canonicalize().is_ok_and(|folder| parent.starts_with(folder)))
 }
 
 /// Adds the name `path` to the node `original`.
-pub(super) fn link(reader: &mut Reader<'_>, path: &[NameBuf], original: &[NameBuf]) -> Result<(), Wrong> {
+pub(super) fn link(
+    reader: &mut SourceReader<'_>,
+    path: &[NameBuf],
+    original: &[NameBuf],
+) -> Result<(), Wrong> {
     let node: NodeId = reader.model.find(original).ok_or("the target of the hard link does not exist")?;
-    let (name, parent) = path.split_last().ok_or("the root is no link")?;
+    let (name, parent) = path.split_last().ok_or("the root directory cannot be a hard link")?;
     let made = |error: PathError| error.to_string();
     let dir = reader.model.directory(parent, Timestamp::EPOCH).map_err(made)?;
     reader.model.builder.link(dir, name, node).map_err(|error| PathError::from(error).to_string())

@@ -1,6 +1,6 @@
 //! Reads sources into a tree.
 //!
-//! Invariant: problems are collected, up to [`TOLD`] of them, and reported together after reading, so that a
+//! Invariant: problems are collected, up to [`PROBLEMS_MAX`] of them, and reported together after reading, so that a
 //! user can fix all of them at once.
 
 mod archive;
@@ -22,13 +22,14 @@ use obento_env::{Clock as _, SystemClock};
 use obento_host::build::{Spool, Supply, SupplyError};
 use obento_host::{HostError, Xattr};
 
-use super::model::{Model, PathError};
+use super::history::{self, History, SourceNames};
+use super::model::{Model, PathError, names};
 use super::stream::Stream;
 use super::{BuildFailure, BuildSettings, BuildSource, Input, SourceProblem};
-use crate::{Observer, Progress};
+use crate::copy::{Observer, Progress};
 
 /// The most problems that are reported.
-const TOLD: usize = 1000;
+const PROBLEMS_MAX: usize = 1000;
 
 /// A time in the future is not used as the time of the volume, because checks would report it until then.
 const OF_THE_FUTURE: &str = "contains files with future times: the volume gets the time of the newest file before now, so a later \
@@ -44,6 +45,8 @@ pub(super) struct Read {
     pub lost: Vec<SourceProblem>,
     /// The image that already contains the files of a pipe.
     pub stream: Option<Stream>,
+    /// The log of the volume, if it is requested.
+    pub history: Option<History>,
 }
 
 /// Reads all sources, each one over the earlier ones. Bytes from a pipe are written to `stream`, if there is
@@ -55,7 +58,7 @@ pub(super) fn read_all(
     stream: Option<Stream>,
     observer: &mut dyn Observer,
 ) -> Result<Read, BuildFailure> {
-    let mut reader = Reader {
+    let mut reader = SourceReader {
         model: Model::new(),
         supply: Supply::default(),
         settings,
@@ -69,8 +72,10 @@ pub(super) fn read_all(
         entries: 0,
         bytes: 0,
     };
+    let mut origins = Vec::new();
     for source in sources {
         reader.model.begin_layer();
+        origins.push(SourceNames::of(source, reader.model.layer_start()));
         match source {
             BuildSource::Directory(path) => directory::read(&mut reader, path, &[])?,
             BuildSource::Add { from, to } => directory::add(&mut reader, from, to)?,
@@ -82,7 +87,8 @@ pub(super) fn read_all(
         }
     }
     let lost = lists::settle(&mut reader);
-    let Reader { model, supply, mut problems, excluded, mut notes, stream, .. } = reader;
+    let history = settings.provenance.then(|| history::reserve(&mut reader, &origins)).transpose()?;
+    let SourceReader { model, supply, mut problems, excluded, mut notes, stream, .. } = reader;
     if !problems.is_empty() {
         problems.sort();
         return Err(BuildFailure::Sources(problems));
@@ -92,12 +98,12 @@ pub(super) fn read_all(
     if settings.epoch.is_none() && tree.nodes().any(|(_, node)| node.attr.mtime > now) {
         notes.push(OF_THE_FUTURE.to_owned());
     }
-    Ok(Read { tree, supply, excluded, notes, lost, stream })
+    Ok(Read { tree, supply, excluded, notes, lost, stream, history })
 }
 
 /// The state of reading.
-struct Reader<'a> {
-    model: Model,
+pub(super) struct SourceReader<'a> {
+    pub(super) model: Model,
     supply: Supply,
     settings: &'a BuildSettings,
     observer: &'a mut dyn Observer,
@@ -123,9 +129,9 @@ struct Raw<'x> {
     xattrs: &'x [Xattr],
 }
 
-impl Reader<'_> {
+impl SourceReader<'_> {
     fn problem(&mut self, path: impl Into<Vec<u8>>, why: impl std::fmt::Display) {
-        if self.problems.len() < TOLD {
+        if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(SourceProblem { path: path.into(), why: why.to_string() });
         }
     }
@@ -185,6 +191,17 @@ impl Reader<'_> {
         self.model.put(dir, name, body, attr, target)
     }
 
+    /// Puts a file that belongs to no source at `path`. A source that contains the path is a problem.
+    pub(super) fn put_log(&mut self, path: &str, body: Body, attr: NodeAttr) {
+        let placed = names(path.as_bytes()).and_then(|path| match self.model.find(&path) {
+            Some(_) => Err(PathError::Log),
+            None => self.put(&path, body, attr, &[]),
+        });
+        if let Err(error) = placed {
+            self.problem(path, error);
+        }
+    }
+
     /// Returns the spool, which is created on first use. Errors: System.
     fn spool(&mut self) -> Result<(&mut Spool, u16), HostError> {
         if self.spool.is_none() {
@@ -199,7 +216,7 @@ impl Reader<'_> {
     }
 
     /// Stores the bytes of a file that cannot be read again. Errors: System.
-    fn kept(&mut self, bytes: &[u8]) -> Result<Body, HostError> {
+    pub(super) fn kept(&mut self, bytes: &[u8]) -> Result<Body, HostError> {
         let size = bytes.len() as u64;
         if size == 0 {
             return Ok(Body::File { size, data: None });

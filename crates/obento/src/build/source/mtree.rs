@@ -12,12 +12,12 @@ use std::path::Path;
 use obento_base::{DeviceNumber, FileKind, Mode, NameBuf, Timestamp};
 use obento_host::{HostError, Xattr, base64};
 
-use super::Reader;
+use super::SourceReader;
 use super::manifest::{self, Lines, ManifestAttributes, ManifestContent, Wrong};
 use crate::build::model::names;
 
 /// Reads a manifest. Settings do not change the attributes of its lines. Errors: Host if it cannot be read.
-pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
+pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
     let mut lines = Lines::open(path, reader.settings.unpack)?;
     let folder = manifest::folder(path);
     let mut line = Vec::new();
@@ -53,7 +53,8 @@ pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError
             reader.problem(lines.place(number), why);
         }
         if at.len() > MAX_DEPTH || defaults.len() > MAX_DEFAULTS {
-            let reason = format!("line {number} nests or sets more than any manifest needs");
+            let reason =
+                format!("line {number} exceeds the maximum of nested directories or of keywords in /set");
             return Err(HostError::Damaged { path: path.into(), format: "manifest", reason });
         }
     }
@@ -95,7 +96,7 @@ fn unset(defaults: &mut Vec<Vec<u8>>, name: &[u8]) {
 
 /// Reads one entry. Errors: Host.
 fn entry(
-    reader: &mut Reader<'_>,
+    reader: &mut SourceReader<'_>,
     folder: &Path,
     (at, defaults): (&mut Vec<NameBuf>, &[Vec<u8>]),
     name: &[u8],
@@ -103,6 +104,9 @@ fn entry(
 ) -> Result<Result<(), Wrong>, HostError> {
     let parsed = || -> Result<_, Wrong> {
         let name = unvis(name)?;
+        if words.is_empty() && defaults.is_empty() {
+            return Err("the line has no keywords".into());
+        }
         let mut said = ManifestAttributes::default();
         let mut link = None;
         for word in defaults.iter().map(Vec::as_slice).chain(words.iter().copied()) {
@@ -139,10 +143,13 @@ fn value(word: &[u8]) -> &[u8] {
     word.get(key(word).len() + 1..).unwrap_or_default()
 }
 
+/// The keywords without a value.
+const FLAGS: [&[u8]; 3] = [b"ignore", b"nochange", b"optional"];
+
 fn keyword(said: &mut ManifestAttributes, word: &[u8]) -> Result<(), Wrong> {
     let (name, value) = (key(word), value(word));
     let text = String::from_utf8_lossy(value);
-    let bad = || format!("cannot parse '{}'", String::from_utf8_lossy(word).escape_default());
+    let bad = || format!("invalid keyword '{}'", String::from_utf8_lossy(word).escape_default());
     match name {
         b"type" => said.kind = Some(kind(value).ok_or_else(bad)?),
         b"mode" => {
@@ -159,6 +166,9 @@ fn keyword(said: &mut ManifestAttributes, word: &[u8]) -> Result<(), Wrong> {
             if let Some(attribute) = name.strip_prefix(b"xattr.") {
                 let value = base64::decode(value).ok_or_else(bad)?;
                 said.xattrs.push(Xattr { name: unvis(attribute)?, value });
+            } else if !word.contains(&b'=') && !FLAGS.contains(&name) {
+                // Text of another format is not taken for properties that an image does not store.
+                return Err(bad());
             }
         }
     }
@@ -228,7 +238,7 @@ fn unvis(text: &[u8]) -> Result<Vec<u8>, Wrong> {
             [b'\\', ..] => (b'\\', 1),
             _ => {
                 return Err(format!(
-                    "'{}' has a backslash too many",
+                    "'{}' contains an invalid escape sequence",
                     String::from_utf8_lossy(text).escape_default()
                 ));
             }

@@ -15,7 +15,7 @@ use obento_host::compressed::{UnpackError, UnpackLimits};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::Reader;
+use super::SourceReader;
 use super::archive::{self, ContainerLayer};
 use super::store::{FilePart, Store};
 
@@ -27,7 +27,7 @@ const MAX_DEPTH: u32 = 4;
 const MAX_LAYERS: usize = 1000;
 
 /// Reads the layers of the image in the layout `path`. Errors: Host; Damaged if it is not a layout.
-pub(super) fn read(reader: &mut Reader<'_>, path: &Path) -> Result<(), HostError> {
+pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
     let store = Store::open(reader, path)?;
     let image = Layout { path, store: &store, wanted: reader.settings.image.as_deref() };
     let layers = if store.has("index.json") || !store.has("manifest.json") {
@@ -157,7 +157,7 @@ impl Layout<'_> {
         let index = self.json(self.store.part("index.json")?)?;
         let manifest = self.manifest(index, Some(Kind::Index), 0)?;
         let layers = manifest.get("layers").and_then(Value::as_array);
-        let layers = layers.ok_or_else(|| self.bad(self.path, "its manifest names no layers"))?;
+        let layers = layers.ok_or_else(|| self.bad(self.path, "the manifest lists no layers"))?;
         let config = match manifest.get("config") {
             Some(descriptor) => Some(self.config(descriptor)?),
             None => None,
@@ -176,11 +176,11 @@ impl Layout<'_> {
         let image = self.only(images, tags)?;
         let file = |value: Option<&Value>| match value.and_then(Value::as_str) {
             Some(path) => self.store.part(path),
-            None => Err(self.bad(self.path, "its manifest names no file where it has to")),
+            None => Err(self.bad(self.path, "the manifest contains no file name where one is required")),
         };
         let config = self.json(file(image.get("Config"))?)?;
         let layers = image.get("Layers").and_then(Value::as_array);
-        let layers = layers.ok_or_else(|| self.bad(self.path, "its manifest names no layers"))?;
+        let layers = layers.ok_or_else(|| self.bad(self.path, "the manifest lists no layers"))?;
         self.with_digests(layers, Some(&config), |layer| file(Some(layer)))
     }
 
@@ -192,15 +192,18 @@ impl Layout<'_> {
         open: impl Fn(&Value) -> Result<FilePart, HostError>,
     ) -> Result<Vec<Named>, HostError> {
         if layers.len() > MAX_LAYERS {
-            return Err(self.bad(self.path, format!("it has more than {MAX_LAYERS} layers")));
+            return Err(self.bad(self.path, format!("the image has more than {MAX_LAYERS} layers")));
         }
         let ids = config.and_then(|config| config.get("rootfs")).and_then(|root| root.get("diff_ids"));
         let ids = ids.and_then(Value::as_array);
         if let Some(ids) = ids.filter(|ids| ids.len() != layers.len()) {
             let (ids, layers) = (ids.len(), layers.len());
-            return Err(
-                self.bad(self.path, format!("it has {layers} layers, and its configuration names {ids}"))
-            );
+            return Err(self.bad(
+                self.path,
+                format!(
+                    "the manifest and the configuration disagree on the number of layers: {layers} and {ids}"
+                ),
+            ));
         }
         let id =
             |at: usize| ids.and_then(|ids| ids.get(at)).map(|id| id.as_str().unwrap_or_default().to_owned());
@@ -216,7 +219,7 @@ impl Layout<'_> {
         let path = part.path().to_owned();
         if part.len() > MAX_JSON {
             return Err(
-                self.bad(&path, format!("it has {} bytes, and {MAX_JSON} at most are read", part.len()))
+                self.bad(&path, format!("the file has {} bytes, and the maximum is {MAX_JSON}", part.len()))
             );
         }
         let mut text = Vec::new();
@@ -229,10 +232,7 @@ impl Layout<'_> {
     fn manifest(&self, value: Value, named: Option<Kind>, depth: u32) -> Result<Value, HostError> {
         let (has_layers, has_manifests) = (value.get("layers").is_some(), value.get("manifests").is_some());
         if has_layers && has_manifests {
-            return Err(self.bad(
-                self.path,
-                "it has both layers and manifests, which different readers take for different images",
-            ));
+            return Err(self.bad(self.path, "ambiguous: a blob is both an index and a manifest"));
         }
         let kind = if has_layers { Kind::Manifest } else { Kind::Index };
         // An index.json may be a manifest itself, as older tools wrote it.
@@ -240,9 +240,10 @@ impl Layout<'_> {
         if said.is_some_and(|said| said != Some(kind))
             || depth > 0 && named.is_some_and(|named| named != kind)
         {
-            return Err(
-                self.bad(self.path, format!("a blob is {}, and was named as something else", kind.words()))
-            );
+            return Err(self.bad(
+                self.path,
+                format!("a blob is {}, but its descriptor has another media type", kind.words()),
+            ));
         }
         if has_layers {
             return Ok(value);
@@ -251,7 +252,7 @@ impl Layout<'_> {
         let manifests: Vec<Value> = manifests.iter().filter(|one| !is_attestation(one)).cloned().collect();
         let chosen = self.only(&manifests, names)?;
         if depth >= MAX_DEPTH {
-            return Err(self.bad(self.path, "its indexes lead nowhere"));
+            return Err(self.bad(self.path, "too many levels of indexes"));
         }
         let named = match media_type(chosen) {
             None => None,
@@ -272,7 +273,7 @@ impl Layout<'_> {
     ) -> Result<&'v Value, HostError> {
         match images {
             [one] => return Ok(one),
-            [] => return Err(self.bad(self.path, "it names no image")),
+            [] => return Err(self.bad(self.path, "the index lists no image")),
             // The selection must not depend on the machine that builds.
             _ => {}
         }
@@ -285,12 +286,15 @@ impl Layout<'_> {
         let all = images.iter().flat_map(names).map(|name| crate::text::escaped(name.as_bytes()).to_string());
         let all: Vec<String> = all.collect();
         let count = images.len();
-        Err(self.bad(self.path, format!("it has {count} images; say which: {}", all.join(", "))))
+        Err(self.bad(
+            self.path,
+            format!("the index lists {count} images\n  help: select one with --image: {}", all.join(", ")),
+        ))
     }
 
     fn no_kind(&self, found: &str, wanted: Kind) -> HostError {
         let found = crate::text::escaped(found.as_bytes());
-        self.bad(self.path, format!("a blob of the type '{found}' is not {}", wanted.words()))
+        self.bad(self.path, format!("a blob has the media type '{found}', but must be {}", wanted.words()))
     }
 
     /// Opens the blob that a descriptor names with `kind`, after verifying its bytes.
@@ -304,18 +308,21 @@ impl Layout<'_> {
         let hex = digest.strip_prefix("sha256:").filter(|hex| {
             hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         });
-        let hex =
-            hex.ok_or_else(|| self.bad(self.path, format!("'{}' is no digest", digest.escape_default())))?;
+        let hex = hex.ok_or_else(|| {
+            self.bad(self.path, format!("'{}' is not a SHA-256 digest", digest.escape_default()))
+        })?;
         let part = self.store.part(&format!("blobs/sha256/{hex}"))?;
         let path = part.path().to_owned();
         if let Some(size) = descriptor.get("size").and_then(Value::as_u64).filter(|&size| size != part.len())
         {
-            return Err(self.bad(&path, format!("it has {} bytes, and its image says {size}", part.len())));
+            return Err(
+                self.bad(&path, format!("the file has {} bytes, but the image requires {size}", part.len()))
+            );
         }
         let sum = sum(part.again()?).map_err(|error| HostError::of_io("read", &path, &error))?;
         let found = text(sum);
         if found != digest {
-            return Err(self.bad(&path, format!("its digest is {found}")));
+            return Err(self.bad(&path, format!("the digest of the data is {found}")));
         }
         Ok(part)
     }

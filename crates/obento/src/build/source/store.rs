@@ -15,7 +15,7 @@ use obento_host::HostError;
 use obento_host::compressed::Stream;
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
 
-use super::{Reader, archive};
+use super::{SourceReader, archive};
 use crate::build::model::names;
 
 /// The most members of an archive of an image. An image has a few for each layer.
@@ -47,7 +47,7 @@ pub(super) enum StoredEntry {
 impl Store {
     /// Opens the directory or archive `path`, and unpacks a compressed archive. Errors: Host; the file is
     /// damaged or not an archive.
-    pub fn open(reader: &mut Reader<'_>, path: &Path) -> Result<Self, HostError> {
+    pub fn open(reader: &mut SourceReader<'_>, path: &Path) -> Result<Self, HostError> {
         if path.is_dir() {
             return Ok(Self::Folder(path.into()));
         }
@@ -117,14 +117,14 @@ impl Store {
                         None => return Err(bad("the archive has no such file")),
                     }
                 }
-                Err(bad("too many links lead to it"))
+                Err(bad("too many levels of symbolic links"))
             }
         }
     }
 }
 
 /// Copies the uncompressed bytes of `stream` to the spool.
-fn unpacked(reader: &mut Reader<'_>, mut stream: Stream, path: &Path) -> Result<FilePart, HostError> {
+fn unpacked(reader: &mut SourceReader<'_>, mut stream: Stream, path: &Path) -> Result<FilePart, HostError> {
     let (spool, _) = reader.spool()?;
     let (start, mut len, mut buffer) = (spool.begin(), 0, vec![0; CHUNK]);
     loop {
@@ -150,7 +150,7 @@ fn members(part: FilePart, path: &Path) -> Result<HashMap<Vec<u8>, StoredEntry>,
             Ok(None) => return Ok(found),
             Ok(Some(member)) => member,
             Err(TarError::Damaged { .. } | TarError::Truncated { .. }) if found.is_empty() => {
-                let reason = "it does not begin with a tar header".into();
+                let reason = "the file does not begin with a tar header".into();
                 return Err(HostError::NotAnArchive { path: path.into(), format: "tar", reason });
             }
             Err(error) => return Err(archive::of_tar(error, path)),
@@ -159,7 +159,9 @@ fn members(part: FilePart, path: &Path) -> Result<HashMap<Vec<u8>, StoredEntry>,
         let Some(what) = place(&member, &way, start.saturating_add(tar.offset())) else { continue };
         bytes += member.path.len() + member.link.len();
         if found.len() >= MAX_MEMBERS || bytes > MAX_PATHS {
-            return Err(bad(format!("it has more than the {MAX_MEMBERS} files of any image")));
+            return Err(bad(format!(
+                "the archive has too many files for an OCI image (more than {MAX_MEMBERS})"
+            )));
         }
         found.insert(joined(&way), what);
     }
@@ -208,7 +210,7 @@ impl FilePart {
         let file = File::options().read(true).custom_flags(NONBLOCK).open(path).map_err(failed)?;
         let meta = file.metadata().map_err(failed)?;
         if !meta.is_file() {
-            let reason = "it is not a regular file".into();
+            let reason = "not a regular file".into();
             return Err(HostError::Damaged { path: path.into(), format: "OCI image", reason });
         }
         Ok(Self { file, start: 0, len: meta.len(), at: 0, path: path.into() })

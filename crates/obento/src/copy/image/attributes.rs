@@ -1,5 +1,6 @@
 //! Sets the metadata of an entry after it was created.
 
+use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileKind, Mode, Name};
 use obento_driver::{SetAttr, StoredProperties, TimeChange, XattrMode};
 use obento_host::Metadata;
@@ -236,8 +237,24 @@ impl ImageWriter {
                 self.report.refused(loss, error, || path);
                 Ok(false)
             }
+            // The inode has no room for the attribute.
+            Err(error @ Error::NoSpace) if self.has_free(value.len()) => {
+                let path = self.host_path(name);
+                self.report.refused(loss, error, || path);
+                Ok(false)
+            }
             Err(error) => Err(self.failed(name, error)),
         }
+    }
+
+    /// Returns whether the volume has free space for a value of `len` bytes.
+    fn has_free(&self, len: usize) -> bool {
+        /// Blocks for the attributes of an inode, and for an inode that contains the value.
+        const BLOCKS: u64 = 8;
+        self.vfs.flushed_file_system().statfs().is_ok_and(|found| {
+            let value = to_u64(len).div_ceil(u64::from(found.block_size).max(1));
+            found.available > value.saturating_add(BLOCKS)
+        })
     }
 
     /// Sets the metadata of the current directory.

@@ -65,6 +65,7 @@ impl ImageWriter {
         if !matches!(slot, Slot::Free) {
             return Ok(false);
         }
+        self.take_entry(name)?;
         let node = self.new_node(FileKind::Regular, meta, &slot);
         let times = self.options.keep.contains(Keep::TIMES).then_some((meta.atime, meta.mtime));
         let start = self.bundle.bytes.len();

@@ -10,10 +10,9 @@ use super::attributes::CreatedEntry;
 use super::sink::{Failure, ImageSink};
 use super::slot::{ReplacedFile, Slot};
 use super::{ImageWriter, Inherits, Names, OWNER};
-use crate::Shortage;
 use crate::backup::take_place;
-use crate::copy::ProblemReason;
 use crate::copy::tree::{FileError, Fill};
+use crate::copy::{ProblemReason, Shortage};
 use crate::unfinished::free_name;
 
 impl ImageWriter {
@@ -25,12 +24,13 @@ impl ImageWriter {
         fill: &mut Fill<'_>,
     ) -> Result<Written, FileError> {
         self.make_waiting();
+        self.take_entry(name)?;
         let slot = self.slot(name, FileKind::Regular, meta)?;
         if let Slot::Shared(node) = &slot {
             return self.overwrite(node, name, meta, fill);
         }
         let new = self.new_node(FileKind::Regular, meta, &slot);
-        let Some((node, place)) = self.make(name, &slot, &new)? else { return Ok(Written::Kept) };
+        let Some((node, place)) = self.make(name, &slot, &new)? else { return Ok(Written::Skipped) };
         let filled = self.fill(&node, name, fill);
         let done = filled.and_then(|()| Ok(self.settle((&node, &place), name, &slot, meta)?));
         if let Err(error) = done {
@@ -98,6 +98,7 @@ impl ImageWriter {
             return Ok(self.drop_entry(name, Loss::Symlink));
         }
         self.make_waiting();
+        self.take_entry(name)?;
         let slot = self.slot(name, FileKind::Symlink, meta)?;
         let new = NewNode { target, ..self.new_node(FileKind::Symlink, meta, &slot) };
         self.other(name, &slot, meta, &new)
@@ -122,6 +123,7 @@ impl ImageWriter {
             return Ok(self.drop_entry(name, loss));
         }
         self.make_waiting();
+        self.take_entry(name)?;
         let slot = self.slot(name, kind, meta)?;
         let new = NewNode { rdev, ..self.new_node(kind, meta, &slot) };
         self.other(name, &slot, meta, &new)
@@ -162,6 +164,7 @@ impl ImageWriter {
         node: &Node,
     ) -> Result<Option<Written>, ProblemReason> {
         self.make_waiting();
+        self.take_entry(name)?;
         // A hard link replaces the entry itself, and not the target of a symbolic link.
         let slot = self.slot(name, FileKind::Symlink, meta)?;
         if let Slot::Taken(ReplacedFile { node: there, .. }) = &slot
@@ -169,11 +172,13 @@ impl ImageWriter {
         {
             return Ok(Some(Written::Created));
         }
-        let Some(place) = self.place(name, &slot)? else { return Ok(Some(Written::Kept)) };
+        let Some(place) = self.place(name, &slot)? else { return Ok(Some(Written::Skipped)) };
         match self.vfs.link(OWNER, node, self.place_dir(&slot), &place) {
             Ok(()) => {}
             Err(error @ (Error::TooManyLinks | Error::NotPermitted | Error::CrossDevice)) => {
                 self.lose_link(name, error);
+                // A file is created instead.
+                self.entries -= 1;
                 return Ok(None);
             }
             Err(error) => return Err(self.made_before(name, error)),
@@ -181,6 +186,17 @@ impl ImageWriter {
         self.put_in_place(&place, name, &slot, None)?;
         self.report.others += 1;
         Ok(Some(Written::Created))
+    }
+
+    /// Counts one more entry. Errors: FileLimit.
+    pub(super) fn take_entry(&mut self, name: &Name) -> Result<(), ProblemReason> {
+        let limit = self.options.max_files;
+        if self.entries >= limit {
+            let path = self.host_path(Some(name));
+            return Err(ProblemReason::Host(HostError::FileLimit { path, limit }));
+        }
+        self.entries += 1;
+        Ok(())
     }
 
     /// Counts a property of `name` that is lost.
@@ -215,7 +231,7 @@ impl ImageWriter {
         meta: &Metadata<'_>,
         new: &NewNode<'_>,
     ) -> Result<Written, ProblemReason> {
-        let Some((node, place)) = self.make(name, slot, new)? else { return Ok(Written::Kept) };
+        let Some((node, place)) = self.make(name, slot, new)? else { return Ok(Written::Skipped) };
         if let Err(error) = self.settle((&node, &place), name, slot, meta) {
             let _ = self.vfs.unlink(OWNER, self.place_dir(slot), &place);
             return Err(error);
@@ -250,7 +266,7 @@ impl ImageWriter {
     /// Returns the name under which an entry for `slot` is created, or `None` if no entry is created.
     fn place(&self, name: &Name, slot: &Slot) -> Result<Option<NameBuf>, ProblemReason> {
         Ok(match slot {
-            Slot::Kept | Slot::Shared(_) => None,
+            Slot::Skipped | Slot::Shared(_) => None,
             Slot::Free => Some(name.to_buf()),
             Slot::Taken(ReplacedFile { dir, name: there, .. }) => {
                 let free = free_name(dir, there, |candidate| self.wrote(candidate));

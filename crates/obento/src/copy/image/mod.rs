@@ -53,6 +53,8 @@ pub(crate) struct ImageWriter {
     levels: Vec<Level>,
     links: InodeLinks,
     report: Report,
+    /// The entries so far, for [`TreeOptions::max_files`].
+    entries: u64,
     /// A buffer for copies from devices.
     buffer: Vec<u8>,
     /// Files that wait to be created in a batch.
@@ -90,12 +92,12 @@ pub(crate) enum Replaces {
     Any,
 }
 
-/// How the times of an entered directory are treated.
+/// The treatment of the times of a directory that the writer enters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Times {
-    /// They change as entries are created in it.
+    /// The times change when entries are created in the directory.
     Change,
-    /// They are restored.
+    /// The writer restores the times when it leaves the directory.
     Restore,
 }
 
@@ -150,6 +152,7 @@ impl ImageWriter {
             levels: vec![level],
             links: InodeLinks::default(),
             report: Report::default(),
+            entries: 0,
             buffer: Vec::new(),
             bundle: Bundle::default(),
             replaces: Replaces::SameKind,
@@ -206,6 +209,7 @@ impl ImageWriter {
     /// leaves it.
     pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), ProblemReason> {
         self.make_waiting();
+        self.take_entry(name)?;
         let there = if self.may_hold_names() { self.find(name)? } else { None };
         let there = match there {
             Some(node) if !self.is_directory(name, &node)? => {

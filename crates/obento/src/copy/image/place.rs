@@ -3,8 +3,9 @@
 use obento_base::{Error, FileKind, Name, NameBuf};
 use obento_vfs::{Caller, Last, Node, Symlinks};
 
+use crate::Volume;
+use crate::address::FileSelector as Address;
 use crate::copy::{CopyError, CopyFrom, CopyOptions, TargetIs};
-use crate::{FileSelector as Address, Volume};
 
 /// The target of a copy.
 #[derive(Clone, Debug)]
@@ -31,7 +32,7 @@ impl ImageTarget {
     pub fn shown(&self) -> Vec<u8> {
         let path = match &self.place {
             Address::Path(path) => path.clone(),
-            Address::Inode(ino) => format!("<{ino}>").into_bytes(),
+            Address::Inode(ino) => format!("#{ino}").into_bytes(),
         };
         [&self.prefix[..], &path].concat()
     }

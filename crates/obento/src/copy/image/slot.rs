@@ -27,7 +27,7 @@ pub(super) enum Slot {
     /// them.
     Shared(Node),
     /// The existing entry stays.
-    Kept,
+    Skipped,
 }
 
 /// A replaced file, and its directory and name. If a symbolic link has the requested name, it is the target
@@ -95,8 +95,8 @@ impl ImageWriter {
             Existing::Fail => {
                 return Err(ProblemReason::Host(HostError::Exists { path: self.host_path(Some(name)) }));
             }
-            Existing::Keep => return Ok(Slot::Kept),
-            Existing::Update if taken.attr.mtime >= meta.mtime => return Ok(Slot::Kept),
+            Existing::Keep => return Ok(Slot::Skipped),
+            Existing::Update if taken.attr.mtime >= meta.mtime => return Ok(Slot::Skipped),
             Existing::Update | Existing::Replace => {}
         }
         if taken.attr.kind == FileKind::Directory && self.replaces == Replaces::SameKind {

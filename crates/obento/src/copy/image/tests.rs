@@ -4,11 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::*;
+use crate::address::FileSelector;
 use crate::copy::{CopyFrom, CopyOptions, CopyReport, CopySource, Quiet, copy_in, copy_out};
+use crate::diff::{DiffOptions, DiffSide, diff};
+use crate::env::SystemClock;
+use crate::host::unfinished_name;
 use crate::toy::{Piece, Toy, dir, text, toy};
-use crate::{
-    DiffOptions, DiffSide, FileSelector, Symlinks, SystemClock, Volume, diff, tmpfs, unfinished_name,
-};
+use crate::vfs::Symlinks;
+use crate::{Volume, tmpfs};
 
 fn empty() -> Volume {
     Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))))
@@ -132,7 +135,7 @@ fn names_that_are_taken_are_treated_as_asked() {
         CopyOptions { tree: TreeOptions { existing: Existing::Fail, ..plain.tree.clone() }, ..plain.clone() };
     assert_eq!(copy(&[host(&one)], &to, &fail).1.len(), 1);
     let (_, problems) = copy(&[host(&one), host(&one)], &target(&volume, "/"), &plain);
-    assert!(problems.len() == 1 && problems[0].contains("created it from another source"), "{problems:?}");
+    assert!(problems.len() == 1 && problems[0].contains("another source has the same name"), "{problems:?}");
     let dir = folder.path().join("dir");
     fs::create_dir_all(dir.join("file")).unwrap();
     let recursive = CopyOptions { recursive: true, ..plain.clone() };
@@ -144,7 +147,7 @@ fn names_that_are_taken_are_treated_as_asked() {
 /// Returns the names of unfinished files.
 fn unfinished(volume: &Volume) -> Vec<String> {
     let mut found = Vec::new();
-    let listed = volume.root().read_dir(crate::Cookie::START, &mut |entry| {
+    let listed = volume.root().read_dir(crate::driver::Cookie::START, &mut |entry| {
         found.push(String::from_utf8_lossy(entry.unwrap().name.as_bytes()).into_owned());
         std::ops::ControlFlow::Continue(())
     });

@@ -2,12 +2,12 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use obento_base::{Attr, FileKind, Name};
 use obento_host::source::{SourceDir, SourceEntry, SymlinkPolicy, Walk};
 use obento_host::tree::Keep;
-use obento_host::{FileId, HostDir, HostError};
+use obento_host::{CopiedEntries, FileId, HostDir, HostError};
 use obento_vfs::Symlinks;
 
 use super::ahead::BYTES;
@@ -29,6 +29,8 @@ pub(in crate::copy) struct HostItems {
     ended: bool,
     /// Bytes of small files that were read since the last `take_bytes`.
     bytes: Vec<u8>,
+    /// Receives the entries that are read.
+    copied: Option<CopiedEntries>,
 }
 
 /// The options that the reader needs.
@@ -83,12 +85,29 @@ impl HostItems {
             held: None,
             ended: false,
             bytes: Vec::new(),
+            copied: None,
         }
+    }
+
+    /// Records the entries that are read in `copied`.
+    pub fn recording(mut self, copied: CopiedEntries) -> Self {
+        self.copied = Some(copied);
+        self
+    }
+
+    /// Returns whether the bytes of the entry are copied, and not the entry itself: those of a FIFO or device that the
+    /// user named, without `-r`.
+    fn is_stream(&self, entry: &SourceEntry) -> bool {
+        let kind = entry.attr().kind;
+        self.walk.depth() == 0 && !self.options.recursive && (kind == FileKind::Fifo || kind.is_device())
     }
 
     fn meet(&mut self, entry: &mut SourceEntry) -> Result<Item, Problem> {
         let shown = entry.path().into_os_string().into_encoded_bytes();
         let (id, attr) = (entry.id(), *entry.attr());
+        if let Some(copied) = &self.copied {
+            copied.add(id, &attr);
+        }
         let is_start = self.walk.depth() == 0;
         let name = if is_start { None } else { entry.name().map(Name::to_buf) };
         let item = |step, body, (xattrs, troubles)| Item {
@@ -114,6 +133,11 @@ impl HostItems {
             return Err(Problem { path: shown, trouble: ProblemReason::IsTarget });
         }
         let failed = |error| problem(shown.clone(), error);
+        if self.is_stream(entry) {
+            let stream = item(Step::File, Body::Stream(entry.clone()), self.xattrs(|| entry.xattrs()));
+            let attr = Attr { kind: FileKind::Regular, size: 0, nlink: 1, ..attr };
+            return Ok(Item { attr, ..stream });
+        }
         match attr.kind {
             FileKind::Symlink => {
                 let target = entry.read_link().map_err(failed)?;
@@ -216,13 +240,16 @@ fn start(path: &Path, symlinks: Symlinks) -> Result<SourceEntry, HostError> {
         (Some(parent), Some(name)) if !bytes.ends_with(b"/") && !bytes.ends_with(b"/.") => (parent, name),
         _ => return SourceDir::open(path)?.as_entry(),
     };
-    let parent = if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent.into() };
     let Ok(name) = Name::new(name.as_bytes()) else { return SourceDir::open(path)?.as_entry() };
     let links = match symlinks {
         Symlinks::Follow => SymlinkPolicy::Follow,
         Symlinks::Keep => SymlinkPolicy::Keep,
     };
-    let entry = SourceDir::open(&parent)?.look(name, links)?;
+    let parent = match parent.as_os_str().is_empty() {
+        true => SourceDir::current()?,
+        false => SourceDir::open(parent)?,
+    };
+    let entry = parent.look(name, links)?;
     // A directory shows the given path in messages.
     if entry.attr().kind == FileKind::Directory { SourceDir::open(path)?.as_entry() } else { Ok(entry) }
 }

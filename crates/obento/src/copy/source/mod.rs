@@ -8,8 +8,8 @@ mod image;
 use std::ops::Range;
 
 use obento_base::{Attr, Error, Ino, NameBuf};
-use obento_host::source::SourceFile;
-use obento_host::{FileId, HostDir, Xattr};
+use obento_host::source::{SourceEntry, SourceFile};
+use obento_host::{CopiedEntries, FileId, HostDir, Xattr};
 use obento_vfs::Node;
 
 use super::{CopyOptions, CopySource, Problem, ProblemReason};
@@ -20,18 +20,18 @@ pub(super) use image::ImageItems;
 
 /// One item to copy.
 pub(super) struct Item {
-    /// Its path, for messages.
+    /// The path of the item, for messages.
     pub shown: Vec<u8>,
-    /// Its last component. `None` for the source itself, whose copy may have another name.
+    /// The last component of the path. `None` for the source itself, whose copy may have another name.
     pub name: Option<NameBuf>,
     pub step: Step,
-    /// Whether it is the source itself, and not an entry below it.
+    /// Whether the item is the source itself, and not an entry below the source.
     pub is_start: bool,
     pub attr: Attr,
     pub origin: Origin,
     pub xattrs: Vec<Xattr>,
     pub body: Body,
-    /// Problems with parts of it that do not prevent the copy.
+    /// Problems with parts of the item that do not prevent its copy.
     pub troubles: Vec<ProblemReason>,
 }
 
@@ -54,6 +54,8 @@ pub(super) enum Body {
     Bytes(Range<usize>),
     /// A file of the host.
     Host(SourceFile),
+    /// A FIFO or device of the host, whose bytes are the contents.
+    Stream(SourceEntry),
     /// A file of an image.
     Image(Node),
 }
@@ -80,10 +82,13 @@ pub(super) trait Reader: Items + Send {
 pub enum CopyFrom {
     /// A file in an image.
     Image(CopySource),
-    /// A path on the host. A path that ends in `/.` or is `/` means the contents.
+    /// A path on the host. If the path ends in `/.` or is `/`, the copy contains the contents of the
+    /// directory.
     Host(Vec<u8>),
-    /// An entry of an open directory of the host, even if its path leads elsewhere by now.
-    HostEntry(HostDir, NameBuf),
+    /// An entry of an open directory of the host. The directory is used even if its path refers to another
+    /// directory now. The copy records the entries that it reads, so that the caller can remove exactly these
+    /// entries.
+    HostEntry(HostDir, NameBuf, CopiedEntries),
 }
 
 impl CopyFrom {
@@ -92,7 +97,7 @@ impl CopyFrom {
         match self {
             Self::Image(source) => source.name(),
             Self::Host(path) => super::options::last_name(path),
-            Self::HostEntry(_, name) => Some(name.as_bytes()),
+            Self::HostEntry(_, name, _) => Some(name.as_bytes()),
         }
     }
 
@@ -101,7 +106,7 @@ impl CopyFrom {
         match self {
             Self::Image(source) => source.join(b""),
             Self::Host(path) => path.clone(),
-            Self::HostEntry(dir, name) => dir.child(name).into_os_string().into_encoded_bytes(),
+            Self::HostEntry(dir, name, _) => dir.child(name).into_os_string().into_encoded_bytes(),
         }
     }
 
@@ -125,8 +130,9 @@ impl CopyFrom {
             }
             Self::Image(source) => Box::new(ImageItems::new(source.clone(), index, options)),
             Self::Host(path) => Box::new(Ahead::new(Box::new(HostItems::new(path, options)?))),
-            Self::HostEntry(dir, name) => {
-                Box::new(Ahead::new(Box::new(HostItems::of_entry(dir, name, options)?)))
+            Self::HostEntry(dir, name, copied) => {
+                let items = HostItems::of_entry(dir, name, options)?.recording(copied.clone());
+                Box::new(Ahead::new(Box::new(items)))
             }
         })
     }

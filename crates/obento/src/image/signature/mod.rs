@@ -24,11 +24,8 @@ pub struct DataDescription {
 /// The number of bytes from the start that are read at once.
 const WINDOW: u64 = 68 << 10;
 
-const ZEROS: DataDescription = DataDescription {
-    name: "",
-    like: "an empty volume: the first bytes are zeros",
-    advice: "create a file system with 'obento mkfs'",
-};
+const ZEROS: DataDescription =
+    DataDescription { name: "", like: "zeros", advice: "create a file system with 'obento mkfs'" };
 const TEXT: DataDescription = DataDescription { name: "text", like: "text", advice: "name a disk image" };
 const BOOT: DataDescription = DataDescription {
     name: "",
@@ -38,7 +35,8 @@ const BOOT: DataDescription = DataDescription {
 const NOTHING: DataDescription = DataDescription {
     name: "",
     like: "unrecognised format",
-    advice: "if its super block is lost, select a copy: --superblock 32768 (or 8193, 98304, 163840); if the file system starts at another byte, use IMAGE@+OFFSET",
+    advice: "if the super block of an ext volume is lost, use a copy: --superblock 32768 (or 8193, 98304, 163840); \
+             if the file system starts at another byte, use IMAGE@+OFFSET",
 };
 
 /// The bytes of a device.
@@ -114,7 +112,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 impl DataDescription {
-    /// Describes the data on `device`, which no driver recognises. Errors: those of the device.
+    /// Describes the data on `device`, which no driver recognises. Fails with the errors of the device.
     pub fn of(device: &dyn BlockDevice) -> Result<Self> {
         let bytes = Bytes::of(device)?;
         let mut signatures = CLAIMING.iter().chain(FILES);

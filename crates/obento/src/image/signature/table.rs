@@ -56,7 +56,7 @@ pub(super) const UNSUPPORTED: &str = "see `obento types`";
 const ASSEMBLE: &str = "assemble it first, as root: `mdadm --assemble`";
 const CONVERT: &str = "convert it first: `qemu-img convert -O raw IMAGE disk.img`";
 const UNPACK: &str = "unpack it first, and name the image that is in it";
-const OTHER_TABLE: &str = "name what is in it by its place: IMAGE@+OFFSET";
+const OTHER_TABLE: &str = "name a file system in it by its first byte: IMAGE@+OFFSET";
 const NAME_IMAGE: &str = "name a disk image";
 const NO_FILES: &str = "it holds no files";
 
@@ -214,7 +214,7 @@ pub const CLAIMING: &[Signature] = &[
 ];
 
 const PROMISE: &[u8] = b"Promise Technology, Inc.";
-const DAMAGED: &str = "its boot sector is damaged";
+const DAMAGED: &str = "its boot sector is damaged; `testdisk` can rebuild it";
 
 /// The types that claim no device. They are reported if nothing else is recognised.
 #[rustfmt::skip]

@@ -1,5 +1,7 @@
 //! The reasons why a change of a table is refused.
 
+use std::fmt;
+
 use obento_base::Error;
 
 use crate::partition::Scheme;
@@ -26,7 +28,7 @@ pub enum EditError {
         number: u32,
     },
     /// The table has no entry with this number.
-    #[error("no {scheme} partition can have the number {number} here")]
+    #[error("the number {number} is not possible for a partition of this {scheme}")]
     BadNumber {
         /// The kind of table.
         scheme: Scheme,
@@ -40,13 +42,13 @@ pub enum EditError {
         count: usize,
     },
     /// The range overlaps another partition.
-    #[error("the bytes overlap partition {number}")]
+    #[error("the partition would overlap partition {number}")]
     Overlaps {
         /// The other partition.
         number: u32,
     },
     /// The range is not completely within the usable bytes.
-    #[error("the bytes {start} to {end} are not all between {first} and {last}, the usable part of the disk")]
+    #[error("{}", outside(*start, *end, *first, *last))]
     OutOfRange {
         /// First byte of the range.
         start: u64,
@@ -58,7 +60,7 @@ pub enum EditError {
         last: u64,
     },
     /// A position is not a multiple of the sector size, or the range is empty.
-    #[error("a partition begins and ends at a multiple of {sector_size} bytes, and is not empty")]
+    #[error("the start and the size must be multiples of {sector_size} bytes, and the size must not be 0")]
     Unaligned {
         /// The sector size in bytes.
         sector_size: u64,
@@ -69,20 +71,20 @@ pub enum EditError {
         /// Bytes of the largest gap.
         largest: u64,
     },
-    /// A GPT stores 36 UTF-16 units.
-    #[error("the name has {units} UTF-16 units, more than 36")]
+    /// The name is longer than the 36 UTF-16 units that a GPT stores.
+    #[error("the name has {units} UTF-16 units, but at most 36 are allowed")]
     LongName {
         /// Units of the name.
         units: usize,
     },
     /// An MBR does not store this property.
-    #[error("an MBR has no {what} for a partition")]
+    #[error("a partition of an MBR has no {what}")]
     NotInMbr {
         /// The property.
         what: &'static str,
     },
     /// The type belongs to the other kind of table.
-    #[error("this type is not for {scheme}")]
+    #[error("this type does not exist for {scheme}")]
     WrongType {
         /// The kind of table.
         scheme: Scheme,
@@ -93,14 +95,14 @@ pub enum EditError {
         /// A logical partition.
         number: u32,
     },
-    /// A partition cannot become or stop being an extended partition.
+    /// An extended partition cannot get another type, and another partition cannot become extended.
     #[error("the type of an extended partition cannot change, and no other partition can become one")]
     Container,
     /// The table has an extended partition.
     #[error("the MBR has an extended partition already")]
     SecondContainer,
     /// Another partition has the same UUID.
-    #[error("partition {number} has this UUID")]
+    #[error("partition {number} has this UUID already")]
     DuplicateUuid {
         /// The other partition.
         number: u32,
@@ -108,4 +110,18 @@ pub enum EditError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] Error),
+}
+
+/// Describes a range from `start` to `end` that is not between `first` and `last`.
+fn outside(start: u64, end: u64, first: u64, last: u64) -> impl fmt::Display {
+    fmt::from_fn(move |f| match start < first {
+        true => write!(
+            f,
+            "the partition would start at byte {start}, but the disk has its partition table before byte {first}"
+        ),
+        false => write!(
+            f,
+            "the partition would end at byte {end}, but the usable space of the disk ends at byte {last}"
+        ),
+    })
 }

@@ -4,9 +4,9 @@
 //! boot code and the other records of a hybrid MBR are preserved byte for byte.
 //!
 //! Invariant: a new range is within the usable bytes of the disk and overlaps no other partition.
-//! Invariant: a power failure during [`TableEditor::write`] leaves a valid table. For a GPT, it is the old or the new
-//! table. For an MBR, it is the result of the first changes. Each of them writes single sectors, and the table is
-//! valid after each sector.
+//! Invariant: a power failure during [`TableEditor::write`] leaves a valid table. For a GPT, it is the old or
+//! the new table. For an MBR, it is the table after some of the changes, in order. Each change writes single
+//! sectors, and the table is valid after each sector.
 
 mod error;
 mod mbr;
@@ -32,7 +32,7 @@ const NAME_UNITS: usize = 36;
 /// A partition to add to a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewEntry {
-    /// The number, or `None` for the first free one. For an MBR, a number above 4 requests a logical
+    /// The number, or `None` for the first free number. For an MBR, a number above 4 requests a logical
     /// partition.
     pub number: Option<u32>,
     /// The position.
@@ -50,7 +50,7 @@ pub struct NewEntry {
 /// An open partition table.
 ///
 /// ```no_run
-/// # fn grow(device: std::sync::Arc<dyn obento::BlockDevice>) -> Result<(), obento::partition::EditError> {
+/// # fn grow(device: std::sync::Arc<dyn obento::block::BlockDevice>) -> Result<(), obento::partition::EditError> {
 /// use obento::partition::{Table, TableEditor};
 ///
 /// let table = Table::read(&*device)?.expect("a partitioned disk");
@@ -119,7 +119,8 @@ impl TableEditor {
         }
     }
 
-    /// Returns whether the MBR beside a GPT has records of its own, which no change affects.
+    /// Returns whether the MBR beside a GPT contains further records (a hybrid MBR). No change affects these
+    /// records.
     pub fn is_hybrid(&self) -> bool {
         let records = || super::mbr::read(&*self.device, self.table.sector_size).ok().flatten();
         self.table.scheme == Scheme::Gpt && records().is_some_and(|table| !table.partitions.is_empty())
@@ -138,7 +139,7 @@ impl TableEditor {
         gaps(self.usable(), self.outermost().map(Partition::range))
     }
 
-    /// Returns the position up to which the partition can grow. Fails with `NoSuchPartition`.
+    /// Returns the byte of the disk up to which the partition can grow. Fails with `NoSuchPartition`.
     pub fn limit_of(&self, number: u32) -> Result<u64, EditError> {
         let partition = self.partition(number)?;
         let others = self.neighbours(partition).filter(|other| other.start >= partition.end());
@@ -212,7 +213,7 @@ impl TableEditor {
         self.refresh()
     }
 
-    /// Changes the position of a partition, but not its bytes.
+    /// Changes the range of a partition. Does not move the bytes of the partition.
     ///
     /// # Errors
     ///
@@ -235,7 +236,7 @@ impl TableEditor {
         self.edit_gpt(number, |raw| raw.set_sectors(&range, sector_size))
     }
 
-    /// Sets the type. Fails with `NoSuchPartition`, `WrongType` or `Container`.
+    /// Sets the type. Fails with the first of these errors: `WrongType`, `NoSuchPartition`, `Container`.
     pub fn set_kind(&mut self, number: u32, kind: PartitionType) -> Result<(), EditError> {
         self.expect_type(kind)?;
         if self.partition(number)?.kind.is_container() || kind.is_container() {
@@ -310,7 +311,7 @@ impl TableEditor {
     /// # Errors
     ///
     /// - `OutOfRange`: the disk is shorter than the table requires.
-    /// - Device.
+    /// - `Device`: the device failed.
     pub fn write(&mut self) -> Result<(), EditError> {
         match &mut self.bytes {
             Bytes::Gpt(gpt) => {

@@ -10,8 +10,9 @@ use crate::partition::{ALIGNMENT, Partition};
 pub struct Placement {
     /// The first byte. The default is the first aligned byte of the first sufficient gap.
     pub start: Option<u64>,
-    /// The length, which is rounded up to sectors. By default, the partition extends to the end of the gap that
-    /// contains `start`. Without `start`, it fills the largest gap.
+    /// The length in bytes, which is rounded up to sectors. By default, the partition extends to the end of
+    /// the gap that contains `start`. Without `start`, the partition fills the largest gap. Such an end is
+    /// rounded down to a multiple of [`ALIGNMENT`], or to sectors in a small gap.
     pub len: Option<u64>,
 }
 

@@ -66,7 +66,7 @@ pub enum TableError {
         max: usize,
     },
     /// The requested position of a partition overlaps the table or the previous partition.
-    #[error("partition {} of the list cannot start at byte {start}: the first free byte is {first}", index.saturating_add(1))]
+    #[error("partition {} of the layout cannot start at byte {start}: the first free byte is {first}", index.saturating_add(1))]
     Position {
         /// The index of the partition.
         index: usize,
@@ -76,7 +76,7 @@ pub enum TableError {
         first: u64,
     },
     /// The disk is larger than an MBR can address.
-    #[error("the disk is too large for an MBR, which counts 2 TiB")]
+    #[error("the disk is too large for an MBR: the maximum is 2 TiB")]
     TooLarge,
 }
 

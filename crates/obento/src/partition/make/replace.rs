@@ -24,7 +24,7 @@ pub enum CreateError {
     },
     /// The disk has sectors of another size.
     #[error(
-        "the disk has sectors of {sector_size} bytes, and tables with sectors of 512 bytes only are created"
+        "the disk has sectors of {sector_size} bytes, and obento creates tables only for sectors of 512 bytes"
     )]
     SectorSize {
         /// The sector size in bytes.
@@ -36,14 +36,14 @@ pub enum CreateError {
 }
 
 impl NewTable {
-    /// Writes a table without partitions over the present contents of a disk. Clears the first MiB, and the place of the
-    /// second copy of a GPT at the end of the disk. The other bytes keep their values.
+    /// Writes a table without partitions over the current contents of a disk. Clears the first MiB, and the
+    /// location of the second copy of a GPT at the end of the disk. The other bytes keep their values.
     ///
     /// # Errors
     ///
-    /// - `SectorSize`.
-    /// - `TooSmall`.
-    /// - `Device`: the disk then has no table, the old table, or the new one.
+    /// - `SectorSize`: the disk has sectors of another size than 512 bytes.
+    /// - `TooSmall`: the disk is too small for the table and a partition.
+    /// - `Device`: the device failed. The disk then has no table, the old table or the new table.
     pub fn replace(device: &dyn BlockDevice, id: DiskId) -> Result<(), CreateError> {
         let (len, sector_size) = (device.len(), device.sector_size());
         let scheme = match id {

@@ -1,0 +1,176 @@
+//! The reasons why a driver does not open a volume, as sentences with the next step for the user.
+
+use std::fmt;
+
+use obento_base::{Corrupt, DeviceError, EngineObstacle, Error, Feature, OpenOption, Structure};
+
+use super::error::At;
+
+/// Why a driver cannot open a volume, and what to do.
+pub(super) struct CannotOpen<'a> {
+    pub at: At<'a>,
+    pub fs_type: &'a str,
+    /// Whether the caller requested the type.
+    pub is_requested: bool,
+    pub error: &'a Error,
+}
+
+impl fmt::Display for CannotOpen<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, fs_type, error, .. } = self;
+        match error {
+            Error::Unsupported(feature) => self.unsupported(feature, f),
+            error => write!(f, "cannot open the {fs_type} file system of '{at}': {error}"),
+        }?;
+        match self.advice() {
+            "" => Ok(()),
+            advice => write!(f, "\n  help: {advice}"),
+        }
+    }
+}
+
+impl CannotOpen<'_> {
+    fn unsupported(&self, feature: &Feature, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { at, fs_type, .. } = self;
+        let name = fs_type.to_uppercase();
+        match feature {
+            Feature::Writing => write!(f, "cannot change '{at}': obento only reads {fs_type}"),
+            Feature::MarkedReadOnly => write!(f, "cannot change '{at}': the volume is marked read-only"),
+            Feature::ExternalJournal => {
+                write!(f, "cannot change '{at}': the journal of the volume is on another device")
+            }
+            Feature::UnreplayedLog => {
+                write!(
+                    f,
+                    "cannot change '{at}': the volume was not unmounted, and its log must be replayed first"
+                )
+            }
+            Feature::Cluster => write!(f, "cannot change '{at}': machines of a cluster may use the volume"),
+            Feature::NoSignature => write!(f, "cannot open '{at}': the volume has no signature of {fs_type}"),
+            Feature::Engine(EngineObstacle::NoDriver) => {
+                write!(f, "cannot open '{at}': the kernel engine does not support {fs_type}")
+            }
+            Feature::Engine(obstacle) => {
+                write!(f, "cannot open '{at}': {name} needs the kernel engine{}", reason(*obstacle))
+            }
+            Feature::EngineOption(option) => {
+                let option = flag(*option);
+                write!(
+                    f,
+                    "cannot open '{at}': the kernel engine, which opens {name}, does not support {option}"
+                )
+            }
+            feature => {
+                write!(f, "cannot open the {fs_type} file system of '{at}': {feature} is not supported")
+            }
+        }
+    }
+
+    /// Returns what to do, or nothing.
+    fn advice(&self) -> &'static str {
+        match self.error {
+            Error::Unsupported(feature) => advice_on_feature(*feature),
+            error if self.is_requested && matches!(error, Error::Corrupt(_)) => {
+                "omit --fs-type if the type may be wrong; otherwise run 'obento check' to list the damage"
+            }
+            error => advice(self.fs_type, error),
+        }
+    }
+}
+
+/// Returns the reason why the kernel engine is unavailable, to follow its name.
+fn reason(obstacle: EngineObstacle) -> &'static str {
+    match obstacle {
+        EngineObstacle::Excluded | EngineObstacle::NoDriver => "",
+        EngineObstacle::NotInstalled => ", which is not installed",
+        EngineObstacle::NoSuchKernel => ", and the program in OBENTO_LINUX does not exist",
+        EngineObstacle::Processor => ", which runs only on x86-64",
+        EngineObstacle::NotInKernel => ", whose kernel was built without this type",
+    }
+}
+
+/// Returns the option of the command line.
+fn flag(option: OpenOption) -> &'static str {
+    match option {
+        OpenOption::SuperBlock => "--superblock",
+        OpenOption::NoReplay => "--no-replay",
+        OpenOption::IgnoreChecksums => "--ignore-checksums",
+        OpenOption::Journal => "--journal",
+    }
+}
+
+/// Returns what to do about a feature that is not supported, or nothing.
+fn advice_on_feature(feature: Feature) -> &'static str {
+    match feature {
+        Feature::Engine(EngineObstacle::Excluded) => "omit --engine native",
+        Feature::Engine(EngineObstacle::NoDriver) => "omit --engine linux",
+        Feature::Engine(EngineObstacle::NotInstalled) => "install it: apt-get install user-mode-linux",
+        Feature::Engine(EngineObstacle::NoSuchKernel) => {
+            "correct OBENTO_LINUX, or unset it and install the kernel: apt-get install user-mode-linux"
+        }
+        Feature::Engine(EngineObstacle::NotInKernel) => {
+            "set OBENTO_LINUX to a kernel that supports this type"
+        }
+        Feature::EngineOption(_) => "omit this option",
+        Feature::NoSignature => "omit --fs-type: the volume is not of this type",
+        Feature::MarkedReadOnly => "remove the mark with 'obento tune -O ^read-only'",
+        Feature::ExternalJournal => "name the file or device of the journal: --journal FILE",
+        Feature::UnreplayedLog => "run 'obento check -p' first, which replays the log",
+        Feature::Cluster => "run 'tunegfs2 -o lockproto=lock_nolock' on a volume that no cluster uses",
+        // obento's own list of writable types names no other way.
+        Feature::Writing => "",
+        _ => "mount the volume with Linux instead",
+    }
+}
+
+/// Returns what to do about an error of a driver at opening, or nothing.
+fn advice(fs_type: &str, error: &Error) -> &'static str {
+    match error {
+        Error::Corrupt(_) if ["vfat", "exfat", "xv6"].contains(&fs_type) => {
+            "run 'obento check' to list the damage, and 'obento check -y' to repair it"
+        }
+        // No driver of obento checks other types: a program of the type's own does, if it is installed.
+        Error::Corrupt(_) if !fs_type.starts_with("ext") => {
+            "run 'obento check' to list the damage, if 'obento types' lists a check for this type"
+        }
+        // A copy of the super block does not help.
+        Error::Corrupt(
+            Corrupt::Magic { structure: Structure::Journal | Structure::Inode(_), .. }
+            | Corrupt::Checksum { structure: Structure::Journal | Structure::Inode(_), .. }
+            | Corrupt::Field { structure: Structure::Journal | Structure::Inode(_), .. }
+            | Corrupt::RootKind { .. },
+        ) => "run 'obento check -y' to repair the volume",
+        // The image is shorter than the volume, or than the super block.
+        Error::Corrupt(Corrupt::Truncated { structure: Structure::SuperBlock, .. }) => {
+            "get a complete copy of the image; 'obento recover' copies the files that are present"
+        }
+        Error::Corrupt(_) => {
+            "run 'obento check -y' to repair the volume with a copy of the super block, or read it with a copy: \
+             --superblock 32768 (or 8193, 98304, 163840)"
+        }
+        Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }) => {
+            "check the disk of the image: it may be full"
+        }
+        // An error of the kernel engine itself has no help about the image.
+        Error::Device(DeviceError::Engine(_)) => "",
+        Error::Device(_) => {
+            "compare the size of the image with that of the original: the image or its partition may be truncated"
+        }
+        Error::Unsupported(feature) => advice_on_feature(*feature),
+        Error::Refused(_) => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_failed_is_not_taken_for_an_image_that_ends_too_early() {
+        let write = DeviceError::Write { offset: 0, len: 512, errno: 28 };
+        assert!(advice("ext4", &write.into()).contains("may be full"));
+        let read = DeviceError::Read { offset: 0, len: 512, errno: 5 };
+        assert!(advice("ext4", &read.into()).contains("may be truncated"));
+        assert_eq!(advice("xfs", &DeviceError::Engine("did not start").into()), "");
+    }
+}
