@@ -4,7 +4,9 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use obento::{BuildFailure, BuildReport, BuildSettings, BuildSource, Input, Quiet, Registry, build};
+use obento::Registry;
+use obento::build::{BuildFailure, BuildReport, BuildSettings, BuildSource, Input, build};
+use obento::copy::Quiet;
 use obento_host::tar::{TarError, TarReader};
 use sha2::{Digest as _, Sha256};
 
@@ -119,7 +121,7 @@ pub fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use obento::SourceProblem;
+    use obento::build::SourceProblem;
 
     use super::*;
     use crate::seeds;

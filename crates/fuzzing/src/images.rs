@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use obento::{Engine, Image, Options, PartSelector, Registry};
+use obento::address::PartSelector;
+use obento::registry::Engine;
+use obento::{Image, Options, Registry};
 use obento_base::crc::crc32c;
 use obento_base::wire::to_usize;
 use obento_block::{BlockDevice, MemDevice};

@@ -13,6 +13,7 @@ mod provenance;
 mod requests;
 mod sealed;
 pub mod seeds;
+mod servers;
 mod values;
 mod volumes;
 
@@ -35,7 +36,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Seeds) -> Tar
 }
 
 /// All targets.
-pub const TARGETS: [Target; 42] = [
+pub const TARGETS: [Target; 45] = [
     target("any_image", images::any_image, seeds::images),
     target("ext4_repair", damage::repair_ext4, || seeds::unchanged(&volumes::EXT4)),
     target("ext4_sums", sealed::structures_changed, sealed::seeds_of_structures),
@@ -52,8 +53,11 @@ pub const TARGETS: [Target; 42] = [
     target("tar", archives::tar, seeds::archives),
     target("build_source", archives::build_source, seeds::sources),
     target("fuse_request", requests::fuse_request, seeds::requests),
+    target("fuse_reply", servers::fuse_reply, servers::fuse_replies),
+    target("nfs_reply", servers::nfs_reply, servers::nfs_replies),
     target("acl", values::acl, seeds::acls),
     target("provenance", provenance::segment, provenance::seeds),
+    target("provenance_index", provenance::index, provenance::index_seeds),
     target("owners", values::owners, seeds::owners),
     target("engine_probe", values::engine_probe, seeds::signatures),
     target("operations", damage::operations, seeds::operations),

@@ -1,9 +1,9 @@
 //! Targets for small values: access control lists, owners, signatures, messages.
 
-use obento::Owners;
 use obento::driver::Driver as _;
 use obento::engine::LinuxDriver;
 use obento::engine::types::{TYPES, WINDOW};
+use obento::volume::Owners;
 use obento_block::MemDevice;
 use obento_linux_wire::{Answer, Envelope, decode, encode};
 use obento_vfs::acl::Acl;

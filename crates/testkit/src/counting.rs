@@ -13,13 +13,20 @@ use obento_driver::{
 /// A driver with another driver below it. Calls that return a part of the driver, such as its device, are not recorded.
 pub struct Counting {
     inner: Arc<dyn FileSystem>,
+    root: Ino,
     calls: Mutex<Vec<&'static str>>,
 }
 
 impl Counting {
     /// Returns a driver that passes its calls to `inner`.
     pub fn new(inner: Arc<dyn FileSystem>) -> Arc<Self> {
-        Arc::new(Self { inner, calls: Mutex::default() })
+        let root = inner.root();
+        Self::with_root(inner, root)
+    }
+
+    /// Returns a driver whose root is the inode `root` of `inner`, which on a damaged volume may be any file.
+    pub fn with_root(inner: Arc<dyn FileSystem>, root: Ino) -> Arc<Self> {
+        Arc::new(Self { inner, root, calls: Mutex::default() })
     }
 
     /// Returns the names of the calls since the last one of this method.
@@ -39,7 +46,7 @@ impl Counting {
 
 impl FileSystem for Counting {
     fn root(&self) -> Ino {
-        self.inner.root()
+        self.root
     }
 
     fn limits(&self) -> Limits {

@@ -42,6 +42,15 @@ impl Ganesha {
     /// Starts a server that exports the folder `export` read-only, by version 3; its own files are in `folder`. Returns
     /// `None` if an oracle is missing. The server accepts connections after a moment.
     pub fn start(folder: &Path, export: &Path) -> Option<Self> {
+        Self::start_with(folder, export, "RO")
+    }
+
+    /// Starts a server as [`start`](Self::start) does, and exports the folder for reading and writing.
+    pub fn start_writable(folder: &Path, export: &Path) -> Option<Self> {
+        Self::start_with(folder, export, "RW")
+    }
+
+    fn start_with(folder: &Path, export: &Path, access: &str) -> Option<Self> {
         if !require(&[Oracle::Program("ganesha.nfsd"), Oracle::Program("rpcbind"), Oracle::Root]) {
             return None;
         }
@@ -49,7 +58,7 @@ impl Ganesha {
         let text = format!(
             "NFS_CORE_PARAM {{ NFS_Port = {port}; MNT_Port = {mount_port}; Enable_NLM = false; Enable_RQUOTA = false; \
              Protocols = 3; Bind_addr = 127.0.0.1; }}\nNFS_KRB5 {{ Active_krb5 = false; }}\n\
-             EXPORT {{ Export_Id = 1; Path = \"{0}\"; Pseudo = \"/srv\"; Protocols = 3; Access_Type = RO; \
+             EXPORT {{ Export_Id = 1; Path = \"{0}\"; Pseudo = \"/srv\"; Protocols = 3; Access_Type = {access}; \
              Squash = None; SecType = sys; Transports = TCP; FSAL {{ Name = VFS; }} }}\n",
             export.display()
         );

@@ -7,6 +7,7 @@ pub mod age;
 pub mod btrfs;
 pub mod changes;
 pub mod conformance;
+pub mod cost;
 pub mod counting;
 pub mod crash;
 pub mod entries;

@@ -42,6 +42,10 @@ impl Driver for NullDriver {
         &["null"]
     }
 
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         let mut magic = [0; MAGIC.len()];
         if device.len() < magic.len() as u64 {

@@ -65,16 +65,21 @@ impl Oracle {
 #[must_use]
 pub fn require(oracles: &[Oracle]) -> bool {
     let Some(missing) = oracles.iter().find(|oracle| !oracle.is_present()) else { return true };
-    let line = format!("skipped: no {}\n", missing.name());
+    report_missing(missing.name());
+    false
+}
+
+/// Reports that a test ends because the kernel or machine lacks `name`. Fails the test in CI.
+pub fn report_missing(name: &str) {
+    let line = format!("skipped: no {name}\n");
     let strict = std::env::var_os("OBENTO_REQUIRE_ORACLES").is_some_and(|value| value != "0");
-    assert!(!strict, "{} is missing, but OBENTO_REQUIRE_ORACLES requires it", missing.name());
+    assert!(!strict, "{name} is missing, but OBENTO_REQUIRE_ORACLES requires it");
     // The line is written directly to the stream, because the captured output of a passing test is discarded.
     let _ = std::io::stderr().write_all(line.as_bytes());
     if let Some(log) = std::env::var_os("OBENTO_SKIP_LOG") {
         let log = fs::OpenOptions::new().append(true).create(true).open(log);
         log.and_then(|mut log| log.write_all(line.as_bytes())).expect("the skip log can be written");
     }
-    false
 }
 
 /// Returns the folder of damaged images in `OBENTO_CORPUS`, if it is set.
@@ -188,7 +193,7 @@ impl LoopMount {
 }
 
 /// Calls `is_done` for up to ten seconds. Returns whether it returned `true`.
-fn until(mut is_done: impl FnMut() -> bool) -> bool {
+pub fn until(mut is_done: impl FnMut() -> bool) -> bool {
     (0..1000).any(|_| {
         let done = is_done();
         if !done {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context as _, Result, ensure};
+use obento_linux_wire::registers;
 
 use crate::oracle::{Oracle, call, program, require, run};
 
@@ -77,11 +78,12 @@ pub fn linux(image: &Path, options: &str, folder: &Path, script: &str) -> Result
     fs::write(at("init"), init)?;
     fs::set_permissions(at("init"), fs::Permissions::from_mode(0o755))?;
     let mut kernel = program("linux.uml");
+    kernel.args(registers::exceed_kernel().then_some(registers::BASELINE));
     // Nothing is left in the user's home.
     kernel.env("HOME", folder).env("TMPDIR", folder).stdin(Stdio::null());
     kernel.args(["mem=128M", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "quiet"]);
     kernel.args(["con=null", "con0=null,fd:1", &format!("ubd0={}", image.display())]);
-    let booted = run(kernel.arg(format!("init={}", at("init").display())))?;
+    let booted = registers::on_limited_thread(|| run(kernel.arg(format!("init={}", at("init").display()))))?;
     let said = fs::read_to_string(at("said"));
     let said = said.with_context(|| String::from_utf8_lossy(&booted.stdout).into_owned())?;
     ensure!(at("done").exists(), "Linux: {said}");

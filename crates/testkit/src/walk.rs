@@ -6,10 +6,11 @@
 //! use obento_testkit::walk::open_and_walk;
 //! # use obento_base::Result;
 //! # use obento_block::BlockDevice;
-//! # use obento_driver::{Driver, FileSystem, OpenOptions, Probe};
+//! # use obento_driver::{Access, Driver, FileSystem, OpenOptions, Probe};
 //! # struct MyDriver;
 //! # impl Driver for MyDriver {
 //! #     fn names(&self) -> &'static [&'static str] { &["mine"] }
+//! #     fn access(&self) -> Access { Access::ReadOnly }
 //! #     fn probe(&self, _: &dyn BlockDevice) -> Result<Option<Probe>> { Ok(None) }
 //! #     fn open(&self, _: Arc<dyn BlockDevice>, _: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
 //! #         Err(obento_base::Error::Invalid)

@@ -48,7 +48,7 @@ fn with_a_tree() -> Option<Arc<dyn FileSystem>> {
     (1..300_u32).for_each(|n| {
         writable.link(file, dir, Name::new(n.to_string().as_bytes()).unwrap()).unwrap();
     });
-    let vfs = obento::Vfs::new(Arc::clone(&fs));
+    let vfs = obento::vfs::Vfs::new(Arc::clone(&fs));
     let node = vfs.node(file).unwrap();
     node.write_at(10_000, &[7; 20_000]).unwrap();
     node.truncate(100_001).unwrap();
@@ -72,7 +72,7 @@ mod tmpfs_with_a_tree {
 /// The sample of the repository: ext4, created by `mke2fs`.
 fn sample() -> Option<Arc<dyn FileSystem>> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/disk.img.zst");
-    let image = obento::Image::open(path.as_ref(), &obento::Registry::default(), &obento::Options::default());
+    let image = obento::Image::open(path);
     let volume = image.unwrap().volume(None).unwrap();
     Some(Arc::clone(volume.vfs().flushed_file_system()))
 }

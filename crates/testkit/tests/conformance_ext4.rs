@@ -25,8 +25,7 @@ fn build(name: &str) -> Arc<dyn FileSystem> {
     // The file is removed with the folder; the open image keeps its bytes.
     let folder = tempfile::tempdir().unwrap();
     let path = spec.expect("an image of the matrix").build(folder.path()).unwrap();
-    let image =
-        obento::Image::open(&path, &obento::Registry::default(), &obento::Options::default()).unwrap();
+    let image = obento::Image::open(&path).unwrap();
     Arc::clone(image.volume(None).unwrap().vfs().flushed_file_system())
 }
 

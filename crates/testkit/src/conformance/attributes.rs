@@ -28,6 +28,7 @@ pub fn set_attr_changes_the_named_attributes_and_leaves_the_rest(fs: &dyn FileSy
             let other = SetAttr { uid: Some(70_000), ..LEAVE };
             let refused = writable(fs).set_attr(ino, &other).map(drop);
             assert!(keeps(fs, StoredProperties::OWNERS) || refused == Err(Error::NotPermitted));
+            shows_what_is_stored(fs, ino);
             continue;
         }
         let ino = make(fs, fs.root(), text, kind);
@@ -51,6 +52,20 @@ pub fn set_attr_changes_the_named_attributes_and_leaves_the_rest(fs: &dyn FileSy
         assert_eq!(attr(fs, ino), after);
     }
     Ok(())
+}
+
+/// Tests that a driver which ignores attributes does not return them as if they were stored.
+fn shows_what_is_stored(fs: &dyn FileSystem, ino: obento_base::Ino) {
+    let ctime = Some(TimeChange::At(Timestamp::new(1_000_000_000, 0)));
+    for change in [
+        SetAttr { mode: Some(Mode::new(0o4711)), ctime, ..LEAVE },
+        SetAttr { mode: Some(Mode::new(0o444)), flags: Some(FileFlags::NO_DUMP), ..LEAVE },
+    ] {
+        match writable(fs).set_attr(ino, &change) {
+            Ok(after) => assert_eq!(after, attr(fs, ino), "{change:?}"),
+            Err(error) => assert_eq!(error, Error::NotSupported, "{change:?}"),
+        }
+    }
 }
 
 /// A new file or directory inherits `NO_DUMP` and `NO_ATIME` from its directory, if the format stores them.

@@ -30,7 +30,7 @@ macro_rules! each_reading_case {
             a_missing_name_is_not_found
             other_files_than_directories_return_not_directory
             the_parent_of_a_directory_contains_it_and_the_parent_of_the_root_is_the_root
-            an_inode_that_is_not_in_use_is_stale
+            an_inode_that_does_not_exist_is_stale
             attributes_contain_the_requested_inode_number
             a_run_is_not_empty_and_no_longer_than_requested
             a_range_past_the_end_of_a_file_is_a_hole

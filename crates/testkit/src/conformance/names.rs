@@ -44,7 +44,27 @@ pub fn a_new_inode_has_the_requested_properties_and_name(fs: &dyn FileSystem) ->
         assert_eq!(lookup(fs, root, &text), Ok(made.ino));
         assert!(list(fs, root).iter().any(|entry| entry.ino == made.ino && entry.name == text.as_bytes()));
     }
+    if has(fs, FileKind::CharDevice) {
+        a_device_number_is_stored_whole_or_refused(fs);
+    }
     Ok(())
+}
+
+/// A device number that the format cannot store is refused and not shortened.
+fn a_device_number_is_stored_whole_or_refused(fs: &dyn FileSystem) {
+    let root = fs.root();
+    for (index, (major, minor)) in
+        [(0xfff, 0xf_ffff), (0x1000, 1), (1, 0x10_0000), (u32::MAX, u32::MAX)].into_iter().enumerate()
+    {
+        let (text, rdev) = (format!("device{index}"), DeviceNumber { major, minor });
+        let node = NewNode { rdev, ..new_node(fs, FileKind::CharDevice) };
+        match writable(fs).create(root, name(&text), &node) {
+            Ok(made) => assert_eq!((made.rdev, attr(fs, made.ino).rdev), (rdev, rdev)),
+            Err(error) => {
+                assert_eq!((error, lookup(fs, root, &text)), (Error::OutOfRange, Err(Error::NotFound)));
+            }
+        }
+    }
 }
 
 /// A directory starts with link count 2, and is counted in the link count of `dir`.

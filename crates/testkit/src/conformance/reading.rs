@@ -190,8 +190,8 @@ pub fn the_parent_of_a_directory_contains_it_and_the_parent_of_the_root_is_the_r
     Ok(())
 }
 
-/// `Stale` if the inode is not in use.
-pub fn an_inode_that_is_not_in_use_is_stale(fs: &dyn FileSystem) -> Outcome {
+/// `Stale` if the volume contains no inode with the number.
+pub fn an_inode_that_does_not_exist_is_stale(fs: &dyn FileSystem) -> Outcome {
     for ino in [Ino(0), Ino(u64::MAX), Ino(1 << 40)] {
         assert_eq!(fs.getattr(ino).map(|attr| attr.ino), Err(Error::Stale), "inode {ino}");
     }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use obento_base::{Error, FileKind, Result};
-use obento_block::{BlockDevice, MemDevice};
+use obento_block::{BlockDevice, MemDevice, Overlay};
 use obento_driver::Crash;
 use obento_vfs::Vfs;
 
@@ -24,7 +24,18 @@ const SECOND_EVERY: u64 = 50;
 
 /// The number of requests of each kind.
 pub(super) type Counts = [(Request, u64); 3];
-pub(super) type Broken = Arc<FaultDevice<Arc<MemDevice>>>;
+/// A disk and the writes since. Copying the disk for each fault would take longer than the plan.
+pub(super) type Memory = Arc<Overlay<Arc<MemDevice>>>;
+pub(super) type Broken = Arc<FaultDevice<Memory>>;
+
+/// A disk after a plan.
+struct Left {
+    disk: Arc<MemDevice>,
+    /// The same bytes as `disk`.
+    bytes: Vec<u8>,
+    /// Its contents.
+    tree: Snapshot,
+}
 
 /// The results of faults.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -59,17 +70,17 @@ impl Subject<'_> {
     /// - the volume is inconsistent or reported so.
     pub fn break_everywhere(&self, base: &Arc<[u8]>, plans: &[Plan], step: u64) -> Result<Tally, String> {
         let mut tally = Tally::default();
+        let disk = Arc::new(MemDevice::new(base.to_vec()));
         for plan in plans {
             let recording = self.record(base, plan, PlanEnd::Closed)?;
-            let (counts, left) = self.requests(&recording)?;
+            let (counts, left) = self.requests(&disk, &recording)?;
             each_fault(&mut tally, &plan.name, step, counts, &|fault, second| {
-                self.endure(&recording, fault, second)
+                self.endure(&disk, &recording, fault, second)
             })?;
-            let (left, tree) = (&left, recording.history.trees.last().expect("there is the first"));
-            let counts = self.requests_of_reading(left, tree)?;
+            let counts = self.requests_of_reading(&left)?;
             let name = format!("{}, read", plan.name);
             each_fault(&mut tally, &name, step, counts, &|fault, second| {
-                self.endure_reading(left, tree, fault, second)
+                self.endure_reading(&left, fault, second)
             })?;
             let (cut, counts) = self.cut_at_the_end(base, plan)?;
             let name = format!("{}, recovered", plan.name);
@@ -80,46 +91,48 @@ impl Subject<'_> {
         Ok(tally)
     }
 
-    /// Returns how many requests of each kind the plan of `recording` issues, from opening to closing, and the resulting
-    /// disk.
-    fn requests(&self, recording: &Recording) -> Result<(Counts, Vec<u8>), String> {
-        let (memory, device) = broken(&recording.base, None);
+    /// Returns how many requests of each kind the plan of `recording` issues on `disk`, from opening to closing, and the
+    /// resulting disk.
+    fn requests(&self, disk: &Arc<MemDevice>, recording: &Recording) -> Result<(Counts, Left), String> {
+        let (memory, device) = broken(disk, None);
         self.until_fault(recording, &device)?;
-        Ok((counts(&device), copy(&memory)))
+        let bytes = copy(&memory);
+        let tree = recording.history.trees.last().expect("there is the first").clone();
+        Ok((counts(&device), Left { disk: Arc::new(MemDevice::new(bytes.clone())), bytes, tree }))
     }
 
-    /// Runs the plan of `recording` until `fault` makes an operation fail, then opens the volume again without the
-    /// fault. Returns whether the fault was reported.
-    fn endure(&self, recording: &Recording, fault: Fault, second: bool) -> Result<bool, String> {
-        let (memory, device) = broken(&recording.base, Some(fault));
+    /// Runs the plan of `recording` on `disk` until `fault` makes an operation fail, then opens the volume again without
+    /// the fault. Returns whether the fault was reported.
+    fn endure(
+        &self,
+        disk: &Arc<MemDevice>,
+        recording: &Recording,
+        fault: Fault,
+        second: bool,
+    ) -> Result<bool, String> {
+        let (memory, device) = broken(disk, Some(fault));
         let reached = self.until_fault(recording, &device)?;
         self.check_after(recording, &reached, &memory, second)?;
         Ok(reached.failed)
     }
 
-    fn requests_of_reading(&self, left: &[u8], tree: &Snapshot) -> Result<Counts, String> {
-        let (_, device) = broken(left, None);
-        match self.read_everything(&device, left, tree)? {
+    fn requests_of_reading(&self, left: &Left) -> Result<Counts, String> {
+        let (_, device) = broken(&left.disk, None);
+        match self.read_everything(&device, left)? {
             None => Ok(counts(&device)),
             Some(error) => Err(format!("no request fails, but: {error}")),
         }
     }
 
-    /// Opens, reads, closes and checks the sound volume in `left` on a device with this fault. The readable part is
-    /// `tree`, and stays so.
-    fn endure_reading(
-        &self,
-        left: &[u8],
-        tree: &Snapshot,
-        fault: Fault,
-        second: bool,
-    ) -> Result<bool, String> {
-        let (memory, device) = broken(left, Some(fault));
-        let reported = self.read_everything(&device, left, tree)?;
+    /// Opens, reads, closes and checks the sound volume in `left` on a device with this fault. Its contents stay the
+    /// same.
+    fn endure_reading(&self, left: &Left, fault: Fault, second: bool) -> Result<bool, String> {
+        let (memory, device) = broken(&left.disk, Some(fault));
+        let reported = self.read_everything(&device, left)?;
         let sound: Arc<dyn BlockDevice> = memory;
         let fs = (self.open)(sound.clone(), later()).map_err(|e| format!("does not open again: {e}"))?;
         let vfs = looked_at(fs);
-        expect_tree(&vfs, tree)?;
+        expect_tree(&vfs, &left.tree)?;
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
         self.judge_closed(sound, second)?;
@@ -127,15 +140,10 @@ impl Subject<'_> {
     }
 
     /// Returns the last error. Each error must be the device's error.
-    fn read_everything(
-        &self,
-        device: &Broken,
-        left: &[u8],
-        tree: &Snapshot,
-    ) -> Result<Option<String>, String> {
-        let mut reported = self.look_through(device, tree)?;
+    fn read_everything(&self, device: &Broken, left: &Left) -> Result<Option<String>, String> {
+        let mut reported = self.look_through(device, &left.tree)?;
         let device: Arc<dyn BlockDevice> = device.clone();
-        if let Err(error) = (self.check)(&device, left) {
+        if let Err(error) = (self.check)(&device, Some(&left.bytes)) {
             if !error.contains("failed: ") {
                 return Err(format!("the check of a sound volume reports {error}"));
             }
@@ -226,7 +234,7 @@ impl Subject<'_> {
         &self,
         recording: &Recording,
         reached: &Reached,
-        memory: &Arc<MemDevice>,
+        memory: &Memory,
         second: bool,
     ) -> Result<(), String> {
         let (point, device): (_, Arc<dyn BlockDevice>) = (&reached.point, memory.clone());
@@ -239,12 +247,13 @@ impl Subject<'_> {
         // The files were not read during the plan.
         let rules = Rules { data: self.data, gathers: true, cuts_at_old_end: false, by_another: false };
         match crash {
-            Crash::Whole => allowed::check(&recording.history, point, rules, &tree)?,
+            // The power did not fail, so the order of the writes has no effect.
+            Crash::Whole | Crash::Unordered => allowed::check(&recording.history, point, rules, &tree)?,
             Crash::Repairable => repairable::check(&recording.history, point, &tree)?,
         }
         // The data of a failed write may be in clusters without an owner, which the repair saves.
         let mut tree = tree;
-        tree.objects.retain(|path, _| crash == Crash::Whole || !repairable::is_saved(path));
+        tree.objects.retain(|path, _| crash != Crash::Repairable || !repairable::is_saved(path));
         reached.tree.as_ref().map_or(Ok(()), |expected| same(expected, &tree))?;
         vfs.close().map_err(|e| format!("does not close: {e}"))?;
         drop(vfs);
@@ -292,8 +301,9 @@ fn each_fault(
     Ok(())
 }
 
-pub(super) fn broken(bytes: &[u8], fault: Option<Fault>) -> (Arc<MemDevice>, Broken) {
-    let memory = Arc::new(MemDevice::new(bytes.to_vec()));
+/// Returns a device on which `fault` occurs, and its memory. `disk` stays as it is.
+pub(super) fn broken(disk: &Arc<MemDevice>, fault: Option<Fault>) -> (Memory, Broken) {
+    let memory = Arc::new(Overlay::new(disk.clone()));
     (memory.clone(), Arc::new(FaultDevice::new(memory, fault)))
 }
 

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use obento_block::MemDevice;
+
 use super::endure::{Counts, Reached, broken, counts, later};
 use super::repairable;
 use super::volume::{PlanEnd, Recording, Subject, looked_at};
@@ -16,7 +18,7 @@ pub(super) struct Cut {
     /// The plan, which was synced completely.
     recording: Recording,
     /// The disk, which every write reached.
-    disk: Vec<u8>,
+    disk: Arc<MemDevice>,
     /// The contents of the disk.
     tree: Snapshot,
 }
@@ -35,6 +37,7 @@ impl Subject<'_> {
                 disk[start..start + bytes.len()].copy_from_slice(bytes);
             }
         }
+        let disk = Arc::new(MemDevice::new(disk));
         let tree = self.recovered(&disk)?;
         let (_, device) = broken(&disk, None);
         match self.look_through(&device, &tree)? {
@@ -44,7 +47,7 @@ impl Subject<'_> {
         Ok((Cut { recording, disk, tree }, counts(&device)))
     }
 
-    fn recovered(&self, disk: &[u8]) -> Result<Snapshot, String> {
+    fn recovered(&self, disk: &Arc<MemDevice>) -> Result<Snapshot, String> {
         let (memory, _) = broken(disk, None);
         let fs = (self.open)(memory, later()).map_err(|e| format!("does not open: {e}"))?;
         Snapshot::read(&looked_at(fs), None).map_err(|e| format!("does not read: {e}"))

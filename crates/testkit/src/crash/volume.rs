@@ -28,9 +28,9 @@ use crate::snapshot::{Snapshot, Times};
 /// Opens a volume for changes, after replaying its journal to the device, or after repairing it if the format requires
 /// a repair after a crash.
 pub type Open<'a> = dyn Fn(Arc<dyn BlockDevice>, Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> + Sync + 'a;
-/// Checks a volume that was closed. The volume is passed as a device and as its bytes, because copying it for each of a
-/// million states takes longer than the check.
-pub type CheckClosed<'a> = dyn Fn(&Arc<dyn BlockDevice>, &[u8]) -> Result<(), String> + Sync + 'a;
+/// Checks a volume that was closed. The volume is passed as a device and, if they are in memory, as its bytes. Copying
+/// it for each of a million states takes longer than the check.
+pub type CheckClosed<'a> = dyn Fn(&Arc<dyn BlockDevice>, Option<&[u8]>) -> Result<(), String> + Sync + 'a;
 /// The same check with only a device.
 pub type Check<'a> = dyn Fn(&dyn BlockDevice) -> Result<(), String> + Sync + 'a;
 
@@ -238,7 +238,7 @@ impl Subject<'_> {
 
     /// Checks the consistency of a closed volume.
     fn check_state(&self, state: &State<'_>, second: bool) -> Result<(), String> {
-        let checked = state.with_bytes(|bytes| (self.check)(&state.device, bytes));
+        let checked = state.with_bytes(|bytes| (self.check)(&state.device, Some(bytes)));
         checked.map_err(|reason| format!("inconsistent: {reason}"))?;
         if second {
             (self.second)(&*state.device).map_err(|reason| format!("second opinion: {reason}"))
@@ -249,8 +249,7 @@ impl Subject<'_> {
 
     /// Checks the consistency of a volume that was closed.
     pub fn check_closed(&self, device: Arc<dyn BlockDevice>) -> Result<(), String> {
-        let bytes = copy(&*device);
-        (self.check)(&device, &bytes)
+        (self.check)(&device, None)
     }
 
     /// Explores a recording and checks each state.
@@ -306,7 +305,8 @@ impl Subject<'_> {
             by_another: recording.by_another,
         };
         match crash {
-            Crash::Whole => allowed::check(history, point, rules, &tree)?,
+            // Plans that need an order are not tested on a volume without one.
+            Crash::Whole | Crash::Unordered => allowed::check(history, point, rules, &tree)?,
             Crash::Repairable => repairable::check(history, point, &tree)?,
         }
         vfs.close().map_err(|e| format!("does not close: {e}"))?;

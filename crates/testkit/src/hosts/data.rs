@@ -4,6 +4,7 @@ use obento_base::{FileFlags, FileKind};
 use obento_driver::{Access, RenameFlags, Size, XattrMode};
 
 use super::{ACCESS_DENIED, CaseDirectory, FILE_TOO_BIG, NO_SPACE, NOT_PERMITTED, Need, READ_ONLY};
+use crate::oracle::until;
 use crate::outcome::{CTIME, HOLES, LARGE_FILES, LARGE_ROOM, LASTING, LITTLE_ROOM, MODES, OWNERS};
 use crate::plan::{Op, Space, bytes};
 
@@ -251,6 +252,10 @@ fn full(room: &mut CaseDirectory<'_>) {
     assert!(second + 1 >= first, "{second} pieces fit after {first}");
     assert_eq!(room.unlink("f"), Ok(()));
     room.does(Op::Sync);
+    // A program that another thread starts has the file open until it runs.
+    let needed = (piece as u64).saturating_mul(first as u64) / 2;
+    let is_free = until(|| room.host.free().is_ok_and(|free| free >= needed));
+    assert!(is_free, "the space of a removed file stays in use");
     room.file("g");
     let bytes = room.write("g", 0, piece);
     room.holds("g", 0, &bytes);

@@ -94,6 +94,31 @@ pub fn requests(volume: &Volume<'_>, step: u64) {
     }
 }
 
+/// Tests that after a failed write every later sync fails with the same error, although the device works again, and that
+/// changes fail with `ReadOnly`.
+#[track_caller]
+pub fn later_syncs(volume: &Volume<'_>) {
+    let name = &volume.name;
+    let start = |fault| {
+        let device = Arc::new(FaultDevice::new(MemDevice::new(volume.base.to_vec()), fault));
+        let opened = (volume.subject.open)(device.clone(), Arc::new(StepClock::default()));
+        (device, Actor::new(Vfs::new(opened.expect("the volume opens"))))
+    };
+    let (sound, _unchanged) = start(None);
+    // The first write after the volume was opened.
+    let nth = sound.count(Request::Write);
+    let fault = Fault { request: Request::Write, nth, lasting: Lasting::Once, failure: FaultKind::Io };
+    let (device, mut actor) = start(Some(fault));
+    // Some drivers write a new directory at once.
+    let file = |name: &str| Op::Create(name.into(), FileKind::Regular, 0o644);
+    assert_eq!(actor.act(0, &file("a")), Ok(()), "{name}");
+    let first = actor.act(0, &Op::Sync);
+    assert!(first.is_err() && device.hits() == 1, "{name}: {first:?}");
+    assert_eq!(actor.act(0, &Op::Sync), first, "{name}");
+    assert_eq!(actor.act(0, &file("b")), Err(Error::ReadOnly), "{name}");
+    assert_eq!(actor.act(0, &Op::Sync), first, "{name}");
+}
+
 /// Tests that on a slow device every operation has the same result as on a fast one, and that waiting threads do not
 /// interfere.
 #[track_caller]
