@@ -75,10 +75,10 @@ pub fn measure(cell: &Cell, setup: &TargetSetup) -> Result<Sample> {
     let load = find(&cell.workload, &cell.settings)?;
     let needs = load.needs(&cell.settings);
     if needs > setup.size / 100 * u64::from(90_u8.saturating_sub(cell.settings.age)) {
-        let has = obento::human_size(setup.size);
+        let has = obento::text::human_size(setup.size);
         return Err(BenchError::Absent(format!(
             "requires {} but the file system has {has}; increase `--size`, or reduce `--scale` or `--file-size`",
-            obento::human_size(needs)
+            obento::text::human_size(needs)
         )));
     }
     let mut bed = TestBed::fresh(&target, setup)?;
@@ -91,7 +91,7 @@ pub fn measure(cell: &Cell, setup: &TargetSetup) -> Result<Sample> {
     load.prepare(&context(&bed)?)?;
     match load.cache() {
         Cache::Dropped => bed.cool()?,
-        Cache::Kept => bed.files()?.sync().during("sync", &cell.target)?,
+        Cache::Warm => bed.files()?.sync().during("sync", &cell.target)?,
     }
     let context = context(&bed)?;
     let company = machine::company();

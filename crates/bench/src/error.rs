@@ -29,7 +29,7 @@ pub enum BenchError {
     },
     /// The text is not a target.
     #[error(
-        "invalid target '{0}' (expected path:DIR, image:TYPE, fuse:TYPE, kernel:TYPE[,OPTION...], fuse2fs or mount-cmd:COMMAND)"
+        "invalid target '{0}' (expected path:DIR, image:TYPE, fuse:TYPE, kernel:TYPE[,OPTION...], fuse2fs, mount-cmd:COMMAND or nfs://HOST/EXPORT)"
     )]
     NoTarget(String),
     /// No workload or suite has this name.
@@ -39,7 +39,7 @@ pub enum BenchError {
     #[error("{0}")]
     Absent(String),
     /// A results file cannot be read.
-    #[error("invalid results file '{}': {why}", path.display())]
+    #[error("'{}' is not a file of results of 'obento bench': {why}", path.display())]
     Results {
         /// The file.
         path: PathBuf,

@@ -3,7 +3,7 @@
 //! The file is one JSON object. `version` increases when the meaning of a field changes. New fields have defaults.
 
 use std::fs::{self, Permissions};
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
@@ -86,6 +86,8 @@ impl Results {
         let mut new = tempfile::Builder::new()
             .permissions(mode)
             .tempfile_in(folder)
+            // The error of the system, without the name of the new file.
+            .map_err(|error| io::Error::from(error.kind()))
             .during("create a file in", folder)?;
         // The data is written through the descriptor, because the name may refer to another file by now.
         new.write_all(text.as_bytes()).during("write", path)?;

@@ -143,6 +143,16 @@ pub const SUITES: &[Suite] = &[
         enough: ENOUGH,
     },
     Suite {
+        name: "provenance",
+        about: "the cost of recording the history of a volume, in the library and on a mount",
+        targets: &["image:ext4", "image:ext4,provenance", "fuse:ext4", "fuse:ext4,provenance"],
+        baseline: "fuse:ext4",
+        workloads: &["createfiles,T=1", "varmail", "tar", "untar", "git-clone"],
+        size: 4 * GIB,
+        settings: || Settings { scale: 8, ..Settings::default() },
+        enough: StopRule { least: 5, most: 20, error: 0.01 },
+    },
+    Suite {
         name: "full",
         about: "every workload",
         targets: EXT4,

@@ -1,5 +1,6 @@
 //! Files of a volume, accessed by library calls in this process.
 
+use std::borrow::Cow;
 use std::io;
 use std::ops::Range;
 
@@ -12,12 +13,23 @@ use super::{Files, OpenFile, OpenMode};
 #[derive(Clone)]
 pub struct ImageFiles {
     volume: Volume,
+    /// The directory that contains the files, with a slash at the end.
+    folder: String,
 }
 
 impl ImageFiles {
     /// Returns the files of `volume`.
     pub fn new(volume: Volume) -> Self {
-        Self { volume }
+        Self { volume, folder: String::new() }
+    }
+
+    /// Returns the files of a directory of `volume`.
+    pub fn within(volume: Volume, folder: &str) -> Self {
+        Self { volume, folder: format!("{folder}/") }
+    }
+
+    fn at<'a>(&self, path: &'a str) -> Cow<'a, str> {
+        if self.folder.is_empty() { path.into() } else { [&self.folder, path].concat().into() }
     }
 }
 
@@ -29,32 +41,32 @@ impl Files for ImageFiles {
             .write(how != OpenMode::Read)
             .create(how == OpenMode::Create)
             .truncate(how == OpenMode::Create);
-        Ok(Box::new(options.open(&self.volume, path)?))
+        Ok(Box::new(options.open(&self.volume, self.at(path).as_bytes())?))
     }
 
     fn create_dir(&self, path: &str) -> io::Result<()> {
-        Ok(self.volume.create_dir(path)?)
+        Ok(self.volume.create_dir(self.at(path).as_bytes())?)
     }
 
     fn remove_file(&self, path: &str) -> io::Result<()> {
-        Ok(self.volume.remove_file(path)?)
+        Ok(self.volume.remove_file(self.at(path).as_bytes())?)
     }
 
     fn remove_dir(&self, path: &str) -> io::Result<()> {
-        Ok(self.volume.remove_dir(path)?)
+        Ok(self.volume.remove_dir(self.at(path).as_bytes())?)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        Ok(self.volume.rename(from, to)?)
+        Ok(self.volume.rename(self.at(from).as_bytes(), self.at(to).as_bytes())?)
     }
 
     fn stat(&self, path: &str) -> io::Result<u64> {
-        Ok(self.volume.symlink_metadata(path)?.len())
+        Ok(self.volume.symlink_metadata(self.at(path).as_bytes())?.len())
     }
 
     fn list(&self, path: &str) -> io::Result<u64> {
         let mut count = 0;
-        for entry in self.volume.read_dir(path)? {
+        for entry in self.volume.read_dir(self.at(path).as_bytes())? {
             entry?;
             count += 1;
         }

@@ -14,9 +14,9 @@ pub fn markdown(results: &Results, table: &Table) -> String {
         results.started,
         machine.processor,
         machine.processors,
-        obento::human_size(machine.memory),
+        obento::text::human_size(machine.memory),
         machine.kernel,
-        obento::human_size(results.size),
+        obento::text::human_size(results.size),
         machine.setup,
     );
     let _ = writeln!(

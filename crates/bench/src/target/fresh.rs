@@ -1,12 +1,17 @@
 //! Fresh file systems, in which workloads run.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento::driver::StoredProperties;
+use obento::driver::{Access, StoredProperties};
+use obento::host::IoBackend;
+use obento::image::Recording;
+use obento::provenance::{Actor, FixedWho, LogOptions};
 use obento::{Image, Options, Registry, Volume};
 
+use super::export::ExportFolder;
 use super::mounted::{Mounted, is_mount_point};
 use super::zram::Zram;
 use super::{Mount, Target};
@@ -43,18 +48,29 @@ impl TargetSetup {
         self.folder.join("zram")
     }
 
-    /// Returns the folder of a `path:` target, inside the given directory.
-    fn within(&self, path: &Path) -> PathBuf {
+    /// Returns the name of the folder of a target that is an existing directory.
+    fn name(&self) -> OsString {
         let mut name = self.folder.file_name().unwrap_or_default().to_owned();
         // The folder of the images may be in the same directory.
         name.push("-files");
-        path.join(name)
+        name
+    }
+
+    /// Returns the folder of a `path:` target, inside the given directory.
+    fn within(&self, path: &Path) -> PathBuf {
+        path.join(self.name())
     }
 
     /// Removes the files that a killed run left.
     pub fn clear(&self, target: &str) {
-        if let Ok(Target::Path(path)) = target.parse() {
-            let _ = fs::remove_dir_all(self.within(&path));
+        match target.parse() {
+            Ok(Target::Path(path)) => {
+                let _ = fs::remove_dir_all(self.within(&path));
+            }
+            Ok(Target::Export(address)) => {
+                let _ = ExportFolder::remove(&address, &self.name().to_string_lossy());
+            }
+            _ => {}
         }
         if is_mount_point(&self.at()).unwrap_or(true) {
             // The unmount does not wait for processes that still use the mount.
@@ -80,6 +96,7 @@ enum State {
     Folder(PathBuf),
     Volume(Volume),
     Mounted(Mounted),
+    Export(ExportFolder),
     /// Closed, between two states or after an error.
     Closed,
 }
@@ -100,6 +117,11 @@ impl TestBed {
             bed.state = State::Folder(folder);
             return Ok(bed);
         }
+        if let Target::Export(address) = target {
+            bed.state = State::Export(ExportFolder::create(address, &setup.name().to_string_lossy())?);
+            return Ok(bed);
+        }
+        bed.expect_writable()?;
         if setup.zram && !matches!(target, Target::Command(_)) {
             bed.zram = Some(Zram::new(setup.size, &setup.note())?);
         }
@@ -107,6 +129,19 @@ impl TestBed {
         bed.own = bed.give_to_user()?;
         bed.open()?;
         Ok(bed)
+    }
+
+    /// Fails with `Absent` for a driver of obento that cannot change volumes: workloads create files.
+    fn expect_writable(&self) -> Result<()> {
+        let (Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. })) = &self.target else {
+            return Ok(());
+        };
+        match self.setup.registry.find(kind) {
+            Some(driver) if driver.access() == Access::ReadOnly => {
+                Err(BenchError::Absent(format!("obento only reads {kind}, and workloads create files")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the path of the image: a file or a disk.
@@ -124,7 +159,7 @@ impl TestBed {
             run(command_of(program).args(arguments).arg(&image)).map(drop)
         };
         match &self.target {
-            Target::Path(_) | Target::Command(_) => Ok(()),
+            Target::Path(_) | Target::Command(_) | Target::Export(_) => Ok(()),
             // The benchmark measures the driver; mke2fs creates the same layout byte for byte.
             Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. }) => {
                 make(&self.setup.obento, &["mkfs", "-t", kind, "-q"])
@@ -148,7 +183,7 @@ impl TestBed {
             program: format!("giving {} to the user", self.target),
             message: error.to_string(),
         };
-        let volume = open_volume(&self.image(), kind, &self.setup.registry)?;
+        let volume = open_volume(&self.image(), kind, None, &self.setup.registry)?;
         let has_owners = volume.vfs().limits().keeps.contains(StoredProperties::OWNERS);
         if has_owners {
             volume.chown("/", Some(uid), Some(gid)).map_err(|error| failed(&error))?;
@@ -160,8 +195,11 @@ impl TestBed {
     fn open(&mut self) -> Result<()> {
         let image = self.image();
         self.state = match &self.target {
-            Target::Path(_) => return Ok(()),
-            Target::Image(mount) => State::Volume(open_volume(&image, &mount.kind, &self.setup.registry)?),
+            Target::Path(_) | Target::Export(_) => return Ok(()),
+            Target::Image(mount) => {
+                let recording = recording(mount)?;
+                State::Volume(open_volume(&image, &mount.kind, recording, &self.setup.registry)?)
+            }
             target => State::Mounted(Mounted::new(
                 target,
                 &image,
@@ -181,6 +219,10 @@ impl TestBed {
     pub fn files(&self) -> Result<Arc<dyn Files>> {
         match (&self.state, self.path()) {
             (State::Volume(volume), _) => Ok(Arc::new(ImageFiles::new(volume.clone()))),
+            (State::Export(export), _) => {
+                let (volume, folder) = export.files();
+                Ok(Arc::new(ImageFiles::within(volume, folder)))
+            }
             (_, Some(path)) => Ok(Arc::new(HostFiles::new(path))),
             _ => Err(BenchError::Absent(format!("{} is not open", self.target))),
         }
@@ -191,7 +233,7 @@ impl TestBed {
         match &self.state {
             State::Folder(folder) => Some(folder.clone()),
             State::Mounted(_) => Some(self.setup.at()),
-            State::Volume(_) | State::Closed => None,
+            State::Volume(_) | State::Export(_) | State::Closed => None,
         }
     }
 
@@ -208,7 +250,7 @@ impl TestBed {
         Some(self.image()).filter(|image| image.exists())
     }
 
-    /// Unmounts, so that all changes are in the image. An existing directory stays.
+    /// Unmounts, so that all changes are in the image. An existing directory stays. An export is connected again.
     pub fn close(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Mounted(mounted) => mounted.end(),
@@ -216,6 +258,11 @@ impl TestBed {
                 program: self.target.to_string(),
                 message: error.to_string(),
             }),
+            State::Export(mut export) => {
+                let reopened = export.reopen();
+                self.state = State::Export(export);
+                reopened
+            }
             kept @ (State::Folder(_) | State::Closed) => {
                 self.state = kept;
                 Ok(())
@@ -264,12 +311,35 @@ fn mke2fs(kind: &str) -> [&str; 6] {
     ["-q", "-F", "-t", kind, "-E", "lazy_itable_init=0,lazy_journal_init=0"]
 }
 
-fn open_volume(image: &Path, kind: &str, registry: &Registry) -> Result<Volume> {
+/// Returns the recorder of a volume that this process opens with the option `provenance`, the only one of `image:`.
+fn recording(mount: &Mount) -> Result<Option<Recording>> {
+    match mount.options.as_str() {
+        "" => Ok(None),
+        "provenance" => {
+            let this = Actor { pid: std::process::id(), ..Actor::default() }.with_comm(b"obento");
+            Ok(Some(Recording { who: Arc::new(FixedWho(this)), log: LogOptions::default() }))
+        }
+        _ => Err(BenchError::NoTarget(format!("image:{mount}"))),
+    }
+}
+
+fn open_volume(
+    image: &Path,
+    kind: &str,
+    recording: Option<Recording>,
+    registry: &Registry,
+) -> Result<Volume> {
     let failed = |error: &dyn std::fmt::Display| BenchError::Program {
         program: format!("opening {}", image.display()),
         message: error.to_string(),
     };
-    let options = Options { fs_type: Some(kind.to_owned()), ..Options::default() }.for_change();
-    let opened = Image::open(image, registry, &options).map_err(|error| failed(&error))?;
+    let options =
+        Options { fs_type: Some(kind.to_owned()), io: IoBackend::Auto, recording, ..Options::default() }
+            .for_change();
+    let opened = Image::builder()
+        .registry(registry.clone())
+        .options(options)
+        .open(image)
+        .map_err(|error| failed(&error))?;
     opened.volume(None).map_err(|error| failed(&error))
 }

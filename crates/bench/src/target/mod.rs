@@ -4,6 +4,7 @@
 //! are brought to the state that the workload requires. After the measurement the image is removed. All images are in
 //! one folder of the host, so that all targets use the same disk.
 
+mod export;
 mod fresh;
 mod mounted;
 mod zram;
@@ -21,7 +22,7 @@ use crate::BenchError;
 pub enum Target {
     /// A directory of the host.
     Path(PathBuf),
-    /// A driver of obento, in the measuring process.
+    /// A driver of obento, in the measuring process. The only option is `provenance`.
     Image(Mount),
     /// A driver of obento, mounted through FUSE.
     Fuse(Mount),
@@ -31,6 +32,8 @@ pub enum Target {
     Fuse2fs,
     /// A command that mounts at the directory `$1` and may use the folder `$2` for files.
     Command(String),
+    /// An NFS export, by its address, used by the client of obento in the measuring process.
+    Export(String),
 }
 
 /// A file system type and its mount options.
@@ -45,7 +48,8 @@ pub struct Mount {
 impl FromStr for Target {
     type Err = BenchError;
 
-    /// Reads `path:DIR`, `image:TYPE`, `fuse:TYPE[,OPTION...]`, `kernel:TYPE[,OPTION...]`, `fuse2fs`, `mount-cmd:COMMAND`.
+    /// Reads `path:DIR`, `image:TYPE[,provenance]`, `fuse:TYPE[,OPTION...]`, `kernel:TYPE[,OPTION...]`, `fuse2fs`,
+    /// `mount-cmd:COMMAND`, `nfs://HOST/EXPORT`.
     ///
     /// ```
     /// use obento_bench::Target;
@@ -62,6 +66,7 @@ impl FromStr for Target {
         }
         let (sort, rest) = text.split_once(':').filter(|(_, rest)| !rest.is_empty()).ok_or_else(none)?;
         match sort {
+            "nfs" if rest.starts_with("//") => Ok(Self::Export(text.to_owned())),
             "path" => Ok(Self::Path(rest.into())),
             "mount-cmd" => Ok(Self::Command(rest.to_owned())),
             "image" => Mount::parse(rest).map(Self::Image).ok_or_else(none),
@@ -97,6 +102,7 @@ impl fmt::Display for Target {
             Self::Kernel(mount) => write!(f, "kernel:{mount}"),
             Self::Fuse2fs => f.write_str("fuse2fs"),
             Self::Command(command) => write!(f, "mount-cmd:{command}"),
+            Self::Export(address) => f.write_str(address),
         }
     }
 }
@@ -110,6 +116,8 @@ mod tests {
         for text in [
             "path:/mnt",
             "image:ext4",
+            "image:ext4,provenance",
+            "nfs://server:2049/srv?mountport=20048",
             "fuse:vfat,uid=1",
             "kernel:xfs",
             "fuse2fs",
@@ -117,7 +125,7 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
-        for text in ["", "ext4", "image:", "fuse:,ro", "kernel:../x", "disk:ext4"] {
+        for text in ["", "ext4", "image:", "nfs:server", "fuse:,ro", "kernel:../x", "disk:ext4"] {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
     }

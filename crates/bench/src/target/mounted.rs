@@ -51,7 +51,7 @@ impl Mounted {
                 ("fuse2fs".into(), ["-o", options.trim_end_matches(',')].map(str::to_owned).into())
             }
             Target::Command(command) => ("sh".into(), ["-c", command, "sh"].map(str::to_owned).into()),
-            Target::Path(_) | Target::Image(_) => {
+            Target::Path(_) | Target::Image(_) | Target::Export(_) => {
                 return Err(BenchError::Absent(format!("{target} is not mounted")));
             }
         };

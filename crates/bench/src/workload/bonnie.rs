@@ -31,7 +31,7 @@ pub struct Bonnie {
 
 impl Workload for Bonnie {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, _: &WorkloadContext) -> Result<()> {
@@ -177,7 +177,7 @@ const FILES: u64 = 16 << 10;
 
 impl Workload for EmptyFiles {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {

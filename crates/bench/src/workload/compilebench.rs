@@ -70,7 +70,7 @@ impl CompileBench {
 
 impl Workload for CompileBench {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, _: &WorkloadContext) -> Result<()> {

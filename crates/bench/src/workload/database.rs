@@ -45,7 +45,7 @@ pub enum Database {
 
 impl Workload for Database {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {

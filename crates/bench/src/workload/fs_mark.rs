@@ -28,7 +28,7 @@ pub struct FsMark(pub Method);
 
 impl Workload for FsMark {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {

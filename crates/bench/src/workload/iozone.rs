@@ -53,7 +53,7 @@ const TESTS: [(Test, &str); 10] = [
 
 impl Workload for Matrix {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, _: &WorkloadContext) -> Result<()> {
@@ -85,7 +85,7 @@ impl Workload for Matrix {
 
 impl Workload for Throughput {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, _: &WorkloadContext) -> Result<()> {

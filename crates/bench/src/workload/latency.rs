@@ -49,7 +49,7 @@ impl Workload for Latency {
     fn cache(&self) -> Cache {
         // With dropped caches, the file below a loop device would be cold for the first measurement and warm for the
         // next.
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {

@@ -42,7 +42,7 @@ const PHASES: [(&str, Step); 6] = [
 
 impl Workload for MdTest {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, _: &WorkloadContext) -> Result<()> {

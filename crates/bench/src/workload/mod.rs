@@ -122,7 +122,7 @@ impl WorkloadContext {
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cache {
     /// As after the preparation.
-    Kept,
+    Warm,
     /// No cached data of the file system.
     Dropped,
 }

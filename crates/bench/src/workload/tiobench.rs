@@ -20,7 +20,7 @@ pub struct TioBench;
 
 impl Workload for TioBench {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, _: &WorkloadContext) -> Result<()> {

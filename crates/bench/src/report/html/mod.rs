@@ -174,11 +174,11 @@ fn system(page: &mut Html, results: &Results) {
     let settings = &results.settings;
     let facts = [
         ("processor", format!("{} x {}", machine.processors, machine.processor)),
-        ("memory", obento::human_size(machine.memory)),
+        ("memory", obento::text::human_size(machine.memory)),
         ("kernel", machine.kernel.clone()),
         ("images are on", machine.setup.clone()),
-        ("size of each", obento::human_size(results.size)),
-        ("large file", format!("{}{}", obento::human_size(settings.file_size), fits(results))),
+        ("size of each", obento::text::human_size(results.size)),
+        ("large file", format!("{}{}", obento::text::human_size(settings.file_size), fits(results))),
         ("threads", settings.threads.to_string()),
         ("run time", format!("{} s", settings.run_time.as_secs_f64())),
         ("scale", format!("1/{}", settings.scale)),

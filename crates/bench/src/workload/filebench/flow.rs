@@ -101,7 +101,7 @@ impl Personality {
 
 impl Workload for Personality {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {

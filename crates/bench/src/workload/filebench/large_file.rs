@@ -38,7 +38,7 @@ pub struct LargeFile {
 impl Workload for LargeFile {
     /// Filebench reads the file that it has just written, so the file is in the cache if it fits.
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {

@@ -31,7 +31,7 @@ impl CreateFiles {
 
 impl Workload for CreateFiles {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {
@@ -87,7 +87,7 @@ impl DeleteFiles {
 
 impl Workload for DeleteFiles {
     fn cache(&self) -> Cache {
-        Cache::Kept
+        Cache::Warm
     }
 
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {

@@ -1,0 +1,65 @@
+//! A directory of an NFS export, used by the client of obento in this process.
+
+use obento::Volume;
+use obento::driver::Access;
+use obento_nfs_source::{Export, NfsAddress};
+
+use crate::{BenchError, Result};
+
+/// A directory that a run created.
+pub struct ExportFolder {
+    address: String,
+    /// The path of the directory in the export.
+    path: String,
+    volume: Volume,
+}
+
+fn failed(address: &str, error: &dyn std::fmt::Display) -> BenchError {
+    BenchError::Program { program: format!("using {address}"), message: error.to_string() }
+}
+
+fn connected(address: &str) -> Result<Volume> {
+    let failed = |error: &dyn std::fmt::Display| failed(address, error);
+    let parsed = NfsAddress::parse(address.as_bytes()).map_err(|error| failed(&error))?;
+    let export = Export::open(&parsed).map_err(|error| failed(&error))?;
+    export.mount(Access::ReadWrite).map(Volume::new).map_err(|error| failed(&error))
+}
+
+impl ExportFolder {
+    /// Creates a directory of this name in the export.
+    pub fn create(address: &str, name: &str) -> Result<Self> {
+        let volume = connected(address)?;
+        let path = format!("/{name}");
+        volume.create_dir(&path).map_err(|error| failed(address, &error))?;
+        Ok(Self { address: address.to_owned(), path, volume })
+    }
+
+    /// Returns the volume and the path of the directory.
+    pub fn files(&self) -> (Volume, &str) {
+        (self.volume.clone(), &self.path)
+    }
+
+    /// Writes all changes and connects again, without any cached data.
+    pub fn reopen(&mut self) -> Result<()> {
+        self.volume.close().map_err(|error| failed(&self.address, &error))?;
+        self.volume = connected(&self.address)?;
+        Ok(())
+    }
+
+    /// Removes the directory of this name in the export, if it exists.
+    pub fn remove(address: &str, name: &str) -> Result<()> {
+        let volume = connected(address)?;
+        let path = format!("/{name}");
+        if volume.exists(&path).is_ok_and(|exists| exists) {
+            volume.remove_dir_all(&path).map_err(|error| failed(address, &error))?;
+        }
+        volume.close().map_err(|error| failed(address, &error))
+    }
+}
+
+impl Drop for ExportFolder {
+    fn drop(&mut self) {
+        // The next run with this folder removes what is left.
+        let _ = self.volume.remove_dir_all(&self.path).map(|()| self.volume.close());
+    }
+}
