@@ -1,31 +1,61 @@
 //! The state of a running subcommand: options, open images, diagnostics, and the exit code that follows from them.
 
-use std::cell::{Cell, RefCell, RefMut};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt::Display;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use indicatif::ProgressBar;
+use obento::address::{Address, HostEntry};
+use obento::driver::Access;
+use obento::host::FileId;
+use obento::host::interrupt::{self, SignalGuard};
+use obento::host::sandbox::{self, Rights};
+use obento::{Image, OpenError, Registry, Volume};
 
-use obento::interrupt;
-use obento::sandbox::{self, Rights};
-use obento::{Access, Address, HostEntry, Registry};
-
-use crate::cli::{GlobalOptions, TerminalUse};
-use crate::open::{Opener, ShellImage};
-use crate::report::{Report, printable};
+use crate::help::page::Groups;
+use crate::messages::Messages;
+use crate::open::inside::ShellImage;
+use crate::open::opener::{Opener, Opening};
+use crate::options::{GlobalOptions, TerminalUse};
+use crate::output::Outcome;
+use crate::report::Report;
 
 /// The environment variable that forbids changes.
 const READ_ONLY: &str = "OBENTO_READONLY";
+
+/// The whole command line, for the subcommands that describe or run others. They do not import the table that lists them.
+#[derive(Clone, Copy)]
+pub struct CommandTable {
+    /// The visible subcommands with their pages, in the groups and the order of the overview.
+    pub groups: Groups,
+    /// Returns the subcommands as the parser and the help use them.
+    pub commands: fn() -> clap::Command,
+    /// Returns the subcommands for manual pages, without the examples.
+    pub commands_for_man: fn() -> clap::Command,
+    /// Parses a command line, whose first word is the program. The error can be a request for help.
+    pub parse: fn(Vec<OsString>) -> Result<CommandLine, clap::Error>,
+}
+
+/// A command line that was parsed.
+pub struct CommandLine {
+    pub options: GlobalOptions,
+    /// The exit code of the subcommand if standard output cannot be written.
+    pub unwritten: u8,
+    /// Runs the subcommand.
+    pub run: Box<dyn FnOnce(&Context) -> Outcome>,
+}
 
 /// The environment of a subcommand.
 pub struct Context {
     options: GlobalOptions,
     /// The drivers.
     registry: Registry,
-    status: Cell<u8>,
+    table: CommandTable,
+    messages: Messages,
     /// The type of the file at each host path that was looked up.
     entries: RefCell<HashMap<PathBuf, HostEntry>>,
     /// Whether the process has given up its rights.
@@ -33,22 +63,22 @@ pub struct Context {
     opener: Rc<RefCell<Opener>>,
     /// In a shell, the image that paths refer to.
     inside: Option<Rc<ShellImage>>,
-    /// The progress bar that is hidden while a message is printed.
-    bar: RefCell<Option<ProgressBar>>,
+    /// Catches the signals that end the process, while a command has an incomplete file or changes an image.
+    caught: Rc<RefCell<Option<SignalGuard>>>,
 }
 
 impl Context {
-    pub fn new(options: GlobalOptions, registry: Registry) -> Self {
-        let status = Cell::new(0);
+    pub fn new(options: GlobalOptions, registry: Registry, table: CommandTable) -> Self {
         Self {
+            messages: Messages::new(&options),
             options,
             registry,
-            status,
+            table,
             entries: RefCell::default(),
             is_confined: Cell::new(false),
             opener: Rc::default(),
             inside: None,
-            bar: RefCell::default(),
+            caught: Rc::default(),
         }
     }
 
@@ -57,8 +87,9 @@ impl Context {
     pub fn of_line(&self, options: GlobalOptions, inside: Rc<ShellImage>) -> Self {
         Self {
             opener: self.opener.clone(),
+            caught: self.caught.clone(),
             inside: Some(inside),
-            ..Self::new(options, self.registry.clone())
+            ..Self::new(options, self.registry.clone(), self.table)
         }
     }
 
@@ -86,16 +117,76 @@ impl Context {
         &self.registry
     }
 
-    /// Returns the open images.
-    pub fn opener(&self) -> RefMut<'_, Opener> {
-        self.opener.borrow_mut()
+    /// Returns the command line of this program.
+    pub fn table(&self) -> CommandTable {
+        self.table
+    }
+
+    fn opening(&self) -> Opening<'_> {
+        Opening { options: &self.options, registry: &self.registry, messages: &self.messages }
+    }
+
+    /// Returns the image at `path`, which is opened once, and prints its notices.
+    pub fn image(&self, path: &Path) -> Result<Rc<Image>, Report> {
+        self.opener.borrow_mut().image(path, self.opening())
+    }
+
+    /// Returns the image at `path` without printing its notices, for a command that shows them in another way. Damage
+    /// is reported as for each image.
+    pub fn quiet_image(&self, path: &Path) -> Result<Rc<Image>, OpenError> {
+        self.opener.borrow_mut().quiet_image(path, self.opening())
+    }
+
+    /// Returns the image at `path` without printing its notices, for a command that only examines whether the file is an
+    /// image.
+    pub fn examined_image(&self, path: &Path) -> Result<Rc<Image>, OpenError> {
+        self.opener.borrow_mut().examined_image(path, self.opening())
+    }
+
+    /// Opens the files of the image at `path` without decoding them, unless it is open already.
+    pub fn prepare(&self, path: &Path, access: Access) {
+        self.opener.borrow_mut().prepare(path, access, self.opening());
+    }
+
+    /// Returns the volume that `address` names, for reading; a volume that is open for change already is reused.
+    pub fn volume(&self, address: &Address) -> Result<Rc<Volume>, Report> {
+        self.opener.borrow_mut().volume(address, self.opening())
+    }
+
+    /// Returns the volume that `address` names, for change. Open volumes for change before those for reading, since an image is opened
+    /// once. [`Context::close`] ends the changes. Errors: also if changes are forbidden.
+    pub fn volume_for_change(&self, address: &Address) -> Result<Rc<Volume>, Report> {
+        self.expect_changes_allowed(address.image.as_os_str().as_bytes())?;
+        self.opener.borrow_mut().volume_for_change(address, self.opening())
+    }
+
+    /// Returns the host files that all open images are read from.
+    pub fn host_files(&self) -> Vec<FileId> {
+        self.opener.borrow().host_files()
+    }
+
+    /// Writes the changes of all volumes to stable storage, and passes each failure to `failed`.
+    pub fn sync(&self, failed: impl Fn(&Report)) {
+        self.opener.borrow().sync(failed);
+    }
+
+    /// Reports damage that was found since the images were opened, once per problem.
+    pub fn report_damage(&self, failed: impl Fn(&Report)) {
+        self.opener.borrow_mut().report_damage(&self.registry, failed);
+    }
+
+    /// Reports the attributes that this command requested and a volume hides, once per volume.
+    pub fn report_hidden_attributes(&self, failed: impl Fn(&Report)) {
+        self.opener.borrow_mut().report_hidden_attributes(failed);
     }
 
     /// Ends the changes of all images. The main function calls this after every command; with exit code 0 all changes are on stable storage.
     pub fn close(&self) {
-        self.opener().report_hidden_attributes(|report| self.warn(report));
-        self.opener().report_damage(self, |report| self.warn(report));
-        self.opener().close(|report| self.warn(report));
+        self.messages.set_closing(true);
+        self.report_hidden_attributes(|report| self.warn(report));
+        self.report_damage(|report| self.warn(report));
+        self.opener.borrow().close(|report| self.warn(report));
+        self.messages.set_closing(false);
     }
 
     /// # Errors
@@ -134,11 +225,55 @@ impl Context {
         if self.gives_up_rights() && !self.is_confined.replace(true) {
             sandbox::enter(rights);
         }
+        // A server held them back until here.
+        obento::env::thread::release();
     }
 
     /// Returns whether rights are given up: the programs that a shell runs inherit its rights, so a shell keeps them.
     pub fn gives_up_rights(&self) -> bool {
         self.inside.is_none()
+    }
+
+    /// From now on, a signal that ends the process stops the command between two steps, so that it removes an incomplete
+    /// file and closes the images that it changes. [`Context::end_by_signal`] then ends the process. At a prompt, the
+    /// shell catches the signals.
+    pub fn stop_between_steps(&self) {
+        if !interrupt::is_caught() {
+            self.caught.replace(Some(SignalGuard::of_process()));
+        }
+    }
+
+    /// Lets signals end the process at once again, unless one was caught or an image is open for change. Returns
+    /// whether one was caught, so that the command ends.
+    #[must_use]
+    pub fn stop_at_once(&self) -> bool {
+        match self.opener.borrow().is_changing() {
+            true => self.is_stopped(),
+            // A signal that arrives only now ends the process here.
+            false => self.is_stopped() || self.release(),
+        }
+    }
+
+    /// Returns whether a signal that ends the process was caught.
+    fn is_stopped(&self) -> bool {
+        self.caught.borrow().is_some() && interrupt::is_requested()
+    }
+
+    /// Ends the process by the signal that stopped the command, if there was one. If the process survives the signal,
+    /// the exit code is that of a shell: 128 and the signal. The images are closed.
+    pub fn end_by_signal(&self) {
+        if self.is_stopped() {
+            self.messages.print_line("interrupted: the work is incomplete; files that are complete stay");
+        }
+        self.release();
+    }
+
+    /// Restores the handlers, and ends the process by the signal that was caught. Returns whether the process survived
+    /// one.
+    fn release(&self) -> bool {
+        let Some(signal) = self.caught.take().and_then(SignalGuard::end_process) else { return false };
+        self.raise(u8::try_from(signal).map_or(u8::MAX, |signal| signal.saturating_add(128)));
+        true
     }
 
     /// Returns whether output is JSON.
@@ -159,68 +294,48 @@ impl Context {
         }
     }
 
-    /// Returns whether standard error shows a progress bar.
-    pub fn progress_wanted(&self) -> bool {
-        !self.options.no_progress && !self.options.json && io::stderr().is_terminal()
+    /// Returns what this command prints beside its output.
+    pub fn messages(&self) -> &Messages {
+        &self.messages
     }
 
     /// Reports that a part of the work failed: exit code 1.
     pub fn warn(&self, report: &Report) {
-        self.print(report, 1);
+        self.messages.warn(report);
     }
 
     /// Reports that all of the work failed: exit code 2.
     pub fn fail(&self, report: &Report) {
-        self.print(report, 2);
+        self.messages.fail(report);
+    }
+
+    /// Reports a failure that has its own exit code.
+    pub fn fail_with(&self, report: &Report, code: u8) {
+        self.messages.fail_with(report, code);
     }
 
     /// Raises the exit code to at least `code`, for a problem that was reported in another way.
     pub fn raise(&self, code: u8) {
-        self.status.set(self.status.get().max(code));
+        self.messages.raise(code);
     }
 
     /// Sets the exit code, for a command with its own exit codes.
     pub fn set_status(&self, code: u8) {
-        self.status.set(code);
+        self.messages.set_status(code);
     }
 
     /// Returns the exit code so far.
     pub fn status(&self) -> u8 {
-        self.status.get()
+        self.messages.status()
     }
 
     /// Returns the exit code so far, and starts again with 0: `check` combines the codes of several volumes.
     pub fn take_status(&self) -> u8 {
-        self.status.replace(0)
+        self.messages.take_status()
     }
 
     /// Prints a note about an image that was opened successfully.
     pub fn note(&self, image: &[u8], note: impl Display) {
-        self.print_line(&format!("{}: note: {note}", printable(image)));
-    }
-
-    /// Sets the progress bar that is on the terminal.
-    pub fn set_bar(&self, bar: Option<ProgressBar>) {
-        self.bar.replace(bar);
-    }
-
-    fn print(&self, report: &Report, code: u8) {
-        self.raise(code);
-        if interrupt::is_requested() {
-            // The user who interrupted the command knows that it is incomplete; the shell reports it once.
-            return;
-        }
-        self.print_line(&report.to_string());
-    }
-
-    fn print_line(&self, text: &str) {
-        let emit = || {
-            // If standard error is closed, the message cannot be shown.
-            let _ = writeln!(io::stderr().lock(), "obento: {text}");
-        };
-        match &*self.bar.borrow() {
-            Some(bar) => bar.suspend(emit),
-            None => emit(),
-        }
+        self.messages.note(image, note);
     }
 }

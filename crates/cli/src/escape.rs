@@ -5,8 +5,8 @@
 
 use std::borrow::Cow;
 
-pub use obento::is_printable;
-use obento::is_printable_after;
+pub use obento::base::is_printable;
+use obento::base::is_printable_after;
 use unicode_width::UnicodeWidthChar;
 
 /// A way to write a name.

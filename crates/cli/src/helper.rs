@@ -1,4 +1,5 @@
-//! `mount.fuse.obento` and `umount.fuse.obento`: the names by which mount(8) and umount(8) run this program.
+//! `mount.fuse.obento` and `umount.fuse.obento`: the names by which mount(8) and umount(8) run this program; and
+//! `fusermount`, by which a FUSE server runs it that obento started.
 //!
 //! Source: mount(8), "EXTERNAL HELPERS": `mount.SUFFIX SPEC DIR [-sfnv] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`;
 //! umount(8), "EXTERNAL HELPERS": `umount.SUFFIX DIR|DEVICE [-flnrv] [-N NAMESPACE] [-t TYPE]`; "EXIT STATUS".
@@ -8,29 +9,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
-use obento::Registry;
-
-use crate::cli::run;
-
 /// The exit code of mount(8) for wrong usage.
 const USAGE: u8 = 1;
 /// The exit code of mount(8) for a failed mount or unmount.
 const FAILED: u8 = 32;
 
-/// Runs as a helper, if the process has the name of one.
-pub fn main(registry: &Registry) -> Option<ExitCode> {
+/// Runs as a helper, if the process has the name of one. `run` runs the program with arguments, and returns its exit code.
+pub fn main(run: impl FnOnce(Vec<OsString>) -> u8) -> Option<ExitCode> {
     let mut arguments = std::env::args_os();
     let program = arguments.next()?;
     let arguments: Vec<OsString> = arguments.collect();
     let translated = match Path::new(&program).file_name()?.as_bytes() {
         b"mount.fuse.obento" => mount(arguments),
         b"umount.fuse.obento" => umount(arguments),
+        b"fusermount" | b"fusermount3" => return Some(fusermount(&arguments)),
         _ => return None,
     };
     let code = match translated {
         Some(HelperTask::Nothing) => 0,
         Some(HelperTask::Run(words)) => {
-            if run(words, registry.clone()) == 0 {
+            if run(words) == 0 {
                 0
             } else {
                 FAILED
@@ -42,6 +40,16 @@ pub fn main(registry: &Registry) -> Option<ExitCode> {
         }
     };
     Some(ExitCode::from(code))
+}
+
+fn fusermount(arguments: &[OsString]) -> ExitCode {
+    match obento_fuse_source::mount_helper(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cannot connect the server: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// The task of a helper.

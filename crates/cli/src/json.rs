@@ -6,7 +6,11 @@
 
 use std::io::{self, Write};
 
-use obento::{Attr, Owners, StatFs, Timestamp, Volume, probe_id_text};
+use obento::Volume;
+use obento::base::{Attr, Timestamp};
+use obento::driver::StatFs;
+use obento::text::probe_id_text;
+use obento::volume::Owners;
 use serde::Serialize;
 
 use crate::escape::is_printable;

@@ -3,9 +3,12 @@
 //! It is a library so that a driver in another repository gets every command: its program passes [`main`] a registry that contains
 //! the driver. No other part of the command chooses drivers.
 //!
-//! `cli` is the command line, `help` its help, and `commands` has one file for each subcommand. They share `context` (options,
-//! open images, diagnostics), `parse` (values of options), `output` (standard output and closed pipes), `report` (error messages),
-//! `escape` (names on a terminal), `json` (machine-readable output), `files` (files that are read whole, many at once) and `own` (the programs that create and check a type).
+//! `cli` is the command line, `help` its help, and `commands` has one file for each subcommand. A subcommand imports neither
+//! `cli` nor the table of subcommands: its `context` has the parser and the help of the program. Subcommands share `context` (what a subcommand runs in),
+//! `options` (the options of every subcommand), `open` (images, volumes and files that arguments name), `messages` (what is printed
+//! beside the output), `parse` (values of options), `output` (standard output and closed pipes), `report` (error messages),
+//! `escape` (names on a terminal), `json` (machine-readable output), `files` (files that are read whole, many at once) and `own`
+//! (the programs that create and check a type).
 
 mod change;
 mod cli;
@@ -18,9 +21,12 @@ mod format;
 mod help;
 mod helper;
 mod json;
+mod messages;
 mod open;
+mod options;
 mod output;
 mod own;
+mod pager;
 mod parse;
 mod private;
 mod progress;
@@ -28,5 +34,6 @@ mod report;
 mod servers;
 mod shown;
 mod terminal;
+mod words;
 
 pub use cli::main;

@@ -9,12 +9,15 @@ use std::io::{self, BufWriter, IsTerminal, LineWriter, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use obento::{interrupt, open_output};
+use obento::host::{HostError, interrupt, open_output};
 
 use crate::escape::{NameStyle, escape};
+use crate::pager::Pager;
 use crate::report::Report;
 
 const BUFFER: usize = 64 << 10;
+/// The buffer before a pager, which shows the first page early.
+const PAGE: usize = 4 << 10;
 
 /// The reason why a command ended early.
 #[derive(Debug)]
@@ -35,15 +38,21 @@ pub type Outcome = Result<(), Stop>;
 ///
 /// # Errors
 ///
-/// The file cannot be written, or a symbolic link of another user leads to it.
+/// The file cannot be written, a symbolic link of another user leads to it, or it is a FIFO of another user.
 pub fn create_output(path: &Path) -> Result<File, Report> {
-    open_output(path, 0o666).map_err(|error| {
-        let shown = path.as_os_str().as_bytes();
-        match error.errno() {
-            Some(errno) => Report::on("cannot write to", shown, io::Error::from(errno)),
-            None => Report::on("cannot write to", shown, "its path contains a symbolic link of another user"),
+    open_output(path, 0o666).map_err(|error| not_written(path, error))
+}
+
+/// Returns the report of an output that cannot be opened.
+pub fn not_written(path: &Path, error: HostError) -> Report {
+    let shown = path.as_os_str().as_bytes();
+    match error {
+        HostError::System { errno, .. } => Report::on("cannot write to", shown, io::Error::from(errno)),
+        HostError::ForeignLink { .. } => {
+            Report::on("cannot write to", shown, "its path contains a symbolic link of another user")
         }
-    })
+        error => Report::plain(error),
+    }
 }
 
 /// Opens the host file `path` for writing, and truncates or creates it. Errors: as [`create_output`].
@@ -77,6 +86,8 @@ impl From<Report> for Stop {
 pub enum Output {
     Terminal(LineWriter<StdoutLock<'static>>),
     Other(BufWriter<StdoutLock<'static>>),
+    /// A terminal with a pager for long output.
+    Paged(BufWriter<Pager>),
 }
 
 impl Output {
@@ -89,9 +100,17 @@ impl Output {
         }
     }
 
+    /// Returns standard output through `pager`, if the caller has one.
+    pub fn paged(pager: Option<Pager>) -> Self {
+        match pager {
+            Some(pager) => Self::Paged(BufWriter::with_capacity(PAGE, pager)),
+            None => Self::stdout(),
+        }
+    }
+
     /// Returns whether this is a terminal.
     pub fn is_terminal(&self) -> bool {
-        matches!(self, Self::Terminal(_))
+        matches!(self, Self::Terminal(_) | Self::Paged(_))
     }
 
     /// Returns a name or path as it is written: unchanged, or escaped for a terminal.
@@ -116,21 +135,25 @@ impl Output {
         self.write_all(&shown)
     }
 
-    /// Flushes the buffer.
+    /// Flushes the buffer, and waits for the end of the pager.
     pub fn finish(mut self) -> Outcome {
-        Ok(self.flush()?)
+        self.flush()?;
+        match self {
+            Self::Terminal(_) | Self::Other(_) => Ok(()),
+            Self::Paged(paged) => Ok(paged.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?),
+        }
     }
 }
 
 impl Write for Output {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         if interrupt::is_requested() {
-            // Not `Interrupted`, which would mean to try again.
-            return Err(io::Error::other("stopped"));
+            return Err(interrupt::stopped());
         }
         match self {
             Self::Terminal(w) => w.write(buf),
             Self::Other(w) => w.write(buf),
+            Self::Paged(w) => w.write(buf),
         }
     }
 
@@ -138,6 +161,7 @@ impl Write for Output {
         match self {
             Self::Terminal(w) => w.flush(),
             Self::Other(w) => w.flush(),
+            Self::Paged(w) => w.flush(),
         }
     }
 }

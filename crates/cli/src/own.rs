@@ -1,4 +1,4 @@
-//! The programs that create and check the types that only the kernel engine opens.
+//! The programs that create, check and tune the types that only the kernel engine opens.
 //!
 //! No shell is involved: arguments are passed unchanged. The output of a program may contain text from the image, so it is printed line
 //! by line with control characters escaped. A program gets a host file; a partition or a compressed image is copied into one.
@@ -10,21 +10,23 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use obento::block::BlockDevice;
 use obento::engine::tools::Tool;
-use obento::source::{Run, SourceFile};
-use obento::{BlockDevice, path_of_open};
+use obento::host::path_of_open;
+use obento::host::source::{Run, SourceFile};
 
 use crate::private::{PrivateFolder, no_room};
-use crate::report::{Report, printable};
+use crate::report::{Report, printable, subject};
 
 /// The number of bytes that are copied at once.
 const CHUNK: usize = 1 << 20;
 
-/// An installed program, and its arguments before the image.
+/// An installed program, and its arguments before and after the image.
 pub struct Program {
     tool: Tool,
     path: PathBuf,
     arguments: Vec<OsString>,
+    last: Option<OsString>,
 }
 
 impl Program {
@@ -36,7 +38,7 @@ impl Program {
             report.help(tool.install())
         };
         let path = tool.find().ok_or_else(lacking)?;
-        Ok(Self { tool, path, arguments: Vec::new() })
+        Ok(Self { tool, path, arguments: Vec::new(), last: None })
     }
 
     /// Appends arguments.
@@ -46,6 +48,12 @@ impl Program {
         self
     }
 
+    /// Sets the argument after the image.
+    #[must_use]
+    pub fn followed_by(self, last: OsString) -> Self {
+        Self { last: Some(last), ..self }
+    }
+
     /// Returns the name of the program.
     pub fn name(&self) -> &'static str {
         self.tool.program
@@ -53,8 +61,11 @@ impl Program {
 
     /// Returns the command line, for messages.
     pub fn line(&self, image: &OsStr) -> String {
-        let words = self.arguments.iter().map(OsString::as_os_str).chain([image]);
-        let words = words.map(|word| printable(word.as_encoded_bytes()));
+        let words = self.arguments.iter().map(OsString::as_os_str).chain([image]).chain(self.last.as_deref());
+        let words = words.map(|word| match word.as_encoded_bytes() {
+            word if word.is_empty() || word.iter().any(u8::is_ascii_whitespace) => subject(word),
+            word => printable(word),
+        });
         words.fold(self.name().to_owned(), |line, word| format!("{line} {word}"))
     }
 
@@ -63,7 +74,7 @@ impl Program {
         let (reader, writer) = io::pipe()?;
         let mut command = Command::new(&self.path);
         // An absolute path is never taken for an option.
-        command.args(&self.arguments).arg(std::path::absolute(image)?).env("LC_ALL", "C");
+        command.args(&self.arguments).arg(std::path::absolute(image)?).args(&self.last).env("LC_ALL", "C");
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
         let mut child = command.spawn()?;
         // Drop our end of the pipe, so that the program has the last one.
@@ -79,7 +90,7 @@ pub struct UnnamedFile(File);
 impl UnnamedFile {
     /// Creates a file of zeros.
     pub fn blank(len: u64) -> io::Result<Self> {
-        let file = tempfile::tempfile().map_err(no_room)?;
+        let file = tempfile::tempfile().map_err(|error| no_room(&std::env::temp_dir(), error))?;
         file.set_len(len)?;
         Ok(Self(file))
     }
@@ -99,7 +110,8 @@ impl UnnamedFile {
     /// Creates a file of zeros that has a name while `make` fills it.
     pub fn made_by(len: u64, make: impl FnOnce(&Path) -> Result<(), String>) -> Result<Self, String> {
         let folder = PrivateFolder::new().map_err(|error| error.to_string())?;
-        let (file, path) = folder.create("volume").map_err(|error| no_room(error).to_string())?;
+        let (file, path) =
+            folder.create("volume").map_err(|error| no_room(&std::env::temp_dir(), error).to_string())?;
         file.set_len(len).map_err(|error| error.to_string())?;
         make(&path)?;
         Ok(Self(file))

@@ -4,16 +4,21 @@
 //! the file.
 //! Invariant: the folder is removed however the process ends, even by `SIGKILL`. A keeper, which is a shell, waits for the end of a
 //! pipe that only this process has open. If the pipe ends without a line, the folder is left over and the keeper removes it.
-//! Source: sh(1p) `read`, `trap`; pipe(7).
+//! Invariant: only the folder that was created is emptied. Both processes have it open, since another user may be able to
+//! give its name to another directory.
+//! Source: sh(1p) `cd`, `pwd`, `read`, `trap`; pipe(7); proc_pid_fd(5); proc_pid_mountinfo(5).
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use tempfile::TempDir;
+use obento::base::{Name, NameBuf};
+use obento::host::{HostDir, HostError};
 
 use crate::report::words;
 
@@ -22,53 +27,100 @@ const FOLDER_MODE: u32 = 0o700;
 /// Only the owner can read and write a copy.
 const FILE_MODE: u32 = 0o600;
 
-/// Removes the folder `$0` if the input ends without a line. Signals of the terminal are meant for the process that it watches.
-const KEEPER: &str = r#"trap '' HUP INT QUIT TERM; cd /; read -r line || rm -rf -- "$0""#;
+/// Removes the folder `$0`, its working directory, if the input ends without a line. The directory that contains it is the
+/// standard output. If the program mounted a file system in the folder, only files go. That is unknown for a path whose
+/// bytes the list of mounts escapes. Signals of the terminal are meant for the process that it watches.
+const KEEPER: &str = r#"trap '' HUP INT QUIT TERM
+read -r line && exit
+here=$(pwd -P) how=-rf
+case $here in ''|*[[:space:]\\]*) how=-f ;; esac
+while read -r id above device root point rest; do case $point in "$here"/*) how=-f ;; esac; done < /proc/self/mountinfo
+rm $how -- ./* ./.[!.]* ./..?*
+cd /proc/self/fd/1 && rmdir -- "$0""#;
 
 /// A folder that is removed with everything in it.
 pub struct PrivateFolder {
-    /// `None` after [`PrivateFolder::keep`].
-    folder: Option<TempDir>,
+    /// The directory that contains the folder, and the name of the folder in it.
+    parent: HostDir,
+    name: NameBuf,
+    /// The folder itself, whatever has its name by now.
+    folder: HostDir,
+    path: PathBuf,
+    is_kept: bool,
     keeper: Option<Child>,
 }
 
 impl PrivateFolder {
-    /// Creates a folder in the directory for temporary files.
+    /// Creates a folder in the directory for temporary files. Fails if another user can replace files in this directory.
     pub fn new() -> io::Result<Self> {
+        Self::within(&std::env::temp_dir())
+    }
+
+    fn within(directory: &Path) -> io::Result<Self> {
+        let failed = |error: HostError| no_room(directory, io::Error::other(error));
+        let parent = HostDir::open(directory).map_err(failed)?;
+        expect_trusted(&parent).map_err(|error| no_room(directory, error))?;
+        let open = format!("/proc/self/fd/{}", parent.as_fd().as_raw_fd());
         let permissions = Permissions::from_mode(FOLDER_MODE);
-        let folder = tempfile::Builder::new().prefix("obento-").permissions(permissions).tempdir();
-        let folder = folder.map_err(no_room)?;
+        let made = tempfile::Builder::new().prefix("obento-").permissions(permissions).tempdir_in(open);
+        let made = made.map_err(|error| no_room(directory, error))?.keep();
+        let name =
+            Name::new(made.file_name().unwrap_or_default().as_bytes()).map_err(io::Error::other)?.to_buf();
+        let folder = parent.enter_directory(&name).map_err(failed)?;
+        let path = std::path::absolute(directory)?.join(made.file_name().unwrap_or_default());
         // Without a shell, the folder is still removed when this value is dropped.
-        let keeper = start_keeper(folder.path()).ok();
-        Ok(Self { folder: Some(folder), keeper })
+        let keeper = start_keeper(&parent, &name, &folder).ok();
+        Ok(Self { parent, name, folder, path, is_kept: false, keeper })
     }
 
     /// Returns the path of the folder.
     pub fn path(&self) -> &Path {
-        self.folder.as_ref().map_or(Path::new(""), TempDir::path)
+        &self.path
     }
 
     /// Keeps the folder and its files after the process.
     pub fn keep(mut self) {
-        let _ = self.folder.take().map(TempDir::keep);
+        self.is_kept = true;
     }
 
     /// Creates the file `name` in the folder, which only the user can read.
     pub fn create(&self, name: impl AsRef<Path>) -> io::Result<(File, PathBuf)> {
-        let path = self.path().join(name);
+        let path = self.path.join(name);
         create_private(&path).map(|file| (file, path))
+    }
+
+    /// Removes the files in the folder, and the folder. The program may have mounted a file system there; what cannot be
+    /// removed stays.
+    fn remove(&self) -> Result<(), HostError> {
+        for name in self.folder.names()? {
+            if let Ok(name) = Name::new(&name) {
+                self.folder.remove(name)?;
+            }
+        }
+        self.parent.remove(&self.name)
     }
 }
 
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
-        // The program may have mounted a file system there; what cannot be removed stays.
-        drop(self.folder.take());
-        // The line signals the keeper that nothing is left to remove: another process may soon use the name.
+        let is_done = self.is_kept || self.remove().is_ok();
         if let Some(mut keeper) = self.keeper.take() {
-            let _ = keeper.stdin.take().map(|mut pipe| pipe.write_all(b"\n"));
+            // The line signals the keeper that nothing is left to remove. Without it, the keeper tries the same.
+            let pipe = keeper.stdin.take();
+            let _ = pipe.filter(|_| is_done).map(|mut pipe| pipe.write_all(b"\n"));
             let _ = keeper.wait();
         }
+    }
+}
+
+/// Fails if another user can replace the entries of `directory`.
+fn expect_trusted(directory: &HostDir) -> io::Result<()> {
+    let stat = rustix::fs::fstat(directory.as_fd())?;
+    let user = rustix::process::geteuid().as_raw();
+    let (is_shared, is_sticky) = (stat.st_mode & 0o002 != 0, stat.st_mode & 0o1000 != 0);
+    match [0, user].contains(&stat.st_uid) && (is_sticky || !is_shared) {
+        true => Ok(()),
+        false => Err(io::Error::other("another user can replace files in it")),
     }
 }
 
@@ -77,23 +129,23 @@ pub fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
-/// Explains why no file can be created for a program to work on.
-pub fn no_room(error: io::Error) -> io::Error {
-    let folder = std::env::temp_dir();
+/// Explains why no file can be created in `directory` for a program to work on.
+pub fn no_room(directory: &Path, error: io::Error) -> io::Error {
     let why = format!(
         "cannot create a file in {} ({}): set TMPDIR to another directory",
-        folder.display(),
+        directory.display(),
         words(&error)
     );
     io::Error::new(error.kind(), why)
 }
 
-fn start_keeper(folder: &Path) -> io::Result<Child> {
+fn start_keeper(parent: &HostDir, name: &Name, folder: &HostDir) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", KEEPER]).arg(std::path::absolute(folder)?);
+    command.args(["-c", KEEPER]).arg(std::ffi::OsStr::from_bytes(name.as_bytes()));
+    command.current_dir(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
     // The keeper needs neither the caller's variables nor its terminal. Its own process group keeps Ctrl-C away.
     command.env_clear().env("PATH", "/usr/bin:/bin").process_group(0);
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()
+    command.stdin(Stdio::piped()).stdout(parent.as_fd().try_clone_to_owned()?).stderr(Stdio::null()).spawn()
 }
 
 #[cfg(test)]
@@ -110,6 +162,58 @@ mod tests {
         assert_eq!((mode(folder.path()), mode(&path)), (0o700, 0o600));
         drop(folder);
         assert!(!path.parent().unwrap().exists());
+    }
+
+    /// Waits until the keeper of `folder`, whose process was killed, has done its work.
+    fn after_a_kill(mut folder: PrivateFolder) {
+        let mut keeper = folder.keeper.take().unwrap();
+        drop(keeper.stdin.take());
+        keeper.wait().unwrap();
+        folder.keep();
+    }
+
+    #[test]
+    fn the_keeper_removes_the_folder_and_its_hidden_files() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = PrivateFolder::within(outer.path()).unwrap();
+        for name in ["f", ".hidden", "..odd", "-rf", "a b"] {
+            folder.create(name).unwrap();
+        }
+        std::fs::create_dir_all(folder.path().join("d/e")).unwrap();
+        after_a_kill(folder);
+        assert_eq!(std::fs::read_dir(outer.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn only_the_folder_itself_is_removed_if_another_directory_has_its_name() {
+        for is_killed in [false, true] {
+            let outer = tempfile::tempdir().unwrap();
+            let victim = outer.path().join("victim");
+            std::fs::create_dir(&victim).unwrap();
+            std::fs::write(victim.join("file"), "precious").unwrap();
+            let folder = PrivateFolder::within(outer.path()).unwrap();
+            folder.create("shadow").unwrap();
+            let moved = outer.path().join("moved");
+            std::fs::rename(folder.path(), &moved).unwrap();
+            std::os::unix::fs::symlink(&victim, folder.path()).unwrap();
+            if is_killed {
+                after_a_kill(folder);
+            } else {
+                drop(folder);
+            }
+            assert_eq!(std::fs::read(victim.join("file")).unwrap(), b"precious");
+            assert_eq!(std::fs::read_dir(&moved).unwrap().count(), 0, "the copy stays");
+        }
+    }
+
+    #[test]
+    fn no_folder_is_created_where_another_user_can_replace_it() {
+        let outer = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(outer.path(), Permissions::from_mode(0o777)).unwrap();
+        let error = PrivateFolder::within(outer.path()).err().unwrap().to_string();
+        assert!(error.contains("another user can replace files in it"), "{error}");
+        std::fs::set_permissions(outer.path(), Permissions::from_mode(0o1777)).unwrap();
+        assert!(PrivateFolder::within(outer.path()).is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::context::Context;
+use crate::messages::Messages;
 use crate::report::printable;
 
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -14,14 +14,14 @@ const REDRAW: Duration = Duration::from_millis(100);
 
 /// A progress bar that is removed from the terminal when it is dropped, and hidden while a message is printed.
 pub struct Progress<'c> {
-    context: &'c Context,
+    messages: &'c Messages,
     meter: Meter,
 }
 
 impl<'c> Progress<'c> {
     /// Creates a bar for `action`, such as `copying`.
-    pub fn new(context: &'c Context, action: &'static str) -> Self {
-        Self { context, meter: Meter::new(context, action) }
+    pub fn new(messages: &'c Messages, action: &'static str) -> Self {
+        Self { messages, meter: Meter::new(messages, action) }
     }
 
     /// Shows that `done` bytes of `total`, if known, are done; `name` is the current file.
@@ -29,14 +29,14 @@ impl<'c> Progress<'c> {
         let was_shown = self.meter.bar.is_some();
         self.meter.update(done, total, name);
         if !was_shown && self.meter.bar.is_some() {
-            self.context.set_bar(self.meter.bar.clone());
+            self.messages.set_bar(self.meter.bar.clone());
         }
     }
 }
 
 impl Drop for Progress<'_> {
     fn drop(&mut self) {
-        self.context.set_bar(None);
+        self.messages.set_bar(None);
     }
 }
 
@@ -50,8 +50,8 @@ pub struct Meter {
 
 impl Meter {
     /// Creates a bar for `action`, such as `unpacking`.
-    pub fn new(context: &Context, action: &'static str) -> Self {
-        let next = context.progress_wanted().then(|| Instant::now() + PATIENCE);
+    pub fn new(messages: &Messages, action: &'static str) -> Self {
+        let next = messages.has_progress().then(|| Instant::now() + PATIENCE);
         Self { action, next, bar: None }
     }
 

@@ -4,7 +4,11 @@
 
 use std::fmt;
 
-use obento::{Access, Errno, Image, Notice, uuid_text};
+use obento::Error;
+use obento::Image;
+use obento::base::{DeviceError, Errno};
+use obento::driver::{Access, Notice};
+use obento::text::uuid_text;
 
 use crate::escape::{NameStyle, escape};
 
@@ -22,7 +26,8 @@ impl Report {
     /// and names in it are quoted by [`subject`]. A hint at the end of `cause` becomes the hint of the report. If the
     /// host's disk is full, the hint says so.
     pub fn new(what: impl Into<String>, cause: impl fmt::Display) -> Self {
-        let cause = words(cause);
+        // A cause may contain words of a program that another user controls.
+        let cause = words(cause).split('\n').map(sentence).collect::<Vec<_>>().join("\n");
         let (cause, help) = match cause.split_once(HELP) {
             Some((cause, help)) => (cause.to_owned(), Some(help.replace(HELP, "; "))),
             None => (cause, None),
@@ -45,6 +50,12 @@ impl Report {
     /// Creates the report that `action`, such as `cannot list`, failed on `subject`.
     pub fn on(action: &str, subject: impl AsRef<[u8]>, cause: impl fmt::Display) -> Self {
         Self::new(format!("{action} {}", self::subject(subject)), cause)
+    }
+
+    /// Returns whether the cause is that the user stopped the work.
+    pub fn is_of_stopped_work(&self) -> bool {
+        let last = self.cause.rsplit(": ").next().unwrap_or_default();
+        ["stopped", "interrupted system call"].iter().any(|cause| last.eq_ignore_ascii_case(cause))
     }
 
     /// Adds `help` to the hint.
@@ -93,19 +104,34 @@ pub fn words(error: impl fmt::Display) -> String {
     text
 }
 
-/// Returns a hint if `cause` says that the host's disk is full.
+/// Returns a hint if `cause` says that a disk of the host is full: that of an image, or that of a file named in `cause`.
 pub fn room(cause: &str) -> Option<&'static str> {
-    let is_full = [NO_SPACE, NO_QUOTA].iter().any(|errno| cause.contains(&errno.to_string()))
-        || HOST_IS_FULL.iter().any(|words| cause.contains(words));
-    is_full.then_some("free space on the disk of the image, or move the image to another disk")
+    if [NO_SPACE, NO_QUOTA].iter().any(|errno| cause.contains(&errno.to_string())) {
+        return Some("free space on the disk of the image, or move the image to another disk");
+    }
+    let is_full = HOST_IS_FULL.iter().any(|words| cause.contains(words));
+    is_full.then_some("free space on that disk, or choose another one")
 }
 
-/// Returns the hint for changes that were not written because of `cause`.
-pub fn to_close(cause: &str) -> String {
-    const AFTER: &str = "the image is in the same state as after a power failure";
+/// The state of an image whose changes were not written.
+const AFTER: &str = "the image is in the same state as after a power failure";
+
+/// Returns the hint for changes that were not written because of `error`.
+pub fn to_close(error: &Error) -> String {
+    match error {
+        // The end of a server says nothing about the disk.
+        Error::Device(DeviceError::Engine(_) | DeviceError::Server(_) | DeviceError::Nfs(_)) => {
+            AFTER.to_owned()
+        }
+        error => to_close_because(&error.to_string()),
+    }
+}
+
+/// Returns the hint for changes that were not written for the reason that another process reports.
+pub fn to_close_because(cause: &str) -> String {
     match room(cause) {
         Some(room) => format!("{room}; {AFTER}"),
-        // The end of the engine's kernel says nothing about the disk.
+        // The text comes from another process, without its type.
         None if cause.contains("kernel engine") => AFTER.to_owned(),
         None => format!("check the disk of the image; {AFTER}"),
     }
@@ -178,6 +204,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_report_of_stopped_work_needs_no_message() {
+        let of = |cause: &str| Report::on("cannot copy", "a", cause).is_of_stopped_work();
+        assert!(
+            of("stopped") && of("cannot read 'b': stopped") && of("Interrupted system call (os error 4)")
+        );
+        assert!(!of("input/output error") && !of("the server stopped working"));
+    }
+
+    #[test]
     fn a_system_error_is_shown_without_its_number() {
         let error = std::io::Error::from_raw_os_error(2);
         assert_eq!(
@@ -185,6 +220,15 @@ mod tests {
             "a: no such file or directory; b: no such file or directory"
         );
         assert_eq!(Report::plain(error).to_string(), "no such file or directory");
+    }
+
+    #[test]
+    fn the_hint_about_a_full_disk_names_the_disk_of_the_image_only_if_the_image_could_not_be_written() {
+        let help = |cause: &dyn fmt::Display| Report::on("cannot copy", "a", cause).help.unwrap();
+        let of_image = DeviceError::Write { offset: 0, len: 512, errno: NO_SPACE.0 };
+        assert!(help(&of_image).contains("the disk of the image"), "{}", help(&of_image));
+        let of_host = "cannot write to 'b': No space left on device (os error 28)";
+        assert_eq!(help(&of_host), "free space on that disk, or choose another one");
     }
 
     #[test]

@@ -1,10 +1,11 @@
-//! FUSE servers and NFS exports whose files commands read.
+//! FUSE servers, whose files commands read, and NFS exports, whose files commands also change.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use obento::{Access, Volume};
+use obento::Volume;
+use obento::driver::Access;
 use obento_fuse_source::{FuseServer, StartError};
 use obento_nfs_source::{AddressError, Export, MountError, NfsAddress};
 
@@ -40,11 +41,14 @@ impl Servers {
     }
 
     /// Returns the volume of the server that `image` names, and starts the server if it does not run.
+    ///
+    /// # Errors
+    ///
+    /// The server cannot be used, or files of a FUSE server are to be changed.
     pub fn volume(&mut self, image: &Path, command: &OsStr, access: Access) -> Result<Volume, Report> {
         let shown = image.as_os_str().as_bytes();
-        if access == Access::ReadWrite {
-            let what = if is_export(command) { "an NFS export" } else { "a FUSE server" };
-            let report = Report::on("cannot change", shown, format!("files of {what} can only be read here"));
+        if access == Access::ReadWrite && !is_export(command) {
+            let report = Report::on("cannot change", shown, "files of a FUSE server can only be read");
             return Err(report.help("mount the server and change the files there"));
         }
         self.start(image, command);
@@ -53,7 +57,7 @@ impl Servers {
         let started = index.map_or(Err(StartError::Empty.into()), |index| self.0.remove(index).1);
         let mounted = started.and_then(|server| match server {
             Server::Fuse(server) => server.mount().map_err(Into::into),
-            Server::Nfs(export) => export.mount().map_err(Into::into),
+            Server::Nfs(export) => export.mount(access).map_err(Into::into),
         });
         mounted.map(Volume::new).map_err(failed)
     }
@@ -68,6 +72,8 @@ fn started(command: &OsStr) -> Result<Server, ServerError> {
     if is_export(command) {
         Ok(Server::Nfs(Export::open(&NfsAddress::parse(command.as_bytes())?)?))
     } else {
-        Ok(Server::Fuse(FuseServer::start(command)?))
+        // This program is the helper, see `helper`.
+        let helper = std::env::current_exe().ok();
+        Ok(Server::Fuse(FuseServer::start(command, helper.as_deref())?))
     }
 }

@@ -3,7 +3,8 @@
 
 use std::str::FromStr;
 
-use obento::{StoredProperties, Volume, VolumeOptions};
+use obento::Volume;
+use obento::driver::{StoredProperties, VolumeOptions};
 use obento_fuse::options::MountOptions;
 
 /// The supported words, for messages.
@@ -36,6 +37,36 @@ impl FromStr for PresentationOptions {
     }
 }
 
+/// The options that are given.
+pub trait GivenNames {
+    /// Returns the names of the options that differ from the default.
+    fn names(&self) -> Vec<&'static str>;
+}
+
+impl GivenNames for VolumeOptions {
+    fn names(&self) -> Vec<&'static str> {
+        let masks = match (self.file_mask, self.dir_mask) {
+            (None, None) => None,
+            (Some(_), None) => Some("fmask"),
+            (None, Some(_)) => Some("dmask"),
+            (Some(files), Some(dirs)) if files == dirs => Some("umask"),
+            (Some(_), Some(_)) => Some("fmask and dmask"),
+        };
+        let given = [
+            self.uid.map(|_| "uid"),
+            self.gid.map(|_| "gid"),
+            masks,
+            self.code_page.map(|_| "codepage"),
+            self.time_offset.map(|_| "the option of the time zone"),
+            self.keep_last_dots.then_some("keep_last_dots"),
+            self.discard.then_some("discard"),
+            self.hide_streams.then_some("streams"),
+            self.subvolume.map(|_| "subvolid"),
+        ];
+        given.into_iter().flatten().collect()
+    }
+}
+
 /// Returns why a part of `shown` has no effect on `volume`.
 pub fn in_vain(shown: VolumeOptions, volume: &Volume) -> Option<&'static str> {
     let of_files = VolumeOptions { subvolume: None, ..shown };
@@ -49,6 +80,14 @@ pub fn in_vain(shown: VolumeOptions, volume: &Volume) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_given_options_are_named() {
+        let names = |words: &str| words.parse::<PresentationOptions>().unwrap().shown.names();
+        assert_eq!(names("uid=7,umask=22"), ["uid", "umask"]);
+        assert_eq!(names("fmask=1,subvolid=256"), ["fmask", "subvolid"]);
+        assert_eq!(VolumeOptions::default().names().len(), 0);
+    }
 
     #[test]
     fn words_that_change_how_files_are_shown_are_accepted_and_others_are_rejected() {

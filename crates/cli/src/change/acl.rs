@@ -2,8 +2,9 @@
 //!
 //! Source: acl(5), "ACL text forms"; setfacl(1), "ACL entries".
 
-use obento::acl::{Acl, Entry, Tag};
-use obento::{AccessRequest, Owners};
+use obento::vfs::AccessRequest;
+use obento::vfs::acl::{Acl, Entry, Tag};
+use obento::volume::Owners;
 
 use super::owner::{parse_group, parse_user};
 use crate::report::Report;
@@ -52,7 +53,7 @@ pub fn parse(text: &str, says: EntryForm, owners: &Owners) -> Result<Vec<EntrySp
 fn parse_entry(text: &str, says: EntryForm, owners: &Owners) -> Result<EntrySpec, Report> {
     let bad = |cause: &str| {
         Report::on("invalid ACL entry", text, cause)
-            .help("write u:USER:rwx, g:GROUP:rx, m::rx or o::r; the prefix d: selects the default list")
+            .help("write u:USER:rwx, g:GROUP:rx, m::rx or o::r; the prefix d: selects the default ACL")
     };
     let mut parts: Vec<&str> = text.split(':').map(str::trim).collect();
     let is_default = parts.len() > 1 && matches!(parts[0], "d" | "default");
@@ -68,7 +69,7 @@ fn parse_entry(text: &str, says: EntryForm, owners: &Owners) -> Result<EntrySpec
         (EntryForm::WhomAlone, [_, name, ""]) => (*name, None),
         (EntryForm::Permissions, [_, perm]) if !has_name => ("", Some(*perm)),
         (EntryForm::Permissions, [_, name, perm]) => (*name, Some(*perm)),
-        _ => return Err(bad("not an entry of an ACL")),
+        _ => return Err(bad("unknown type, or wrong number of fields")),
     };
     let tag = match (kind, name) {
         ("u" | "user", "") => Tag::Owner,
@@ -77,7 +78,7 @@ fn parse_entry(text: &str, says: EntryForm, owners: &Owners) -> Result<EntrySpec
         ("g" | "group", name) => Tag::Group(parse_group(name.as_bytes(), owners)?),
         ("m" | "mask", "") => Tag::Mask,
         ("o" | "other", "") => Tag::Other,
-        _ => return Err(bad("not an entry of an ACL")),
+        _ => return Err(bad("unknown type, or wrong number of fields")),
     };
     let (perm, executable_if_any) = match perm {
         Some(letters) => parse_permissions(letters)
@@ -123,7 +124,7 @@ pub struct Draft(Vec<Entry>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MaskIs {
     Counted,
-    Kept,
+    Unchanged,
 }
 
 impl Draft {
@@ -170,9 +171,9 @@ impl Draft {
         let group = self.get(Tag::OwningGroup).unwrap_or(AccessRequest::empty());
         match (mask, old) {
             (MaskIs::Counted, Some(_)) => {}
-            (MaskIs::Kept, Some(_)) => return,
+            (MaskIs::Unchanged, Some(_)) => return,
             (_, None) if !is_needed => return,
-            (MaskIs::Kept, None) => return self.set(Tag::Mask, group),
+            (MaskIs::Unchanged, None) => return self.set(Tag::Mask, group),
             (MaskIs::Counted, None) => {}
         }
         let union = self.0.iter().filter(|entry| is_named(entry)).fold(group, |all, entry| all | entry.perm);
@@ -181,9 +182,11 @@ impl Draft {
 
     /// Returns the list. Errors: an entry that every list has is missing.
     pub fn finish(self) -> Result<Acl, Report> {
-        Acl::new(self.0).map_err(|_| {
-            Report::new("invalid ACL", "the entry of the owner, the group or others is missing, or the mask")
-        })
+        const CAUSE: &str = "entries for the owner, the group and others are required, and a mask if users or \
+                             groups are named";
+        let report =
+            |_| Report::new("invalid ACL", CAUSE).help("add the missing entries: u::rw,g::r,o::r,m::rw");
+        Acl::new(self.0).map_err(report)
     }
 }
 
@@ -246,7 +249,7 @@ pub fn lines(acl: &Acl, prefix: &str, style: AclStyle, owners: &Owners) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obento::Mode;
+    use obento::base::Mode;
 
     fn owners() -> Owners {
         Owners::from_files(b"ann:x:1000:100::\n", b"staff:x:50:\n")
@@ -286,7 +289,7 @@ mod tests {
         let mut kept = draft.clone();
         draft.count_mask(MaskIs::Counted);
         assert_eq!(draft.get(Tag::Mask), Some(AccessRequest::READ | AccessRequest::WRITE));
-        kept.count_mask(MaskIs::Kept);
+        kept.count_mask(MaskIs::Unchanged);
         assert_eq!(kept.get(Tag::Mask), Some(AccessRequest::READ));
         draft.remove(Tag::Mask);
         assert!(draft.clone().finish().is_err());

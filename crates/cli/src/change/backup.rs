@@ -5,9 +5,9 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use obento::Backup;
+use obento::copy::Backup;
 
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The options of backups.
 #[derive(clap::Args, Debug)]
@@ -15,7 +15,7 @@ pub struct BackupArgs {
     /// Back up files that are replaced: none, simple (FILE~), numbered (FILE.~1~) or existing (numbered if numbered backups exist)
     #[arg(long, value_name = "CONTROL", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     backup: Option<OsString>,
-    /// Back up files that are replaced, as $VERSION_CONTROL says
+    /// Back up files that are replaced, by the method that $VERSION_CONTROL names
     #[arg(short = 'b')]
     existing: bool,
     /// The suffix of simple backups; the default is ~
@@ -61,7 +61,7 @@ fn parse(control: &OsStr, suffix: Option<OsString>) -> Result<Backup, Report> {
         Some(("numbered" | "t", _)) => Ok(Backup::Numbered),
         Some(_) => Ok(Backup::Existing(suffix())),
         None if control.is_empty() => Ok(Backup::Existing(suffix())),
-        None => Err(Report::on("invalid backup type", control, "unknown")
+        None => Err(Report::plain(format!("invalid backup type {}", subject(control)))
             .help("use none, simple, numbered or existing in --backup or VERSION_CONTROL")),
     }
 }

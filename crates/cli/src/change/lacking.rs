@@ -2,8 +2,13 @@
 //!
 //! The driver rejects the operation and describes its limits; the hints are here.
 
-use obento::{Error, FileSelector, Shortage, StoredProperties};
+use obento::Error;
+use obento::address::FileSelector;
+use obento::base::{Attr, Mode};
+use obento::copy::Shortage;
+use obento::driver::StoredProperties;
 
+use crate::change::Done;
 use crate::open::Location;
 use crate::report::Report;
 
@@ -12,16 +17,30 @@ pub const NAMES: &str = "a name on this volume is UTF-8, contains no control cha
 const LAST_DOT: &str =
     "a name on this volume does not end with a dot; --mount-options keep_last_dots allows it";
 
+/// # Errors
+///
+/// The format could not store `wanted`: the file `shown` has the attributes `after` now.
+pub fn expect_stored(wanted: Mode, after: &Attr, shown: &[u8]) -> Done {
+    if after.mode == wanted {
+        return Ok(());
+    }
+    let cause =
+        format!("the file system cannot store these permissions; the mode is {:04o}", after.mode.bits());
+    Err(Report::on("cannot change the mode of", shown, cause).help(MODES))
+}
+
+const MODES: &str = "FAT and exFAT store only whether a file is read-only; use --mount-options \
+    fmask=,dmask=,umask= to set the shown permissions";
+
 impl Location {
     /// Returns the report that `action`, which gives this name to a file, failed, with a hint if the format does not support the name.
     pub fn failed(&self, action: &str, error: Error) -> Report {
         if let Some(shortage) = Shortage::find(self.volume.vfs(), error) {
             return Report::on(action, self.shown(), shortage).help(shortage.remedy());
         }
-        let report = Report::on(action, self.shown(), error);
         match self.name_advice(error) {
-            Some(advice) => report.help(advice),
-            None => report,
+            Some(advice) => Report::on(action, self.shown(), "invalid name").help(advice),
+            None => Report::on(action, self.shown(), error),
         }
     }
 

@@ -17,7 +17,11 @@ pub mod scope;
 use std::ffi::OsString;
 use std::io::{self, Write};
 
-use obento::{Access, Damage, Entry, Error, Step, Symlinks, Walk, interrupt};
+use obento::Error;
+use obento::driver::Access;
+use obento::host::interrupt;
+use obento::vfs::Symlinks;
+use obento::walk::{Damage, Entry, Step, Walk};
 
 use crate::context::Context;
 use crate::open::{
@@ -56,13 +60,16 @@ pub fn each_place_by(
 }
 
 /// Passes the volume that each of `arguments` names to `act`; the path inside is optional.
-pub fn each_volume(arguments: &[OsString], context: &Context, act: impl FnMut(&Location) -> Done) {
+pub fn each_volume(arguments: &[OsString], context: &Context, mut act: impl FnMut(&Location) -> Done) {
     // If changes are forbidden, the files are not opened at all.
     if context.expect_changes_allowed(b"").is_ok() {
         seal_before_decoding(arguments, BareOperand::Image, Access::ReadWrite, context);
     }
     let opened = arguments.iter().map(|argument| open_volume_for_change(argument, context)).collect();
-    each_opened(opened, context, act);
+    each_opened(opened, context, |location| {
+        location.expect_present()?;
+        act(location)
+    });
 }
 
 fn each_opened(
@@ -72,6 +79,9 @@ fn each_opened(
 ) {
     context.seal();
     for location in opened {
+        if interrupt::is_requested() {
+            break;
+        }
         if let Err(report) = location.and_then(|location| act(&location)) {
             context.warn(&report);
         }
@@ -101,6 +111,9 @@ pub fn each_file_by(
 ) {
     each_place_by(arguments, reference, context, |location| {
         for found in location.clone().find(symlinks, action)? {
+            if interrupt::is_requested() {
+                break;
+            }
             if let Err(report) = act(&found) {
                 context.warn(&report);
             }

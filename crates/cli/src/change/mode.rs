@@ -4,7 +4,7 @@
 //! mention them, or an octal mode of at least five digits.
 //! Source: the GNU coreutils manual, "File permissions"; gnulib's modechange.c for what it leaves open.
 
-use obento::Mode;
+use obento::base::Mode;
 
 const ALL: u16 = 0o7777;
 const SET_IDS: u16 = 0o6000;

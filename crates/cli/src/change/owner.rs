@@ -2,7 +2,7 @@
 //!
 //! Source: the GNU coreutils manual, "chown invocation".
 
-use obento::Owners;
+use obento::volume::Owners;
 
 use crate::report::{Report, subject};
 
@@ -83,7 +83,7 @@ fn number(text: &[u8]) -> Option<u32> {
 
 fn unknown(what: &str, name: &[u8], file: &str) -> Report {
     Report::new(format!("unknown {what} {}", subject(name)), format!("not in {file} of the image"))
-        .help("use a number")
+        .help("use a number from 0 to 4294967294")
 }
 
 #[cfg(test)]

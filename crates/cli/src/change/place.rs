@@ -1,6 +1,11 @@
 //! The directory and the name of a file that exists or is to be created.
 
-use obento::{Caller, Error, FileKind, FileSelector, Mode, NameBuf, NewNode, Node, Symlinks, free_name};
+use obento::address::FileSelector;
+use obento::base::{FileKind, Mode, NameBuf};
+use obento::driver::NewNode;
+use obento::host::free_name;
+use obento::vfs::{Caller, Symlinks};
+use obento::{Error, Node};
 
 use crate::change::umask;
 use crate::open::{Location, join};
@@ -41,7 +46,7 @@ impl NameInDirectory {
 
 /// Returns a new inode that belongs to root.
 pub fn new_node(kind: FileKind, mode: Mode) -> NewNode<'static> {
-    NewNode { kind, mode, uid: 0, gid: 0, rdev: obento::DeviceNumber::default(), target: b"" }
+    NewNode { kind, mode, uid: 0, gid: 0, rdev: obento::base::DeviceNumber::default(), target: b"" }
 }
 
 /// Returns `mode` for a new file in `dir`, without the bits of the umask. If the directory has a default access control

@@ -14,7 +14,10 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento::{Attr, Caller, Error, FileKind, Node, RenameFlags, SetAttr, Symlinks, TimeChange, XattrMode};
+use obento::base::{Attr, FileKind};
+use obento::driver::{RenameFlags, SetAttr, TimeChange, XattrMode};
+use obento::vfs::{Caller, Symlinks};
+use obento::{Error, Node};
 
 use crate::change::place::{NameInDirectory, creation_mode, new_node};
 use crate::open::Location;
@@ -46,7 +49,7 @@ impl Borrowed {
     /// Copies the file at `location` out, following symbolic links.
     pub fn new(location: &Location, missing: IfMissing) -> Result<Self, Report> {
         let shown = location.shown();
-        let failed = |error: &dyn std::fmt::Display| Report::on("cannot copy out", &shown, error);
+        let failed = |error: &dyn std::fmt::Display| Report::on("cannot create a copy of", &shown, error);
         let node = match location.volume.resolve(&location.place, Symlinks::Follow) {
             Err(error) if error == Error::NotFound && missing == IfMissing::Make => None,
             found => Some(found.map_err(|error| failed(&error))?),

@@ -7,7 +7,7 @@ use crate::report::Report;
 /// The common options.
 #[derive(clap::Args, Debug)]
 pub struct Scope {
-    /// Change the contents of directories too
+    /// Also change the files below directories
     #[arg(short = 'R', long)]
     pub recursive: bool,
     /// Print each file
@@ -32,7 +32,7 @@ impl Scope {
     pub fn expect_no_root(&self, found: &Found) -> Done {
         if self.preserve_root && found.node.is_root() {
             let report = Report::on("cannot change recursively", found.shown(), "this is the root directory");
-            return Err(report.help("use --no-preserve-root to do it"));
+            return Err(report.help("use --no-preserve-root to change all files of the volume"));
         }
         Ok(())
     }

@@ -3,15 +3,23 @@
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
-use obento::{Access, FileKind, Node, Symlinks};
+use obento::Node;
+use obento::base::FileKind;
+use obento::driver::Access;
+use obento::vfs::Symlinks;
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::{BareOperand, Opened, open_file, seal_before_decoding};
 use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
 
 /// The number of bytes that are moved at once.
 const CHUNK: usize = 1 << 20;
+
+/// The page of `cat`.
+pub const PAGE: Page =
+    Page::new(&[("obento cat disk.img:/etc/os-release", "Print a file")]).see_also(&["cat(1)"]);
 
 /// Print files to standard output
 #[derive(clap::Args, Debug)]

@@ -2,18 +2,28 @@
 
 use std::ffi::OsString;
 
-use obento::{Attr, Caller, Error, FileFlags, FileKind, Node, SetAttr, Symlinks, Walk};
+use obento::base::{Attr, FileFlags, FileKind};
+use obento::driver::SetAttr;
+use obento::vfs::{Caller, Symlinks};
+use obento::walk::Walk;
+use obento::{Error, Node};
 
 use crate::change::{Done, Verbose, each_below, each_file};
 use crate::context::Context;
 use crate::format::flags::{by_letter, letters};
+use crate::help::page::Page;
 use crate::output::Outcome;
 use crate::report::{Report, subject};
 
+/// The page of `chattr`.
+pub const PAGE: Page =
+    Page::new(&[("obento chattr +i disk.img:/etc/passwd", "Make a file immutable")]).see_also(&["chattr(1)"]);
+
 /// Change the flags of files
 #[derive(clap::Args, Debug)]
+#[command(override_usage = "obento chattr [OPTIONS] <+FLAGS|-FLAGS|=FLAGS>... <IMAGE:PATH>...")]
 pub struct Args {
-    /// Change the contents of directories too
+    /// Also change the files below directories
     #[arg(short = 'R')]
     recursive: bool,
     /// Print each file with its flags
@@ -25,8 +35,9 @@ pub struct Args {
     /// Set the project number for quotas
     #[arg(short = 'p', value_name = "PROJECT")]
     project: Option<u32>,
-    /// +FLAGS adds, -FLAGS removes, and =FLAGS sets exactly the flags of aAcCdDeFijmPsStTux; then files in images
-    #[arg(required = true, value_name = "+-=FLAGS IMAGE:PATH", allow_hyphen_values = true)]
+    /// +FLAGS adds, -FLAGS removes and =FLAGS replaces flags; then files in images. The flags are the letters
+    /// aAcCdDeFijmPsStTux
+    #[arg(required = true, value_name = "FLAGS|IMAGE:PATH")]
     operands: Vec<OsString>,
 }
 
@@ -89,9 +100,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let paths = change.take(&args.operands)?;
     let says_nothing = change == Change::default() && args.project.is_none();
     if paths.is_empty() || says_nothing {
-        let cause = if says_nothing { "no flags given" } else { "missing operand" };
+        let cause = if says_nothing { "no change of flags is given" } else { "missing operand" };
         let report = Report::new("cannot change flags", cause);
-        return Err(report.help("usage: obento chattr +i disk.img:/FILE").into());
+        return Err(report.help("write +, - or = before the flags: obento chattr +i disk.img:/FILE").into());
     }
     let mut changer = Changer { args, context, change, verbose: Verbose::new(args.verbose) };
     each_file(paths, Symlinks::Follow, "cannot access", context, |found| {
@@ -123,7 +134,7 @@ impl Changer<'_> {
             Err(error) => Err(failed(error.to_string())),
             Ok(after) if !self.change.refused(after.flags).is_empty() => {
                 let refused = letters(self.change.refused(after.flags)).replace('-', "");
-                Err(failed(format!("the file system does not allow changing {refused}")))
+                Err(failed(format!("the file system cannot change these flags: {refused}")))
             }
             Ok(after) => {
                 self.verbose.say(|| format!("Flags of {} set as {}", subject(shown), letters(after.flags)));

@@ -2,27 +2,43 @@
 
 use std::ffi::{OsStr, OsString};
 
-use obento::{Attr, Caller, FileKind, Mode, Node, SetAttr, Symlinks, Walk};
+use obento::Node;
+use obento::base::{Attr, FileKind, Mode};
+use obento::driver::SetAttr;
+use obento::vfs::{Caller, Symlinks};
+use obento::walk::Walk;
 
+use crate::change::lacking::expect_stored;
 use crate::change::mode::ModeChange;
 use crate::change::scope::Scope;
 use crate::change::{Done, Verbose, each_below, each_file_by, umask};
 use crate::context::Context;
 use crate::format::mode::mode_string;
+use crate::help::page::Page;
 use crate::open::{Found, open};
 use crate::output::Outcome;
 use crate::report::{Report, subject};
 
+/// The page of `chmod`.
+pub const PAGE: Page = Page::new(&[
+    ("obento chmod 600 disk.img:/etc/shadow", "Set the mode of a file"),
+    ("obento chmod -R u+rwX,go-w disk.img:/srv", "Change the modes below a directory"),
+])
+.see_also(&["chmod(1)"]);
+
 /// Change the permission bits of files
 #[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "obento chmod [OPTIONS] <MODE> <IMAGE:PATH>...\n       obento chmod [OPTIONS] --reference <IMAGE:FILE> <IMAGE:PATH>..."
+)]
 pub struct Args {
     #[command(flatten)]
     scope: Scope,
     /// Use the mode of FILE
     #[arg(long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
-    /// A mode such as 755 or u+rw,g-w, unless --reference is given; then files in images
-    #[arg(required = true, value_name = "MODE IMAGE:PATH", allow_hyphen_values = true)]
+    /// A mode such as 755 or u+rw,g-w, and then files in images; only files if --reference is given
+    #[arg(required = true, value_name = "MODE|IMAGE:PATH")]
     operands: Vec<OsString>,
 }
 
@@ -108,14 +124,17 @@ impl Changer<'_> {
         let changed = attr.map_or_else(|| node.attr(), Ok).and_then(|attr| {
             let mode = self.wanted.as_ref().map_or(attr.mode, |wanted| wanted.apply(&attr));
             let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
-            node.vfs().set_attr(&Caller::Owner, node, &change).map(|after| (attr, after))
+            node.vfs().set_attr(&Caller::Owner, node, &change).map(|after| (attr, mode, after))
         });
+        let changed = changed.map_err(|error| Report::on("cannot change the mode of", shown, error));
+        let changed = changed
+            .and_then(|(before, mode, after)| expect_stored(mode, &after, shown).map(|()| (before, after)));
         let (before, after) = match changed {
             Err(_) if self.args.scope.silent => {
                 self.context.raise(1);
                 return Ok(());
             }
-            changed => changed.map_err(|error| Report::on("cannot change the mode of", shown, error))?,
+            changed => changed?,
         };
         let name = || subject(shown);
         if before.mode != after.mode {

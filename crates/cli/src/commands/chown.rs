@@ -3,33 +3,55 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Attr, Caller, FileKind, Node, SetAttr, StoredProperties, Symlinks, Walk};
+use obento::Node;
+use obento::base::{Attr, FileKind};
+use obento::driver::{SetAttr, StoredProperties};
+use obento::vfs::{Caller, Symlinks};
+use obento::walk::Walk;
 
 use crate::change::owner::{Ownership, words};
 use crate::change::scope::Scope;
 use crate::change::{Done, Verbose, each_below, each_file_by};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::{Found, open};
 use crate::output::Outcome;
 use crate::report::{Report, subject};
 
+/// The page of `chown`.
+pub const PAGE: Page = Page::new(&[(
+    "obento chown -R www-data:www-data disk.img:/srv",
+    "Set owner and group by the names of the image",
+)])
+.see_also(&["chown(1)"]);
+
+/// The page of `chgrp`.
+pub const GROUP_PAGE: Page =
+    Page::new(&[("obento chgrp staff disk.img:/srv", "Set the group of a file")]).see_also(&["chgrp(1)"]);
+
 /// Change the owner and group of files
 #[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "obento chown [OPTIONS] <OWNER> <IMAGE:PATH>...\n       obento chown [OPTIONS] --reference <IMAGE:FILE> <IMAGE:PATH>..."
+)]
 pub struct Args {
     #[command(flatten)]
     how: ChownOptions,
-    /// OWNER, OWNER:GROUP or :GROUP, unless --reference is given; then files in images
-    #[arg(required = true, value_name = "OWNER IMAGE:PATH")]
+    /// OWNER, OWNER:GROUP or :GROUP, and then files in images; only files if --reference is given
+    #[arg(required = true, value_name = "OWNER|IMAGE:PATH")]
     operands: Vec<OsString>,
 }
 
 /// Change the group of files
 #[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "obento chgrp [OPTIONS] <GROUP> <IMAGE:PATH>...\n       obento chgrp [OPTIONS] --reference <IMAGE:FILE> <IMAGE:PATH>..."
+)]
 pub struct GroupArgs {
     #[command(flatten)]
     how: ChownOptions,
-    /// A group, unless --reference is given; then files in images
-    #[arg(required = true, value_name = "GROUP IMAGE:PATH")]
+    /// A group, and then files in images; only files if --reference is given
+    #[arg(required = true, value_name = "GROUP|IMAGE:PATH")]
     operands: Vec<OsString>,
 }
 
@@ -217,8 +239,8 @@ impl Changer<'_> {
 }
 
 /// Returns the place that `shown` names in the volume of `found`.
-fn place_of(found: &Found, shown: &[u8]) -> obento::FileSelector {
-    obento::FileSelector::Path(shown.strip_prefix(&*found.location.prefix).unwrap_or(shown).to_vec())
+fn place_of(found: &Found, shown: &[u8]) -> obento::address::FileSelector {
+    obento::address::FileSelector::Path(shown.strip_prefix(&*found.location.prefix).unwrap_or(shown).to_vec())
 }
 
 /// Returns the owner and group of the file that `--reference` names, as numbers.

@@ -5,17 +5,35 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
+use clap::ArgAction;
 use memchr::memchr_iter;
-use obento::{Access, FileKind, Operand, Symlinks};
+use obento::address::Operand;
+use obento::base::FileKind;
+use obento::driver::Access;
+use obento::vfs::Symlinks;
 
 use crate::context::Context;
 use crate::files::stream::CHUNK;
 use crate::files::{Input, Piece, Stream};
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::open::{self, BareOperand, Location, seal_before_decoding};
 use crate::output::{Outcome, Output, Stop, go_on};
 use crate::parse::size::size;
 use crate::report::Report;
+
+/// The page of `cmp`.
+pub const PAGE: Page = Page::new(&[
+    ("obento cmp disk.img:/etc/fstab fstab", "Compare a file with one of the host"),
+    ("obento cmp -l one.img:/f other.img:/f", "Print all bytes that differ"),
+])
+.exit(&[
+    ("0", "The files are the same."),
+    ("1", "The files differ."),
+    ("2", "Wrong usage, a file could not be read, or the output could not be written."),
+])
+.unwritten(2)
+.see_also(&["cmp(1)"]);
 
 /// Compare two files byte by byte
 ///
@@ -23,7 +41,7 @@ use crate::report::Report;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The files
-    #[arg(value_name = "FILE", num_args = 2, required = true)]
+    #[arg(value_names = ["FILE1", "FILE2"], num_args = 2, required = true, action = ArgAction::Set)]
     files: Vec<OsString>,
     /// Print the different bytes
     #[arg(short = 'b', long)]
@@ -45,28 +63,41 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let skips = skips(&args.ignore_initial)?;
+    // A process that decodes an image cannot open files any more.
+    let others = args.files.iter().map(|file| Compared::open(file, context));
+    let others = others.collect::<Result<Vec<_>, _>>()?;
     seal_before_decoding(&args.files, BareOperand::HostFile, Access::ReadOnly, context);
-    let open = |file: &OsString| Opened::open(file, context);
-    let opened = args.files.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let open = |(file, other): (&OsString, Option<Compared>)| match other {
+        Some(other) => Ok(Opened::Other(other)),
+        None => open::open(file, context).map(Opened::Image),
+    };
+    let opened = args.files.iter().zip(others).map(open).collect::<Result<Vec<_>, _>>()?;
     context.seal();
     let files = opened.into_iter().map(Opened::find).collect::<Result<Vec<_>, _>>()?;
     let [left, right] = files.as_slice() else { return Ok(()) };
     let mut sides = [Side::new(left, skips.0)?, Side::new(right, skips.1)?];
     let mut comparison = Comparison::new(args, &sides, context);
-    let ended = comparison.run(&mut sides)?;
+    let ended = comparison.run(&mut sides);
     if comparison.differs {
         context.raise(1);
     }
+    let ended = ended?;
     if let Some(shorter) = ended
         && !args.quiet
     {
         context.warn(&comparison.end_of(&sides[shorter].file.shown));
     }
+    // A part that cannot be read was not compared.
+    context.report_damage(|report| context.fail(report));
     comparison.out.finish()
 }
 
 fn skips(text: &str) -> Result<(u64, u64), Report> {
-    let parse = |text: &str| size(text).map_err(|error| Report::new("cannot skip bytes", error));
+    let parse = |text: &str| {
+        size(text).map_err(|error| {
+            Report::plain(format!("invalid value '{}' for -i: {error}", text.escape_default()))
+        })
+    };
     match text.split_once(':') {
         Some((left, right)) => Ok((parse(left)?, parse(right)?)),
         None => parse(text).map(|skip| (skip, skip)),
@@ -87,13 +118,14 @@ struct Compared {
     size: Option<u64>,
 }
 
-impl Opened {
-    fn open(file: &OsStr, context: &Context) -> Result<Self, Report> {
+impl Compared {
+    /// Opens the standard input or a file of the host. Returns `None` for an operand in an image.
+    fn open(file: &OsStr, context: &Context) -> Result<Option<Self>, Report> {
         let shown = file.as_bytes().to_vec();
         let failed = |error| Report::on("cannot compare", file.as_bytes(), error);
         Ok(match open::operand(file, context)? {
-            Operand::Stdio => Self::Other(Compared { shown, input: Input::Stdin, size: None }),
-            Operand::Image(_) => Self::Image(open::open(file, context)?),
+            Operand::Stdio => Some(Self { shown, input: Input::Stdin, size: None }),
+            Operand::Image(_) => None,
             Operand::Host(path) => {
                 let opened = File::open(&path).map_err(failed)?;
                 let meta = opened.metadata().map_err(failed)?;
@@ -101,11 +133,13 @@ impl Opened {
                     return Err(Report::on("cannot compare", file.as_bytes(), "is a directory"));
                 }
                 let size = meta.is_file().then_some(meta.len());
-                Self::Other(Compared { shown, input: Input::Host(opened), size })
+                Some(Self { shown, input: Input::Host(opened), size })
             }
         })
     }
+}
 
+impl Opened {
     fn find(self) -> Result<Compared, Report> {
         let location = match self {
             Self::Image(location) => location,

@@ -8,13 +8,16 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::{Arg, Command};
 
-use obento::{Access, Engine, FileKind, FileSelector, Operand, is_printable};
+use obento::address::{FileSelector, Operand};
+use obento::base::{FileKind, is_printable};
+use obento::driver::Access;
+use obento::registry::Engine;
 
 use super::shell::complete::entries;
 use super::shell::words::{Unfinished, quoted, unfinished};
-use crate::cli::{EngineChoice, GlobalOptions};
 use crate::context::Context;
 use crate::open::{BareOperand, operand, seal_before_decoding};
+use crate::options::{EngineChoice, GlobalOptions};
 use crate::output::{Outcome, Output};
 
 /// Print the candidates for the last word of a command line
@@ -59,7 +62,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 /// Returns what `word` behind `words` may become.
 fn candidates(words: &[OsString], word: &[u8], context: &Context) -> Vec<Vec<u8>> {
-    let root = crate::help::command();
+    let root = (context.table().commands)();
     let (command, has_operand, option) = position(&root, words);
     let of_text = |texts: Vec<String>| texts.into_iter().map(String::into_bytes).collect();
     if let Some(values) = option.map(values).filter(|values| !values.is_empty()) {
@@ -152,12 +155,13 @@ fn paths(word: &[u8], context: &Context) -> Vec<Vec<u8>> {
         return if is_address && prefix.is_empty() { vec![path] } else { Vec::new() };
     }
     let options = GlobalOptions { engine: Some(EngineChoice::Native), ..GlobalOptions::default() };
-    let context = Context::new(options, context.registry().clone().with_engine(Engine::Native, None));
+    let registry = context.registry().clone().with_engine(Engine::Native, None);
+    let context = Context::new(options, registry, context.table());
     let argument = OsString::from_vec(directory.to_vec());
     let Ok(Operand::Image(address)) = operand(&argument, &context) else { return Vec::new() };
     let Some(place @ FileSelector::Path(_)) = address.place.clone() else { return Vec::new() };
     seal_before_decoding([&argument], BareOperand::Image, Access::ReadOnly, &context);
-    let volume = context.opener().volume(&address, &context);
+    let volume = context.volume(&address);
     context.seal();
     let Ok(volume) = volume else { return Vec::new() };
     let found = entries(&volume, &place, prefix);

@@ -4,7 +4,20 @@ use std::io::Write;
 
 use clap_complete::Shell;
 
+use crate::context::Context;
+use crate::help::page::Page;
 use crate::output::{Outcome, Output};
+
+/// The page of `completions`.
+pub const PAGE: Page = Page::new(&[
+    (
+        "obento completions bash > ~/.local/share/bash-completion/completions/obento",
+        "Install the completions for bash",
+    ),
+    ("obento completions zsh > ~/.zfunc/_obento", "Install the completions for zsh"),
+    ("obento completions fish > ~/.config/fish/completions/obento.fish", "Install the completions for fish"),
+])
+.see_also(&["bash(1)"]);
 
 /// Print the completion script of a shell
 ///
@@ -65,7 +78,7 @@ end
 complete -c obento -f -a '(__obento_complete)'
 "#;
 
-pub fn run(args: &Args) -> Outcome {
+pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut out = Output::stdout();
     match args.shell {
         Shell::Bash => out.write_all(BASH.as_bytes())?,
@@ -74,7 +87,7 @@ pub fn run(args: &Args) -> Outcome {
         shell => {
             // The generator panics if it cannot write.
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut crate::help::command(), "obento", &mut script);
+            clap_complete::generate(shell, &mut (context.table().commands)(), "obento", &mut script);
             out.write_all(&script)?;
         }
     }

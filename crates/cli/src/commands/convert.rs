@@ -11,21 +11,45 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use obento::sandbox::Rights;
-use obento::{
-    Access, BlockDevice, ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted,
-    DataDescription, HostDir, HostError, Image, ImageNotice, Publish, Qcow2Version, SystemClock,
-    SystemRandom, convert, convert_target, human_size, interrupt,
+use obento::Image;
+use obento::block::BlockDevice;
+use obento::convert::{
+    ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted, Qcow2Version, convert,
+    convert_target,
 };
+use obento::driver::Access;
+use obento::env::{SystemClock, SystemRandom};
+use obento::host::sandbox::Rights;
+use obento::host::{HostDir, HostError, Publish, interrupt};
+use obento::image::{DataDescription, ImageNotice};
+use obento::text::human_size;
 use sha2::{Digest as _, Sha256};
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::open;
 use crate::output::{Outcome, Output, Stop};
 use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
 use crate::progress::Progress;
 use crate::report::Report;
+
+/// The page of `convert`.
+pub const PAGE: Page = Page::new(&[
+    ("obento convert disk.vmdk disk.qcow2", "Convert a VMware disk for QEMU"),
+    ("obento convert -c --verify disk.img disk.qcow2", "Compress a disk, and compare the result"),
+    ("obento convert disk.qcow2 azure.vhd", "Create a fixed VHD in whole MiB for Azure"),
+    ("obento convert disk.img@2 -O android-sparse system.simg", "Convert one partition for fastboot"),
+    (
+        "obento convert --backing base.qcow2 test.qcow2",
+        "Create an image that stores only changes of base.qcow2",
+    ),
+    (
+        "obento convert --checksum disk.vdi disk.img.zst",
+        "Compress a disk, and print the checksum of its contents",
+    ),
+])
+.see_also(&["qemu-img(1)", "img2simg(1)"]);
 
 /// Convert a disk image to another format
 ///
@@ -55,7 +79,7 @@ pub struct Args {
     /// Overwrite OUT if it exists
     #[arg(short, long)]
     force: bool,
-    /// Compare OUT with IN before it gets its name
+    /// Compare OUT with IN before OUT gets its name
     #[arg(long)]
     verify: bool,
     /// Print the SHA-256 checksum of the contents of the disk
@@ -70,10 +94,12 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
     let format = args.format()?;
+    context.expect_changes_allowed(shown)?;
     args.expect_free(shown)?;
     if args.backing {
         return overlay::run(args, format, context);
     }
+    let stored = args.stored(context);
     let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
     let early = if is_early { Some(create(args, context, convert_target)?) } else { None };
     let disk = args.disk(context)?;
@@ -87,14 +113,18 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         format,
         publish: if args.force { Publish::Replace } else { Publish::Keep },
         verify: args.verify,
+        // A backing file has data that the image does not contain.
+        limit: stored
+            .filter(|_| !context.options().allow_backing)
+            .map(|len| context.options().unpack().bytes_for(len)),
         hash: args.checksum.then(|| Box::new(|bytes: &[u8]| sha.update(bytes)) as Box<_>),
         clock: Arc::new(SystemClock),
         random: Arc::new(SystemRandom),
     };
-    let mut bar = (ConvertStep::Write, Progress::new(context, "converting"));
+    let mut bar = (ConvertStep::Write, Progress::new(context.messages(), "converting"));
     let mut watch = |step, done| {
         if step != bar.0 {
-            bar = (step, Progress::new(context, "comparing"));
+            bar = (step, Progress::new(context.messages(), "comparing"));
         }
         bar.1.update(done, Some(disk.len()), shown);
         if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -114,7 +144,7 @@ fn create<T>(
 ) -> Result<T, Report> {
     let target = new(&args.out).map_err(Report::plain)?;
     if let Ok((folder, _)) = HostDir::open_parent(&args.out) {
-        context.confine(Rights::Build { read: &[], write: folder.as_fd() });
+        context.confine(Rights::Build { read: &[], write: &[folder.as_fd()] });
     }
     Ok(target)
 }
@@ -129,16 +159,26 @@ impl Args {
         let shown = self.out.as_os_str().as_bytes();
         let format = self.format.or_else(|| ImageFormat::of_name(&self.out));
         let format = format.ok_or_else(|| {
-            let report = Report::on("cannot convert to", shown, "the extension names no format");
+            let report = Report::on(
+                "cannot convert to",
+                shown,
+                "the extension does not select a format that obento writes",
+            );
             report.help(NAME_THE_FORMAT)
         })?;
         if format != ImageFormat::Qcow2 && (self.compress || self.qcow2_version != 3) {
             let option = if self.compress { "--compress" } else { "--qcow2-version" };
-            let cause = format!("{option} is for qcow2 images");
+            let cause = format!("{option} requires the format qcow2");
             return Err(Report::on("cannot convert to", shown, cause));
         }
         let version = if self.qcow2_version == 2 { Qcow2Version::V2 } else { Qcow2Version::V3 };
         Ok(format.with(version, self.compress))
+    }
+
+    /// Returns the length of the file IN, or `None` for a device. A raw image has no more data than this.
+    fn stored(&self, context: &Context) -> Option<u64> {
+        let address = open::address(&self.source, context).ok()?;
+        std::fs::metadata(&address.image).ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
     }
 
     /// # Errors
@@ -161,10 +201,11 @@ impl Args {
     fn disk(&self, context: &Context) -> Result<Arc<dyn BlockDevice>, Report> {
         let address = open::address(&self.source, context)?;
         if address.place.is_some() {
-            let report = Report::on("cannot convert", self.source.as_bytes(), "names a file in an image");
+            let report =
+                Report::on("cannot convert", self.source.as_bytes(), "this is a path inside an image");
             return Err(report.help("name the image, or a partition: disk.img@2"));
         }
-        let image = context.opener().image(&address.image, context)?;
+        let image = context.image(&address.image)?;
         self.expect_disk(&image)?;
         match &address.part {
             None => Ok(image.device().clone()),
@@ -178,7 +219,7 @@ impl Args {
     /// - The image has a format that is not supported.
     fn expect_disk(&self, image: &Image) -> Result<(), Report> {
         let shown = self.source.as_bytes();
-        if image.notices().iter().any(|notice| matches!(notice, ImageNotice::Incomplete { .. })) {
+        if image.notices().iter().any(ImageNotice::is_damage) {
             let report = Report::on("cannot convert", shown, "the compressed file is incomplete or damaged");
             return Err(report.help(
                 "get a complete copy of the file; 'obento recover' copies the files that it contains",
@@ -196,11 +237,14 @@ impl Args {
     fn failed(&self, failure: ConvertFailure) -> Stop {
         let shown = self.out.as_os_str().as_bytes();
         match failure {
-            ConvertFailure::Convert(obento::ConvertError::Stopped) => Stop::Interrupted,
-            ConvertFailure::Convert(obento::ConvertError::Read(error)) => {
+            ConvertFailure::Convert(obento::convert::ConvertError::Stopped) => Stop::Interrupted,
+            ConvertFailure::Convert(obento::convert::ConvertError::Read(error)) => {
                 Report::on("cannot read", self.source.as_bytes(), error).into()
             }
-            ConvertFailure::Convert(obento::ConvertError::TooLarge(error)) => {
+            ConvertFailure::Convert(obento::convert::ConvertError::Unpack(error)) => {
+                Report::on("cannot convert", self.source.as_bytes(), error).into()
+            }
+            ConvertFailure::Convert(obento::convert::ConvertError::TooLarge(error)) => {
                 Report::on("cannot convert to", shown, error).into()
             }
             ConvertFailure::Host(HostError::Exists { .. }) => {
@@ -208,7 +252,7 @@ impl Args {
                 report.help("use --force to overwrite it").into()
             }
             ConvertFailure::Differs => Report::on("cannot convert to", shown, ConvertFailure::Differs)
-                .help("check the disk that holds it, and report a bug in obento if the disk is sound")
+                .help("check the disk that holds OUT, and report a bug in obento if the disk is sound")
                 .into(),
             other => Report::plain(other).into(),
         }

@@ -5,17 +5,26 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-use obento::{Address, PartSelector, StatFs, Symlinks, Volume};
+use obento::Volume;
+use obento::address::{Address, PartSelector};
+use obento::driver::StatFs;
+use obento::vfs::Symlinks;
 
 use crate::context::Context;
 use crate::escape::width;
 use crate::format::size::Unit;
 use crate::format::{push_left, push_right};
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::open::{Location, open};
 use crate::output::{Outcome, Output};
 use crate::parse::size::positive_size;
 use crate::report::{Report, printable};
+
+/// The page of `df`.
+pub const PAGE: Page =
+    Page::new(&[("obento df -h disk.img", "Show the used and free space of all file systems of a disk")])
+        .see_also(&["df(1)"]);
 
 /// Show the used and free space of file systems
 ///
@@ -55,7 +64,7 @@ struct Row {
 
 impl Row {
     fn new(address: &Address, context: &Context) -> Result<Self, Report> {
-        let volume = context.opener().volume(address, context)?;
+        let volume = context.volume(address)?;
         Ok(Self { name: name(address), volume, file: None })
     }
 }
@@ -64,7 +73,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     crate::open::seal_before_decoding(
         &args.images,
         crate::open::BareOperand::Image,
-        obento::Access::ReadOnly,
+        obento::driver::Access::ReadOnly,
         context,
     );
     let mut rows = Vec::new();
@@ -105,7 +114,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// Returns the file systems that an operand names: that of a partition or file, or all file systems of an image.
 fn volumes(operand: &OsStr, context: &Context) -> Result<Vec<Row>, Report> {
     let address = crate::open::address(operand, context)?;
-    let image = context.opener().image(&address.image, context)?;
+    let image = context.image(&address.image)?;
     if address.place.is_some() {
         let file = open(operand, context)?;
         return Ok(vec![Row { name: name(&address), volume: file.volume.clone(), file: Some(file) }]);

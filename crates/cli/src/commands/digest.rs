@@ -7,16 +7,48 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use obento::Symlinks;
+use obento::vfs::Symlinks;
 
-pub use algorithm::Algorithm;
+use algorithm::Algorithm;
 
 use crate::context::Context;
 use crate::files::stream::{CHUNK, zeros};
 use crate::files::{Below, Piece, Results, Said, Stream, Task, Tasks, in_order, open_all};
+use crate::help::page::Page;
 use crate::json::{Line, hex};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
+
+/// The page of `sha256sum`.
+pub const SHA256_PAGE: Page = Page::new(&[
+    ("obento sha256sum -r disk.img:/usr > sums", "Print the checksums of all files below /usr"),
+    ("obento sha256sum --check sums", "Compare the files of an image with a list that obento printed"),
+    (
+        "obento sha256sum -c tree.sums --root disk.img:/srv",
+        "Compare a directory with a list that names files relative to it",
+    ),
+])
+.see_also(&["sha256sum(1)"]);
+
+/// The page of `sha512sum`.
+pub const SHA512_PAGE: Page =
+    Page::new(&[("obento sha512sum disk.img:/boot/vmlinuz", "Print a checksum")]).see_also(&["sha512sum(1)"]);
+
+/// The page of `sha1sum`.
+pub const SHA1_PAGE: Page =
+    Page::new(&[("obento sha1sum disk.img:/boot/vmlinuz", "Print a checksum")]).see_also(&["sha1sum(1)"]);
+
+/// The page of `md5sum`.
+pub const MD5_PAGE: Page = Page::new(&[(
+    "obento md5sum -c bash.md5sums --root disk.img",
+    "Compare files with the checksums of a Debian package",
+)])
+.see_also(&["md5sum(1)"]);
+
+/// The page of `b3sum`.
+pub const B3_PAGE: Page =
+    Page::new(&[("obento b3sum -r disk.img:/srv", "Print the checksums of a directory")])
+        .see_also(&["b3sum(1)"]);
 
 /// The options of the commands that print checksums.
 #[derive(clap::Args, Debug)]
@@ -30,10 +62,10 @@ pub struct Args {
     /// Compare files with the checksums in lists
     #[arg(short, long)]
     check: bool,
-    /// Files that the lists name are below this directory of an image
+    /// Resolve the names in the lists relative to this directory of an image
     #[arg(long, value_name = "IMAGE[:/DIR]", requires = "check")]
     root: Option<OsString>,
-    /// Print a line of the BSD format
+    /// Print lines in the BSD format
     #[arg(long, conflicts_with = "check")]
     tag: bool,
     /// End each line with NUL instead of a newline, and do not escape names
@@ -48,10 +80,10 @@ pub struct Args {
     /// Skip files that do not exist
     #[arg(long, requires = "check")]
     ignore_missing: bool,
-    /// Fail for lines of a list that are malformed
+    /// Fail if a list contains a malformed line
     #[arg(long, requires = "check")]
     strict: bool,
-    /// Report each line of a list that is malformed
+    /// Report each malformed line of a list
     #[arg(short, long, requires = "check")]
     warn: bool,
     /// Ignored, for compatibility
@@ -62,12 +94,36 @@ pub struct Args {
     text: bool,
 }
 
-/// Runs a subcommand.
-pub fn run(algorithm: Algorithm, args: &Args, context: &Context) -> Outcome {
+/// Runs `sha256sum`.
+pub fn sha256(args: &Args, context: &Context) -> Outcome {
+    run(Algorithm::Sha256, args, context)
+}
+
+/// Runs `sha512sum`.
+pub fn sha512(args: &Args, context: &Context) -> Outcome {
+    run(Algorithm::Sha512, args, context)
+}
+
+/// Runs `sha1sum`.
+pub fn sha1(args: &Args, context: &Context) -> Outcome {
+    run(Algorithm::Sha1, args, context)
+}
+
+/// Runs `md5sum`.
+pub fn md5(args: &Args, context: &Context) -> Outcome {
+    run(Algorithm::Md5, args, context)
+}
+
+/// Runs `b3sum`.
+pub fn blake3(args: &Args, context: &Context) -> Outcome {
+    run(Algorithm::Blake3, args, context)
+}
+
+fn run(algorithm: Algorithm, args: &Args, context: &Context) -> Outcome {
     if args.check {
         return list::run(algorithm, args, context);
     }
-    let below = if args.recursive { Below::Read(Symlinks::Keep) } else { Below::Refuse };
+    let below = if args.recursive { Below::Read(Symlinks::Keep) } else { Below::RefuseWithoutOption };
     let opened = open_all(&args.paths, below, context);
     let mut out = Output::stdout();
     each(algorithm, Tasks::new(opened, below), |said| {

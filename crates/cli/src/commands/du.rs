@@ -5,15 +5,23 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::rc::Rc;
 
-use obento::{Attr, Ino, Step, Symlinks, Volume, Walk};
+use obento::Volume;
+use obento::base::{Attr, Ino};
+use obento::vfs::Symlinks;
+use obento::walk::{Step, Walk};
 
 use crate::context::Context;
 use crate::format::size::Unit;
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::open::{Found, find_all, join};
 use crate::output::{Outcome, Output, go_on};
 use crate::parse::size::positive_size;
 use crate::report::Report;
+
+/// The page of `du`.
+pub const PAGE: Page =
+    Page::new(&[("obento du -sh disk.img:/usr", "Print the space that /usr uses")]).see_also(&["du(1)"]);
 
 /// Sum up the disk usage of files and directories
 #[derive(clap::Args, Debug)]
@@ -75,6 +83,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.summarize && args.all {
         let help = "use -a to show every file, or -s to show only totals";
         return Err(Report::new("cannot combine -a and -s", "they contradict each other").help(help).into());
+    }
+    if args.summarize && args.max_depth.is_some_and(|depth| depth > 0) {
+        let help = "use -d to show N levels, or -s to show only totals";
+        return Err(Report::new("cannot combine -d and -s", "they contradict each other").help(help).into());
     }
     let symlinks = if args.dereference_args { Symlinks::Follow } else { Symlinks::Keep };
     let found = find_all(&args.paths, symlinks, context, |report| context.warn(report));

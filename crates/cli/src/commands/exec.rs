@@ -3,22 +3,46 @@
 //! The image stays open and locked while the program runs, so that no other process changes the file.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
-use obento::interrupt::Deferred;
+use obento::host::interrupt::Deferred;
 
 use crate::change::replace::{Borrowed, IfMissing};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::open_for_change;
 use crate::output::Outcome;
 use crate::report::Report;
 
 /// The default editor.
 const EDITOR: &str = "vi";
+/// The exit statuses of a shell that cannot start a program. Source: POSIX, Shell Command Language, 2.8.2.
+const NOT_FOUND: i32 = 127;
+const NOT_EXECUTABLE: i32 = 126;
 /// The exit code of a program that a signal ended is this plus the number of the signal, as in sh.
 const SIGNALLED: i32 = 128;
+
+/// The page of `exec`.
+pub const PAGE: Page = Page::new(&[
+    ("obento exec disk.img:/etc/fstab -- sed -i s/sda/vda/ {}", "Change a file with a program of the host"),
+    ("obento exec disk.img:/var/lib/app.db -- sqlite3 {} vacuum", "Run a database tool on a file"),
+])
+.exit(&[
+    ("N", "The exit status of PROGRAM, or 128 plus the number of the signal that ended PROGRAM."),
+    ("1", "The changes could not be written back."),
+    ("2", "Wrong usage, or PROGRAM was not started."),
+]);
+
+/// The page of `edit`.
+pub const EDIT_PAGE: Page = Page::new(&[("obento edit disk.img:/etc/fstab", "Edit a file")])
+    .environment(&[
+        ("VISUAL", "The editor, with its arguments."),
+        ("EDITOR", "The editor if VISUAL is not set; the default is vi."),
+    ])
+    .see_also(&["sudoedit(8)"]);
 
 /// Run a program on a copy of a file, and copy changes back
 ///
@@ -39,6 +63,8 @@ pub struct Args {
 }
 
 /// Edit a file with $VISUAL or $EDITOR
+///
+/// The editor is the program in $VISUAL, or in $EDITOR if VISUAL is not set, or else vi.
 #[derive(clap::Args, Debug)]
 pub struct EditArgs {
     /// A file in an image; created if it does not exist
@@ -60,16 +86,26 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 pub fn run_edit(args: &EditArgs, context: &Context) -> Outcome {
-    on_copy(&args.path, IfMissing::Make, context, |copy| {
-        let named = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
-        let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| EDITOR.into());
-        // It may contain arguments: EDITOR='emacs -nw'.
-        let mut script = editor;
+    let named = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
+    let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| EDITOR.into());
+    let status = run_on_copy(&args.path, IfMissing::Make, context, |copy| {
+        // The value may contain arguments: EDITOR='emacs -nw'.
+        let mut script = editor.clone();
         script.push(" \"$@\"");
         let mut command = Command::new("sh");
         command.arg("-c").arg(script).arg("editor").arg(copy);
         command
-    })
+    })?;
+    let cause = match status.code() {
+        Some(NOT_FOUND) => "the program was not found",
+        Some(NOT_EXECUTABLE) => "the program cannot be executed",
+        _ => {
+            context.raise(exit_code(status));
+            return Ok(());
+        }
+    };
+    let report = Report::on("cannot start", editor.as_bytes(), cause);
+    Err(report.help("set VISUAL or EDITOR to the name of an editor").into())
 }
 
 fn on_copy(
@@ -78,13 +114,12 @@ fn on_copy(
     context: &Context,
     command: impl FnOnce(&OsStr) -> Command,
 ) -> Outcome {
-    match run_on_copy(path, missing, context, command) {
-        Ok(status) => context.raise(exit_code(status)),
-        Err(report) => context.warn(&report),
-    }
+    let status = run_on_copy(path, missing, context, command)?;
+    context.raise(exit_code(status));
     Ok(())
 }
 
+/// Fails if the program was not started. Warns if the changes cannot be written back.
 fn run_on_copy(
     path: &OsStr,
     missing: IfMissing,
@@ -96,11 +131,17 @@ fn run_on_copy(
     let mut command = command(borrowed.path().as_os_str());
     // In a shell, a failure stops the line.
     let deferred = context.inside().is_none().then(Deferred::new);
-    let status = command
-        .status()
-        .map_err(|error| Report::on("cannot start", command.get_program().as_bytes(), error))?;
+    let status = command.status().map_err(|error| {
+        let report = Report::on("cannot start", command.get_program().as_bytes(), &error);
+        match error.kind() {
+            io::ErrorKind::NotFound => report.help("check the name of the program, and PATH"),
+            _ => report,
+        }
+    })?;
     drop(deferred);
-    borrowed.give_back()?;
+    if let Err(report) = borrowed.give_back() {
+        context.warn(&report);
+    }
     Ok(status)
 }
 

@@ -9,17 +9,28 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use obento::sandbox::Rights;
-use obento::{
-    Access, ExportOptions, FileId, FileKind, HostDir, HostError, Observer, Problem, Symlinks, export,
-    interrupt,
-};
+use obento::base::{FileKind, NameBuf};
+use obento::copy::{Observer, Problem};
+use obento::driver::Access;
+use obento::export::{ExportOptions, export};
+use obento::host::sandbox::Rights;
+use obento::host::{FileId, HostDir, HostError, interrupt};
+use obento::vfs::Symlinks;
+use rustix::fs::AtFlags;
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::{self, Found, join};
-use crate::output::{Outcome, Stop, create_output};
+use crate::output::{Outcome, Stop, create_output, not_written};
 use crate::progress::Progress;
 use crate::report::Report;
+
+/// The page of `export`.
+pub const PAGE: Page = Page::new(&[
+    ("obento export disk.img root.tar", "Write all files to an archive"),
+    ("obento export disk.img:/etc | tar -tv", "List the archive of a directory"),
+])
+.see_also(&["tar(1)", "pax(1)"]);
 
 /// Write a tree of an image as a tar archive
 ///
@@ -47,54 +58,79 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let report = Report::new("cannot export", "refusing to write an archive to a terminal");
         return Err(report.help("name a file, or use a pipe: obento export disk.img | tar -tv").into());
     }
-    let existing = match open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context) {
-        true => confine(path.map(PathBuf::as_path), context)?,
-        false => None,
-    };
+    let is_prepared = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
+    let place = path.map(|path| OutputPlace::find(path)).transpose()?;
+    if is_prepared {
+        confine(place.as_ref(), context);
+    }
     let location = open::open(&args.source, context)?;
-    let output = match path {
-        Some(path) => {
-            let file = existing.map_or_else(|| create_output(path), Ok)?;
-            emptied(file, path, &context.opener().host_files())?
-        }
-        // Not the line-buffered standard output of the library.
-        None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
-    };
-    context.seal();
+    confine(place.as_ref(), context);
     let mut found = location.find(Symlinks::Keep, "cannot export")?;
     let Some(first) = found.pop().filter(|_| found.is_empty()) else {
         let report = Report::on("cannot export", args.source.as_bytes(), "the pattern matches several files");
         return Err(report.help("name one directory").into());
     };
     let name = path.map_or_else(|| "standard output".into(), Clone::clone);
-    write_archive(
-        &first,
-        output,
-        ExportOptions { xattrs: !args.no_xattrs, output: name, name: start(&first) },
-        context,
-    )
+    let options = ExportOptions { xattrs: !args.no_xattrs, output: name, name: start(&first) };
+    let (Some(path), Some(place)) = (path, place) else {
+        // Not the line-buffered standard output of the library.
+        let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        return write_archive(&first, output, options, context);
+    };
+    context.stop_between_steps();
+    let output = emptied(place.open(path)?, path, &context.host_files())?;
+    let written = write_archive(&first, output, options, context);
+    if written.is_err() && !place.remove() {
+        context.note(path.as_os_str().as_bytes(), "the archive is incomplete");
+    }
+    written
 }
 
-/// Gives up all rights before the image is decoded, except creating `path`. Returns the file if it exists, because
-/// opening it later would require the right to follow its path. Errors: it cannot be opened, or its path contains a
-/// symbolic link of another user.
-fn confine(path: Option<&Path>, context: &Context) -> Result<Option<File>, Report> {
-    let Some(path) = path else {
-        context.seal();
-        return Ok(None);
-    };
-    match HostDir::open_parent(path) {
-        Ok((dir, name)) if matches!(dir.stat(&name), Ok(None)) => {
-            context.confine(Rights::WriteBeneath(&[dir.as_fd()]));
-            Ok(None)
+/// The output, as it was found before the rights were given up.
+enum OutputPlace {
+    /// An existing file, because opening it later would require the right to follow its path.
+    File(File),
+    /// A new name in a directory.
+    New(HostDir, NameBuf),
+}
+
+impl OutputPlace {
+    /// Errors: an existing file cannot be opened, or the path contains a symbolic link of another user.
+    fn find(path: &Path) -> Result<Self, Report> {
+        match HostDir::open_parent(path) {
+            Ok((dir, name)) if matches!(dir.stat(&name), Ok(None)) => Ok(Self::New(dir, name)),
+            Err(error @ HostError::ForeignLink { .. }) => Err(Report::plain(error)),
+            _ => create_output(path).map(Self::File),
         }
-        Err(error @ HostError::ForeignLink { .. }) => Err(Report::plain(error)),
-        _ => {
-            let file = create_output(path)?;
-            // It is truncated later, which the right to write to open files does not include.
-            context.confine(Rights::WriteBeneath(&[]));
-            Ok(Some(file))
+    }
+
+    fn open(&self, path: &Path) -> Result<File, Report> {
+        match self {
+            Self::File(file) => file
+                .try_clone()
+                .map_err(|error| Report::on("cannot write to", path.as_os_str().as_bytes(), error)),
+            Self::New(dir, name) => dir.open_output(name, 0o666).map_err(|error| not_written(path, error)),
         }
+    }
+
+    /// Removes an archive that is not complete. Returns whether it is gone, or is not a file.
+    fn remove(&self) -> bool {
+        match self {
+            Self::File(file) => file.metadata().is_ok_and(|meta| !meta.is_file()),
+            Self::New(dir, name) => {
+                rustix::fs::unlinkat(dir.as_fd(), name.as_bytes(), AtFlags::empty()).is_ok()
+            }
+        }
+    }
+}
+
+/// Gives up all rights except creating and removing the archive.
+fn confine(place: Option<&OutputPlace>, context: &Context) {
+    match place {
+        None => context.seal(),
+        Some(OutputPlace::New(dir, _)) => context.confine(Rights::WriteBeneath(&[dir.as_fd()])),
+        // It is truncated later, which the right to write to open files does not include.
+        Some(OutputPlace::File(_)) => context.confine(Rights::WriteBeneath(&[])),
     }
 }
 
@@ -123,7 +159,8 @@ fn write_archive(found: &Found, output: File, options: ExportOptions, context: &
     let is_stdout = options.output == ExportOptions::default().output;
     let failure = Rc::default();
     let output = Output { file: output, failure: Rc::clone(&failure) };
-    let mut watch = Watch { context, progress: Progress::new(context, "exporting"), prefix: found.shown() };
+    let mut watch =
+        Watch { context, progress: Progress::new(context.messages(), "exporting"), prefix: found.shown() };
     let exported = export(&found.node, output, &options, &mut watch);
     drop(watch);
     match (exported, failure.take()) {
@@ -142,10 +179,11 @@ fn write_archive(found: &Found, output: File, options: ExportOptions, context: &
             }
             if report.unlinked > 0 {
                 let count = report.unlinked;
+                let files = if count == 1 { "file" } else { "files" };
                 context.note(
                     &found.shown(),
                     format!(
-                        "{count} files with several names: too many to link, so each name became a separate file"
+                        "{count} {files} with several names: too many to link, so each name became a separate file"
                     ),
                 );
             }
@@ -191,7 +229,7 @@ struct Watch<'c> {
 }
 
 impl Observer for Watch<'_> {
-    fn progress(&mut self, progress: &obento::Progress<'_>) {
+    fn progress(&mut self, progress: &obento::copy::Progress<'_>) {
         self.progress.update(progress.bytes, None, progress.path);
     }
 

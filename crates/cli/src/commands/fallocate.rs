@@ -2,10 +2,14 @@
 
 use std::ffi::OsString;
 
-use obento::{Error, Node, Size, Symlinks, interrupt};
+use obento::driver::Size;
+use obento::host::interrupt;
+use obento::vfs::Symlinks;
+use obento::{Error, Node};
 
 use crate::change::{Done, Verbose, each_place};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::Location;
 use crate::output::Outcome;
 use crate::parse::size::size;
@@ -14,11 +18,18 @@ use crate::report::{Report, subject};
 /// The number of bytes that are searched for zeros at once.
 const CHUNK: usize = 1 << 20;
 
+/// The page of `fallocate`.
+pub const PAGE: Page = Page::new(&[
+    ("obento fallocate -l 1G disk.img:/db", "Allocate space for a file"),
+    ("obento fallocate -d disk.img:/db", "Turn zeros into holes"),
+])
+.see_also(&["fallocate(1)", "fallocate(2)"]);
+
 /// Allocate or free space of files
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("action").args(["collapse_range", "insert_range", "punch_hole", "zero_range", "dig_holes"]))]
 pub struct Args {
-    /// Files in images; created if they do not exist and space is allocated
+    /// Files in images; a missing file is created if space is to be allocated
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
     /// The length of the range, such as 4096 or 10MiB
@@ -33,7 +44,7 @@ pub struct Args {
     /// Turn the range into a hole
     #[arg(short, long)]
     punch_hole: bool,
-    /// Fill the range with allocated zeros
+    /// Turn the range into zeros whose space stays allocated
     #[arg(short, long)]
     zero_range: bool,
     /// Remove the range; the following data moves to its start
@@ -52,7 +63,9 @@ pub struct Args {
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.length == Some(0) && !args.dig_holes {
-        return Err(Report::new("cannot change the space of files", "the length is 0").into());
+        return Err(Report::new("cannot change the space of files", "the length is 0")
+            .help("use a length such as 4096 or 10M")
+            .into());
     }
     let mut verbose = Verbose::new(args.verbose);
     each_place(&args.paths, context, |location| allocate(location, args, &mut verbose));

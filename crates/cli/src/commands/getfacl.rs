@@ -5,15 +5,24 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use obento::acl::{self, Acl};
-use obento::{Attr, Error, FileKind, Mode, Node, Owners, Symlinks, Walk};
+use obento::base::{Attr, FileKind, Mode};
+use obento::vfs::Symlinks;
+use obento::vfs::acl::{self, Acl};
+use obento::volume::Owners;
+use obento::walk::Walk;
+use obento::{Error, Node};
 
 use crate::change::acl::{AclStyle, Effective, lines};
 use crate::change::each_below;
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::{Found, find_all};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
+
+/// The page of `getfacl`.
+pub const PAGE: Page = Page::new(&[("obento getfacl disk.img:/srv", "Show the access control list")])
+    .see_also(&["getfacl(1)", "acl(5)"]);
 
 /// Show access control lists
 #[derive(clap::Args, Debug)]
@@ -39,7 +48,7 @@ pub struct Args {
     /// Omit files that have no ACL beyond their mode
     #[arg(short, long)]
     skip_base: bool,
-    /// Show the contents of directories too
+    /// Also show the files below directories
     #[arg(short = 'R', long)]
     recursive: bool,
     /// With -R: follow all symbolic links

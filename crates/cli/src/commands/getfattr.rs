@@ -6,14 +6,25 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Error, FileSelector, Node, Step, Symlinks, Walk};
+use obento::address::FileSelector;
+use obento::vfs::Symlinks;
+use obento::walk::{Step, Walk};
+use obento::{Error, Node};
 use regex::bytes::Regex;
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::json::{Line, hex};
 use crate::open::{Found, find_all, join};
 use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
+
+/// The page of `getfattr`.
+pub const PAGE: Page = Page::new(&[(
+    "obento getfattr -d -m - disk.img:/usr/bin/ping",
+    "Show all extended attributes of a file",
+)])
+.see_also(&["getfattr(1)", "xattr(7)"]);
 
 /// Show extended attributes
 #[derive(clap::Args, Debug)]
@@ -21,7 +32,7 @@ pub struct Args {
     /// Images, and files and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
-    /// Show the values too
+    /// Also show the values
     #[arg(short, long)]
     dump: bool,
     /// Show only the attribute NAME
@@ -42,7 +53,7 @@ pub struct Args {
     /// Show the attributes of symbolic links instead of their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Show the contents of directories too
+    /// Also show the files below directories
     #[arg(short = 'R', long)]
     recursive: bool,
     /// Keep the leading slash of paths
@@ -65,8 +76,9 @@ enum Encoding {
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let pattern = if args.pattern == "-" { "" } else { &args.pattern };
-    let pattern = Regex::new(pattern).map_err(|error| {
-        Report::on("invalid pattern", pattern, error).help("use - to show all attributes")
+    let pattern = Regex::new(pattern).map_err(|_| {
+        Report::on("cannot use the pattern", pattern, "not a regular expression")
+            .help("use - to show all attributes")
     })?;
     let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
     let found = find_all(&args.paths, symlinks, context, |report| context.warn(report));
@@ -88,7 +100,7 @@ impl Reader<'_> {
     fn operand(&mut self, found: &Found) -> Outcome {
         let path = match &found.location.place {
             FileSelector::Path(path) => path.clone(),
-            FileSelector::Inode(ino) => format!("<{ino}>").into_bytes(),
+            FileSelector::Inode(ino) => format!("#{ino}").into_bytes(),
         };
         if !self.args.recursive {
             return self.file(&found.node, &path, &found.shown());

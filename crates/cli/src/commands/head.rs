@@ -9,7 +9,15 @@ use crate::context::Context;
 use crate::files::lines::{Amount, Window, start_of_last};
 use crate::files::stream::{CHUNK, zeros};
 use crate::files::{Below, Input, Piece, Stream, Task, Tasks, open_all};
+use crate::help::page::Page;
 use crate::output::{Outcome, Output, go_on};
+
+/// The page of `head`.
+pub const PAGE: Page = Page::new(&[
+    ("obento head -n 20 disk.img:/var/log/syslog", "Print the first 20 lines of a file"),
+    ("obento head -c 512 disk.img:/boot/mbr.bin | xxd", "Print the first 512 bytes of a file"),
+])
+.see_also(&["head(1)"]);
 
 /// Print the first lines of files
 #[derive(clap::Args, Debug)]
@@ -17,10 +25,10 @@ pub struct Args {
     /// Files in images; - is standard input
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// Print the first N lines instead of 10, or all but the last N with -N; -N alone is short for -n N
+    /// Print the first N lines (default 10); with a minus sign, all but the last N lines. -20 is short for -n 20
     #[arg(short = 'n', long, value_name = "[-]N", allow_hyphen_values = true, overrides_with_all = ["lines", "bytes"])]
     lines: Option<String>,
-    /// Print the first N bytes, or all but the last N with -N
+    /// Print the first N bytes; with a minus sign, all but the last N bytes
     #[arg(short = 'c', long, value_name = "[-]N", allow_hyphen_values = true, overrides_with_all = ["lines", "bytes"])]
     bytes: Option<String>,
     /// Never print headers with the names of files

@@ -5,12 +5,20 @@ use std::io::Write;
 
 use crate::context::Context;
 use crate::files::{Below, Input, Piece, Stream, Tasks, open_all};
+use crate::help::page::Page;
 use crate::output::{Outcome, Output, Stop, go_on};
 use crate::parse::size::size;
 use crate::report::Report;
 
 /// The bytes of a line.
 const LINE: usize = 16;
+
+/// The page of `hexdump`.
+pub const PAGE: Page = Page::new(&[(
+    "obento hexdump -s 0x200 -n 64 disk.img:/boot/kernel",
+    "Print 64 bytes of a file from byte 512 on",
+)])
+.see_also(&["hexdump(1)", "xxd(1)"]);
 
 /// Print the bytes of files in hexadecimal and as text
 ///

@@ -6,27 +6,37 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento::{
-    Access, CopyError, Existing, HostError, ImportOptions, Observer, Operand, Problem, ProblemReason,
-    TreeOptions, UnpackLimits, import, interrupt,
-};
+use obento::address::Operand;
+use obento::copy::{CopyError, Existing, Observer, Problem, ProblemReason, TreeOptions};
+use obento::driver::Access;
+use obento::host::{HostError, UnpackLimits, interrupt};
+use obento::import::{ImportOptions, import};
 
 use super::cp::{incomplete, report_losses, with_remedy};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
 use crate::report::Report;
 
+/// The page of `import`.
+pub const PAGE: Page = Page::new(&[
+    ("obento import disk.img:/ root.tar.zst", "Extract an archive into the root directory"),
+    ("tar -c site | obento import disk.img:/srv", "Extract an archive from a pipe"),
+])
+.see_also(&["tar(1)"]);
+
 /// Extract a tar archive into an image
 ///
-/// The archive may be compressed with bzip2, gzip, lzma, xz or zstd, and is read once. Owners (as numbers), modes, times, links, devices,
-/// holes, extended attributes and access control lists are kept. Nothing is written outside the named directory, even with hostile paths and
-/// links of the archive.
+/// The archive may be compressed with bzip2, gzip, lzma, xz or zstd, and is read once. Owners (as numbers),
+/// modes, times, links, devices, holes, extended attributes and access control lists are preserved. Nothing
+/// is written outside the named directory, even with hostile paths and links of the archive.
 ///
-/// A member replaces an existing file of any type, as in tar(1), with three exceptions. A directory keeps its entries
-/// if the member is a directory. Only a directory replaces a directory that has entries. A link to a directory stays if
-/// the member is a directory (tar --keep-directory-symlink).
+/// A member replaces an existing file of any type, as in tar(1), with three exceptions. A directory keeps its
+/// entries if the member is a directory. A member that is not a directory does not replace a directory that
+/// has entries; this is an error. A link to a directory stays if the member is a directory (tar
+/// --keep-directory-symlink).
 ///
 /// Owner names in the archive are ignored, and their numbers are used, as with tar --numeric-owner. Layers of container images are
 /// extracted as plain archives: a whiteout (.wh.NAME) becomes a file and removes nothing.
@@ -65,10 +75,10 @@ impl Args {
     fn options(&self, unpack: UnpackLimits) -> ImportOptions {
         let mut tree = TreeOptions::default();
         if self.no_same_owner {
-            tree.keep -= obento::Keep::OWNER;
+            tree.keep -= obento::copy::Keep::OWNER;
         }
         if self.no_xattrs {
-            tree.keep -= obento::Keep::XATTRS;
+            tree.keep -= obento::copy::Keep::XATTRS;
         }
         if self.keep_old_files {
             tree.existing = Existing::Keep;
@@ -107,7 +117,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let shown = target.shown();
     let mut watch = Watch {
         context,
-        progress: Progress::new(context, "importing"),
+        progress: Progress::new(context.messages(), "importing"),
         // A compressed archive is shorter than the data that is read from it.
         total: total.map(|meta| meta.len()).filter(|_| name.ends_with(b".tar")),
         archive: name,
@@ -156,7 +166,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-fn count(report: &obento::ImportReport) -> u64 {
+fn count(report: &obento::import::ImportReport) -> u64 {
     let written = &report.written;
     written.files + written.directories + written.others
 }
@@ -193,7 +203,7 @@ struct Watch<'c> {
 }
 
 impl Observer for Watch<'_> {
-    fn progress(&mut self, progress: &obento::Progress<'_>) {
+    fn progress(&mut self, progress: &obento::copy::Progress<'_>) {
         self.progress.update(progress.bytes, self.total, progress.path);
         if let (Some(out), true) = (&mut self.names, self.last != progress.path) {
             self.last = progress.path.to_vec();
@@ -210,7 +220,7 @@ impl Observer for Watch<'_> {
 
     fn problem(&mut self, problem: &Problem) {
         let report = match &problem.trouble {
-            ProblemReason::Member(obento::MemberProblem::Archive(_)) => {
+            ProblemReason::Member(obento::import::MemberProblem::Archive(_)) => {
                 self.is_broken = true;
                 Report::on("cannot import all of", self.archive, &problem.trouble)
             }

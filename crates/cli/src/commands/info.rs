@@ -8,23 +8,35 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
+use obento::address::PartSelector;
+use obento::driver::{Access, StatFs, VolumeInfo};
+use obento::host::Snapshot;
+use obento::image::{PartitionChoice, PartitionContents};
 use obento::partition::Partition;
-use obento::{
-    Access, Image, PartSelector, PartitionChoice, PartitionContents, Snapshot, StatFs, Volume, VolumeInfo,
-    human_size, probe_id_text,
-};
+use obento::text::{human_size, probe_id_text};
+use obento::{Image, OpenError, Volume};
 
 use self::os::System;
 use crate::context::Context;
 use crate::format::time::Clock;
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::report::{self, Report, printable};
 
+/// The page of `info`.
+pub const PAGE: Page = Page::new(&[
+    ("obento info disk.img", "Show the partitions of a disk and their file systems"),
+    ("obento info disk.img@2", "Show the file system in partition 2"),
+    ("obento info disk.qcow2", "Also list the snapshots; 'disk.qcow2%NAME' opens a snapshot"),
+])
+.see_also(&["blkid(8)", "fdisk(8)"]);
+
 /// Show the partitions and file systems of an image
 ///
-/// For each file system: type, label, UUID, state, use and features; and the operating system, if its files contain one. For a qcow2 image: its snapshots.
+/// For each file system, the command prints the type, label, UUID, state, use and features, and the operating
+/// system that its files contain. For a qcow2 image, it also lists the snapshots.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Images; IMAGE@PART is one file system
@@ -57,7 +69,12 @@ struct Found {
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut clock = Clock::system();
-    open::seal_before_decoding(&args.images, open::BareOperand::Image, obento::Access::ReadOnly, context);
+    open::seal_before_decoding(
+        &args.images,
+        open::BareOperand::Image,
+        obento::driver::Access::ReadOnly,
+        context,
+    );
     let found: Vec<_> = args.images.iter().map(|image| examine(image, context)).collect();
     context.seal();
     let mut out = Output::stdout();
@@ -86,7 +103,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// Opens the image and every file system in it, or the requested one.
 fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
     let address = open::address(argument, context)?;
-    let image = context.opener().quiet_image(&address.image, context).map_err(open::cannot_open)?;
+    let image = context.quiet_image(&address.image).map_err(open::cannot_open)?;
+    if address.place.is_some()
+        && let Ok(volume) = image.volume(address.part.as_ref())
+    {
+        open::Location::of(Rc::new(volume), &address).expect_present()?;
+    }
     let mut failures = Vec::new();
     let snapshots = image.snapshots().unwrap_or_else(|error| {
         failures.push(open::cannot_open(error));
@@ -122,6 +144,8 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
                     let holds = PartitionContents::FileSystem(found.info.probe.clone());
                     contents = vec![(PartitionChoice { partition: None, holds }, Some(found))];
                 }
+                // The table is complete, and has room for partitions.
+                Err(OpenError::NoPartitions { .. }) => {}
                 Err(error) => failures.push(Report::plain(error)),
             }
         }
@@ -244,12 +268,11 @@ fn file_system_text(out: &mut impl Write, indent: usize, found: &Found, image: &
         let percent = percent(used, stat.blocks);
         fact(out, indent, "use", &format!("{} of {}{percent}", bytes(used), bytes(stat.blocks)))?;
         let used = stat.inodes.saturating_sub(stat.free_inodes);
-        fact(
-            out,
-            indent,
-            "inodes",
-            &format!("{used} of {}{}", stat.inodes, self::percent(used, stat.inodes)),
-        )?;
+        // Formats such as FAT have no fixed number of inodes.
+        if stat.inodes > 0 {
+            let percent = self::percent(used, stat.inodes);
+            fact(out, indent, "inodes", &format!("{used} of {}{percent}", stat.inodes))?;
+        }
     }
     if !info.features.is_empty() {
         fact(out, indent, "features", &info.features.join(" "))?;

@@ -4,15 +4,53 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use clap::Subcommand;
-use obento::{Error, Field, FieldValue, FileSelector, Ino, Record, Symlinks, Target, uuid_text};
+use obento::Error;
+use obento::address::FileSelector;
+use obento::base::Ino;
+use obento::driver::{Field, FieldValue, Record, Target};
+use obento::text::uuid_text;
+use obento::vfs::Symlinks;
 use serde::Serialize;
 
 use crate::context::Context;
 use crate::escape::{NameStyle, escape};
+use crate::help::page::{Page, Terms};
 use crate::json::{Line, hex};
 use crate::open::{self, Location};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
+
+/// The page of `inspect`.
+pub const PAGE: Page = Page::new(&[
+    ("obento inspect super disk.img", "Show the super block"),
+    ("obento inspect inode disk.img:/etc/passwd", "Show the inode of a file and its mapping"),
+])
+.see_also(&["debugfs(8)"])
+.subcommands(&[
+    ("super", page(&[("obento inspect super --copy 1 disk.img", "Show the first copy of the super block")])),
+    (
+        "group",
+        page(&[("obento inspect group disk.img 0 1", "Show the descriptors of the first two block groups")]),
+    ),
+    (
+        "inode",
+        page(&[
+            ("obento inspect inode disk.img:/etc/passwd", "Show the inode of a file and its mapping"),
+            ("obento inspect inode 'disk.img:#12'", "Show the inode with number 12"),
+        ]),
+    ),
+    (
+        "dir",
+        page(&[("obento inspect dir disk.img:/etc", "Show the entries of a directory with their offsets")]),
+    ),
+    ("block", page(&[("obento inspect block disk.img 1", "Show the owner of a block, and its bytes")])),
+    ("journal", page(&[("obento inspect journal disk.img", "List the transactions in the journal")])),
+]);
+
+/// Returns the page of a subcommand.
+const fn page(examples: Terms) -> Page {
+    Page::new(examples).see_also(&["obento-inspect(1)", "debugfs(8)"])
+}
 
 /// Show structures on disk, field by field with their offsets
 #[derive(clap::Args, Debug)]
@@ -77,16 +115,13 @@ struct Wanted {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let wanted = wanted(&args.structure, context)?;
     let mut out = Output::stdout();
-    for (number, wanted) in wanted.iter().enumerate() {
-        if !context.json() {
-            if number > 0 {
-                writeln!(out)?;
-            }
-            if number == 0 || matches!(args.structure, Structure::Inode { .. } | Structure::Dir { .. }) {
-                heading(&mut out)?;
-            }
-        }
-        show(wanted, context, &mut out)?;
+    let heading = match args.structure {
+        Structure::Inode { .. } | Structure::Dir { .. } => Heading::Each,
+        _ => Heading::First,
+    };
+    let mut shown = 0;
+    for wanted in &wanted {
+        shown += usize::from(show(wanted, (heading, shown), context, &mut out)?);
     }
     out.finish()
 }
@@ -103,7 +138,7 @@ fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate
     open::seal_before_decoding(
         images.iter().copied().chain(files),
         open::BareOperand::Image,
-        obento::Access::ReadOnly,
+        obento::driver::Access::ReadOnly,
         context,
     );
     let images = images.into_iter().map(|image| open::open(image, context)).collect::<Result<Vec<_>, _>>()?;
@@ -148,19 +183,38 @@ fn target(structure: &Structure, ino: Ino) -> Target {
     }
 }
 
-fn show(wanted: &Wanted, context: &Context, out: &mut Output) -> Outcome {
+/// The structures that have a heading.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Heading {
+    First,
+    Each,
+}
+
+/// Shows a structure, after `before` others. A structure without records has no heading. Returns whether records were
+/// shown.
+fn show(
+    wanted: &Wanted,
+    (heading, before): (Heading, usize),
+    context: &Context,
+    out: &mut Output,
+) -> Result<bool, crate::output::Stop> {
     let failed = |error: &dyn std::fmt::Display| {
         context.warn(&Report::on("cannot inspect", &wanted.shown, error));
     };
     let file_system = wanted.location.volume.flushed_file_system().clone();
     let Some(inspect) = file_system.inspect() else {
-        failed(&"not supported for this type");
-        return Ok(());
+        failed(&"obento does not inspect volumes of this type");
+        return Ok(false);
     };
-    let mut written = Ok(());
+    let (mut written, mut has_records) = (Ok(()), false);
     let inspected = inspect.inspect(wanted.target, &mut |record| match record {
         Ok(record) if written.is_ok() => {
-            written = if context.json() { write_json(out, &record) } else { write_record(out, &record) };
+            let is_first = !std::mem::replace(&mut has_records, true);
+            written = match context.json() {
+                true => write_json(out, &record),
+                false if is_first => begin(out, heading, before).and_then(|()| write_record(out, &record)),
+                false => write_record(out, &record),
+            };
         }
         Ok(_) => {}
         Err(error) => failed(&error),
@@ -172,12 +226,14 @@ fn show(wanted: &Wanted, context: &Context, out: &mut Output) -> Outcome {
         (Err(Error::NotFound), Target::Inode(ino) | Target::Directory(ino)) => {
             failed(&format!("no such inode: {ino}"));
         }
+        (Err(Error::NotSupported), Target::Group(_)) => failed(&"the file system has no block groups"),
         (Err(Error::NotSupported), Target::Journal) => failed(&"the file system has no journal"),
         (Err(Error::Invalid), Target::Directory(_)) => failed(&Error::NotDirectory),
         (Err(error), _) => failed(&error),
         (Ok(()), _) => {}
     }
-    Ok(written?)
+    written?;
+    Ok(has_records)
 }
 
 /// The widths of the columns for most fields: byte offset, length, name.
@@ -188,8 +244,14 @@ const NAME: usize = 26;
 /// The number of bytes on a line of a dump.
 const DUMP: usize = 16;
 
-/// Writes the heading.
-fn heading(out: &mut impl Write) -> io::Result<()> {
+/// Writes the empty line and the heading before a structure that follows `before` others.
+fn begin(out: &mut impl Write, heading: Heading, before: usize) -> io::Result<()> {
+    if before > 0 {
+        writeln!(out)?;
+    }
+    if before > 0 && heading == Heading::First {
+        return Ok(());
+    }
     writeln!(out, "{:>OFFSET$} {:>LENGTH$}  {:<NAME$}  value", "offset", "length", "name")
 }
 

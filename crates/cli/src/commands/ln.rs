@@ -6,22 +6,37 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{
-    Backup, Caller, Error, FileKind, FileSelector, Mode, NewNode, Node, StoredProperties, Symlinks,
-    take_place,
-};
+use obento::address::{FileSelector, Operand};
+use obento::base::{FileKind, Mode};
+use obento::copy::Backup;
+use obento::driver::{NewNode, StoredProperties};
+use obento::host::take_place;
+use obento::vfs::{Caller, Symlinks};
+use obento::{Error, Node};
 
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
 use crate::change::place::{NameInDirectory, last_component, new_node};
 use crate::change::{Done, Verbose};
 use crate::context::Context;
-use crate::open::{Location, open_for_change};
+use crate::help::page::{BACKUP, Page};
+use crate::open::{Location, open_for_change, operand};
 use crate::output::Outcome;
 use crate::report::{Report, printable, subject};
 
+/// The page of `ln`.
+pub const PAGE: Page = Page::new(&[
+    ("obento ln -s ../usr/bin disk.img:/bin", "Create a symbolic link"),
+    ("obento ln disk.img:/a disk.img:/b", "Create a hard link"),
+])
+.environment(BACKUP)
+.see_also(&["ln(1)", "link(2)", "symlink(2)"]);
+
 /// Create links
 #[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "obento ln [OPTIONS] <TARGET>... <IMAGE:LINK>\n       obento ln [OPTIONS] -t <IMAGE:DIR> <TARGET>..."
+)]
 pub struct Args {
     /// Create symbolic links instead of hard links
     #[arg(short, long)]
@@ -55,8 +70,8 @@ pub struct Args {
     /// Print each link
     #[arg(short, long)]
     verbose: bool,
-    /// The targets, and the link or directory
-    #[arg(required = true, value_name = "TARGET... IMAGE:LINK")]
+    /// The targets, and the link or its directory. A target is an address (IMAGE:PATH), or with -s the text of the link
+    #[arg(required = true, value_name = "PATH")]
     operands: Vec<OsString>,
 }
 
@@ -79,6 +94,18 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     linker.verbose.finish()
 }
 
+/// Opens the target of a hard link.
+fn open_target(target: &OsStr, context: &Context) -> Result<Location, Report> {
+    match operand(target, context)? {
+        Operand::Image(_) => open_for_change(target, context),
+        Operand::Host(_) | Operand::Stdio => {
+            let cause = "the target of a hard link must be a file in the image";
+            Err(Report::on("cannot link to", target.as_bytes(), cause)
+                .help("write IMAGE:/PATH, or use -s to create a symbolic link with this text"))
+        }
+    }
+}
+
 struct Linker<'a> {
     args: &'a Args,
     /// The treatment of files that are replaced.
@@ -93,13 +120,13 @@ impl Linker<'_> {
         crate::open::seal_before_decoding(
             linked.iter().chain([&last_word]),
             crate::open::BareOperand::HostFile,
-            obento::Access::ReadWrite,
+            obento::driver::Access::ReadWrite,
             context,
         );
         let at = open_for_change(last, context)?;
         let existing = match self.args.symbolic {
             true => Vec::new(),
-            false => targets.iter().map(|target| open_for_change(target, context)).collect(),
+            false => targets.iter().map(|target| open_target(target, context)).collect(),
         };
         context.seal();
         let symlinks = if self.args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
@@ -155,15 +182,16 @@ impl Linker<'_> {
         let failed = |error: Error| {
             let what = format!("cannot create hard link {} to", subject(link.shown()));
             let report = Report::on(&what, target.shown(), error);
-            match (error == Error::NotPermitted, error == Error::TooManyLinks) {
-                (true, _) => {
+            match error {
+                Error::NotPermitted => {
                     report.help("a directory cannot have several names; use -s to create a symbolic link")
                 }
-                (_, true) => link.without(
+                Error::TooManyLinks => link.without(
                     StoredProperties::SYMLINKS,
                     report,
                     "the file system has no hard links; use 'obento cp' to create a copy",
                 ),
+                Error::CrossDevice => report.help("use 'obento cp' to create a copy"),
                 _ => report,
             }
         };

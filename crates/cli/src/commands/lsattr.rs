@@ -3,14 +3,21 @@
 use std::ffi::OsString;
 use std::io::Write;
 
-use obento::{Attr, FileKind, Step, Symlinks, Walk};
+use obento::base::{Attr, FileKind};
+use obento::vfs::Symlinks;
+use obento::walk::{Step, Walk};
 
 use crate::context::Context;
 use crate::format::flags::{letters, words};
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::open::{Found, find_all, join};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
+
+/// The page of `lsattr`.
+pub const PAGE: Page = Page::new(&[("obento lsattr disk.img:/etc", "Show the flags of files")])
+    .see_also(&["lsattr(1)", "chattr(1)"]);
 
 /// Show the flags of files
 #[derive(clap::Args, Debug)]
@@ -27,7 +34,7 @@ pub struct Args {
     /// Print words instead of letters
     #[arg(short = 'l')]
     long: bool,
-    /// Show the contents of directories too
+    /// Also show the files below directories
     #[arg(short = 'R')]
     recursive: bool,
     /// Print the project number

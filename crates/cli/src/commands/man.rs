@@ -1,16 +1,25 @@
 //! `obento man [DIR]`: the manual pages, generated from the same definitions as the help.
 
-use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use obento::host::{HostError, open_output};
 
-use crate::help::pages::{ENVIRONMENT, EXIT, GROUPS, page};
+use crate::context::{CommandTable, Context};
+use crate::help::page::{ENVIRONMENT, EXIT, MAIN, Page, page};
+use crate::help::topics;
 use crate::output::{Outcome, Output};
 use crate::report::Report;
+
+/// The page of `man`.
+pub const PAGE: Page = Page::new(&[
+    ("obento man | man -l -", "Show the main page"),
+    ("obento man ~/.local/share/man/man1", "Install all pages"),
+])
+.see_also(&["man(1)"]);
 
 /// Write the manual pages
 ///
@@ -21,28 +30,39 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-pub fn run(args: &Args) -> Outcome {
-    let mut command = crate::help::command_for_man();
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let table = context.table();
+    let mut command = (table.commands_for_man)();
     command.build();
     let Some(dir) = &args.dir else {
         let mut out = Output::stdout();
-        write_page(&command, "", &mut out)?;
+        write_page(&command, "", table, &mut out)?;
         return out.finish();
     };
-    write_pages(&command, "", dir).map_err(|error| {
-        let help = "the directory must exist and be writable";
-        Report::on("cannot write pages to", dir.as_os_str().as_encoded_bytes(), error).help(help)
+    write_pages(&command, "", table, dir).map_err(|error| match error.errno() {
+        Some(errno) => {
+            let help = "the directory must exist and be writable";
+            let reason = io::Error::from(errno);
+            Report::on("cannot write pages to", dir.as_os_str().as_encoded_bytes(), reason).help(help)
+        }
+        None => Report::plain(error),
     })?;
     Ok(())
 }
 
 /// Writes the page of `command`, whose words after `obento` are `path`, and those of its subcommands to `dir`.
-fn write_pages(command: &Command, path: &str, dir: &Path) -> io::Result<()> {
+fn write_pages(command: &Command, path: &str, table: CommandTable, dir: &Path) -> Result<(), HostError> {
+    let file = dir.join(format!("{}.1", page_name(path)));
+    let failed = |error| HostError::of_io("write", &file, &error);
     let mut text = Vec::new();
-    write_page(command, path, &mut text)?;
-    fs::write(dir.join(format!("{}.1", page_name(path))), text)?;
+    write_page(command, path, table, &mut text).map_err(failed)?;
+    let mut output = open_output(&file, 0o666)?;
+    if output.metadata().map_err(failed)?.is_file() {
+        output.set_len(0).map_err(failed)?;
+    }
+    output.write_all(&text).map_err(failed)?;
     for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
-        write_pages(sub, format!("{path} {}", sub.get_name()).trim_start(), dir)?;
+        write_pages(sub, format!("{path} {}", sub.get_name()).trim_start(), table, dir)?;
     }
     Ok(())
 }
@@ -51,20 +71,37 @@ fn page_name(path: &str) -> String {
     format!("obento {path}").trim_end().replace(' ', "-")
 }
 
-fn write_page(command: &Command, path: &str, out: &mut impl io::Write) -> io::Result<()> {
+fn write_page(
+    command: &Command,
+    path: &str,
+    table: CommandTable,
+    out: &mut impl io::Write,
+) -> io::Result<()> {
     let name = page_name(path);
-    let man = Man::new(command.clone()).title(name);
+    let man = Man::new(command.clone()).title(name).source(concat!("obento ", env!("CARGO_PKG_VERSION")));
     man.render_title(out)?;
     man.render_name_section(out)?;
-    man.render_synopsis_section(out)?;
+    synopsis(command, out)?;
     man.render_description_section(out)?;
     notes(command, out)?;
     man.render_options_section(out)?;
     match path {
-        "" => main_sections(out)?,
-        path => sub_sections(command, path, out)?,
+        "" => main_sections(table, out)?,
+        path => sub_sections(command, path, table, out)?,
     }
     Ok(())
+}
+
+/// Writes the usage that help shows.
+fn synopsis(command: &Command, out: &mut impl io::Write) -> io::Result<()> {
+    let usage = command.clone().render_usage().to_string();
+    let mut page = Roff::new();
+    page.control("SH", ["SYNOPSIS"]);
+    for line in usage.trim_start_matches("Usage:").lines() {
+        page.text([roman(line.trim_start())]);
+        page.control("br", []);
+    }
+    page.to_writer(out)
 }
 
 /// Writes the text that help shows behind the options; indented lines are literal.
@@ -81,29 +118,36 @@ fn notes(command: &Command, out: &mut impl io::Write) -> io::Result<()> {
     page.to_writer(out)
 }
 
-fn main_sections(out: &mut impl io::Write) -> io::Result<()> {
-    let mut options = crate::help::options();
+fn main_sections(table: CommandTable, out: &mut impl io::Write) -> io::Result<()> {
+    let mut options = topics::options();
     options.build();
     let mut section = Vec::new();
     Man::new(options).render_options_section(&mut section)?;
     out.write_all(&section)?;
     let mut page = Roff::new();
-    for (group, names) in GROUPS {
+    for (group, pages) in table.groups {
         page.control("SH", [&*format!("COMMANDS: {}", group.to_uppercase())]);
-        for name in *names {
-            let about = crate::help::command_for_man();
+        for (name, _) in *pages {
+            let about = (table.commands_for_man)();
             let about = about.find_subcommand(name).and_then(|sub| sub.get_about().map(ToString::to_string));
             item(&mut page, &format!("{}(1)", page_name(name)), &about.unwrap_or_default());
         }
     }
+    section_of(&mut page, "EXAMPLES", MAIN.examples);
     section_of(&mut page, "EXIT STATUS", EXIT);
     section_of(&mut page, "ENVIRONMENT", ENVIRONMENT);
+    see_also(&mut page, MAIN.see_also.iter());
     page.to_writer(out)
 }
 
-fn sub_sections(command: &Command, path: &str, out: &mut impl io::Write) -> io::Result<()> {
+fn sub_sections(
+    command: &Command,
+    path: &str,
+    table: CommandTable,
+    out: &mut impl io::Write,
+) -> io::Result<()> {
     let mut page_ = Roff::new();
-    let facts = page(path);
+    let facts = page(table.groups, path);
     let subs: Vec<_> = command.get_subcommands().filter(|sub| !sub.is_hide_set()).collect();
     if !subs.is_empty() {
         page_.control("SH", ["COMMANDS"]);
@@ -112,6 +156,8 @@ fn sub_sections(command: &Command, path: &str, out: &mut impl io::Write) -> io::
             item(&mut page_, &format!("{}(1)", page_name(&format!("{path} {}", sub.get_name()))), &about);
         }
     }
+    // Otherwise the sentence continues the description of the last operand.
+    page_.control("PP", []);
     page_.text([roman("The options of every command are described in obento(1).")]);
     let examples = facts.map_or(&[][..], |page| page.examples);
     if !examples.is_empty() {
@@ -120,10 +166,13 @@ fn sub_sections(command: &Command, path: &str, out: &mut impl io::Write) -> io::
     section_of(&mut page_, "EXIT STATUS", facts.and_then(|page| page.exit).unwrap_or(EXIT));
     let own = facts.map_or(&[][..], |page| page.environment);
     section_of(&mut page_, "ENVIRONMENT", &[own, ENVIRONMENT].concat());
-    page_.control("SH", ["SEE ALSO"]);
-    let also = ["obento(1)"].iter().chain(facts.map_or(&[][..], |page| page.see_also));
-    page_.text([roman(also.copied().collect::<Vec<_>>().join(", "))]);
+    see_also(&mut page_, ["obento(1)"].iter().chain(facts.map_or(&[][..], |page| page.see_also)));
     page_.to_writer(out)
+}
+
+fn see_also<'a>(page: &mut Roff, pages: impl Iterator<Item = &'a &'a str>) {
+    page.control("SH", ["SEE ALSO"]);
+    page.text([roman(pages.copied().collect::<Vec<_>>().join(", "))]);
 }
 
 fn section_of(page: &mut Roff, title: &str, items: &[(&str, &str)]) {

@@ -2,16 +2,27 @@
 
 use std::ffi::OsString;
 
-use obento::{Error, FileKind, FileSelector, Mode, Node, SetAttr, Symlinks};
+use obento::address::FileSelector;
+use obento::base::{FileKind, Mode};
+use obento::driver::SetAttr;
+use obento::vfs::Symlinks;
+use obento::{Error, Node};
 
+use crate::change::lacking::expect_stored;
 use crate::change::mode::ModeChange;
 use crate::change::place::{creation_mode, new_node, trimmed};
 use crate::change::{Done, Verbose, each_place, umask};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::Location;
 use crate::output::Outcome;
 use crate::parse::mode::mode as parse_mode;
 use crate::report::{Report, subject};
+
+/// The page of `mkdir`.
+pub const PAGE: Page =
+    Page::new(&[("obento mkdir -p disk.img:/srv/www", "Create a directory and its parents")])
+        .see_also(&["mkdir(1)"]);
 
 /// Create directories
 #[derive(clap::Args, Debug)]
@@ -31,13 +42,14 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let mut maker = Maker { args, verbose: Verbose::new(args.verbose) };
+    let mut maker = Maker { args, context, verbose: Verbose::new(args.verbose) };
     each_place(&args.paths, context, |location| maker.make(location));
     maker.verbose.finish()
 }
 
 struct Maker<'a> {
     args: &'a Args,
+    context: &'a Context,
     verbose: Verbose,
 }
 
@@ -63,7 +75,11 @@ impl Maker<'_> {
             // The mode does not affect the set-group-ID bit that the parent passed on.
             let mode = Mode::new(asked.bits() | made.bits() & Mode::SET_GID.bits());
             let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
-            node.vfs().set_attr(&obento::Caller::Owner, &node, &change)?;
+            let after = node.vfs().set_attr(&obento::vfs::Caller::Owner, &node, &change)?;
+            if let Err(report) = expect_stored(mode, &after, &location.shown()) {
+                // The directory was created.
+                self.context.warn(&report);
+            }
         }
         Ok(node)
     }

@@ -2,16 +2,28 @@
 
 use std::ffi::OsString;
 
-use obento::{Caller, DeviceNumber, Error, FileKind, Mode, NewNode, SetAttr, StoredProperties};
+use obento::Error;
+use obento::base::{DeviceNumber, FileKind, Mode};
+use obento::driver::{NewNode, SetAttr, StoredProperties};
+use obento::vfs::Caller;
 
 use crate::change::mode::ModeChange;
 use crate::change::place::{creation_mode, new_node};
 use crate::change::{Done, each_place, umask};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::Location;
 use crate::output::Outcome;
 use crate::parse::mode::mode as parse_mode;
 use crate::report::Report;
+
+/// The page of `mknod`.
+pub const PAGE: Page =
+    Page::new(&[("obento mknod disk.img:/dev/null c 1 3", "Create a device node")]).see_also(&["mknod(1)"]);
+
+/// The page of `mkfifo`.
+pub const FIFO_PAGE: Page =
+    Page::new(&[("obento mkfifo disk.img:/run/pipe", "Create a named pipe")]).see_also(&["mkfifo(1)"]);
 
 /// Create device nodes and named pipes
 #[derive(clap::Args, Debug)]
@@ -66,7 +78,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let rdev = match (args.kind, args.major, args.minor) {
         (FileKind::Fifo, None, None) => DeviceNumber::default(),
         (FileKind::Fifo, ..) => {
-            return Err(Report::new("cannot create the named pipe", "it has no device numbers").into());
+            return Err(
+                Report::new("cannot create the named pipe", "only devices have device numbers").into()
+            );
         }
         (_, Some(major), Some(minor)) => DeviceNumber { major, minor },
         _ => {
@@ -104,6 +118,10 @@ fn make(location: &Location, kind: FileKind, rdev: DeviceNumber, mode: Option<&M
         true => Report::on("cannot create", location.shown(), Error::Exists),
         false => {
             let report = Report::on("cannot create", location.shown(), error);
+            let report = match error == Error::OutOfRange {
+                true => report.help("use a MAJOR of at most 4095, and a MINOR of at most 1048575"),
+                false => report,
+            };
             location.without(
                 StoredProperties::SPECIAL,
                 report,

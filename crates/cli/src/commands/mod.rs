@@ -1,4 +1,7 @@
-//! The subcommands, one file each: clap parses `Args`, and `run` executes them.
+//! The subcommands, one file each: clap parses `Args`, `run` executes them, and `PAGE` has what the help and the manual
+//! page show beside the options.
+//!
+//! A new subcommand is a file, its `mod` line, and its line in the table below.
 
 mod bench;
 mod build;
@@ -67,167 +70,148 @@ pub use check::USAGE as CHECK_USAGE;
 use clap::Subcommand;
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::output::Outcome;
 
-/// The subcommands. `help::pages` groups them for the overview.
-#[derive(Subcommand, Debug)]
-pub enum Command {
-    Ls(ls::Args),
-    Cat(cat::Args),
-    Grep(Box<grep::Args>),
-    Head(head::Args),
-    Tail(tail::Args),
-    Wc(wc::Args),
-    Hexdump(hexdump::Args),
-    File(file::Args),
-    Cmp(cmp::Args),
-    /// Print or check SHA-256 checksums of files
-    Sha256sum(digest::Args),
-    /// Print or check SHA-512 checksums of files
-    Sha512sum(digest::Args),
-    /// Print or check SHA-1 checksums of files
-    Sha1sum(digest::Args),
-    /// Print or check MD5 checksums of files
-    Md5sum(digest::Args),
-    /// Print or check BLAKE3 checksums of files
-    B3sum(digest::Args),
-    Stat(stat::Args),
-    Tree(tree::Args),
-    Cp(cp::Args),
-    Mkfs(Box<mkfs::Args>),
-    #[command(name = "mkfs.fat", aliases = ["mkfs.vfat", "mkfs.msdos", "mkdosfs"])]
-    MkfsFat(Box<mkfs::fat::Args>),
-    #[command(name = "mkfs.exfat")]
-    MkfsExFat(Box<mkfs::exfat::Args>),
-    Build(Box<build::Args>),
-    Convert(convert::Args),
-    Part(part::Args),
-    Resize(resize::Args),
-    Tune(tune::Args),
-    Check(check::Args),
-    Bench(Box<bench::Args>),
-    Mkdir(mkdir::Args),
-    Rmdir(rmdir::Args),
-    Rm(rm::Args),
-    Mv(mv::Args),
-    Ln(ln::Args),
-    Touch(touch::Args),
-    Chmod(chmod::Args),
-    Chown(chown::Args),
-    Chgrp(chown::GroupArgs),
-    Truncate(truncate::Args),
-    Write(write::Args),
-    Fallocate(fallocate::Args),
-    Mknod(mknod::Args),
-    Mkfifo(mknod::FifoArgs),
-    Exec(exec::Args),
-    Edit(exec::EditArgs),
-    Sync(sync::Args),
-    Trim(trim::Args),
-    Mount(mount::Args),
-    Umount(umount::Args),
-    Find(find::Args),
-    Du(du::Args),
-    Df(df::Args),
-    Readlink(readlink::Args),
-    Getfattr(getfattr::Args),
-    Setfattr(setfattr::Args),
-    Getfacl(getfacl::Args),
-    Setfacl(setfacl::Args),
-    Lsattr(lsattr::Args),
-    Chattr(chattr::Args),
-    Diff(diff::Args),
-    Export(export::Args),
-    Prov(prov::Args),
-    Recover(recover::Args),
-    Undelete(undelete::Args),
-    Import(import::Args),
-    Info(info::Args),
-    Types(types::Args),
-    Inspect(inspect::Args),
-    Shell(shell::Args),
-    Help(help::Args),
-    Completions(completions::Args),
-    Man(man::Args),
-    #[command(hide = true)]
-    Complete(complete::Args),
+/// Makes the parser, the dispatch and the overview of one table. Each line has the name, the variant with its arguments,
+/// the function and the page. The groups and their commands have the order of the overview.
+macro_rules! subcommands {
+    (
+        $($group:literal {
+            $($(#[$attribute:meta])* $name:literal $variant:ident($args:ty) => $run:path, $page:path;)*
+        })*
+        hidden {
+            $($hidden_name:literal $hidden:ident($hidden_args:ty) => $hidden_run:path;)*
+        }
+    ) => {
+        /// The subcommands.
+        #[derive(Subcommand, Debug)]
+        pub enum Command {
+            $($($(#[$attribute])* #[command(name = $name)] $variant($args),)*)*
+            $(#[command(name = $hidden_name, hide = true)] $hidden($hidden_args),)*
+        }
+
+        impl Command {
+            /// Runs the subcommand.
+            pub fn run(self, context: &Context) -> Outcome {
+                match self {
+                    $($(Self::$variant(args) => $run(&args, context),)*)*
+                    $(Self::$hidden(args) => $hidden_run(&args, context),)*
+                }
+            }
+        }
+
+        impl Command {
+            /// Returns the exit code of the subcommand if standard output cannot be written.
+            pub fn unwritten(&self) -> u8 {
+                match self {
+                    $($(Self::$variant(_) => $page.unwritten,)*)*
+                    $(Self::$hidden(_) => 1,)*
+                }
+            }
+        }
+
+        /// The visible subcommands with their pages, in the groups and the order of the overview.
+        pub const GROUPS: &[(&str, &[(&str, &Page)])] = &[$(($group, &[$(($name, &$page),)*]),)*];
+    };
 }
 
-impl Command {
-    /// Runs the subcommand.
-    pub fn run(self, context: &Context) -> Outcome {
-        match self {
-            Self::Ls(args) => ls::run(args, context),
-            Self::Cat(args) => cat::run(&args, context),
-            Self::Grep(args) => grep::run(&args, context),
-            Self::Head(args) => head::run(&args, context),
-            Self::Tail(args) => tail::run(&args, context),
-            Self::Wc(args) => wc::run(&args, context),
-            Self::File(args) => file::run(&args, context),
-            Self::Hexdump(args) => hexdump::run(&args, context),
-            Self::Cmp(args) => cmp::run(&args, context),
-            Self::Sha256sum(args) => digest::run(digest::Algorithm::Sha256, &args, context),
-            Self::Sha512sum(args) => digest::run(digest::Algorithm::Sha512, &args, context),
-            Self::Sha1sum(args) => digest::run(digest::Algorithm::Sha1, &args, context),
-            Self::Md5sum(args) => digest::run(digest::Algorithm::Md5, &args, context),
-            Self::B3sum(args) => digest::run(digest::Algorithm::Blake3, &args, context),
-            Self::Stat(args) => stat::run(&args, context),
-            Self::Tree(args) => tree::run(&args, context),
-            Self::Cp(args) => cp::run(&args, context),
-            Self::Mkfs(args) => mkfs::run(&args, context),
-            Self::MkfsFat(args) => mkfs::fat::run(&args, context),
-            Self::MkfsExFat(args) => mkfs::exfat::run(&args, context),
-            Self::Build(args) => build::run(&args, context),
-            Self::Convert(args) => convert::run(&args, context),
-            Self::Part(args) => part::run(&args, context),
-            Self::Resize(args) => resize::run(&args, context),
-            Self::Tune(args) => tune::run(&args, context),
-            Self::Check(args) => check::run(&args, context),
-            Self::Bench(args) => bench::run(*args, context),
-            Self::Mkdir(args) => mkdir::run(&args, context),
-            Self::Rmdir(args) => rmdir::run(&args, context),
-            Self::Rm(args) => rm::run(&args, context),
-            Self::Mv(args) => mv::run(&args, context),
-            Self::Ln(args) => ln::run(&args, context),
-            Self::Touch(args) => touch::run(&args, context),
-            Self::Chmod(args) => chmod::run(&args, context),
-            Self::Chown(args) => chown::run(&args, context),
-            Self::Chgrp(args) => chown::run_group(&args, context),
-            Self::Truncate(args) => truncate::run(&args, context),
-            Self::Write(args) => write::run(&args, context),
-            Self::Fallocate(args) => fallocate::run(&args, context),
-            Self::Mknod(args) => mknod::run(&args, context),
-            Self::Mkfifo(args) => mknod::run_fifo(&args, context),
-            Self::Exec(args) => exec::run(&args, context),
-            Self::Edit(args) => exec::run_edit(&args, context),
-            Self::Sync(args) => sync::run(&args, context),
-            Self::Trim(args) => trim::run(&args, context),
-            Self::Mount(args) => mount::run(&args, context),
-            Self::Umount(args) => umount::run(&args, context),
-            Self::Find(args) => find::run(&args, context),
-            Self::Du(args) => du::run(&args, context),
-            Self::Df(args) => df::run(&args, context),
-            Self::Readlink(args) => readlink::run(&args, context),
-            Self::Getfattr(args) => getfattr::run(&args, context),
-            Self::Setfattr(args) => setfattr::run(&args, context),
-            Self::Getfacl(args) => getfacl::run(&args, context),
-            Self::Setfacl(args) => setfacl::run(&args, context),
-            Self::Lsattr(args) => lsattr::run(&args, context),
-            Self::Chattr(args) => chattr::run(&args, context),
-            Self::Diff(args) => diff::run(&args, context),
-            Self::Undelete(args) => undelete::run(&args, context),
-            Self::Recover(args) => recover::run(&args, context),
-            Self::Export(args) => export::run(&args, context),
-            Self::Prov(args) => prov::run(&args, context),
-            Self::Import(args) => import::run(&args, context),
-            Self::Types(args) => types::run(&args, context),
-            Self::Info(args) => info::run(&args, context),
-            Self::Inspect(args) => inspect::run(&args, context),
-            Self::Shell(args) => shell::run(&args, context),
-            Self::Help(args) => help::run(&args),
-            Self::Completions(args) => completions::run(&args),
-            Self::Man(args) => man::run(&args),
-            Self::Complete(args) => complete::run(&args, context),
-        }
+subcommands! {
+    "Look" {
+        "info" Info(info::Args) => info::run, info::PAGE;
+        "types" Types(types::Args) => types::run, types::PAGE;
+        "ls" Ls(ls::Args) => ls::run, ls::PAGE;
+        "tree" Tree(tree::Args) => tree::run, tree::PAGE;
+        "find" Find(find::Args) => find::run, find::PAGE;
+        "grep" Grep(Box<grep::Args>) => grep::run, grep::PAGE;
+        "cat" Cat(cat::Args) => cat::run, cat::PAGE;
+        "head" Head(head::Args) => head::run, head::PAGE;
+        "tail" Tail(tail::Args) => tail::run, tail::PAGE;
+        "hexdump" Hexdump(hexdump::Args) => hexdump::run, hexdump::PAGE;
+        "wc" Wc(wc::Args) => wc::run, wc::PAGE;
+        "stat" Stat(stat::Args) => stat::run, stat::PAGE;
+        "file" File(file::Args) => file::run, file::PAGE;
+        "readlink" Readlink(readlink::Args) => readlink::run, readlink::PAGE;
+        "du" Du(du::Args) => du::run, du::PAGE;
+        "df" Df(df::Args) => df::run, df::PAGE;
+        "diff" Diff(diff::Args) => diff::run, diff::PAGE;
+        "cmp" Cmp(cmp::Args) => cmp::run, cmp::PAGE;
+        /// Print or check SHA-256 checksums of files
+        "sha256sum" Sha256sum(digest::Args) => digest::sha256, digest::SHA256_PAGE;
+        /// Print or check SHA-512 checksums of files
+        "sha512sum" Sha512sum(digest::Args) => digest::sha512, digest::SHA512_PAGE;
+        /// Print or check SHA-1 checksums of files
+        "sha1sum" Sha1sum(digest::Args) => digest::sha1, digest::SHA1_PAGE;
+        /// Print or check MD5 checksums of files
+        "md5sum" Md5sum(digest::Args) => digest::md5, digest::MD5_PAGE;
+        /// Print or check BLAKE3 checksums of files
+        "b3sum" B3sum(digest::Args) => digest::blake3, digest::B3_PAGE;
+        "getfattr" Getfattr(getfattr::Args) => getfattr::run, getfattr::PAGE;
+        "getfacl" Getfacl(getfacl::Args) => getfacl::run, getfacl::PAGE;
+        "lsattr" Lsattr(lsattr::Args) => lsattr::run, lsattr::PAGE;
+        "inspect" Inspect(inspect::Args) => inspect::run, inspect::PAGE;
+        "prov" Prov(prov::Args) => prov::run, prov::PAGE;
+    }
+    "Extract" {
+        "cp" Cp(cp::Args) => cp::run, cp::PAGE;
+        "export" Export(export::Args) => export::run, export::PAGE;
+        "recover" Recover(recover::Args) => recover::run, recover::PAGE;
+        "undelete" Undelete(undelete::Args) => undelete::run, undelete::PAGE;
+    }
+    "Change" {
+        "import" Import(import::Args) => import::run, import::PAGE;
+        "mv" Mv(mv::Args) => mv::run, mv::PAGE;
+        "ln" Ln(ln::Args) => ln::run, ln::PAGE;
+        "rm" Rm(rm::Args) => rm::run, rm::PAGE;
+        "mkdir" Mkdir(mkdir::Args) => mkdir::run, mkdir::PAGE;
+        "rmdir" Rmdir(rmdir::Args) => rmdir::run, rmdir::PAGE;
+        "touch" Touch(touch::Args) => touch::run, touch::PAGE;
+        "write" Write(write::Args) => write::run, write::PAGE;
+        "truncate" Truncate(truncate::Args) => truncate::run, truncate::PAGE;
+        "fallocate" Fallocate(fallocate::Args) => fallocate::run, fallocate::PAGE;
+        "mknod" Mknod(mknod::Args) => mknod::run, mknod::PAGE;
+        "mkfifo" Mkfifo(mknod::FifoArgs) => mknod::run_fifo, mknod::FIFO_PAGE;
+        "chmod" Chmod(chmod::Args) => chmod::run, chmod::PAGE;
+        "chown" Chown(chown::Args) => chown::run, chown::PAGE;
+        "chgrp" Chgrp(chown::GroupArgs) => chown::run_group, chown::GROUP_PAGE;
+        "setfattr" Setfattr(setfattr::Args) => setfattr::run, setfattr::PAGE;
+        "setfacl" Setfacl(setfacl::Args) => setfacl::run, setfacl::PAGE;
+        "chattr" Chattr(chattr::Args) => chattr::run, chattr::PAGE;
+        "exec" Exec(exec::Args) => exec::run, exec::PAGE;
+        "edit" Edit(exec::EditArgs) => exec::run_edit, exec::EDIT_PAGE;
+        "shell" Shell(shell::Args) => shell::run, shell::PAGE;
+        "sync" Sync(sync::Args) => sync::run, sync::PAGE;
+        "trim" Trim(trim::Args) => trim::run, trim::PAGE;
+    }
+    "Create" {
+        "build" Build(Box<build::Args>) => build::run, build::PAGE;
+        "convert" Convert(convert::Args) => convert::run, convert::PAGE;
+        "mkfs" Mkfs(Box<mkfs::Args>) => mkfs::run, mkfs::PAGE;
+        #[command(aliases = ["mkfs.vfat", "mkfs.msdos", "mkdosfs"])]
+        "mkfs.fat" MkfsFat(Box<mkfs::fat::Args>) => mkfs::fat::run, mkfs::fat::PAGE;
+        "mkfs.exfat" MkfsExFat(Box<mkfs::exfat::Args>) => mkfs::exfat::run, mkfs::exfat::PAGE;
+    }
+    "Disks" {
+        "part" Part(part::Args) => part::run, part::PAGE;
+        "resize" Resize(resize::Args) => resize::run, resize::PAGE;
+        "tune" Tune(tune::Args) => tune::run, tune::PAGE;
+    }
+    "Check" {
+        "check" Check(check::Args) => check::run, check::PAGE;
+    }
+    "Mount" {
+        "mount" Mount(mount::Args) => mount::run, mount::PAGE;
+        "umount" Umount(umount::Args) => umount::run, umount::PAGE;
+    }
+    "Measure" {
+        "bench" Bench(Box<bench::Args>) => bench::run, bench::PAGE;
+    }
+    "Help" {
+        "help" Help(help::Args) => help::run, help::PAGE;
+        "man" Man(man::Args) => man::run, man::PAGE;
+        "completions" Completions(completions::Args) => completions::run, completions::PAGE;
+    }
+    hidden {
+        "complete" Complete(complete::Args) => complete::run;
     }
 }

@@ -7,7 +7,12 @@ use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 
 use clap::ValueEnum;
-use obento::{Backup, Caller, Cookie, Error, FileKind, NameBuf, Node, RenameFlags, Symlinks, take_place};
+use obento::base::{FileKind, NameBuf};
+use obento::copy::Backup;
+use obento::driver::{Cookie, RenameFlags};
+use obento::host::{interrupt, take_place};
+use obento::vfs::{Caller, Symlinks};
+use obento::{Error, Node};
 
 use super::cp::across::{self, Moves, Replace};
 use crate::change::backup::BackupArgs;
@@ -15,15 +20,27 @@ use crate::change::consent::agrees;
 use crate::change::place::{NameInDirectory, trimmed};
 use crate::change::{Done, Verbose};
 use crate::context::Context;
+use crate::help::page::{BACKUP, Page};
 use crate::open::{Found, Location, open_for_change};
 use crate::output::Outcome;
 use crate::report::{Report, subject};
+
+/// The page of `mv`.
+pub const PAGE: Page = Page::new(&[
+    ("obento mv disk.img:/a disk.img:/b", "Rename a file"),
+    ("obento mv disk.img:/var/log/old.log .", "Move a file to the host"),
+])
+.environment(BACKUP)
+.see_also(&["mv(1)", "rename(2)"]);
 
 /// Move and rename files
 ///
 /// Between the host and an image, or between images, everything is copied first, to a name that starts with .obento-unfinished- beside
 /// the target. The complete copy is renamed to the target, and then the source is removed.
 #[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "obento mv [OPTIONS] <SOURCE>... <TARGET>\n       obento mv [OPTIONS] -t <IMAGE:DIR> <SOURCE>..."
+)]
 pub struct Args {
     /// Replace existing files (default)
     #[arg(short, long, overrides_with_all = ["interactive", "no_clobber"])]
@@ -57,8 +74,8 @@ pub struct Args {
     /// Ignored, for compatibility: a move within an image never copies
     #[arg(long, hide = true)]
     no_copy: bool,
-    /// The sources, and the target
-    #[arg(required = true, value_name = "IMAGE:SOURCE... IMAGE:TARGET")]
+    /// The sources and the target: addresses (IMAGE:PATH) or host paths
+    #[arg(required = true, value_name = "PATH")]
     operands: Vec<OsString>,
 }
 
@@ -152,12 +169,17 @@ struct Mover<'a> {
 
 impl Mover<'_> {
     fn all(&mut self, sources: &[OsString], last: &OsStr) -> Done {
+        if across::is_on_host(sources, last, self.context) {
+            let cause = "source and target are both on the host";
+            return Err(Report::on("cannot move to", last.as_encoded_bytes(), cause)
+                .help("use mv(1); a path in an image has the form disk.img:/PATH"));
+        }
         let last_word = last.to_owned();
         let operands = sources.iter().chain([&last_word]);
         crate::open::seal_before_decoding(
             operands,
             crate::open::BareOperand::HostFile,
-            obento::Access::ReadWrite,
+            obento::driver::Access::ReadWrite,
             self.context,
         );
         let target = open_for_change(last, self.context)?;
@@ -183,12 +205,15 @@ impl Mover<'_> {
             if let Err(report) = self.one(&source, &to) {
                 self.context.warn(&report);
             }
+            if interrupt::is_requested() {
+                break;
+            }
         }
         Ok(())
     }
 
     fn find(&self, mut location: Location) -> Result<Vec<Found>, Report> {
-        if let obento::FileSelector::Path(path) = &mut location.place
+        if let obento::address::FileSelector::Path(path) = &mut location.place
             && self.args.strip_trailing_slashes
         {
             path.truncate(trimmed(path).len().max(1));
@@ -206,6 +231,7 @@ impl Mover<'_> {
                 .help("use 'obento cp -a' and then 'obento rm -r' to move a file to another image"));
         }
         let from = source.location.spot().map_err(|error| match error == Error::Invalid {
+            true if source.node.is_root() => failed(&"the root directory cannot be moved"),
             true => failed(&"the path must end with a name, not with . or .."),
             false => failed(&error),
         })?;
@@ -228,7 +254,7 @@ impl Mover<'_> {
         }
         let kept = self.rename(source, &from, occupant.as_ref(), &spot).map_err(|error| {
             if let Some(advice) = to.name_advice(error) {
-                return failed(&error).help(advice);
+                return failed(&"invalid name").help(advice);
             }
             match (error == Error::Invalid && is_dir, error == Error::NotEmpty) {
                 (true, _) => failed(&"a directory cannot be moved into itself"),

@@ -4,15 +4,24 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io::Write;
 
-use obento::{Error, FileKind, FileSelector, Name, NameBuf, Node, Symlinks};
+use obento::address::FileSelector;
+use obento::base::{FileKind, Name, NameBuf};
+use obento::vfs::Symlinks;
+use obento::{Error, Node};
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::{Location, open};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
 
 /// As Linux (include/linux/namei.h, MAXSYMLINKS).
 const MAX_LINKS: usize = 40;
+
+/// The page of `readlink`.
+pub const PAGE: Page =
+    Page::new(&[("obento readlink -f disk.img:/bin/sh", "Print the path without symbolic links")])
+        .see_also(&["readlink(1)"]);
 
 /// Print the targets of symbolic links, or canonical paths
 #[derive(clap::Args, Debug)]
@@ -52,7 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     crate::open::seal_before_decoding(
         &args.paths,
         crate::open::BareOperand::Image,
-        obento::Access::ReadOnly,
+        obento::driver::Access::ReadOnly,
         context,
     );
     let opened: Vec<_> = args.paths.iter().map(|path| open(path, context)).collect();

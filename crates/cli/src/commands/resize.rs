@@ -5,26 +5,49 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
-use obento::{
-    Access, Error, Image, ImageFile, NewSize, Options, ResizeError, ResizeFailure, ResizePlan, ResizeRefusal,
-    SystemClock, human_size, plan_resize,
-};
+use obento::driver::{Access, ResizeError, ResizePlan, ResizeRefusal};
+use obento::engine::kernel_of;
+use obento::engine::starter::{self, Job};
+use obento::engine::types::Type;
+use obento::env::SystemClock;
+use obento::image::ImageFile;
+use obento::resize::{NewSize, ResizeFailure, Resized, plan_resize};
+use obento::text::human_size;
+use obento::{Error, Image, Options};
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::open;
+use crate::options::EngineChoice;
 use crate::output::{Outcome, Output};
 use crate::parse::size::positive_size;
 use crate::progress::Progress;
 use crate::report::{Report, printable, subject};
 
-/// Grow a file system
+/// The page of `resize`.
+pub const PAGE: Page = Page::new(&[
+    ("obento resize root.img 20G", "Grow the image file, and the volume in it, to 20 GiB"),
+    ("obento resize disk.img@2 +4G", "Grow a partition and its volume by 4 GiB"),
+    ("obento resize /dev/sdb1 --maximum", "Grow a volume to the end of its device"),
+    ("obento resize root.img --minimum", "Shrink a volume and its image file as far as possible"),
+    ("obento resize root.img 1T --dry-run", "Print the size that the volume would have"),
+])
+.see_also(&["resize2fs(8)", "growpart(1)", "qemu-img(1)"]);
+
+/// Grow or shrink a file system
 ///
-/// Supported are ext2, ext3 and ext4. If SIZE exceeds the image file, the file grows first. If SIZE exceeds the partition, its entry in
-/// the partition table grows first, into the free space after it. An interruption leaves a volume of the old or the new size;
-/// 'obento check -y' repairs structures that still describe the other one.
+/// ext2, ext3, ext4, FAT and exFAT are supported. XFS and Btrfs volumes grow, if the kernel engine is installed. A
+/// volume that shrinks keeps all files. The image file, or the
+/// entry of the partition, shrinks after the volume. If the files do not fit, nothing is changed, and the
+/// error names the smallest size. If SIZE exceeds the image file, the file grows first. If SIZE exceeds the
+/// partition, its entry in the partition table grows first, into the free space after it. An interruption
+/// loses no file; 'obento check -y' repairs structures that still describe the old size.
 #[derive(clap::Args, Debug)]
-#[command(group = clap::ArgGroup::new("new_size").required(true))]
+#[command(
+    override_usage = "obento resize [OPTIONS] <IMAGE[@PART]> <SIZE|--maximum|--minimum>",
+    group = clap::ArgGroup::new("new_size").required(true)
+)]
 pub struct Args {
     /// The image, or a partition
     #[arg(value_name = "IMAGE[@PART]")]
@@ -35,8 +58,8 @@ pub struct Args {
     /// Fill the image or the partition
     #[arg(long, group = "new_size")]
     maximum: bool,
-    /// Shrink to the minimum; not supported yet
-    #[arg(long, group = "new_size", hide = true)]
+    /// Shrink to the smallest size that has room for all files
+    #[arg(long, group = "new_size")]
     minimum: bool,
     /// Print the size that the volume would have, and write nothing
     #[arg(short = 'n', long)]
@@ -64,28 +87,28 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if !args.dry_run {
         context.expect_changes_allowed(shown)?;
     }
-    let size = args.size(shown)?;
+    let size = args.size();
     let access = if args.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-    let options = Options { access, ..open::options(context.options()) };
+    let options = Options { access, ..context.options().image_options() };
+    prepare_kernels(context);
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     if !file.opens_others() {
         context.seal();
     }
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     context.seal();
-    image.notices().iter().for_each(|notice| context.note(shown, notice));
+    open::report_notices(shown, &image, context.messages());
     let refused = |failure| failed(shown, &image, &failure);
     let planned = plan_resize(&image, address.part.as_ref(), size).map_err(refused)?;
     let fs_type = planned.fs_type();
-    let partition_len = planned.partition_len();
-    let plan = if args.dry_run {
-        planned.plan().clone()
+    let Resized { plan, partition_len } = if args.dry_run {
+        planned.expected()
     } else {
-        let mut bar = Progress::new(context, "resizing");
+        let mut bar = Progress::new(context.messages(), "resizing");
         let mut watch = |done, total| bar.update(done, Some(total), shown);
-        let plan = planned.run(Arc::new(SystemClock), &mut watch);
+        let resized = planned.run(Arc::new(SystemClock), &mut watch);
         drop(bar);
-        plan.map_err(refused)?
+        resized.map_err(refused)?
     };
     if args.dry_run || plan.len != plan.old_len {
         plan.notes.iter().for_each(|note| context.note(shown, note));
@@ -93,13 +116,25 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     args.report(context, fs_type, &plan, partition_len)
 }
 
+/// Forks a process that starts a kernel for a type that Linux grows. This process gives up its rights before it knows the
+/// type of the volume.
+fn prepare_kernels(context: &Context) {
+    if !context.gives_up_rights() || context.options().engine == Some(EngineChoice::Native) {
+        return;
+    }
+    let kinds = context.registry().engine_types().iter().filter(|kind| kind.grown.is_some());
+    let job = |kind: &'static Type| Job { kind, make: Arc::new(|_| Err("only mkfs creates volumes".into())) };
+    let jobs: Vec<Job> = kinds.filter(|kind| kernel_of(kind).is_ok()).map(job).collect();
+    if !jobs.is_empty() {
+        // Without this process, opening the volume fails with the reason.
+        let _ = starter::fork(jobs);
+    }
+}
+
 impl Args {
-    fn size(&self, shown: &[u8]) -> Result<NewSize, Report> {
-        if self.minimum {
-            let report = Report::on("cannot resize", shown, "shrinking is not supported yet");
-            return Err(report.help(SHRINK));
-        }
-        Ok(self.size.unwrap_or(NewSize::Maximum))
+    fn size(&self) -> NewSize {
+        let filled = if self.minimum { NewSize::Minimum } else { NewSize::Maximum };
+        self.size.unwrap_or(filled)
     }
 
     fn report(
@@ -125,21 +160,24 @@ impl Args {
         } else if !self.quiet {
             let shown = subject(self.image.as_bytes());
             let size = human_size(*len);
+            let (would, did) = if len < old_len { ("shrink", "shrank") } else { ("grow", "grew") };
             match (len == old_len, self.dry_run) {
                 (true, _) => {
                     writeln!(out, "{shown}: {fs_type} already has {size} ({len} bytes)")?;
                 }
                 (false, true) => {
+                    // The tables of removed groups become free, so that a volume can shrink again.
+                    let most = if self.minimum { "at most " } else { "" };
                     writeln!(
                         out,
-                        "{shown}: {fs_type} would grow from {} to {size} ({len} bytes)",
+                        "{shown}: {fs_type} would {would} from {} to {most}{size} ({len} bytes)",
                         human_size(*old_len)
                     )?;
                 }
                 (false, false) => {
                     writeln!(
                         out,
-                        "{shown}: {fs_type} grew from {} to {size} ({len} bytes)",
+                        "{shown}: {fs_type} {did} from {} to {size} ({len} bytes)",
                         human_size(*old_len)
                     )?;
                 }
@@ -149,25 +187,28 @@ impl Args {
     }
 }
 
-const SHRINK: &str = "'resize2fs' shrinks ext2, ext3 and ext4 volumes";
-
 fn failed(shown: &[u8], image: &Image, failure: &ResizeFailure) -> Report {
     let report = Report::on("cannot resize", shown, failure);
     match failure {
+        ResizeFailure::Open(error) => Report::plain(error),
         ResizeFailure::NotSupported { fs_type } => match program(fs_type) {
             Some(program) => report.help(format!("{program} resizes volumes of this type")),
-            None => report.help("supported are ext2, ext3 and ext4"),
+            None => report.help("this command supports ext2, ext3, ext4, FAT, exFAT, XFS and Btrfs"),
         },
         ResizeFailure::Partition { .. } => {
             let disk = printable(image.path().as_os_str().as_bytes());
             report.help(format!("run 'obento part {disk}' to list the free space"))
         }
         ResizeFailure::Image { format: Some(_), .. } => {
-            report.help("'qemu-img resize' makes the disk longer; then use --maximum")
+            let file = printable(image.path().as_os_str().as_bytes());
+            report.help(format!("run 'qemu-img resize {file} SIZE' first, and then use --maximum"))
         }
-        ResizeFailure::Image { format: None, .. } => report.help("use --maximum to fill it"),
-        ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::Shrink { .. })) => report.help(SHRINK),
-        ResizeFailure::Resize(
+        ResizeFailure::Image { format: None, .. } => report.help("use --maximum to fill the device"),
+        ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::TooShort { .. })) => {
+            report.help("use --minimum for this size")
+        }
+        ResizeFailure::Damaged(_)
+        | ResizeFailure::Resize(
             ResizeError::Refused(ResizeRefusal::NeedsCheck(_))
             | ResizeError::Failed(Error::Invalid | Error::Corrupt(_)),
         ) => report.help(format!("run 'obento check -y {}' first", printable(shown))),
@@ -178,14 +219,11 @@ fn failed(shown: &[u8], image: &Image, failure: &ResizeFailure) -> Report {
 /// Returns the program that resizes volumes of a type.
 fn program(fs_type: &str) -> Option<&'static str> {
     Some(match fs_type {
-        "xfs" => "'xfs_growfs', on a mounted volume,",
-        "btrfs" => "'btrfs filesystem resize', on a mounted volume,",
         "f2fs" => "'resize.f2fs'",
         "ntfs" => "'ntfsresize'",
         "nilfs2" => "'nilfs-resize', on a mounted volume,",
         "reiserfs" => "'resize_reiserfs'",
         "ocfs2" => "'tunefs.ocfs2'",
-        "vfat" => "'fatresize'",
         _ => return None,
     })
 }

@@ -5,17 +5,25 @@
 use std::ffi::OsString;
 
 use clap::ValueEnum;
-use obento::{
-    Caller, Error, FileKind, Removal, RemoveObserver, Symlinks, interrupt, remove_children, remove_tree,
-};
+use obento::Error;
+use obento::base::FileKind;
+use obento::host::interrupt;
+use obento::remove::{Removal, RemoveObserver, remove_children, remove_tree};
+use obento::vfs::{Caller, Symlinks};
 
 use crate::change::consent::agrees;
 use crate::change::{Done, Verbose, each_place};
 use crate::context::Context;
 use crate::format::mode::kind_name;
+use crate::help::page::Page;
 use crate::open::{Found, Location, join};
 use crate::output::Outcome;
 use crate::report::{Report, subject};
+
+/// The page of `rm`.
+pub const PAGE: Page =
+    Page::new(&[("obento rm -r disk.img:/var/cache", "Remove a directory and its contents")])
+        .see_also(&["rm(1)"]);
 
 /// Remove files
 #[derive(clap::Args, Debug)]
@@ -121,6 +129,9 @@ impl Remover<'_> {
             found => found?,
         };
         for found in found {
+            if interrupt::is_requested() {
+                break;
+            }
             if let Err(report) = self.remove(&found) {
                 self.context.warn(&report);
             }
@@ -207,9 +218,17 @@ impl RemoveObserver for Remover<'_> {
     }
 
     fn failed(&mut self, path: &[u8], error: Error) {
-        self.context.warn(&Report::on("cannot remove", self.name(path), error));
+        let report = Report::on("cannot remove", self.name(path), error);
+        self.context.warn(&match error {
+            // Only flags forbid a change to the owner of the volume.
+            Error::NotPermitted => report.help(IMMUTABLE),
+            _ => report,
+        });
     }
 }
+
+const IMMUTABLE: &str = "the file or its directory may be immutable or append-only: 'obento lsattr -d' shows \
+                         the flags, and 'obento chattr -ia' removes them";
 
 fn is_missing(location: &Location) -> bool {
     location.volume.resolve(&location.place, Symlinks::Keep).is_err_and(crate::change::is_missing)

@@ -2,14 +2,21 @@
 
 use std::ffi::OsString;
 
-use obento::{Caller, Error, FileSelector, Symlinks};
+use obento::Error;
+use obento::address::FileSelector;
+use obento::vfs::{Caller, Symlinks};
 
 use crate::change::place::{last_component, trimmed};
 use crate::change::{Done, Verbose, each_file};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::Location;
 use crate::output::Outcome;
 use crate::report::{Report, subject};
+
+/// The page of `rmdir`.
+pub const PAGE: Page =
+    Page::new(&[("obento rmdir disk.img:/lost", "Remove an empty directory")]).see_also(&["rmdir(1)"]);
 
 /// Remove empty directories
 #[derive(clap::Args, Debug)]
@@ -44,6 +51,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 fn remove(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
     verbose.say(|| format!("rmdir: removing directory, {}", subject(location.shown())));
+    if matches!(&location.place, FileSelector::Path(path) if trimmed(path).is_empty()) {
+        let cause = "the root directory of the volume cannot be removed";
+        return Err(Report::on("cannot remove directory", location.shown(), cause));
+    }
     let removed =
         location.spot().and_then(|spot| spot.dir.vfs().rmdir(&Caller::Owner, &spot.dir, &spot.name));
     match removed {

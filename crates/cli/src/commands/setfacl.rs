@@ -1,20 +1,30 @@
 //! `obento setfacl`: changes access control lists as setfacl(1) does.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 
-use obento::acl::{self, Acl, Tag};
-use obento::{
-    AccessRequest, Attr, Caller, Error, FileKind, Mode, Node, Owners, SetAttr, Symlinks, Walk, XattrMode,
-};
+use obento::base::{Attr, FileKind, Mode};
+use obento::driver::{SetAttr, XattrMode};
+use obento::vfs::acl::{self, Acl, Tag};
+use obento::vfs::{AccessRequest, Caller, Symlinks};
+use obento::volume::Owners;
+use obento::walk::Walk;
+use obento::{Error, Node};
 
 use super::getfacl::read;
 use crate::change::acl::{Draft, EntryForm, EntrySpec, MaskIs, parse};
 use crate::change::owner::{parse_group, parse_user};
 use crate::change::{Done, each_below, each_file, each_place};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::{Found, Location};
 use crate::output::Outcome;
 use crate::report::Report;
+
+/// The page of `setfacl`.
+pub const PAGE: Page =
+    Page::new(&[("obento setfacl -m u:ann:rw disk.img:/srv/notes", "Grant a user access to a file")])
+        .see_also(&["setfacl(1)", "acl(5)"]);
 
 /// Change access control lists
 #[derive(clap::Args, Debug)]
@@ -46,7 +56,7 @@ pub struct Args {
     /// Apply all entries to the default ACL
     #[arg(short, long)]
     default: bool,
-    /// Change the contents of directories too
+    /// Also change the files below directories
     #[arg(short = 'R', long)]
     recursive: bool,
     /// With -R: follow all symbolic links
@@ -72,7 +82,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let symlinks = if args.physical { Symlinks::Keep } else { Symlinks::Follow };
     each_file(&args.paths, symlinks, "cannot access", context, |found| {
-        let wish = RequestedChanges::new(args, found.location.volume.owners())?;
+        // An error of usage, which the names of the volume decide.
+        let wish = match RequestedChanges::new(args, found.location.volume.owners()) {
+            Ok(wish) => wish,
+            Err(report) => {
+                context.fail(&report);
+                return Ok(());
+            }
+        };
         if !args.recursive {
             let attr = found.node.attr();
             let attr = attr.map_err(|error| Report::on("cannot access", found.shown(), error))?;
@@ -179,7 +196,7 @@ impl RequestedChanges {
         let changes = !(set.is_empty() && modify.is_empty() && remove.is_empty());
         let is_kept = args.no_mask || sets_mask && !args.mask;
         if changes && !takes_mask {
-            draft.count_mask(if is_kept { MaskIs::Kept } else { MaskIs::Counted });
+            draft.count_mask(if is_kept { MaskIs::Unchanged } else { MaskIs::Counted });
         }
     }
 }
@@ -208,7 +225,7 @@ fn restore(args: &Args, file: &OsString, context: &Context) -> Outcome {
     let text = String::from_utf8_lossy(&text).into_owned();
     each_place(&args.paths, context, |base| {
         for block in text.split("\n\n").filter(|block| !block.trim().is_empty()) {
-            if let Err(report) = restore_one(base, block) {
+            if let Err(report) = restore_one(base, block, file) {
                 context.warn(&report);
             }
         }
@@ -218,12 +235,14 @@ fn restore(args: &Args, file: &OsString, context: &Context) -> Outcome {
 }
 
 /// Restores one block of getfacl's output: name, owner, group, flags, and the ACLs.
-fn restore_one(base: &Location, block: &str) -> Done {
+fn restore_one(base: &Location, block: &str, file: &OsString) -> Done {
     let comment = |key: &str| {
         block.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "))
     };
-    let name = comment("file")
-        .ok_or_else(|| Report::new("cannot restore an ACL", "a block has no '# file:' line"))?;
+    let name = comment("file").ok_or_else(|| {
+        let report = Report::on("cannot restore ACLs from", file.as_bytes(), "a block has no '# file:' line");
+        report.help("name a file that 'obento getfacl -R' wrote")
+    })?;
     let place = super::setfattr::place_below(base, &super::setfattr::unescape(name.as_bytes()));
     let found = place.clone().find(Symlinks::Keep, "cannot access")?;
     let Some(Found { node, .. }) = found.first() else { return Ok(()) };

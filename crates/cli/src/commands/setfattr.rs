@@ -4,13 +4,23 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Caller, Error, FileSelector, Node, Symlinks, XattrMode, base64};
+use obento::address::FileSelector;
+use obento::driver::XattrMode;
+use obento::host::base64;
+use obento::vfs::{Caller, Symlinks};
+use obento::{Error, Node};
 
 use crate::change::{Done, each_file, each_place};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::{Location, join};
 use crate::output::Outcome;
 use crate::report::{Report, subject};
+
+/// The page of `setfattr`.
+pub const PAGE: Page =
+    Page::new(&[("obento setfattr -n user.origin -v build-42 disk.img:/app", "Set an extended attribute")])
+        .see_also(&["setfattr(1)", "xattr(7)"]);
 
 /// Set and remove extended attributes
 #[derive(clap::Args, Debug)]
@@ -42,7 +52,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let value = args.value.as_deref().unwrap_or_default().as_bytes();
     let value = decode(value).ok_or_else(|| {
-        Report::on("invalid value", value, "incomplete, or not in the encoding that 0x or 0s selects")
+        let wanted = match value.get(1) {
+            Some(b'x' | b'X') => "0x must be followed by pairs of hexadecimal digits",
+            _ => "0s must be followed by base64",
+        };
+        Report::on("invalid value", value, wanted)
+            .help("put a text that starts with 0x or 0s in double quotes")
     })?;
     let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
     each_file(&args.paths, symlinks, "cannot access", context, |found| match (&args.name, &args.remove) {
@@ -68,6 +83,9 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
             Error::NotSupported => {
                 report.help("the name of an attribute starts with user., trusted., security. or system.")
             }
+            Error::OutOfRange => {
+                report.help("use a name of at most 255 bytes, and a value of at most 64 KiB")
+            }
             _ => report,
         }
     })
@@ -76,7 +94,7 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
 /// Returns the bytes that a value stands for.
 fn decode(text: &[u8]) -> Option<Vec<u8>> {
     match text {
-        [b'0', b'x' | b'X', digits @ ..] => hex(digits),
+        [b'0', b'x' | b'X', digits @ ..] => bytes_of_hex(digits),
         [b'0', b's' | b'S', digits @ ..] => base64::decode(digits),
         [b'"', inner @ .., b'"'] => Some(unescape(inner)),
         text => Some(text.to_vec()),
@@ -110,7 +128,8 @@ pub fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-fn hex(digits: &[u8]) -> Option<Vec<u8>> {
+/// Returns the bytes of pairs of hexadecimal digits.
+pub fn bytes_of_hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digits: Vec<u8> = digits.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
     let digit = |b: u8| char::from(b).to_digit(16).and_then(|value| u8::try_from(value).ok());
     let byte = |pair: &[u8]| match pair {
@@ -140,20 +159,43 @@ pub fn place_below(base: &Location, name: &[u8]) -> Location {
     Location { place: FileSelector::Path(path), ..base.clone() }
 }
 
+/// The start of the line that names the file of the following attributes.
+const FILE: &[u8] = b"# file: ";
+
+/// # Errors
+///
+/// The text of `file` names no file before its first attribute, so getfattr did not write it. An empty text is valid:
+/// getfattr prints nothing for files without attributes.
+fn expect_dump(dump: &[u8], file: &OsStr) -> Done {
+    let mut lines =
+        dump.split(|&b| b == b'\n').zip(1_u64..).filter(|(line, _)| !line.trim_ascii().is_empty());
+    let is_comment = |line: &[u8]| line.starts_with(b"#") && !line.starts_with(FILE);
+    let first = lines.clone().find(|(line, _)| !is_comment(line)).or_else(|| lines.next());
+    match first {
+        Some((line, number)) if !line.starts_with(FILE) => {
+            let cause = format!("line {number} is not preceded by a line '# file: PATH'");
+            let report = Report::on("cannot restore attributes from", file.as_bytes(), cause);
+            Err(report.help("name a file that 'obento getfattr -d' or getfattr(1) wrote"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// `--restore`.
 fn restore(args: &Args, file: &OsString, context: &Context) -> Outcome {
     let dump = read_dump(file)?;
+    expect_dump(&dump, file)?;
     let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
     each_place(&args.paths, context, |base| {
         let mut at = None;
         for line in dump.split(|&b| b == b'\n').filter(|line| !line.is_empty()) {
-            let done = match line.strip_prefix(b"# file: ") {
+            let done = match line.strip_prefix(FILE) {
                 Some(name) => find(base, name, symlinks).map(|found| at = found),
                 None if line.starts_with(b"#") => Ok(()),
                 None => at.as_ref().map_or(Ok(()), |(node, shown)| restore_line(node, shown, line)),
             };
             if let Err(report) = done {
-                if line.starts_with(b"# file: ") {
+                if line.starts_with(FILE) {
                     at = None;
                 }
                 context.warn(&report);

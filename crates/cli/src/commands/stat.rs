@@ -7,13 +7,17 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Attr, FileKind, Owners, StatFs, Symlinks, Timestamp};
+use obento::base::{Attr, FileKind, Timestamp};
+use obento::driver::StatFs;
+use obento::vfs::Symlinks;
+use obento::volume::Owners;
 
 use crate::context::Context;
 use crate::escape::shell_always;
 use crate::format::directives::{Directive, DirectiveFormat, Escapes, Value};
 use crate::format::mode::{kind_name, mode_string};
 use crate::format::time::{Clock, TimeStyle};
+use crate::help::page::{Page, TZ};
 use crate::json::Line;
 use crate::open::{Found, find_all};
 use crate::output::{Outcome, Output};
@@ -38,6 +42,15 @@ Directives for files: %a octal mode, %A mode as text, %b blocks, %B size of thes
 %w %x %y %z times of birth, access, modification and change, %W %X %Y %Z the same times in seconds.
 Directives with -f: %a free blocks for users, %b blocks, %c inodes, %d free inodes, %f free blocks, %i ID, \
 %l longest name, %n name, %s %S block size, %t %T type.";
+
+/// The page of `stat`.
+pub const PAGE: Page = Page::new(&[
+    ("obento stat disk.img:/etc/passwd", "Show all attributes of a file"),
+    ("obento stat -c '%a %U %n' disk.img:/etc/passwd", "Print the mode, the owner and the name"),
+    ("obento stat -f disk.img", "Show the use of the file system"),
+])
+.environment(&[TZ])
+.see_also(&["stat(1)"]);
 
 /// Show the attributes of files or file systems
 #[derive(clap::Args, Debug)]
@@ -64,6 +77,10 @@ pub struct Args {
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    if context.json() && (args.format.is_some() || args.printf.is_some() || args.terse) {
+        let report = Report::new("cannot show the status", "--json has its own format");
+        return Err(report.help("omit --json, or omit -c, --printf and -t").into());
+    }
     let formats = Formats::new(args)?;
     let mut clock = Clock::system();
     let symlinks = if args.dereference { Symlinks::Follow } else { Symlinks::Keep };

@@ -4,8 +4,14 @@ use std::ffi::OsString;
 
 use crate::change::each_volume;
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::output::Outcome;
 use crate::report::Report;
+
+/// The page of `sync`.
+pub const PAGE: Page =
+    Page::new(&[("obento sync disk.img", "Replay the journal of an image that was in use")])
+        .see_also(&["sync(1)"]);
 
 /// Replay the journal of an image
 ///

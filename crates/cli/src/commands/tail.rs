@@ -10,9 +10,17 @@ use crate::context::Context;
 use crate::files::lines::{Amount, Window, start_of_last};
 use crate::files::stream::{CHUNK, zeros};
 use crate::files::{Below, Input, Piece, Stream, Task, Tasks, open_all};
+use crate::help::page::Page;
 use crate::output::{Outcome, Output, Stop, go_on};
 use crate::parse::size::size;
 use crate::report::{Report, subject};
+
+/// The page of `tail`.
+pub const PAGE: Page = Page::new(&[
+    ("obento tail disk.img:/var/log/syslog", "Print the last 10 lines of a file"),
+    ("obento tail -n +2 disk.img:/data.csv", "Print all lines but the first"),
+])
+.see_also(&["tail(1)"]);
 
 /// Print the last lines of files
 #[derive(clap::Args, Debug)]
@@ -20,10 +28,10 @@ pub struct Args {
     /// Files in images; - is standard input
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    /// Print the last N lines instead of 10, or from line N on with +N; -N alone is short for -n N
+    /// Print the last N lines (default 10); with a plus sign, all lines from line N on. -20 is short for -n 20
     #[arg(short = 'n', long, value_name = "[+]N", allow_hyphen_values = true, overrides_with_all = ["lines", "bytes"])]
     lines: Option<String>,
-    /// Print the last N bytes, or from byte N on with +N
+    /// Print the last N bytes; with a plus sign, all bytes from byte N on
     #[arg(short = 'c', long, value_name = "[+]N", allow_hyphen_values = true, overrides_with_all = ["lines", "bytes"])]
     bytes: Option<String>,
     /// Never print headers with the names of files

@@ -4,14 +4,27 @@ use std::ffi::OsString;
 
 use clap::ValueEnum;
 use jiff::tz::TimeZone;
-use obento::{Attr, Caller, Clock, Error, Node, SetAttr, Symlinks, SystemClock, TimeChange, Timestamp};
+use obento::base::{Attr, Timestamp};
+use obento::driver::{SetAttr, TimeChange};
+use obento::env::{Clock, SystemClock};
+use obento::vfs::{Caller, Symlinks};
+use obento::{Error, Node};
 
 use crate::change::{Done, each_place_by};
 use crate::context::Context;
 use crate::format::date;
+use crate::help::page::{Page, TZ};
 use crate::open::{Location, open};
 use crate::output::Outcome;
 use crate::report::Report;
+
+/// The page of `touch`.
+pub const PAGE: Page = Page::new(&[
+    ("obento touch disk.img:/forcefsck", "Create an empty file, or set its times to now"),
+    ("obento touch -d '2026-11-21 13:48' disk.img:/a", "Set the times of a file"),
+])
+.environment(&[TZ])
+.see_also(&["touch(1)"]);
 
 /// Set the times of files to now, and create missing files
 #[derive(clap::Args, Debug)]
@@ -36,7 +49,7 @@ pub struct Args {
     date: Option<String>,
     #[arg(short = 't', help = "Set the time [[CC]YY]MMDDhhmm[.ss]", value_name = "STAMP", conflicts_with_all = ["date", "reference"])]
     stamp: Option<String>,
-    /// Set the times of FILE
+    /// Use the times of FILE instead of the current time
     #[arg(short, long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
     /// Set the times of symbolic links instead of their targets; implies --no-create
@@ -117,16 +130,28 @@ fn referred_times(args: &Args, zone: &TimeZone, context: &Context) -> Result<Tim
 }
 
 fn touch(location: &Location, args: &Args, times: Times) -> Done {
-    let failed = |error: Error| location.failed("cannot touch", error);
+    let failed = |error: Error| match error {
+        Error::OutOfRange => {
+            Report::on("cannot touch", location.shown(), "the volume cannot store this time")
+                .help("FAT and exFAT store the years 1980 to 2107, and ext4 the years 1901 to 2446")
+        }
+        error => location.failed("cannot touch", error),
+    };
     let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
-    let node = match location.volume.resolve(&location.place, symlinks) {
+    let (node, is_new) = match location.volume.resolve(&location.place, symlinks) {
         Err(error) if error == Error::NotFound && args.no_create => return Ok(()),
         Err(error) if error == Error::NotFound && !args.no_dereference => {
-            location.open_or_create(0o666).map_err(failed)?.0
+            location.open_or_create(0o666).map_err(failed)?
         }
-        found => found.map_err(failed)?,
+        found => (found.map_err(failed)?, false),
     };
-    set(&node, args, times).map_err(failed)
+    set(&node, args, times).map_err(|error| {
+        if is_new {
+            // The first error is the one to report.
+            let _ = location.end().and_then(|it| it.dir.vfs().unlink(&Caller::Owner, &it.dir, &it.name));
+        }
+        failed(error)
+    })
 }
 
 fn set(node: &Node, args: &Args, times: Times) -> Result<(), Error> {

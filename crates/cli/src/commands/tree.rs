@@ -5,16 +5,25 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use obento::{Attr, Cookie, DirEntry, Error, FileKind, Ino, NameBuf, Node, Owners, Result, Symlinks};
+use obento::base::{Attr, FileKind, Ino, NameBuf};
+use obento::driver::{Cookie, DirEntry};
+use obento::vfs::Symlinks;
+use obento::volume::Owners;
+use obento::{Error, Node, Result};
 
 use crate::context::Context;
 use crate::escape::{NameStyle, escape};
 use crate::format::colors::{ColorTarget, Colors, Painter};
 use crate::format::mode::{classify, mode_string};
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::open::{Found, find_all};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
+
+/// The page of `tree`.
+pub const PAGE: Page = Page::new(&[("obento tree -L 2 disk.img", "Draw the upper two levels of a volume")])
+    .see_also(&["tree(1)"]);
 
 /// Draw directory trees
 #[derive(clap::Args, Debug)]

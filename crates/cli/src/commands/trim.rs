@@ -8,9 +8,15 @@ use crate::change::Verbose;
 use crate::change::each_volume;
 use crate::context::Context;
 use crate::format::size::Unit;
+use crate::help::page::Page;
 use crate::output::Outcome;
 use crate::parse::size::size;
 use crate::report::{Report, subject};
+
+/// The page of `trim`.
+pub const PAGE: Page =
+    Page::new(&[("obento trim -v disk.img", "Turn the free space of an image into holes")])
+        .see_also(&["fstrim(8)"]);
 
 /// Return free space to the host
 ///

@@ -2,14 +2,21 @@
 
 use std::ffi::OsString;
 
-use obento::{Caller, Error, FileKind, Node, Symlinks};
+use obento::base::FileKind;
+use obento::vfs::{Caller, Symlinks};
+use obento::{Error, Node};
 
 use crate::change::{Done, each_place_by};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::{Location, open};
 use crate::output::Outcome;
 use crate::parse::size;
 use crate::report::Report;
+
+/// The page of `truncate`.
+pub const PAGE: Page = Page::new(&[("obento truncate -s 10M disk.img:/swapfile", "Set the size of a file")])
+    .see_also(&["truncate(1)"]);
 
 /// Set the size of files
 #[derive(clap::Args, Debug)]
@@ -17,15 +24,15 @@ pub struct Args {
     /// Files in images; created if they do not exist
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    #[arg(short, long, help = "The new size, such as 4096 or 1M. +SIZE and -SIZE extend and reduce; <SIZE and >SIZE set a maximum and a minimum; /SIZE and %SIZE round down and up to a multiple", value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
+    #[arg(short, long, help = "The new size, such as 4096 or 1M. +SIZE extends and -SIZE reduces the file; <SIZE and >SIZE set a maximum and a minimum; /SIZE and %SIZE round down and up to a multiple", value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
     size: Option<SizeChange>,
-    /// Use the size of FILE, which SIZE then changes
+    /// Use the size of FILE; a SIZE such as +1M then changes this size
     #[arg(short, long, value_name = "IMAGE:FILE")]
     reference: Option<OsString>,
     /// Do not create files
     #[arg(short = 'c', long)]
     no_create: bool,
-    /// Let SIZE count blocks of the file system
+    /// SIZE is a number of blocks of the file system
     #[arg(short = 'o', long)]
     io_blocks: bool,
 }
@@ -61,7 +68,7 @@ impl SizeChange {
         };
         let amount = size::size(size)?;
         if amount == 0 && matches!(how, SizeOperation::RoundDown | SizeOperation::RoundUp) {
-            return Err("not a multiple to round to".to_owned());
+            return Err("the size to round to must not be 0".to_owned());
         }
         Ok(Self { how, amount })
     }

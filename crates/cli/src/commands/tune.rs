@@ -1,25 +1,43 @@
 //! `obento tune`: changes the settings of a file system.
 
+mod own;
+
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use obento::{
-    Access, ImageFile, Options, Random as _, SystemClock, SystemRandom, TuneError, TuneFailure, TuneOptions,
-    tune,
-};
+use obento::Options;
+use obento::base::{Corrupt, DeviceError, Feature};
+use obento::driver::{Access, TuneError, TuneOptions};
+use obento::env::{Random as _, SystemClock, SystemRandom};
+use obento::image::ImageFile;
+use obento::tune::{TuneFailure, tune};
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open;
 use crate::output::Outcome;
 use crate::parse::uuid::{is_volume_id, uuid_or_volume_id};
 use crate::report::{Report, printable};
 
+/// The page of `tune`.
+pub const PAGE: Page = Page::new(&[
+    ("obento tune disk.img@2 -L data", "Set the label"),
+    ("obento tune root.img -U random -m 1", "Set a new UUID, and reserve one percent of the blocks"),
+    ("obento tune root.img -e remount-ro -o acl,^discard", "Set the behaviour on errors and mount options"),
+    ("obento tune root.img -O has_journal", "Add a journal: ext2 becomes ext3"),
+    ("obento tune root.img -O quota,project", "Count the usage of users, groups and projects"),
+    ("obento tune stick.img -U 1234-ABCD", "Set the serial number of a FAT or exFAT volume"),
+    ("obento tune home.xfs -L home", "Set the label of an XFS volume, with xfs_db"),
+])
+.see_also(&["tune2fs(8)", "fatlabel(8)", "exfatlabel(8)"]);
+
 /// Change the settings of a file system
 ///
-/// Supported are ext2, ext3, ext4, FAT and exFAT. With a journal, all settings of one command change together. The letters are those
-/// of tune2fs.
+/// ext2, ext3, ext4, FAT and exFAT are supported. On a volume with a journal, all settings of one command
+/// change together. The option letters are those of tune2fs. For the label and the UUID of XFS, Btrfs, F2FS,
+/// JFS and ReiserFS, the program of the type is started, which must be installed.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image, or a partition
@@ -49,7 +67,8 @@ pub struct Args {
     /// Number of mounts since the last check (ext)
     #[arg(short = 'C', long, value_name = "N")]
     mount_count: Option<String>,
-    /// Time after which to check, in days, or with d, w or m; 0 disables this (ext)
+    /// Time after which to check: a number of days, or a number followed by d (days), w (weeks) or m
+    /// (months); 0 disables this (ext)
     #[arg(short = 'i', long, value_name = "TIME")]
     check_interval: Option<String>,
     /// Behaviour on errors: continue, remount-ro or panic (ext)
@@ -58,10 +77,15 @@ pub struct Args {
     /// Default mount options to set, or with ^ to clear, separated by commas (ext)
     #[arg(short = 'o', long, value_name = "[^]OPTION,...")]
     default_mount_options: Option<String>,
-    /// Features to enable, or with ^ to disable: dir_index, ext_attr, large_file, huge_file, dir_nlink, metadata_csum_seed, [^]read-only
-    /// (ext)
+    /// Features to enable, or with ^ to disable: dir_index, ext_attr, large_file, huge_file, dir_nlink, metadata_csum_seed,
+    /// [^]read-only, [^]has_journal, [^]quota, [^]project (ext). A new journal has the default size of mke2fs; quota
+    /// creates the quota files of users and groups, and project creates the quota file of projects
     #[arg(short = 'O', long, value_name = "[^]FEATURE,...")]
     features: Option<String>,
+    /// Quota files to create, or with ^ to remove: usrquota, grpquota, prjquota (ext). obento
+    /// does not change files of a volume with quota files; Linux does
+    #[arg(short = 'Q', long, value_name = "[^]FILE,...")]
+    quota: Option<String>,
 }
 
 /// Runs the subcommand.
@@ -74,32 +98,72 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     context.expect_changes_allowed(shown)?;
     let wanted = args.options()?;
-    let options = Options { access: Access::ReadWrite, ..open::options(context.options()) };
+    let options = Options { access: Access::ReadWrite, ..context.options().image_options() };
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
-    if !file.opens_others() {
+    let of_ext = args.settings().into_iter().filter(|(.., value)| value.is_some());
+    let of_ext: Vec<_> = of_ext.map(|(_, option, _)| option).collect();
+    // Only for these settings, the type can turn out to be one that another program changes.
+    let may_start =
+        of_ext.is_empty() && (args.label.is_some() || args.uuid.is_some()) && own::may_start(context);
+    if !file.opens_others() && !may_start {
         context.seal();
     }
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
-    context.seal();
-    image.notices().iter().for_each(|notice| context.note(shown, notice));
+    let subject = own::TunedVolume::of(&image, address.part.as_ref(), shown, context);
+    if subject.is_none() {
+        context.seal();
+    }
+    open::report_notices(shown, &image, context.messages());
+    if let Some(subject) = subject {
+        return Ok(subject.tune(&wanted.of(""), &of_ext)?);
+    }
     let wanted = match image.volume_bytes(address.part.as_ref()) {
         Ok((_, choice)) => wanted.of(choice.probe().map_or("", |probe| probe.fs_type)),
         Err(error) => return Err(Report::plain(error).into()),
     };
-    let notes = tune(&image, address.part.as_ref(), &wanted).map_err(|failure| failed(shown, &failure))?;
+    let notes =
+        tune(&image, address.part.as_ref(), &wanted).map_err(|failure| failed(shown, args, &failure))?;
     notes.iter().for_each(|note| context.note(shown, note));
     Ok(())
 }
 
-fn failed(shown: &[u8], failure: &TuneFailure) -> Report {
-    let report = Report::on("cannot change the settings of", shown, failure);
+/// The start of error messages.
+const ACTION: &str = "cannot change the settings of";
+
+fn failed(shown: &[u8], args: &Args, failure: &TuneFailure) -> Report {
+    let report = match failure {
+        TuneFailure::Tune(TuneError::Refused { setting, why }) => {
+            let (option, value) = args.given(setting);
+            let value = value.to_string_lossy();
+            Report::on(
+                ACTION,
+                shown,
+                format!("invalid value '{}' for {option}: {why}", value.escape_default()),
+            )
+        }
+        TuneFailure::Tune(TuneError::Failed(obento::Error::Invalid)) => {
+            Report::on(ACTION, shown, "the super block or the journal is damaged")
+        }
+        _ => Report::on(ACTION, shown, failure),
+    };
     match failure {
         TuneFailure::NotSupported { fs_type } => match program(fs_type) {
             Some(program) => report.help(format!("{program} changes settings of this type")),
-            None => report.help("supported are ext2, ext3, ext4, FAT and exFAT"),
+            None => report.help(
+                "this command supports ext2, ext3, ext4, FAT and exFAT, and the label or UUID of XFS, Btrfs, F2FS, JFS and \
+                 ReiserFS",
+            ),
         },
+        TuneFailure::Tune(TuneError::Failed(
+            obento::Error::Corrupt(Corrupt::Truncated { .. })
+            | obento::Error::Device(DeviceError::OutOfBounds { .. }),
+        )) => report
+            .help("get a complete copy of the image; 'obento recover' copies the files that are present"),
         TuneFailure::Tune(TuneError::Failed(obento::Error::Invalid | obento::Error::Corrupt(_))) => {
             report.help(format!("run 'obento check -y {}' first", printable(shown)))
+        }
+        TuneFailure::Tune(TuneError::Failed(obento::Error::Unsupported(Feature::ExternalJournal))) => {
+            report.help("name the file or device of the journal: --journal FILE")
         }
         _ => report,
     }
@@ -108,13 +172,10 @@ fn failed(shown: &[u8], failure: &TuneFailure) -> Report {
 /// Returns the program that changes settings of a type.
 fn program(fs_type: &str) -> Option<&'static str> {
     Some(match fs_type {
-        "xfs" => "xfs_admin",
-        "btrfs" => "btrfs filesystem label, or btrfstune,",
-        "f2fs" => "f2fslabel",
         "ntfs" => "ntfslabel",
-        "nilfs2" => "nilfs-tune",
-        "reiserfs" => "reiserfstune",
-        "jfs" => "jfs_tune",
+        "nilfs2" => "nilfs-tune, on a block device,",
+        "udf" => "udflabel",
+        "gfs2" => "tunegfs2",
         "ocfs2" => "tunefs.ocfs2",
         "bcachefs" => "bcachefs set-fs-option",
         _ => return None,
@@ -144,6 +205,32 @@ impl Wanted {
 }
 
 impl Args {
+    /// Returns the settings of ext volumes: the name, the option and the given value.
+    fn settings(&self) -> [(&'static str, &'static str, &Option<String>); 11] {
+        [
+            ("reserved_percent", "-m", &self.reserved_percent),
+            ("reserved_blocks", "-r", &self.reserved_blocks),
+            ("reserved_uid", "-u", &self.reserved_user),
+            ("reserved_gid", "-g", &self.reserved_group),
+            ("max_mount_count", "-c", &self.max_mount_count),
+            ("mount_count", "-C", &self.mount_count),
+            ("check_interval", "-i", &self.check_interval),
+            ("errors", "-e", &self.errors),
+            ("mount_options", "-o", &self.default_mount_options),
+            ("features", "-O", &self.features),
+            ("quota", "-Q", &self.quota),
+        ]
+    }
+
+    /// Returns the option for a setting, and its value.
+    fn given(&self, setting: &str) -> (&'static str, OsString) {
+        match self.settings().into_iter().find(|(name, ..)| *name == setting) {
+            Some((_, option, value)) => (option, value.clone().unwrap_or_default().into()),
+            None if setting == "label" => ("-L", self.label.clone().unwrap_or_default()),
+            None => ("-U", self.uuid.clone().unwrap_or_default().into()),
+        }
+    }
+
     fn options(&self) -> Result<Wanted, Report> {
         let mut options = TuneOptions::new(Arc::new(SystemClock));
         let mut is_random = false;
@@ -159,19 +246,10 @@ impl Args {
                 None => is_random = true,
             },
         }
-        let settings = [
-            ("reserved_percent", &self.reserved_percent),
-            ("reserved_blocks", &self.reserved_blocks),
-            ("reserved_uid", &self.reserved_user),
-            ("reserved_gid", &self.reserved_group),
-            ("max_mount_count", &self.max_mount_count),
-            ("mount_count", &self.mount_count),
-            ("check_interval", &self.check_interval),
-            ("errors", &self.errors),
-            ("mount_options", &self.default_mount_options),
-            ("features", &self.features),
-        ];
-        let given = settings.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?)));
+        let given = self
+            .settings()
+            .into_iter()
+            .filter_map(|(name, _, value)| Some((name.to_owned(), value.clone()?)));
         options.settings = given.collect();
         let is_empty = options.label.is_none() && self.uuid.is_none() && options.settings.is_empty();
         match is_empty {

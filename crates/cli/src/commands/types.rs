@@ -2,24 +2,31 @@
 
 use std::io::Write;
 
-use obento::driver::Driver;
+use obento::driver::{Access, Driver};
 use obento::engine::tools::Tool;
 use obento::engine::types::Type;
 use obento::engine::types::needs::Need;
 use obento::engine::{Config, INSTALL, Kernel, kernel_of};
-use rustix::fs::{Access, access};
+use rustix::fs::{Access as FileAccess, access};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
 
+/// The page of `types`.
+pub const PAGE: Page =
+    Page::new(&[("obento types", "List the types of file systems")]).see_also(&["filesystems(5)"]);
+
 /// List the supported types of file systems
 ///
-/// BY is the engine: native for obento's own drivers, linux for the kernel engine (user-mode Linux). MAKE and CHECK name a program if
-/// the type requires one. The columns show the operations with all programs installed. A line that starts with 'missing' names a program
-/// that is not installed, and how to install it.
+/// BY is the engine: native for obento's own drivers, linux for the kernel engine (user-mode Linux), server
+/// for the files of a server (fuse:COMMAND:/PATH, nfs://HOST/EXPORT:/PATH). WRITE shows whether files can be
+/// changed. MAKE and CHECK name a program if the type requires one. The columns assume that all programs are
+/// installed. A line that starts with 'missing' names a program that is not installed and the command that
+/// installs it, or a build option that the kernel of the kernel engine lacks.
 #[derive(clap::Args, Debug)]
 pub struct Args {}
 
@@ -30,12 +37,15 @@ const FUSE: &str = "/dev/fuse";
 /// The program that mounts for users other than root.
 const HELPER: Tool = Tool { program: "fusermount3", package: "fuse3" };
 
+/// The kinds of file servers, and whether their files can be changed.
+const SERVERS: [(&str, bool); 2] = [("fuse", false), ("nfs", true)];
+
 /// The facts of a type.
 struct Row {
     names: Vec<&'static str>,
     engine: &'static str,
-    /// `None` if only opening a volume shows it.
-    write: Option<bool>,
+    /// Whether files can be changed.
+    write: bool,
     make: Support,
     check: Support,
     /// The option that the engine's kernel lacks, if a kernel exists.
@@ -91,11 +101,17 @@ pub fn run(_: &Args, context: &Context) -> Outcome {
     let kernel = Kernel::installed();
     let config = kernel.as_ref().and_then(Kernel::config);
     let engine = engine.map(|kind| of_engine(kind, kernel.is_some(), config.as_ref()));
-    let mut rows: Vec<Row> = natives.chain(engine).collect();
-    rows.sort_by_key(|row| (row.engine != "native", row.names.first().copied()));
+    let mut rows: Vec<Row> = natives.chain(engine).chain(SERVERS.map(server)).collect();
+    let engines = ["native", "linux", "server"];
+    let place = |row: &Row| engines.iter().position(|name| *name == row.engine);
+    rows.sort_by_key(|row| (place(row), row.names.first().copied()));
     let here = MachineSupport {
         kernel: kernel.is_some(),
-        mount: mounting(access(FUSE, Access::READ_OK | Access::WRITE_OK), geteuid().is_root(), HELPER),
+        mount: mounting(
+            access(FUSE, FileAccess::READ_OK | FileAccess::WRITE_OK),
+            geteuid().is_root(),
+            HELPER,
+        ),
     };
     let mut out = Output::stdout();
     if context.json() {
@@ -130,10 +146,21 @@ fn native(driver: &dyn Driver) -> Row {
     Row {
         names: driver.names().to_vec(),
         engine: "native",
-        // A driver that creates volumes also fills them.
-        write: driver.format().map(|_| true),
-        make: how(driver.format().is_some()),
+        write: driver.access() == Access::ReadWrite,
+        make: how(driver.format().is_some() || driver.build().is_some()),
         check: how(driver.check().is_some()),
+        unknown: None,
+        lacks: Vec::new(),
+    }
+}
+
+fn server((name, write): (&'static str, bool)) -> Row {
+    Row {
+        names: vec![name],
+        engine: "server",
+        write,
+        make: Support::No,
+        check: Support::No,
         unknown: None,
         lacks: Vec::new(),
     }
@@ -144,7 +171,7 @@ fn of_engine(kind: &Type, kernel: bool, config: Option<&Config>) -> Row {
     Row {
         names: kind.names.to_vec(),
         engine: "linux",
-        write: Some(kind.writes),
+        write: kind.writes,
         make: kind.maker.map_or(Support::No, |maker| Support::By(maker.tool)),
         check: kind.checker.map_or(Support::No, |checker| Support::By(checker.tool)),
         unknown: name.filter(|_| kernel && kernel_of(kind).is_err()),
@@ -178,7 +205,7 @@ fn missing(row: &Row, here: &MachineSupport) -> Vec<Missing> {
 fn table(rows: &[Row], here: &MachineSupport, out: &mut Output) -> std::io::Result<()> {
     writeln!(out, "{:<18}{:<8}{:<6}{:<7}{:<15}{:<13}MOUNT", "TYPE", "BY", "READ", "WRITE", "MAKE", "CHECK")?;
     for row in rows {
-        let write = row.write.map_or("?", |writes| if writes { "yes" } else { "-" });
+        let write = if row.write { "yes" } else { "-" };
         writeln!(
             out,
             "{:<18}{:<8}{:<6}{write:<7}{:<15}{:<13}yes",

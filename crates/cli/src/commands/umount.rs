@@ -1,27 +1,37 @@
 //! `obento umount`: ends a mount, and returns when everything is on stable storage.
 
-use std::io::Read;
+use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use obento_fuse::{
-    Folders, MountError, MountPoint, NoServer, Outcome as Ending, ServerWait, Unmounter, find_mount, unmount,
+    Folders, MountError, MountPlace, MountPoint, NoServer, Outcome as Ending, ServerWait, Unmounted,
+    Unmounter, mounts_of_same,
 };
+use rustix::fs::{Mode, OFlags};
 
-use super::mount::mounts_below;
+use super::mount::own::{self, FS_TYPE};
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::output::Outcome;
-use crate::report::Report;
+use crate::report::{Report, printable, subject};
 
 /// The time for which a server may write its changes: longer than any disk needs.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
 
+/// The time for which a server may send no sign. It sends one every five seconds.
+const SILENCE: Duration = Duration::from_secs(60);
+
 /// The time for which a mount that is in use may become free.
 const MOMENT: Duration = Duration::from_millis(400);
 
-/// The type of mounts that `obento mount` creates.
-const FS_TYPE: &str = "fuse.obento";
+/// The time that a forced unmount gives the server to receive written data from the cache of the kernel.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// The page of `umount`.
+pub const PAGE: Page = Page::new(&[("obento umount mnt", "Unmount, and wait until all changes are written")])
+    .see_also(&["umount(8)"]);
 
 /// Unmount a volume, and wait until all changes are written
 #[derive(clap::Args, Debug)]
@@ -32,24 +42,26 @@ pub struct Args {
     /// Detach the mount now, and end it when it is no longer used; do not wait
     #[arg(short, long)]
     lazy: bool,
-    /// Unmount even if the server does not respond
+    /// Unmount even if the server does not respond or programs use the mount: calls of these programs fail. Data that was
+    /// not synced is lost if the server does not respond within five seconds
     #[arg(short, long)]
     force: bool,
-    /// For a server that gave up the right to unmount: wait for a byte on standard input
-    #[arg(long, hide = true)]
-    on_request: bool,
+    /// For a server that gave up the right to unmount: wait for a byte on standard input, and unmount the mount with this
+    /// number. DIR is its name in the working directory
+    #[arg(long, hide = true, value_name = "ID")]
+    on_request: Option<u64>,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     for directory in &args.directories {
         let failed = |report: Report| context.warn(&report);
-        if args.on_request {
-            serve_to_the_end(directory).unwrap_or_else(failed);
+        if let Some(id) = args.on_request {
+            serve_to_the_end(directory, id).unwrap_or_else(failed);
             continue;
         }
         for directory in mounted(directory) {
-            end(&directory, args).unwrap_or_else(failed);
+            end(&directory, args, context).unwrap_or_else(failed);
         }
     }
     Ok(())
@@ -57,8 +69,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 /// Returns the mount points that an argument names: those of `mount --all` below it, or itself.
 fn mounted(directory: &Path) -> Vec<PathBuf> {
-    let below = match directory.canonicalize() {
-        Ok(path) if find_mount(&path).is_none() => mounts_below(&path),
+    let below = match own::find(directory) {
+        Ok(None) => own::mounts_below(directory).unwrap_or_default(),
         _ => Vec::new(),
     };
     match below.is_empty() {
@@ -71,17 +83,29 @@ fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
     Report::on("cannot unmount", directory.as_os_str().as_bytes(), cause)
 }
 
-fn end(directory: &Path, args: &Args) -> Result<(), Report> {
+fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
     let mount = mount_at(directory)?;
+    let place = MountPlace::open(mount.clone()).map_err(|error| cannot(directory, error))?;
     let waiting = ServerWait::connect(&mount);
     let how = Unmounter { lazy: args.lazy, force: args.force };
-    patiently(|| unmount(&mount.path, how)).map_err(|error| match error {
-        MountError::Busy => cannot(directory, error).help(
-            "close the files that are in use (run 'fuser -vm DIR' to list the processes), or use --lazy",
-        ),
+    if args.force && !args.lazy {
+        place.flush(FLUSH);
+    }
+    let unmounted = patiently(|| place.unmount(how)).map_err(|error| match error {
+        MountError::Busy => {
+            let shown = printable(directory.as_os_str().as_bytes());
+            cannot(directory, error).help(format!(
+                "close the files that are in use ('fuser -vm {shown}' lists the processes), or use --lazy"
+            ))
+        }
         error => cannot(directory, error),
     })?;
-    if args.lazy {
+    if unmounted == Unmounted::Detached {
+        return Ok(());
+    }
+    if let Some(other) = mounts_of_same(&mount).first().filter(|_| !args.force) {
+        let place = subject(other.path.as_os_str().as_bytes());
+        context.note(directory.as_os_str().as_bytes(), format!("the volume is still mounted at {place}"));
         return Ok(());
     }
     let what = "the changes were not written to stable storage";
@@ -94,10 +118,14 @@ fn end(directory: &Path, args: &Args) -> Result<(), Report> {
             return Err(report.help("changes since the last sync may be lost; check the image"));
         }
     };
-    match waiting.finish(LONGEST) {
+    let server = waiting.process().map_or_else(String::new, |process| format!(" (process {process})"));
+    match waiting.finish(LONGEST, SILENCE) {
         Ending::Durable => Ok(()),
         Ending::Failed(why) => {
-            let advice = crate::report::to_close(&why);
+            let advice = crate::report::to_close_because(&why);
+            let is_own = mount.owner() == Some(rustix::process::geteuid().as_raw());
+            // The text of another user has one line.
+            let why = if is_own { why } else { printable(why.as_bytes()) };
             Err(Report::on("unmounted, but changes are lost on", mount.source.as_os_str().as_bytes(), why)
                 .help(advice))
         }
@@ -110,14 +138,23 @@ fn end(directory: &Path, args: &Args) -> Result<(), Report> {
         Ending::Late => Err(Report::on(
             "unmounted",
             directory.as_os_str().as_bytes(),
-            "the server of the mount is still writing",
+            format!("the server of the mount{server} is still writing"),
+        )
+        .help("wait until the server ends; if you end the server, changes since the last sync are lost")),
+        Ending::Silent => Err(Report::on(
+            "unmounted",
+            directory.as_os_str().as_bytes(),
+            format!("the server of the mount{server} has not responded for {} seconds", SILENCE.as_secs()),
+        )
+        .help(
+            "if the server is stopped, continue it with 'kill -CONT'; if you end it, changes since the last sync are lost",
         )),
     }
 }
 
 /// Tries again for a moment while the mount is in use. A process that is starting a program has its parent's files open
 /// until the program runs. io_uring closes files after their process has ended.
-fn patiently(unmount: impl Fn() -> Result<(), MountError>) -> Result<(), MountError> {
+fn patiently(unmount: impl Fn() -> Result<Unmounted, MountError>) -> Result<Unmounted, MountError> {
     let begin = Instant::now();
     loop {
         match unmount() {
@@ -129,13 +166,8 @@ fn patiently(unmount: impl Fn() -> Result<(), MountError>) -> Result<(), MountEr
 
 /// Returns the mount at `directory`, even if its server has ended.
 fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
-    let by_parent = || {
-        let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
-        Ok(parent.unwrap_or(Path::new(".")).canonicalize()?.join(directory.file_name().unwrap_or_default()))
-    };
-    let path = directory.canonicalize().or_else(|_| by_parent());
-    let path = path.map_err(|error: std::io::Error| cannot(directory, error))?;
-    let mount = find_mount(&path).ok_or_else(|| cannot(directory, "not mounted"))?;
+    let mount = own::find(directory).map_err(|error| cannot(directory, error))?;
+    let mount = mount.ok_or_else(|| cannot(directory, "not mounted"))?;
     if !mount.is_fuse() {
         let cause = format!("it is a kernel mount of type {}", mount.fs_type);
         return Err(cannot(directory, cause).help("use umount(8)"));
@@ -144,21 +176,30 @@ fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
 }
 
 /// Waits for the command to unmount; a mount that is in use is detached. If the input ends without the command, the server has ended.
-fn on_request(directory: &Path) -> Result<(), Report> {
+fn on_request(place: &MountPlace, directory: &Path) -> Result<(), Report> {
+    let failed = |error| cannot(directory, error);
+    // The server goes on when this process has found the mount.
     let mut byte = [0];
+    if std::io::stdout().write_all(&byte).and_then(|()| std::io::stdout().flush()).is_err() {
+        return Ok(());
+    }
     if std::io::stdin().read_exact(&mut byte).is_err() {
         return Ok(());
     }
-    let failed = |error| cannot(directory, error);
-    match unmount(directory, Unmounter::default()) {
-        Err(MountError::Busy) => unmount(directory, Unmounter { lazy: true, force: false }).map_err(failed),
-        done => done.map_err(failed),
-    }
+    let done = match place.unmount(Unmounter::default()) {
+        Err(MountError::Busy) => place.unmount(Unmounter { lazy: true, force: false }),
+        done => done,
+    };
+    done.map(drop).map_err(failed)
 }
 
-/// Waits for the command of the server, and removes its socket after it ended.
-fn serve_to_the_end(directory: &Path) -> Result<(), Report> {
-    let done = on_request(directory);
+/// Waits for the command of the server, and removes its socket after it ended. Ends at once if the mount does not exist.
+fn serve_to_the_end(directory: &Path, id: u64) -> Result<(), Report> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = rustix::fs::open(".", flags, Mode::empty());
+    let parent = parent.map_err(|errno| cannot(directory, std::io::Error::from(errno)))?;
+    let place = MountPlace::in_directory(parent, directory.as_os_str(), id);
+    let done = on_request(&place.map_err(|error| cannot(directory, error))?, directory);
     // Nothing more is said: this is the end of the server.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     Folders::of(rustix::process::geteuid().as_raw()).sweep();

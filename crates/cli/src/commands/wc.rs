@@ -10,9 +10,14 @@ use unicode_width::UnicodeWidthChar;
 use crate::context::Context;
 use crate::files::stream::{CHUNK, zeros};
 use crate::files::{Below, Input, Piece, Results, Said, Stream, Task, Tasks, in_order, open_all};
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
 use crate::report::Report;
+
+/// The page of `wc`.
+pub const PAGE: Page =
+    Page::new(&[("obento wc -l disk.img:/etc/passwd", "Count the lines of a file")]).see_also(&["wc(1)"]);
 
 /// Count the lines, words and bytes of files
 ///

@@ -3,15 +3,26 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 
-use obento::{Caller, Error, Node, read_full};
+use obento::copy::read_full;
+use obento::host::interrupt;
+use obento::vfs::Caller;
+use obento::{Error, Node};
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open::{Location, open_for_change};
 use crate::output::Outcome;
 use crate::report::Report;
 
 /// Bytes that are moved at once.
 const CHUNK: usize = 1 << 20;
+
+/// The page of `write`.
+pub const PAGE: Page = Page::new(&[
+    ("echo myhost | obento write disk.img:/etc/hostname", "Replace the contents of a file"),
+    ("echo 10.0.0.1 db | obento write -a disk.img:/etc/hosts", "Append a line to a file"),
+])
+.see_also(&["tee(1)"]);
 
 /// Write standard input to a file
 #[derive(clap::Args, Debug)]
@@ -28,7 +39,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     crate::open::seal_before_decoding(
         [&args.path],
         crate::open::BareOperand::HostFile,
-        obento::Access::ReadWrite,
+        obento::driver::Access::ReadWrite,
         context,
     );
     let location = match open_for_change(&args.path, context) {
@@ -61,6 +72,9 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), R
     while len > 0 {
         append(&node, &buffer[..len], &mut written)
             .map_err(|error| failed(&format_args!("{error} (after {written} bytes)")))?;
+        if interrupt::is_requested() {
+            break;
+        }
         len = read_full(input, &mut buffer).map_err(|error| {
             Report::new("cannot read standard input", error)
                 .help(format!("{written} bytes were written before the failure"))

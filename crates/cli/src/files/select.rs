@@ -3,7 +3,11 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 
-use obento::{Access, Attr, FileKind, Node, Order, Step, Symlinks, Walk};
+use obento::Node;
+use obento::base::{Attr, FileKind};
+use obento::driver::Access;
+use obento::vfs::Symlinks;
+use obento::walk::{Order, Step, Walk};
 
 use super::stream::Input;
 use crate::context::Context;
@@ -28,6 +32,8 @@ pub struct Task {
 pub enum Below {
     /// An error.
     Refuse,
+    /// An error, whose hint names `-r`.
+    RefuseWithoutOption,
     /// The files below it are read. Symbolic links among them are skipped (`Keep`), or followed.
     Read(Symlinks),
 }
@@ -115,6 +121,10 @@ impl<'a> Tasks<'a> {
             (FileKind::Regular, _) => Some(Ok(self.task(shown, found.node, attr.size))),
             (FileKind::Directory, Below::Refuse) if !self.every_kind => {
                 let help = format!("to list its contents: obento ls {}", subject(&shown));
+                Some(Err(Report::on("cannot read", &shown, "is a directory").help(help)))
+            }
+            (FileKind::Directory, Below::RefuseWithoutOption) => {
+                let help = "use -r to read all files below it";
                 Some(Err(Report::on("cannot read", &shown, "is a directory").help(help)))
             }
             (FileKind::Directory, Below::Read(symlinks)) => {

@@ -102,7 +102,8 @@ fn retry(mut read: impl FnMut() -> io::Result<usize>) -> Result<Piece, String> {
             Ok(0) => return Ok(Piece::End),
             Ok(len) => return Ok(Piece::Data(len)),
             Err(error)
-                if error.kind() == io::ErrorKind::Interrupted && !obento::interrupt::is_requested() => {}
+                if error.kind() == io::ErrorKind::Interrupted && !obento::host::interrupt::is_requested() => {
+            }
             Err(error) => return Err(crate::report::words(error)),
         }
     }

@@ -1,6 +1,6 @@
 //! Numeric tests: `N`, `+N`, `-N`, with units for sizes and intervals for times.
 
-use obento::Timestamp;
+use obento::base::Timestamp;
 
 /// A number to compare with, in the notation of find.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

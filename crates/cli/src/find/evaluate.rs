@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::path::Path;
 
-use obento::{Attr, Error, FileKind, Ino, Timestamp};
+use obento::Error;
+use obento::base::{Attr, FileKind, Ino, Timestamp};
 
 use crate::escape::{NameStyle, escape};
 

@@ -15,12 +15,14 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use obento::{Error, FileKind};
+use obento::Error;
+use obento::base::FileKind;
+use obento::host::interrupt::read_line;
 
 use super::evaluate::{EvaluationError, VisitedEntry};
 use super::expression::{Consent, ExecCommand, RunIn};
 use crate::private::PrivateFolder;
-use crate::report::printable;
+use crate::report::{printable, subject};
 
 /// The maximum number of files in a batch.
 const BATCH_FILES: usize = 1024;
@@ -216,9 +218,9 @@ fn named(command: &ExecCommand, path: &Path) -> OsString {
 fn agrees(command: &ExecCommand, address: &[u8]) -> bool {
     let program = command.words.first().map_or(&b""[..], |word| word.as_bytes());
     eprint!("< {} ... {} > ? ", printable(program), printable(address));
-    let mut answer = String::new();
+    let mut answer = Vec::new();
     // Without a terminal the answer is no.
-    io::stdin().read_line(&mut answer).is_ok() && answer.starts_with(['y', 'Y'])
+    read_line(io::stdin().lock(), &mut answer).is_ok() && matches!(answer.first(), Some(b'y' | b'Y'))
 }
 
 fn failure(failure: &CopyFailure) -> EvaluationError {
@@ -277,7 +279,9 @@ fn spawn(
         process.env("OBENTO_ADDRESS", OsStr::from_bytes(address));
     }
     let ran = process.status().map(|status| status.success());
-    ran.map_err(|error| EvaluationError::Command(format!("cannot run {}: {error}", program.display())))
+    ran.map_err(|error| {
+        EvaluationError::Command(format!("cannot run {}: {error}", subject(program.as_bytes())))
+    })
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use obento::{FileKind, Timestamp};
+use obento::base::{FileKind, Timestamp};
 
 use super::compare::{Compare, SizeTest, TimeTest};
 use super::format::PrintfFormat;
@@ -157,7 +157,7 @@ pub struct Reference {
     /// A number that identifies the volume.
     pub volume: usize,
     /// The inode.
-    pub ino: obento::Ino,
+    pub ino: obento::base::Ino,
 }
 
 /// The settings of the whole search.

@@ -3,7 +3,7 @@
 //! Source: findutils, the manual's "Print File Information", and its output: columns become as wide as
 //! their contents and never narrower again.
 
-use obento::{Attr, Timestamp};
+use obento::base::{Attr, Timestamp};
 
 use crate::format::mode::mode_string;
 

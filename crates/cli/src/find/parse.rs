@@ -10,7 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
-use obento::Timestamp;
+use obento::base::Timestamp;
 
 use super::expression::{Action, ExecCommand, Expr, Options, OutputIndex, Owner, Reference, Test, TimeField};
 use super::primary;
@@ -97,7 +97,7 @@ pub fn parse(args: &[OsString], world: &dyn ParseContext) -> Result<Parsed> {
     let expr = if args.is_empty() { Expr::All(Vec::new()) } else { parser.sequence(0)? };
     if let Some(rest) = parser.peek() {
         return Err(match rest.as_bytes() {
-            b")" => SyntaxError::new("there are more `)' than `('"),
+            b")" => SyntaxError::new("there are more ')' than '('"),
             _ => parser.misplaced(rest),
         });
     }
@@ -217,9 +217,8 @@ impl<'a> Parser<'a> {
             operands.push(self.negation(depth)?);
         }
         match (operands.len(), self.peek()) {
-            (0, Some(operator)) if operator == ")" => Err(SyntaxError::new("there is nothing before `)'")),
             (0, Some(operator)) => Err(nothing_before(operator)),
-            (0, None) => Err(SyntaxError::new("there is an expression missing at the end")),
+            (0, None) => Err(SyntaxError::new("an expression is missing at the end")),
             (1, _) => Ok(operands.remove(0)),
             _ => Ok(Expr::All(operands)),
         }
@@ -244,13 +243,13 @@ impl<'a> Parser<'a> {
             }
             b"(" => {
                 if self.peek().is_some_and(|arg| arg == ")") {
-                    return Err(SyntaxError::new("there is nothing between `(' and `)'"));
+                    return Err(SyntaxError::new("there is nothing between '(' and ')'"));
                 }
                 let inner = self.sequence(depth + 1)?;
                 match self.next() {
                     Some(close) if close == ")" => Ok(inner),
                     Some(other) => Err(self.misplaced(other)),
-                    None => Err(SyntaxError::new("a `(' has no `)'")
+                    None => Err(SyntaxError::new("a '(' has no ')'")
                         .help("both need a backslash or quotes in most shells: \\( ... \\)")),
                 }
             }
@@ -261,7 +260,7 @@ impl<'a> Parser<'a> {
     /// Returns the error for a word that cannot be part of an expression.
     pub fn misplaced(&self, word: &OsStr) -> SyntaxError {
         let error =
-            SyntaxError::new(format!("start points come before the expression: `{}'", word.display()));
+            SyntaxError::new(format!("start points come before the expression: '{}'", word.display()));
         match &self.last_pattern {
             Some(test) => error.help(format!("if a shell expanded the pattern of {test}, put it in quotes")),
             None => error,
@@ -270,11 +269,11 @@ impl<'a> Parser<'a> {
 }
 
 fn expected_after(operator: &OsStr) -> SyntaxError {
-    SyntaxError::new(format!("an expression is missing after `{}'", operator.display()))
+    SyntaxError::new(format!("an expression is missing after '{}'", operator.display()))
 }
 
 fn nothing_before(operator: &OsStr) -> SyntaxError {
-    SyntaxError::new(format!("there is nothing before `{}'", operator.display()))
+    SyntaxError::new(format!("an expression is missing before '{}'", operator.display()))
 }
 
 /// An environment for words that only need to exist.

@@ -2,7 +2,7 @@
 //!
 //! Source: the findutils manual, "Mode bits": a symbolic mode starts from 0 with an empty umask.
 
-use obento::Mode;
+use obento::base::Mode;
 
 use crate::change::mode::ModeChange;
 

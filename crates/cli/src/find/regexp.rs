@@ -76,7 +76,7 @@ fn translate(pattern: &str, dialect: Dialect) -> Result<String, String> {
                 let close = if dialect == Dialect::Basic { "\\}" } else { "}" };
                 let (bounds, after) = rest.split_once(close).ok_or("an interval is not closed")?;
                 if bounds.is_empty() || !bounds.bytes().all(|b| b.is_ascii_digit() || b == b',') {
-                    return Err(format!("`{bounds}' is no interval"));
+                    return Err(format!("'{bounds}' is not an interval"));
                 }
                 let low = if bounds.starts_with(',') { "0" } else { "" };
                 out.push_str(&format!("{{{low}{bounds}}}"));

@@ -3,7 +3,7 @@
 //! Source: the GNU findutils manual, "Time Formats"; POSIX.1-2017 `strftime`.
 
 use jiff::tz::TimeZone;
-use obento::Timestamp;
+use obento::base::Timestamp;
 
 use crate::format::date;
 use crate::format::time::Clock;

@@ -6,7 +6,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::rc::Rc;
 
-use obento::{Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Timestamp};
+use obento::Error;
+use obento::base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Timestamp};
 
 use super::*;
 use crate::escape::NameStyle;
@@ -294,36 +295,40 @@ fn options_apply_to_the_whole_search_and_warn_if_they_mislead() {
 #[test]
 fn mistakes_are_reported_with_the_right_spelling() {
     for (text, expected) in [
-        ("-nmae x", "find has no test or action `-nmae' | did you mean -name?"),
-        ("-frobnicate", "find has no test or action `-frobnicate'"),
+        ("-nmae x", "find has no test or action '-nmae' | did you mean -name?"),
+        ("-frobnicate", "find has no test or action '-frobnicate'"),
         ("-name", "-name needs an argument"),
         (
             "-name a.c b.c",
-            "start points come before the expression: `b.c' | if a shell expanded the pattern of -name, put it in quotes",
+            "start points come before the expression: 'b.c' | if a shell expanded the pattern of -name, put it in quotes",
         ),
-        ("( -true", "a `(' has no `)' | both need a backslash or quotes in most shells: \\( ... \\)"),
-        ("( )", "there is nothing between `(' and `)'"),
-        ("-true )", "there are more `)' than `('"),
-        ("-o -true", "there is nothing before `-o'"),
-        ("-a -true", "there is nothing before `-a'"),
-        ("-true -o", "an expression is missing after `-o'"),
-        ("-true -a", "an expression is missing after `-a'"),
-        ("!", "an expression is missing after `!'"),
-        ("-true , )", "an expression is missing after `,'"),
-        ("-type x", "-type takes one or several of b c d f l p s, separated by commas, not `x'"),
-        ("-type f,", "-type takes one or several of b c d f l p s, separated by commas, not `f,'"),
-        ("-size 1x", "-size takes a size (N, +N, -N with one of the units c w b k M G), not `1x'"),
-        ("-perm +222", "-perm takes a mode (644, -u+w for all of its bits, /6000 for any), not `+222'"),
-        ("-maxdepth -1", "-maxdepth takes a number of levels, not `-1'"),
+        ("( -true", "a '(' has no ')' | both need a backslash or quotes in most shells: \\( ... \\)"),
+        ("( )", "there is nothing between '(' and ')'"),
+        ("-true )", "there are more ')' than '('"),
+        ("-o -true", "an expression is missing before '-o'"),
+        ("-a -true", "an expression is missing before '-a'"),
+        ("-true -o", "an expression is missing after '-o'"),
+        ("-true -a", "an expression is missing after '-a'"),
+        ("!", "an expression is missing after '!'"),
+        ("-true , )", "an expression is missing after ','"),
+        ("-type x", "-type takes one or several of b c d f l p s, separated by commas, not 'x'"),
+        ("-type f,", "-type takes one or several of b c d f l p s, separated by commas, not 'f,'"),
+        ("-size 1x", "-size takes a size (N, +N, -N with one of the units c w b k M G), not '1x'"),
+        (
+            "-perm +222",
+            "-perm takes a mode (644 for exactly these bits, -u+w for at least these, /6000 for any), \
+             not '+222'",
+        ),
+        ("-maxdepth -1", "-maxdepth takes a number of levels, not '-1'"),
         ("-newer gone", "-newer gone: not found"),
-        ("-newermt soon", "-newermt takes a date (2026-01-31, '2026-01-31 12:00', @SECONDS), not `soon'"),
-        ("-exec ls", "-exec does not end | end the command with `;' (in most shells \\;) or with {} +"),
+        ("-newermt soon", "-newermt takes a date (2026-01-31, '2026-01-31 12:00', @SECONDS), not 'soon'"),
+        ("-exec ls", "-exec does not end | end the command with ';' (in most shells \\;) or with {} +"),
         ("-exec ;", "-exec needs a command"),
         ("-exec ls {} {} +", "-exec ... + takes {} once, as the last word"),
-        ("-delete", "-delete changes the image, which find does not; obento rm removes"),
+        ("-delete", "-delete is not supported, since find does not change the image; use 'obento rm'"),
         (
             "--frob",
-            "find has no test or action `--frob' | obento's own options come before the first start point",
+            "find has no test or action '--frob' | obento's own options come before the first start point",
         ),
     ] {
         assert_eq!(refused(text), expected);

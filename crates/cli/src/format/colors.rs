@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use obento::{FileKind, Mode};
+use obento::base::{FileKind, Mode};
 
 const BUILT_IN: &str = "rs=0:di=01;34:ln=01;36:pi=33:so=01;35:bd=01;33:cd=01;33:ex=01;32:su=37;41:sg=30;43:\
                         st=37;44:ow=34;42:tw=30;42";

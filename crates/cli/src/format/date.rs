@@ -10,7 +10,7 @@
 use jiff::civil::{Date, DateTime, Time, Weekday};
 use jiff::tz::{Offset, TimeZone};
 use jiff::{Span, ToSpan};
-use obento::Timestamp;
+use obento::base::Timestamp;
 
 /// Parses `text`. Missing parts are those of `now` in `zone`.
 pub fn parse(text: &str, now: Timestamp, zone: &TimeZone) -> Option<Timestamp> {

@@ -1,7 +1,7 @@
 //! Formats with `%` directives of `stat -c` and `stat --printf`: flags, width and precision as in
 //! printf(3).
 
-use obento::Timestamp;
+use obento::base::Timestamp;
 
 /// A parsed format.
 #[derive(Clone, PartialEq, Eq, Debug)]

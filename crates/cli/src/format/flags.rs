@@ -2,7 +2,7 @@
 //!
 //! Source: e2fsprogs, lib/e2p/pf.c `flags_array`, for the order; chattr(1).
 
-use obento::FileFlags;
+use obento::base::FileFlags;
 
 /// The flags in the order of lsattr.
 const FLAGS: [(FileFlags, char, &str); 22] = [

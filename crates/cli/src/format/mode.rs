@@ -1,6 +1,6 @@
 //! Mode strings such as `drwxr-xr-x`, and the names of file types in coreutils.
 
-use obento::{FileKind, Mode};
+use obento::base::{FileKind, Mode};
 
 /// Returns the type and permissions as `ls -l` shows them.
 pub fn mode_string(kind: FileKind, mode: Mode) -> [u8; 10] {

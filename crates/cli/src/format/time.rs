@@ -6,7 +6,7 @@
 use jiff::fmt::strtime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp as Instant, Zoned};
-use obento::Timestamp;
+use obento::base::Timestamp;
 
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
@@ -44,7 +44,7 @@ impl TimeStyle {
             }
             _ => {
                 return Err(format!(
-                    "'{text}' is not full-iso, long-iso, iso, locale or +FORMAT (see date(1))"
+                    "invalid time style '{text}'\n  help: use full-iso, long-iso, iso, locale or +FORMAT (see date(1))"
                 ));
             }
         })

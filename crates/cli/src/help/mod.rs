@@ -1,28 +1,32 @@
 //! The help of the command: the overview, the topics, and what each subcommand's help shows beside its options.
 //!
-//! `pages` has the examples, exit statuses and variables of each subcommand, which help and manual pages share; `layout.txt`
-//! is the topic `layout`.
+//! `page` has what help and manual pages share: examples, exit statuses and variables of a subcommand, which its file in
+//! `commands` lists. `topics` has the topics, such as `layout` in `layout.txt`.
 
-pub mod pages;
+pub mod page;
+pub mod topics;
 
-use clap::{Arg, ArgAction, Args as _, ColorChoice, Command, CommandFactory};
+use clap::{Arg, ArgAction, ColorChoice, Command, CommandFactory};
 
-use crate::cli::{Cli, GlobalOptions};
-use pages::{GROUPS, page};
-
-/// The layout format of `obento build --disk`.
-pub const LAYOUT: &str = include_str!("layout.txt");
+use crate::cli::Cli;
+use crate::commands::GROUPS;
+use page::page;
 
 const ADDRESSES: &str = "\
 Addresses:
   disk.img:/etc/fstab      a path in an image (raw, qcow2, VHD, VHDX, VMDK, VDI,
                            Android sparse or block device; also compressed:
                            .bz2, .gz, .lzma, .xz, .zst)
-  disk.img@2:/etc/fstab    a path in partition 2; also @label=NAME, @name=NAME,
-                           @uuid=UUID, @+OFFSET
+  disk.img@2:/etc/fstab    a path in partition 2. @name=NAME selects a partition
+                           by its name, @label=LABEL by the label of its file
+                           system, @uuid=UUID by its UUID or that of its file
+                           system. @+OFFSET selects the volume that starts at
+                           this byte of the image
   disk.qcow2%NAME:/etc     a path in a snapshot, by its name or ID; also
                            disk.qcow2%NAME@PART
   disk.img:#12             the inode with number 12
+  fuse:COMMAND:/PATH       a file of a FUSE server, such as fuse:sshfs host:/dir
+  nfs://HOST/EXPORT:/PATH  a file of an NFS export
   host:a:/b                a host path that looks like an address
 
 Help:
@@ -30,12 +34,9 @@ Help:
   obento help options      the options of every command
   obento help layout       the layout format of `obento build --disk`
 
-Exit status: 0 if everything succeeded, 1 if part of the work failed, 2 for wrong usage or if nothing could be done. \
+Exit status: 0 if everything succeeded, 1 if an operand failed, 2 for wrong usage or if nothing could be done. \
+Some commands, such as cat and cp, also use 1 if nothing could be done. \
 `obento check` uses the exit statuses of fsck(8).";
-
-const OPTIONS: &str = "\
-These options exist for every command, before or after the name of the command. Before it, -t TYPE is short for \
---fs-type TYPE, and -o WORDS for --mount-options WORDS.";
 
 const SEE_OPTIONS: &str = "Run 'obento help options' for the options of every command.";
 
@@ -52,15 +53,6 @@ pub fn command() -> Command {
 /// Returns the command tree for manual pages, whose texts have no examples yet.
 pub fn command_for_man() -> Command {
     finish(Cli::command(), "", false)
-}
-
-/// Returns a command with the options of every command and no others.
-pub fn options() -> Command {
-    GlobalOptions::augment_args(Command::new("obento"))
-        .disable_help_flag(true)
-        .max_term_width(100)
-        .about(OPTIONS)
-        .help_template("{about}\n\n{all-args}")
 }
 
 /// Completes `command` and its subcommands; `path` contains its words after `obento`. Hides the options of every
@@ -80,7 +72,7 @@ fn finish(command: Command, path: &str, is_help: bool) -> Command {
 
 fn with_examples(command: Command, path: &str) -> Command {
     let mut text = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
-    if let Some(page) = page(path) {
+    if let Some(page) = page(GROUPS, path) {
         if !page.examples.is_empty() {
             text.push_str("Examples:\n");
             for (line, what) in page.examples {
@@ -100,9 +92,9 @@ fn with_examples(command: Command, path: &str) -> Command {
 /// The subcommands of `command` in their groups, a line each.
 fn overview(command: &Command) -> String {
     let mut text = String::new();
-    for (group, names) in GROUPS {
+    for (group, pages) in GROUPS {
         text.push_str(&format!("\n{group}:\n"));
-        for name in *names {
+        for (name, _) in *pages {
             let about = command.find_subcommand(name).and_then(Command::get_about);
             text.push_str(&format!("  {name:<12} {}\n", about.cloned().unwrap_or_default()));
         }
@@ -114,17 +106,67 @@ fn overview(command: &Command) -> String {
 mod tests {
     use std::collections::BTreeSet;
 
+    use super::page::{MAIN, Page};
+    use super::topics::{LAYOUT, options};
     use super::*;
+    use crate::commands::shell::words::parse;
+
+    /// Calls `check` with each page and the words of its subcommand.
+    fn each(mut check: impl FnMut(&[&str], &Page)) {
+        fn below(path: &[&str], page: &Page, check: &mut impl FnMut(&[&str], &Page)) {
+            check(path, page);
+            page.subcommands.iter().for_each(|(name, page)| below(&[path, &[*name]].concat(), page, check));
+        }
+        check(&[], &MAIN);
+        for (name, page) in GROUPS.iter().flat_map(|(_, pages)| *pages) {
+            below(&[*name], page, &mut check);
+        }
+    }
+
+    #[test]
+    fn each_command_has_a_page_and_each_page_a_command() {
+        fn check(command: &Command, path: &str) {
+            for sub in command.get_subcommands().filter(|sub| !sub.is_hide_set()) {
+                let path = format!("{path} {}", sub.get_name()).trim_start().to_owned();
+                assert!(page(GROUPS, &path).is_some(), "{path}");
+                check(sub, &path);
+            }
+        }
+        let command = Cli::command();
+        check(&command, "");
+        each(|path, _| {
+            let found = path.iter().try_fold(&command, |command, word| command.find_subcommand(word));
+            assert!(found.is_some(), "{path:?}");
+        });
+    }
+
+    #[test]
+    fn each_example_is_a_command_line_that_parses() {
+        each(|path, page| {
+            assert!(!page.examples.is_empty(), "{path:?}");
+            for (line, _) in page.examples {
+                let own = line.split(" | ").find(|part| part.starts_with("obento ")).unwrap();
+                let own = own.split(" > ").next().unwrap().replace('~', "");
+                let statements = parse(own.as_bytes()).unwrap();
+                assert!(crate::cli::parse(statements[0].words.clone()).is_ok(), "{line}");
+                assert!(line.len() <= 78, "{line}");
+            }
+        });
+    }
 
     #[test]
     fn the_overview_names_each_command_once_in_lines_of_80_columns() {
         let command = command();
-        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, pages)| *pages).map(|(name, _)| *name).collect();
         let known: BTreeSet<&str> =
             command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(Command::get_name).collect();
         assert_eq!(grouped.iter().copied().collect::<BTreeSet<_>>(), known);
         assert_eq!(grouped.len(), known.len());
-        for line in overview(&command).lines().chain(ADDRESSES.lines().take(14)).chain(LAYOUT.lines()) {
+        for line in overview(&command)
+            .lines()
+            .chain(ADDRESSES.split("Exit status").take(1).flat_map(str::lines))
+            .chain(LAYOUT.lines())
+        {
             assert!(line.chars().count() <= 80, "{line}");
         }
     }

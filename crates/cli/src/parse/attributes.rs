@@ -22,8 +22,12 @@ pub fn bit(name: &str, scheme: Scheme) -> Option<u32> {
 
 /// Returns the names that a table of kind `scheme` can store.
 pub fn known(scheme: Scheme) -> String {
-    let known = ATTRIBUTES.iter().filter(|(_, bit)| scheme == Scheme::Gpt || *bit == 2);
-    known.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    let named = ATTRIBUTES.iter().filter(|(_, bit)| scheme == Scheme::Gpt || *bit == 2);
+    let mut known: Vec<&str> = named.map(|(name, _)| *name).collect();
+    if scheme == Scheme::Gpt {
+        known.push("and bit-0 to bit-63");
+    }
+    known.join(", ")
 }
 
 /// Returns the names of the bits that are set in `attributes`.

@@ -3,9 +3,9 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use obento::{ConvertFormat, Qcow2Version, Stream};
+use obento::convert::{ConvertFormat, Qcow2Version, Stream};
 
-/// The help for an extension that names no format.
+/// The help for an extension that does not select a format.
 pub const NAME_THE_FORMAT: &str =
     "name the format: --format raw, qcow2, vhd, vmdk, vdi, android-sparse, gz, xz or zst";
 
@@ -54,6 +54,10 @@ const EXTENSIONS: &[(&str, ImageFormat)] = &[
     ("zst", ImageFormat::Zstd),
 ];
 
+/// Extensions of formats that obento does not write. A raw image with such a name would mislead its readers.
+const NOT_WRITTEN: &[&str] =
+    &["vhdx", "avhdx", "qcow", "qed", "dmg", "e01", "ova", "wim", "bz2", "lz4", "lzma", "zip", "7z"];
+
 impl ImageFormat {
     /// Returns the format that the extension of `path` names.
     pub fn of_name(path: &Path) -> Option<Self> {
@@ -63,10 +67,12 @@ impl ImageFormat {
         (!format.is_packed() || matches!(inner, None | Some(Self::Raw))).then_some(format)
     }
 
-    /// Returns the format of a new image that is raw unless its extension names another format, or `None` if the
-    /// extensions contradict each other.
+    /// Returns the format of a new image that is raw unless its extension names another format, or `None` if obento
+    /// does not write that format or the extensions contradict each other.
     pub fn of_name_or_raw(path: &Path) -> Option<Self> {
-        Self::of_name(path).or_else(|| Self::of_extension(path).is_none().then_some(Self::Raw))
+        let last = path.extension().map(OsStr::to_ascii_lowercase).unwrap_or_default();
+        let is_raw = Self::of_extension(path).is_none() && NOT_WRITTEN.iter().all(|&name| last != name);
+        Self::of_name(path).or_else(|| is_raw.then_some(Self::Raw))
     }
 
     fn of_extension(path: &Path) -> Option<Self> {

@@ -12,7 +12,7 @@ pub fn size(text: &str) -> Result<u64, String> {
 
 /// Parses a number of bytes that is not 0.
 pub fn positive_size(text: &str) -> Result<u64, String> {
-    size(text).and_then(|size| if size > 0 { Ok(size) } else { Err(EXAMPLES.to_owned()) })
+    size(text).and_then(|size| if size > 0 { Ok(size) } else { Err("the size must not be 0".to_owned()) })
 }
 
 /// Parses a number of bytes. A number without a unit counts `unit` bytes, and `s` counts sectors of 512 bytes, as in mke2fs(8).

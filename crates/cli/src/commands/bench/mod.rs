@@ -7,11 +7,46 @@ mod run;
 mod watch;
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::output::Outcome;
+
+/// The page of `bench`.
+pub const PAGE: Page = Page::new(&[
+    ("obento bench quick --output r.json", "Run the suite 'quick' and store the results"),
+    (
+        "obento bench varmail createfiles,T=1 --target kernel:xfs --target path:/srv",
+        "Run two workloads on two targets",
+    ),
+    ("obento bench report r.json --format html --output r.html", "Write a page of the results"),
+    ("obento bench compare before.json after.json", "Compare two runs"),
+])
+.exit(&[
+    ("0", "All runs that are possible on this machine finished."),
+    ("1", "A run failed, was interrupted or reached its time limit, or nothing was measured."),
+    ("2", "Wrong usage, or the output could not be written."),
+])
+.unwritten(2)
+.see_also(&["fio(1)"])
+.subcommands(&[
+    (
+        "compare",
+        Page::new(&[("obento bench compare before.json after.json", "Show what became slower or faster")])
+            .exit(&[
+                ("0", "Nothing became slower, and no result is missing."),
+                ("1", "A result became slower or is missing."),
+                ("2", "Wrong usage, a file could not be read, or the output could not be written."),
+            ]),
+    ),
+    (
+        "report",
+        Page::new(&[("obento bench report r.json --format markdown", "Print a table of the results")]),
+    ),
+    ("list", Page::new(&[("obento bench list", "List the suites and workloads")])),
+]);
 
 /// Measure file systems with workloads
 ///
-/// A suite is quick, bento, phoronix, bonnie, iozone, rump or full; 'obento bench list' lists the suites and workloads.
+/// A suite is quick, bento, phoronix, bonnie, iozone, rump, provenance or full; 'obento bench list' lists the suites and workloads.
 /// Targets take turns, and each run uses a fresh file system. Runs are repeated until the standard error of the results
 /// is under 3 % or a limit is reached.
 #[derive(clap::Args, Debug)]
@@ -30,6 +65,7 @@ Targets:
   fuse:TYPE[,OPTION...]        a driver of obento, mounted
   kernel:TYPE[,OPTION...]      a file system of the kernel on a loop device (root)
   fuse2fs                      ext4 mounted by fuse2fs of e2fsprogs
+  nfs://HOST/EXPORT            a directory of an NFS export, without a mount
   mount-cmd:COMMAND            a file system that a shell command mounts at\n                               \"$1\", with its files in \"$2\"";
 
 #[derive(clap::Subcommand, Debug)]
@@ -41,12 +77,12 @@ enum Sub {
 }
 
 /// Runs the subcommand.
-pub fn run(args: Args, context: &Context) -> Outcome {
-    match args.command {
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    match &args.command {
         None => run::run(&args.run, context),
-        Some(Sub::List(args)) => list::run(&args),
-        Some(Sub::Report(args)) => report::run(&args, context),
-        Some(Sub::Compare(args)) => report::compare(&args, context),
-        Some(Sub::Cell(args)) => cell::run(&args, context),
+        Some(Sub::List(args)) => list::run(args),
+        Some(Sub::Report(args)) => report::run(args, context),
+        Some(Sub::Compare(args)) => report::compare(args, context),
+        Some(Sub::Cell(args)) => cell::run(args, context),
     }
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use obento_bench::report::{Table, Verdict, compare as changes, csv, html, markdown, text};
+use obento_bench::report::{Changed, Table, Verdict, compare as changes, csv, html, markdown, text};
 use obento_bench::results::Results;
 
 use crate::context::Context;
@@ -87,9 +87,17 @@ pub struct CompareArgs {
 
 pub fn compare(args: &CompareArgs, context: &Context) -> Outcome {
     let (base, new) = (load(&args.base)?, load(&args.new)?);
+    let found = changes(&base, &new, args.least / 100.0);
+    if found.iter().any(|change| matches!(change.verdict, Verdict::Slower | Verdict::Lost)) {
+        context.raise(1);
+    }
+    print_changes(args, &found)
+}
+
+fn print_changes(args: &CompareArgs, changes: &[Changed]) -> Outcome {
     let mut out = Output::stdout();
     let (mut slower, mut faster, mut same) = (0, 0, 0);
-    for change in changes(&base, &new, args.least / 100.0) {
+    for change in changes {
         let (name, target) = (&change.name, &change.target);
         let word = match change.verdict {
             Verdict::Faster => {
@@ -112,7 +120,7 @@ pub fn compare(args: &CompareArgs, context: &Context) -> Outcome {
                 "same"
             }
         };
-        match change.speed {
+        match &change.speed {
             Some(speed) => writeln!(
                 out,
                 "{word:<7} {name} on {target}: {:.2}x ({:.2} to {:.2})",
@@ -126,11 +134,7 @@ pub fn compare(args: &CompareArgs, context: &Context) -> Outcome {
         "{slower} slower, {faster} faster, {same} unchanged within the noise and {} %",
         args.least
     )?;
-    out.finish()?;
-    if slower > 0 {
-        context.raise(1);
-    }
-    Ok(())
+    out.finish()
 }
 
 fn load(path: &Path) -> Result<Results, Stop> {

@@ -1,14 +1,15 @@
 //! Running suites and workloads.
 
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use obento::interrupt::{self, SignalGuard};
+use obento::host::interrupt::{self, SignalGuard};
+use obento_bench::cell;
 use obento_bench::lab::{self, Processes, RunPlan};
 use obento_bench::machine::{self, Machine};
 use obento_bench::report::{Table, text};
-use obento_bench::results::Results;
+use obento_bench::results::{CellResult, Results};
 use obento_bench::statistics::StopRule;
 use obento_bench::suite::Suite;
 use obento_bench::target::TargetSetup;
@@ -28,7 +29,8 @@ pub struct Args {
     /// Suites, or names of workloads
     #[arg(required = true, value_name = "SUITE|WORKLOAD")]
     names: Vec<String>,
-    /// What to measure; may be repeated. The default is the targets of the suite, or kernel:ext4, image:ext4 and fuse:ext4
+    /// A file system to measure; can be repeated. The default is the targets of the suite, or kernel:ext4,
+    /// image:ext4 and fuse:ext4
     #[arg(short = 'T', long = "target", value_name = "TARGET")]
     targets: Vec<String>,
     /// Compare with this target in the table at the end
@@ -40,23 +42,23 @@ pub struct Args {
     /// Continue with the results in the file of --output
     #[arg(long, requires = "output")]
     resume: bool,
-    /// Create the images in a folder in DIR
+    /// Create a folder in DIR for the images
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     /// The size of each file system
     #[arg(long, value_parser = positive_size)]
     size: Option<u64>,
-    /// The size of large files; it must exceed the memory to measure the disk
+    /// The size of large files; to measure the disk, it must exceed the size of the memory
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     file_size: Option<u64>,
     /// The number of threads of workloads with T=N
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// The time of workloads that do not end by themselves
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
     run_time: Option<f64>,
     /// Divide the numbers of files and operations by N
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     scale: Option<u64>,
     /// The seed of random numbers
     #[arg(long, value_name = "N")]
@@ -77,8 +79,14 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     repeat_most: Option<usize>,
     /// The time limit of a run
-    #[arg(long, value_name = "MINUTES", default_value_t = 10.0)]
+    #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = positive)]
     limit: f64,
+}
+
+/// Parses a time that is not 0.
+fn positive(text: &str) -> Result<f64, &'static str> {
+    let time = text.parse().ok().filter(|time: &f64| time.is_finite() && *time > 0.0);
+    time.ok_or("not a time above 0, such as 10 or 0.5")
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
@@ -90,7 +98,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     let folder = tempfile::Builder::new().prefix("obento-bench-").permissions(open).tempdir_in(&args.dir);
     let folder = folder.map_err(|error| {
-        fail(Report::on("cannot create a folder in", args.dir.as_os_str().as_encoded_bytes(), error))
+        // The error of the system, without the name of the new folder.
+        let reason = io::Error::from(error.kind());
+        fail(Report::on("cannot create a folder in", args.dir.as_os_str().as_encoded_bytes(), reason))
     })?;
     let path =
         folder.path().canonicalize().map_err(|error| fail(Report::new("cannot find the folder", error)))?;
@@ -127,6 +137,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let whole = lab::run(&plan, &processes, &mut results, &mut watch, &mut save)
         .map_err(|error| fail(Report::plain(error)))?;
     drop((watch, folder, caught));
+    if !all_measured(&results, &plan) {
+        context.raise(1);
+    }
     let mut out = Output::stdout();
     out.write_all(text(&Table::of(&results, args.baseline.as_deref())).as_bytes())?;
     out.finish()?;
@@ -135,9 +148,22 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Some(path) => format!("add --resume to the command to continue with {}", path.display()),
             None => "use --output FILE to be able to continue".to_owned(),
         };
-        return Err(fail(Report::plain("interrupted: the table shows the completed runs").help(help)));
+        context.warn(&Report::plain("interrupted: the table shows the completed runs").help(help));
     }
     Ok(())
+}
+
+/// Returns whether every run of `plan` that is possible on this machine has finished, now or before a resumption, and
+/// whether at least one did.
+fn all_measured(results: &Results, plan: &RunPlan) -> bool {
+    let is_of_plan =
+        |cell: &&CellResult| plan.targets.contains(&cell.target) && plan.workloads.contains(&cell.workload);
+    let mut cells = results.cells.iter().filter(is_of_plan);
+    let has_failed = |cell: &CellResult| {
+        matches!(cell.ended, Some(cell::Outcome::Failed(_) | cell::Outcome::NotFinished(_)))
+    };
+    let is_any_measured = cells.clone().any(|cell| !cell.samples.is_empty());
+    is_any_measured && !cells.any(has_failed)
 }
 
 fn fail(report: Report) -> Stop {
@@ -220,7 +246,8 @@ fn begin(args: &Args, suite: Option<&'static Suite>) -> Result<Results, Stop> {
             Ok(Results { enough, ..known })
         }
         Some(path) if path.exists() => {
-            let report = Report::plain(format!("'{}' exists", path.display()));
+            let name = path.as_os_str().as_encoded_bytes();
+            let report = Report::on("cannot store the results in", name, "file already exists");
             Err(fail(report.help("use --resume to continue with it, or name another file")))
         }
         _ => Ok(fresh),

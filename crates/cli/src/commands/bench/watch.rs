@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use obento::interrupt;
+use obento::host::interrupt;
 use obento_bench::cell::{Cell, Outcome};
 use obento_bench::lab::{RunObserver, RunPlan};
 use obento_bench::results::CellResult;
@@ -37,9 +37,9 @@ struct Live {
 
 impl<'c> RunDisplay<'c> {
     pub fn new(context: &'c Context, plan: &RunPlan) -> Self {
-        let live = context.progress_wanted().then(|| Live::new(&plan.targets));
+        let live = context.messages().has_progress().then(|| Live::new(&plan.targets));
         if let Some(live) = &live {
-            context.set_bar(Some(live.whole.clone()));
+            context.messages().set_bar(Some(live.whole.clone()));
         }
         Self { context, begun: Instant::now(), runs: 0, live }
     }
@@ -53,7 +53,7 @@ impl<'c> RunDisplay<'c> {
 
 impl Drop for RunDisplay<'_> {
     fn drop(&mut self) {
-        self.context.set_bar(None);
+        self.context.messages().set_bar(None);
         if let Some(live) = &mut self.live {
             live.leave();
             live.whole.finish_and_clear();
@@ -82,7 +82,7 @@ impl RunObserver for RunDisplay<'_> {
                 lines = vec!["not available on this machine".to_owned()];
             }
             Some(Outcome::Failed(why)) => {
-                self.context.fail(&Report::on("cannot measure", known.target.as_bytes(), why));
+                self.context.warn(&Report::on("cannot measure", known.target.as_bytes(), why));
                 lines = vec!["failed".to_owned()];
             }
             Some(Outcome::NotFinished(seconds)) => {

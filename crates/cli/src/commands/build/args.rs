@@ -3,7 +3,9 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use obento::{BuildSettings, BuildSource, ConvertFormat, Pipes, Publish, Qcow2Version, UnpackLimits};
+use obento::build::{BuildSettings, BuildSource, Pipes};
+use obento::convert::{ConvertFormat, Qcow2Version};
+use obento::host::{Publish, UnpackLimits};
 
 use super::volume::VolumeArgs;
 use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
@@ -20,11 +22,13 @@ ones, and --add comes last.
 Host directories provide modes, times, links and holes. Their files belong to root and have no extended attributes, unless --owner \
 keep and --xattrs are given. Archives and manifests provide all attributes. No privileges are needed.
 
-The same sources and options produce the same bytes. They determine the UUID and the seeds. Times are those of SOURCE_DATE_EPOCH, or \
-of the newest file. An archive produces the same bytes from a pipe and from a file.
+The same sources and options produce the same bytes. The sources and options determine the UUID and the \
+seeds. The time of the volume is SOURCE_DATE_EPOCH, or the time of the newest file. Files that are newer \
+than SOURCE_DATE_EPOCH get this time. An archive produces the same bytes from a pipe and from a file.
 
 The extension of OUT selects a disk image format, as in 'obento convert': .qcow2, .vhd, .vmdk, .vdi, .simg (Android sparse), .gz, .xz or \
-.zst; all others are raw.
+.zst. Extensions of other image and archive formats, such as .vhdx or .zip, require --format. With any \
+other extension, the image is raw.
 
 The files of an archive from a pipe are stored in an unnamed file beside OUT until the archive ends. With --stream they are written \
 directly to ext4, ext3 and ext2 volumes, in the order of the archive. Such an image is larger, and differs from an image that is built \
@@ -37,9 +41,13 @@ pub struct Args {
     /// Output image (created only on success)
     #[arg(value_name = "OUT")]
     pub out: Option<PathBuf>,
-    /// Build a disk with partitions, as the layout file FILE describes; see 'obento help layout'
+    /// Build a disk with partitions, as the layout file FILE describes, or - for standard input; see 'obento help layout'
     #[arg(long, value_name = "FILE", conflicts_with = "VolumeArgs")]
     pub disk: Option<PathBuf>,
+    /// Write the root hash of the dm-verity tree to FILE, in hexadecimal digits; the disk must have exactly
+    /// one tree
+    #[arg(long, value_name = "FILE", requires = "disk")]
+    pub root_hash: Option<PathBuf>,
     /// Print the layout of the existing disk IMAGE for --disk, with empty partitions, and build nothing
     #[arg(long, value_name = "IMAGE", conflicts_with_all = ["out", "VolumeArgs"])]
     pub print_layout: Option<std::ffi::OsString>,
@@ -57,9 +65,12 @@ pub struct Args {
     /// Build twice and compare the bytes, check the image, and compare its files with the sources
     #[arg(long)]
     pub verify: bool,
-    /// Write the files of an archive from a pipe directly to the image, in their own order
+    /// Write the files of an archive from a pipe directly to the image, in the order of the archive
     #[arg(long, conflicts_with = "disk")]
     pub stream: bool,
+    /// Record the source of each file in the image, for 'obento prov'; the image then contains the names of the sources
+    #[arg(long, conflicts_with_all = ["disk", "stream"])]
+    pub provenance: bool,
     /// Do not print a summary
     #[arg(short, long)]
     pub quiet: bool,
@@ -112,11 +123,15 @@ impl Args {
         let shown = self.out().as_os_str().as_bytes();
         let format = self.format.or_else(|| ImageFormat::of_name_or_raw(self.out()));
         let format = format.ok_or_else(|| {
-            let report = Report::on("cannot build", shown, "the extension names no format");
+            let report = Report::on(
+                "cannot build",
+                shown,
+                "the extension does not select a format that obento writes",
+            );
             report.help(NAME_THE_FORMAT)
         })?;
         if format != ImageFormat::Qcow2 && self.compress {
-            return Err(Report::on("cannot build", shown, "--compress is for qcow2 images"));
+            return Err(Report::on("cannot build", shown, "--compress requires the format qcow2"));
         }
         Ok(format.with(Qcow2Version::V3, self.compress))
     }
@@ -135,6 +150,7 @@ impl Args {
         settings.publish = self.publish();
         settings.unpack = unpack;
         settings.threads = self.threads;
+        settings.provenance = self.provenance;
         settings.pipes = if self.stream { Pipes::Stream } else { Pipes::Spool };
         Ok((sources, settings))
     }

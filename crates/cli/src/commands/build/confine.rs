@@ -1,26 +1,27 @@
 //! Giving up the rights that a build does not need, before it decodes files of other users.
 //!
 //! Archives, layouts and manifests are as hostile as images. The remaining rights are to read the sources,
-//! the directories of manifests and those of `--contents`, and to write beside the image. The programs and
+//! the directories of manifests and those of `--contents`, and to write beside the outputs. The programs and
 //! kernels for types that Linux fills are started by a separate process.
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use obento::Error;
+use obento::build::{BuildSource, EmptyMaker};
 use obento::engine::kernel_of;
 use obento::engine::starter::{self, Job};
 use obento::engine::types::Type;
-use obento::sandbox::Rights;
-use obento::{BuildSource, EmptyMaker, Error};
+use obento::host::sandbox::Rights;
 use rustix::fs::{Mode, OFlags};
 
 use crate::context::Context;
 
 /// Gives up all rights except reading `sources`, the directories of manifests and `files`, and creating
-/// `out`. If only directories of the host are read, nothing hostile is decoded, and no rights are given up.
+/// `outs`. If only directories of the host are read, nothing hostile is decoded, and no rights are given up.
 pub(super) fn confine<'a>(
-    out: &Path,
+    outs: &[&Path],
     sources: impl Iterator<Item = &'a BuildSource>,
     files: impl Iterator<Item = &'a Path>,
     context: &Context,
@@ -29,7 +30,6 @@ pub(super) fn confine<'a>(
     if !is_needed(sources.iter().copied()) {
         return;
     }
-    let folder = folder_of(out);
     let folders = sources.iter().filter_map(|source| match source {
         BuildSource::Mtree(path) | BuildSource::Dump(path) => Some(folder_of(path)),
         _ => None,
@@ -38,8 +38,10 @@ pub(super) fn confine<'a>(
     let paths = sources.iter().filter_map(|source| source.path()).chain(folders).chain(files);
     let read: Vec<OwnedFd> = paths.filter_map(open).collect();
     let read: Vec<_> = read.iter().map(OwnedFd::as_fd).collect();
-    if let Some(folder) = open(folder) {
-        context.confine(Rights::Build { read: &read, write: folder.as_fd() });
+    let write: Option<Vec<OwnedFd>> = outs.iter().map(|out| open(folder_of(out))).collect();
+    if let Some(write) = write {
+        let write: Vec<_> = write.iter().map(OwnedFd::as_fd).collect();
+        context.confine(Rights::Build { read: &read, write: &write });
     }
 }
 
@@ -53,13 +55,13 @@ fn is_needed<'a>(mut sources: impl Iterator<Item = &'a BuildSource>) -> bool {
 /// volume.
 pub(super) fn confine_filled<'a>(
     makers: &mut [(&'static Type, &mut EmptyMaker)],
-    out: &Path,
+    outs: &[&Path],
     sources: impl Iterator<Item = &'a BuildSource> + Clone,
     files: impl Iterator<Item = &'a Path>,
     context: &Context,
 ) -> Result<(), Error> {
     if makers.is_empty() || !context.gives_up_rights() || !is_needed(sources.clone()) {
-        confine(out, sources, files, context);
+        confine(outs, sources, files, context);
         return Ok(());
     }
     makers.iter().try_for_each(|(kind, _)| kernel_of(kind).map(drop))?;
@@ -68,7 +70,7 @@ pub(super) fn confine_filled<'a>(
         for (number, (_, maker)) in makers.iter_mut().enumerate() {
             maker.make = Arc::new(move |file| starter::make(number, file));
         }
-        confine(out, sources, files, context);
+        confine(outs, sources, files, context);
     }
     Ok(())
 }

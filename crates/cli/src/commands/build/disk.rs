@@ -1,22 +1,27 @@
 //! `obento build --disk`: the image of a whole disk.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{Error, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use obento::partition::{DiskId, PartitionType};
-use obento::{
-    DiskReport, DiskSettings, FillReport, PartitionContent, build_disk, build_disk_verified, human_size,
-    uuid_text,
+use obento::base::NameBuf;
+use obento::build::{
+    DiskReport, DiskSettings, FillReport, PartitionContent, build_disk, build_disk_verified,
 };
+use obento::host::HostDir;
+use obento::partition::{DiskId, PartitionType};
+use obento::text::{human_size, uuid_text};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 
 use super::confine::confine_filled;
 use super::{Args, BuildDisplay, engine, failed, layout, warn_of_lists};
 use crate::commands::cp::report_losses;
 use crate::context::Context;
-use crate::json::Line;
-use crate::output::{Outcome, Output};
+use crate::json::{Line, hex};
+use crate::output::{Outcome, Output, not_written};
 use crate::report::{Report, printable};
 
 /// Builds the disk that the file `layout` describes.
@@ -26,6 +31,8 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     settings.publish = args.publish();
     settings.container = args.container()?;
     refuse(args, &settings)?;
+    let root_hash =
+        args.root_hash.as_deref().map(|path| RootHashFile::create(path, args, &settings)).transpose()?;
     confine(args, &mut settings, context)?;
     let start = Instant::now();
     let mut watch = BuildDisplay::new(context);
@@ -52,6 +59,9 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
             warn_of_lists(&filled.lost, context);
         }
     }
+    if let Some(file) = root_hash {
+        file.write(&report)?;
+    }
     let mut out = Output::stdout();
     if context.json() {
         json(args, &report, start.elapsed(), &mut out)?;
@@ -59,6 +69,71 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
         text(&mut out, shown, &report, start.elapsed())?;
     }
     out.finish()
+}
+
+/// The file of `--root-hash`, which is opened before rights are given up. The file is empty until the build
+/// succeeds. If the build fails, a new file is removed.
+struct RootHashFile<'a> {
+    path: &'a Path,
+    file: File,
+    /// The directory and the name of a new file that is not complete.
+    unfinished: Option<(HostDir, NameBuf)>,
+}
+
+impl<'a> RootHashFile<'a> {
+    /// Creates the file, or empties the existing file with `--force`.
+    ///
+    /// # Errors
+    ///
+    /// - The layout does not have exactly one hash tree.
+    /// - A symbolic link of another user leads to the file.
+    /// - The file exists or cannot be created.
+    fn create(path: &'a Path, args: &Args, settings: &DiskSettings) -> Result<Self, Report> {
+        let shown = path.as_os_str().as_bytes();
+        let is_tree = |content: &&PartitionContent| matches!(content, PartitionContent::Verity { .. });
+        if contents(settings).filter(is_tree).count() != 1 {
+            let cause = "the layout must have exactly one partition with a hash tree";
+            return Err(Report::on("cannot write the root hash to", shown, cause)
+                .help("--json prints the root hashes of all partitions"));
+        }
+        let (dir, name) = HostDir::open_parent(path).map_err(|error| not_written(path, error))?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        match rustix::fs::openat(&dir, name.as_bytes(), flags, Mode::from_raw_mode(0o666)) {
+            Ok(file) => Ok(Self { path, file: file.into(), unfinished: Some((dir, name)) }),
+            Err(Errno::EXIST) if args.force => {
+                let file = dir.open_output(&name, 0o666).map_err(|error| not_written(path, error))?;
+                let failed = |error| Report::on("cannot write to", shown, error);
+                if file.metadata().map_err(failed)?.is_file() {
+                    file.set_len(0).map_err(failed)?;
+                }
+                Ok(Self { path, file, unfinished: None })
+            }
+            Err(Errno::EXIST) => {
+                Err(Report::on("cannot create", shown, "file already exists")
+                    .help("use --force to overwrite it"))
+            }
+            Err(errno) => Err(Report::on("cannot create", shown, Error::from(errno))),
+        }
+    }
+
+    /// Writes the root hash, as `veritysetup --root-hash-file` reads it.
+    fn write(mut self, report: &DiskReport) -> Result<(), Report> {
+        let root = report.partitions.iter().find_map(|partition| partition.root_hash).unwrap_or_default();
+        let shown = self.path.as_os_str().as_bytes();
+        let written = self.file.write_all(hex(&root).as_bytes());
+        written.map_err(|error| Report::on("cannot write", shown, error))?;
+        self.unfinished = None;
+        Ok(())
+    }
+}
+
+impl Drop for RootHashFile<'_> {
+    fn drop(&mut self) {
+        if let Some((dir, name)) = &self.unfinished {
+            // If the file cannot be removed, it stays empty.
+            let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
+        }
+    }
 }
 
 /// Errors: two builds would differ.
@@ -95,7 +170,8 @@ fn confine(args: &Args, settings: &mut DiskSettings, context: &Context) -> Resul
             _ => None,
         })
         .collect();
-    confine_filled(&mut makers, args.out(), sources, files, context)
+    let outs: Vec<&Path> = [Some(args.out()), args.root_hash.as_deref()].into_iter().flatten().collect();
+    confine_filled(&mut makers, &outs, sources, files, context)
         .map_err(|error| Report::on("cannot build", args.out().as_os_str().as_bytes(), error))
 }
 
@@ -122,7 +198,8 @@ fn text(out: &mut Output, shown: &[u8], report: &DiskReport, time: Duration) -> 
             if let Some(id) = crate::commands::mkfs::id_text(&volume.formatted) {
                 write!(out, " {id}")?;
             }
-            write!(out, ", {files} files with {moved}")?;
+            let noun = if files == 1 { "file" } else { "files" };
+            write!(out, ", {files} {noun} with {moved}")?;
         }
         if let Some(FillReport { probe, written, .. }) = &partition.filled {
             write!(out, ": {}", probe.fs_type)?;
@@ -130,6 +207,9 @@ fn text(out: &mut Output, shown: &[u8], report: &DiskReport, time: Duration) -> 
                 write!(out, " {}", uuid_text(uuid))?;
             }
             write!(out, ", {} files with {}", engine::files(written), human_size(written.bytes))?;
+        }
+        if let Some(root) = partition.root_hash {
+            write!(out, ": verity, root hash {}", hex(&root))?;
         }
         writeln!(out)?;
     }
@@ -161,6 +241,10 @@ fn json(args: &Args, report: &DiskReport, time: Duration, out: &mut Output) -> s
             (Some(volume), _) => super::volume_fields(line, volume),
             (None, Some(filled)) => engine::filled_fields(line, filled),
             (None, None) => line,
+        };
+        let line = match partition.root_hash {
+            Some(root) => line.field("root_hash", hex(&root)),
+            None => line,
         };
         line.write(out)?;
     }

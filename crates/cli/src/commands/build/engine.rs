@@ -6,9 +6,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use obento::build::{FillReport, build_filled};
+use obento::copy::WriteReport;
 use obento::engine::tools::Maker;
 use obento::engine::types::Type;
-use obento::{FillReport, WriteReport, build_filled, human_size, uuid_text};
+use obento::text::{human_size, uuid_text};
 
 use super::confine::confine_filled;
 use super::volume::VolumeArgs;
@@ -30,7 +32,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     let program = own::program(&maker, args.volume.label.as_ref(), "cannot build", shown)?;
     let mut empty = own::maker(program, &maker);
     let contents = settings.contents.iter().map(PathBuf::as_path);
-    confine_filled(&mut [(kind, &mut empty)], args.out(), sources.iter(), contents, context)
+    confine_filled(&mut [(kind, &mut empty)], &[args.out()], sources.iter(), contents, context)
         .map_err(|error| Report::on("cannot build", shown, error))?;
     let start = Instant::now();
     let mut watch = BuildDisplay::new(context);
@@ -129,7 +131,9 @@ fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
     if args.verify {
         return Err(differs(program));
     }
-    let Some((option, _)) = not_passed(&args.volume, maker) else { return Ok(()) };
+    let unsupported = args.provenance.then_some("--provenance");
+    let option = unsupported.or_else(|| not_passed(&args.volume, maker).map(|(option, _)| option));
+    let Some(option) = option else { return Ok(()) };
     let name = args.volume.fs_type.to_uppercase();
     Err(Report::plain(format!("{option} is not available for {name}"))
         .help(format!("create the volume with {program}, and fill it with 'obento cp -a FOLDER/. IMAGE:/'")))

@@ -82,7 +82,7 @@ impl<'f, 'a> Keys<'f, 'a> {
 
     /// Returns the text of `key`, which is required.
     pub fn required(&self, key: &'static str) -> Result<String, Report> {
-        self.text(key)?.ok_or_else(|| self.wrong(key, "missing"))
+        self.text(key)?.ok_or_else(|| self.wrong(key, "this key is required"))
     }
 
     /// Returns the texts of `key`: a list, or one text.

@@ -2,20 +2,22 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read as _;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use obento::engine::types::Type;
-use obento::partition::{DiskId, Guid, PartitionType, Scheme};
-use obento::{
+use obento::Registry;
+use obento::build::{
     Blob, BuildSettings, DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize,
-    Registry, UnpackLimits,
 };
+use obento::engine::types::Type;
+use obento::host::UnpackLimits;
+use obento::partition::{DiskId, Guid, PartitionType, Scheme};
 
 use super::engine;
 use super::keys::{Keys, Source};
 use super::volume::VolumeArgs;
 use crate::commands::mkfs::own;
+use crate::commands::setfattr::bytes_of_hex;
 use crate::context::Context;
 use crate::parse::attributes;
 use crate::parse::size::size_in;
@@ -26,10 +28,13 @@ use crate::report::Report;
 /// The most bytes of a file that describes a disk.
 const MAX_LEN: u64 = 1 << 20;
 
-/// Reads the file `path`. Errors: what cannot be read or used, with its line and key.
+/// Reads the file `path`, or standard input for `-`. Errors: what cannot be read or used, with its line and key.
 pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettings, Report> {
     let shown = path.as_os_str().as_encoded_bytes();
-    let opened = File::open(path).map_err(|error| Report::on("cannot open", shown, error))?;
+    let opened: Box<dyn Read> = match path == Path::new("-") {
+        true => Box::new(std::io::stdin()),
+        false => Box::new(File::open(path).map_err(|error| Report::on("cannot open", shown, error))?),
+    };
     let mut text = String::new();
     let read = opened.take(MAX_LEN + 1).read_to_string(&mut text);
     read.map_err(|error| Report::on("cannot read", shown, error))?;
@@ -48,17 +53,18 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
     settings.blobs = root.tables("blob")?.iter().map(|keys| blob(keys, folder)).collect::<Result<_, _>>()?;
     root.finish()?;
     if partitions.is_empty() {
-        return Err(root.wrong("partition", "missing; write [[partition]]"));
+        return Err(root.wrong("partition", "at least one is required; write [[partition]]"));
     }
     let (unpack, registry) = (context.options().unpack(), context.registry());
-    let context = Reader { scheme: settings.scheme, folder, threads, unpack, registry };
+    let labels = partitions.iter().map(|keys| keys.text("label")).collect::<Result<_, _>>()?;
+    let context = Reader { scheme: settings.scheme, folder, threads, unpack, registry, labels };
     settings.partitions = partitions.iter().map(|keys| context.partition(keys)).collect::<Result<_, _>>()?;
     let rest = |partition: &PartitionSettings| partition.size == PartitionSize::Rest;
     let mut rests = partitions.iter().zip(&settings.partitions).filter(|(_, held)| rest(held));
     match (rests.next(), rests.next()) {
         (Some((keys, _)), _) if settings.size.is_none() => {
             let report = keys.wrong("size", "'rest' requires the size of the disk");
-            return Err(report.help("set it in [disk]: size = \"4G\""));
+            return Err(report.help("set this size in [disk]: size = \"4G\""));
         }
         (Some(_), Some((keys, _))) => {
             return Err(keys.wrong("size", "another partition uses the rest already"));
@@ -118,7 +124,15 @@ fn offset(keys: &Keys<'_, '_>, text: &str) -> Result<u64, Report> {
 }
 
 fn guid(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<Guid, Report> {
-    Guid::parse(text).ok_or_else(|| keys.wrong(key, format!("invalid UUID '{}'", text.escape_default())))
+    Guid::parse(text).ok_or_else(|| {
+        let text = text.escape_default();
+        keys.wrong(
+            key,
+            format!(
+                "invalid UUID '{text}'\n  help: write a UUID such as 01234567-89ab-cdef-0123-456789abcdef"
+            ),
+        )
+    })
 }
 
 /// What all partitions of a file have in common.
@@ -129,6 +143,8 @@ struct Reader<'a> {
     threads: usize,
     unpack: UnpackLimits,
     registry: &'a Registry,
+    /// The labels of all partitions.
+    labels: Vec<Option<String>>,
 }
 
 impl Reader<'_> {
@@ -157,9 +173,12 @@ impl Reader<'_> {
         let attributes = self.attributes(keys)?;
         let content = keys.text("content")?.unwrap_or_else(|| "empty".into());
         let content = self.content(keys, &content)?;
+        if matches!(content, PartitionContent::Empty) && keys.has("from") {
+            return Err(keys.wrong("from", "this key requires a file system, such as content = \"ext4\""));
+        }
         let needs_size = matches!(content, PartitionContent::Empty | PartitionContent::Swap { .. });
         if needs_size && size == PartitionSize::Auto {
-            return Err(keys.wrong("size", "a partition that is empty or a swap area requires a size"));
+            return Err(keys.wrong("size", "an empty partition or a swap area requires a size"));
         }
         keys.finish()?;
         Ok(PartitionSettings { number, offset, kind, name, uuid, attributes, size, content })
@@ -193,17 +212,15 @@ impl Reader<'_> {
             Some(("raw", path)) if !path.is_empty() => {
                 return Ok(PartitionContent::Raw(self.folder.join(path)));
             }
-            Some(_) => return Err(keys.wrong("content", "write \"raw:FILE\", or a type")),
+            Some(("verity", label)) => return self.verity(keys, label),
+            Some(_) => return Err(keys.wrong("content", "write \"raw:FILE\", \"verity:LABEL\", or a type")),
             None => {}
         }
         match content {
             "empty" => Ok(PartitionContent::Empty),
             "swap" => {
                 let label = keys.text("fs-label")?.unwrap_or_default().into_bytes();
-                let text = keys.text("fs-uuid")?;
-                let wrong = |_| keys.wrong("fs-uuid", "not a UUID");
-                let uuid = text.filter(|text| text != "random").map(|text| uuid(&text)).transpose();
-                Ok(PartitionContent::Swap { label, uuid: uuid.map_err(wrong)?.flatten() })
+                Ok(PartitionContent::Swap { label, uuid: fs_uuid(keys)? })
             }
             fs_type => {
                 let volume = volume(keys, fs_type)?;
@@ -221,6 +238,23 @@ impl Reader<'_> {
                 })
             }
         }
+    }
+
+    /// A hash tree of the partition with this label.
+    fn verity(&self, keys: &Keys<'_, '_>, label: &str) -> Result<PartitionContent, Report> {
+        let mut named = (0..).zip(&self.labels).filter(|(_, other)| other.as_deref() == Some(label));
+        let shown = label.escape_default();
+        let data = match (named.next(), named.next()) {
+            (Some((at, _)), None) => at,
+            (None, _) => return Err(keys.wrong("content", format!("no partition has the label '{shown}'"))),
+            (Some(_), Some(_)) => {
+                return Err(keys.wrong("content", format!("several partitions have the label '{shown}'")));
+            }
+        };
+        let wrong = || keys.wrong("salt", "must consist of pairs of hexadecimal digits");
+        let salt =
+            keys.text("salt")?.map(|text| bytes_of_hex(text.as_bytes()).ok_or_else(wrong)).transpose()?;
+        Ok(PartitionContent::Verity { data, salt, uuid: fs_uuid(keys)? })
     }
 
     fn settings(&self, keys: &Keys<'_, '_>, volume: &VolumeArgs) -> Result<BuildSettings, Report> {
@@ -241,14 +275,23 @@ impl Reader<'_> {
     }
 }
 
+/// The key `fs-uuid` of a swap area or a hash tree.
+fn fs_uuid(keys: &Keys<'_, '_>) -> Result<Option<[u8; 16]>, Report> {
+    let text = keys.text("fs-uuid")?.filter(|text| text != "random");
+    let uuid = text.map(|text| uuid(&text)).transpose();
+    Ok(uuid
+        .map_err(|_| keys.wrong("fs-uuid", "not a UUID such as 01234567-89ab-cdef-0123-456789abcdef"))?
+        .flatten())
+}
+
 /// What makes a volume of a type that Linux fills. Errors: nothing does, on this machine or at all; a key that it does not get.
 fn maker(keys: &Keys<'_, '_>, volume: &VolumeArgs, kind: &Type) -> Result<EmptyMaker, Report> {
     let maker = engine::maker(kind).map_err(|cause| keys.wrong("content", cause))?;
     if let Some((_, key)) = engine::not_passed(volume, &maker) {
-        let cause = format!("{} creates this type and does not support it", maker.tool.program);
+        let cause = format!("not available for this type, which {} creates", maker.tool.program);
         return Err(keys.wrong(key, cause));
     }
-    let program = own::program(&maker, volume.label.as_ref(), "cannot make", volume.fs_type.as_bytes());
+    let program = own::program(&maker, volume.label.as_ref(), "cannot create", volume.fs_type.as_bytes());
     let program = program.map_err(|report| keys.wrong("content", report))?;
     Ok(own::maker(program, &maker))
 }

@@ -15,31 +15,49 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use obento::{
-    BuildFailure, BuildReport, FormatError, HostError, Observer, Problem, Registry, SourceProblem, build,
-    build_verified, human_size, interrupt,
-};
+use obento::build::{BuildFailure, BuildReport, SourceProblem, build, build_verified};
+use obento::copy::{Observer, Problem};
+use obento::driver::FormatError;
+use obento::host::{HostError, interrupt};
+use obento::text::human_size;
 
+use crate::commands::mkfs::{Units, created_types, expect_no_journal};
 use crate::context::Context;
+use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
-use crate::output::{Outcome, Output, Stop};
+use crate::output::{Outcome, Output};
 use crate::progress::Progress;
 use crate::report::{Report, printable};
 pub use args::Args;
 
+/// The page of `build`.
+pub const PAGE: Page = Page::new(&[
+    ("obento build root.img --from rootfs/ --free 20%", "Build an ext4 image of a directory"),
+    ("docker export c1 | obento build root.img --from - -L root", "Build an image of a container"),
+    (
+        "obento build root.img --from oci:image/ --add init:/sbin/init --chmod go-w",
+        "Build an image of an OCI layout and one more file",
+    ),
+    (
+        "obento build -t ext2 initrd.img --from tree.mtree --minimize",
+        "Build the smallest image of a manifest",
+    ),
+    ("obento build disk.img --disk layout.toml", "Build a disk; 'obento help layout' describes the format"),
+])
+.environment(&[EPOCH])
+.see_also(&["mke2fs(8)", "mtree(5)", "systemd-repart(8)"]);
+
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(image) = &args.print_layout {
+        if context.json() {
+            let report = Report::new("cannot print a layout", "a layout file has no JSON form");
+            return Err(report.help("omit --json").into());
+        }
         return print::print(image, context);
     }
-    let made = args.settle().map_err(Stop::Failed).and_then(|args| make(&args, context));
-    match made {
-        Err(Stop::Failed(report)) => {
-            context.warn(&report);
-            Ok(())
-        }
-        made => made,
-    }
+    expect_no_journal(context, "omit this option")?;
+    make(&args.settle()?, context)
 }
 
 fn make(args: &Args, context: &Context) -> Outcome {
@@ -58,12 +76,15 @@ fn make(args: &Args, context: &Context) -> Outcome {
     if let Some(layout) = &args.disk {
         return disk::make(args, layout, context);
     }
+    if args.root_hash.is_some() {
+        return Err(Report::on("cannot build", shown, "--root-hash requires --disk").into());
+    }
     if let Some(kind) = context.registry().engine_type(&args.volume.fs_type) {
         return engine::make(args, kind, context);
     }
     let (sources, settings) = args.volume(context.options().unpack())?;
     let contents = settings.contents.iter().map(PathBuf::as_path);
-    confine::confine(args.out(), sources.iter(), contents, context);
+    confine::confine(&[args.out()], sources.iter(), contents, context);
     let start = Instant::now();
     let mut watch = BuildDisplay::new(context);
     let built = match args.verify {
@@ -131,9 +152,11 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         }
         BuildFailure::Sources(problems) => {
             for problem in &problems {
-                context.warn(&Report::on("cannot store", &problem.path, &problem.why));
+                context.warn(&Report::on("cannot use", &problem.path, &problem.why));
             }
-            because(&none_taken(problems.len())).help(LEAVE_OUT)
+            let (count, s) = (problems.len(), if problems.len() == 1 { "y" } else { "ies" });
+            because(&format!("{count} entr{s} of the sources cannot be used; nothing was written"))
+                .help("fix the sources, or omit the files with --exclude")
         }
         BuildFailure::TooSmall { size, needed } if needed > size => {
             because(&format!("a size of {size} bytes is too small; {needed} bytes are required"))
@@ -154,12 +177,23 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         BuildFailure::Host(HostError::Exists { .. }) => {
             because(&"file already exists").help("use --force to overwrite it")
         }
-        BuildFailure::UnknownType { .. } => {
-            because(&failure).help(format!("supported types: {}", types(context.registry()).join(", ")))
+        BuildFailure::UnknownType { ref fs_type } => {
+            let opens = context.registry().find(fs_type).is_some();
+            let but = if opens { ", but opens existing volumes" } else { "" };
+            because(&format!("{failure}{but}")).help(created_types(context.registry()))
+        }
+        BuildFailure::OnlyOnce => {
+            because(&failure).help("omit --verify, or store the archive in a file and name the file")
         }
         BuildFailure::Full { .. } => because(&failure).help("use the size auto, or a larger size"),
-        BuildFailure::Format(FormatError::Needs { needs, .. }) => {
-            because(&failure).help(format!("add {needs}, or omit the other feature"))
+        BuildFailure::Format(FormatError::Needs { what, needs }) => {
+            because(&failure).help(format!("use {needs}, or do without {what}"))
+        }
+        BuildFailure::Format(FormatError::UnknownFeature { .. }) => {
+            because(&failure).help(super::mkfs::KNOWN_FEATURES)
+        }
+        BuildFailure::Format(FormatError::UnknownSetting { .. }) => {
+            because(&failure).help("'obento mkfs --help' lists the settings of each type")
         }
         failure => because(&failure),
     };
@@ -183,11 +217,6 @@ fn by_reason(problems: &[SourceProblem]) -> BTreeMap<&str, Vec<&[u8]>> {
     reasons
 }
 
-fn types(registry: &Registry) -> Vec<&'static str> {
-    let formats = registry.drivers().iter().filter_map(|driver| driver.format());
-    formats.flat_map(|format| format.types()).copied().collect()
-}
-
 fn rate(bytes: u64, time: Duration) -> u64 {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
     bytes.saturating_mul(1000) / millis
@@ -206,7 +235,8 @@ fn write_summary(
     if !made.label.is_empty() {
         write!(out, " '{}'", printable(&made.label))?;
     }
-    writeln!(out, ", {} in {} blocks of {} bytes", human_size(len), made.blocks, made.block_size)?;
+    let unit = Units::of(made).space;
+    writeln!(out, ", {} in {} {unit} of {} bytes", human_size(len), made.blocks, made.block_size)?;
     write_counts(out, (report.files, report.directories), report.bytes, report.excluded, time)?;
     match crate::commands::mkfs::id_text(made) {
         Some(id) => writeln!(out, "  UUID {id}"),
@@ -273,12 +303,12 @@ struct BuildDisplay<'c> {
 
 impl<'c> BuildDisplay<'c> {
     fn new(context: &'c Context) -> Self {
-        Self { context, progress: Progress::new(context, "reading"), total: None }
+        Self { context, progress: Progress::new(context.messages(), "reading"), total: None }
     }
 }
 
 impl Observer for BuildDisplay<'_> {
-    fn progress(&mut self, progress: &obento::Progress<'_>) {
+    fn progress(&mut self, progress: &obento::copy::Progress<'_>) {
         match self.total {
             None => self.progress.update(progress.bytes, None, progress.path),
             Some((files, bytes)) => {
@@ -290,7 +320,7 @@ impl Observer for BuildDisplay<'_> {
 
     fn total(&mut self, files: u64, bytes: u64) {
         self.total = Some((files, bytes));
-        self.progress = Progress::new(self.context, "building");
+        self.progress = Progress::new(self.context.messages(), "building");
     }
 
     fn is_stopped(&self) -> bool {

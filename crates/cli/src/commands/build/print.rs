@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
+use obento::base::is_printable;
+use obento::driver::Access;
 use obento::partition::{Partition, PartitionType, Scheme, Table};
-use obento::{Access, ImageFile};
 
 use crate::context::Context;
 use crate::open;
@@ -22,11 +23,8 @@ pub(super) fn print(image: &OsString, context: &Context) -> Outcome {
         return Err(Report::on("cannot print the layout of", shown, "not a whole disk").into());
     }
     open::seal_before_decoding([image], open::BareOperand::Image, Access::ReadOnly, context);
-    let file =
-        ImageFile::open(&address.image, &open::options(context.options())).map_err(open::cannot_open)?;
+    let image = context.image(&address.image)?;
     context.seal();
-    let image = file.decode(context.registry()).map_err(open::cannot_open)?;
-    image.notices().iter().for_each(|notice| context.note(shown, notice));
     let wrong = |why: &str| Report::on("cannot print the layout of", shown, why);
     let table = image.table().ok_or_else(|| wrong("no partition table was found"))?;
     if table.sector_size != 512 {
@@ -88,8 +86,9 @@ fn type_name(kind: PartitionType) -> String {
 fn quoted(text: &str) -> String {
     let escaped = text.chars().map(|c| match c {
         '"' | '\\' => format!("\\{c}"),
-        c if c.is_control() => format!("\\u{:04x}", u32::from(c)),
-        c => c.to_string(),
+        c if is_printable(c) => c.to_string(),
+        c if u32::from(c) > 0xffff => format!("\\U{:08x}", u32::from(c)),
+        c => format!("\\u{:04x}", u32::from(c)),
     });
     format!("\"{}\"", escaped.collect::<String>())
 }
@@ -101,6 +100,7 @@ mod tests {
     #[test]
     fn names_are_strings_of_toml() {
         assert_eq!(quoted("a \"b\" \\ \u{1}\u{e4}"), "\"a \\\"b\\\" \\\\ \\u0001\u{e4}\"");
+        assert_eq!(quoted("\u{202e}\u{9b}\u{e0041}"), "\"\\u202e\\u009b\\U000e0041\"");
         assert_eq!(type_name(PartitionType::Mbr(7)), "0x07");
         assert_eq!(type_name(PartitionType::parse("esp", Scheme::Gpt).unwrap()), "esp");
     }

@@ -7,7 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento::{BuildSettings, BuildSource, FileKind, FreeSpace, IdMap, Input, Mode, Owner};
+use obento::base::{FileKind, Mode};
+use obento::build::{BuildSettings, BuildSource, IdMap, Input, Owner};
+use obento::driver::FreeSpace;
 
 use crate::change::mode::ModeChange;
 use crate::parse::settings::{split, value_for_driver};
@@ -18,7 +20,7 @@ use crate::report::Report;
 /// The sources and options of a volume.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct VolumeArgs {
-    /// Type: ext4, ext3, ext2, exfat, jffs2, vfat, xv6, or a type that the kernel engine fills, such as xfs (see 'obento types')
+    /// Type, such as ext4, vfat, exfat or xfs; 'obento types' lists all
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
     /// Contents of the image; later sources replace files of earlier ones
@@ -33,7 +35,7 @@ pub struct VolumeArgs {
     /// Free space of a volume whose size is auto
     #[arg(long, value_name = "PERCENT", default_value = "10%", conflicts_with = "minimize")]
     pub free: String,
-    /// Make the volume as small as possible, without free space and room to grow
+    /// Make the volume as small as possible, without free space or room to grow
     #[arg(long)]
     pub minimize: bool,
     /// Set owner UID:GID, or keep the host's owners
@@ -108,7 +110,11 @@ impl InvalidValue {
 
     /// Returns the error for a layout file, which names the key.
     pub fn words(&self) -> String {
-        format!("'{}'\n  help: write a value such as {}", self.text.escape_default(), self.example)
+        format!(
+            "invalid value '{}'\n  help: write a value such as {}",
+            self.text.escape_default(),
+            self.example
+        )
     }
 }
 
@@ -163,9 +169,15 @@ impl VolumeArgs {
         settings.label = self.label.as_ref().map(|label| label.as_bytes().to_vec()).unwrap_or_default();
         settings.uuid = match self.uuid.as_deref() {
             Some("random") => {
-                return Err(InvalidValue::new("uuid", "random", "a UUID or clear; builds are reproducible"));
+                return Err(InvalidValue::new(
+                    "uuid",
+                    "random",
+                    "01234567-89ab-cdef-0123-456789abcdef, or clear; builds are reproducible",
+                ));
             }
-            Some(text) => uuid(text).map_err(|_| InvalidValue::new("uuid", text, "a UUID or clear"))?,
+            Some(text) => uuid(text).map_err(|_| {
+                InvalidValue::new("uuid", text, "01234567-89ab-cdef-0123-456789abcdef, or clear")
+            })?,
             None => None,
         };
         settings.block_size = match &self.block_size {

@@ -11,15 +11,21 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use obento::{
-    Access, Address, CheckError, CheckObserver, CheckOptions, CheckProgress, CheckReport, DeviceError, Error,
-    FieldValue, Finding, Image, ImageFile, Locking, Options, PartSelector, RepairMode, Severity, SystemClock,
-    check,
+use obento::address::{Address, PartSelector};
+use obento::base::{DeviceError, Feature};
+use obento::check::{CheckError, check};
+use obento::driver::{
+    Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, FieldValue, Finding, RepairMode,
+    Severity,
 };
+use obento::env::SystemClock;
+use obento::image::{ImageFile, ImageNotice, Locking};
+use obento::{Error, Image, Options};
 
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::json::{Line, hex};
-use crate::open::{address, cannot_open};
+use crate::open::{address, cannot_open, report_notices};
 use crate::output::{Outcome, Output, Stop};
 use crate::progress::Progress;
 use crate::report::{Report, sentence, subject};
@@ -27,27 +33,50 @@ use crate::report::{Report, sentence, subject};
 /// The exit codes of fsck(8).
 const REPAIRED: u8 = 1;
 const LEFT: u8 = 4;
-const FAILED: u8 = 8;
+pub const FAILED: u8 = 8;
 pub const USAGE: u8 = 16;
+/// The codes of findings with an advice after their text. Notes among them are shown without --verbose, but not with
+/// --quiet: the volume is marked as having errors; a part of the volume is not checked.
+const ADVISED: [(&str, &str); 3] =
+    [("marked-with-errors", ""), ("journal-missing", JOURNAL_ADVICE), ("journal-not-read", JOURNAL_ADVICE)];
+const JOURNAL_ADVICE: &str = "; name it with --journal FILE";
+
+/// The page of `check`.
+pub const PAGE: Page = Page::new(&[
+    ("obento check disk.img", "Check a volume without writing"),
+    ("obento check -p disk.img@2", "Repair only problems whose repair is certain and loses no data"),
+    ("obento check -y disk.img", "Repair everything that can be repaired"),
+])
+.exit(&[
+    ("0", "No problem was found."),
+    ("1", "All problems were repaired."),
+    ("4", "Problems are left."),
+    ("8", "The check could not be done, or its report could not be written."),
+    ("16", "Wrong usage."),
+])
+.unwritten(FAILED)
+.see_also(&["fsck(8)", "e2fsck(8)"]);
 
 /// Check a file system, and repair it
 ///
-/// Without an option nothing is written. A disk without PART is checked in all partitions that have a file system.
+/// Without an option, nothing is written. Without PART, all partitions of a disk that have a file system are
+/// checked.
 ///
 /// A type that only the kernel engine opens is checked by its own program, such as xfs_repair, btrfs or fsck.f2fs.
 #[derive(clap::Args, Debug)]
+#[command(group = clap::ArgGroup::new("repair").args(["safe", "yes"]))]
 pub struct Args {
     /// Only check, and write nothing (default)
     #[arg(short = 'n', long, conflicts_with_all = ["safe", "yes"])]
     look: bool,
-    /// Fix only problems with one certain, lossless repair
+    /// Repair only problems whose repair is certain and loses no data
     #[arg(short = 'p', long, visible_short_alias = 'a', conflicts_with = "yes")]
     safe: bool,
-    /// Fix all problems
+    /// Repair all problems that can be repaired
     #[arg(short = 'y', long)]
     yes: bool,
     /// With -p or -y: turn clusters that belong to no file into files instead of freeing them (exfat)
-    #[arg(short = 's', long)]
+    #[arg(short = 's', long, requires = "repair")]
     rescue: bool,
     /// Ignored, for compatibility: a volume is always checked, even if it is marked clean
     #[arg(short = 'f', long, hide = true)]
@@ -58,14 +87,14 @@ pub struct Args {
     /// Block size in bytes, to locate the super block of -b
     #[arg(short = 'B', long, value_name = "SIZE", requires = "backup")]
     block_size: Option<u32>,
-    /// Report remarks too
+    /// Also report notes, which are not problems; important notes are always shown, except with -q
     #[arg(short, long)]
     verbose: bool,
-    /// Print only problems, without a summary
+    /// Print only problems, without notes and without a summary
     #[arg(short, long)]
     quiet: bool,
     /// Number of threads
-    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..))]
     threads: u32,
     /// The image, or a partition
     #[arg(required = true, value_name = "IMAGE[@PART]")]
@@ -85,26 +114,34 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             return Ok(());
         }
     };
+    // A check of wrong bytes shows nothing about the original.
+    let mut status = if opened.image.notices().iter().any(ImageNotice::is_damage) { FAILED } else { 0 };
     let volumes = opened.volumes();
     // Before rights are given up, because a program is started.
-    let mut status = 0;
     let mut others = Vec::new();
     for volume in volumes {
         match own::Subject::of(&volume, context) {
             Some(subject) => {
-                subject.check(args, &volume, context).unwrap_or_else(|failure| {
+                let printed = subject.check(args, &volume, context).unwrap_or_else(|failure| {
                     reported(failure);
                     Ok(())
-                })?;
+                });
                 status |= context.take_status();
+                context.set_status(status);
+                printed?;
+                context.take_status();
             }
             None => others.push(volume),
         }
     }
     context.seal();
     for volume in others {
-        check_one(args, &volume, context)?;
+        let printed = check_one(args, &volume, context);
         status |= context.take_status();
+        context.set_status(status);
+        // With a closed pipe, the exit code is that of the volumes that were checked.
+        printed?;
+        context.take_status();
     }
     context.set_status(status);
     Ok(())
@@ -112,25 +149,30 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 /// Checks a volume with its driver, and sets the exit code.
 fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
-    let mut teller = FindingPrinter {
+    let mut printer = FindingPrinter {
         out: Output::stdout(),
         args,
         context,
-        bar: Progress::new(context, "checking"),
+        bar: Progress::new(context.messages(), "checking"),
         failed: None,
     };
     let shown = &opened.shown;
-    let report = match examine(args, context, opened, &mut teller) {
+    let report = match examine(args, context, opened, &mut printer) {
         Ok(report) => report,
         Err((report, code)) => {
-            drop(teller);
+            drop(printer);
             context.warn(&report);
             context.set_status(code);
             return Ok(());
         }
     };
-    let FindingPrinter { mut out, bar, failed, .. } = teller;
+    let FindingPrinter { mut out, bar, failed, .. } = printer;
     drop(bar);
+    context.set_status(match (report.left(), report.repaired) {
+        (0, 0) => 0,
+        (0, _) => REPAIRED,
+        _ => LEFT,
+    });
     if let Some(error) = failed {
         return Err(Stop::Output(error));
     }
@@ -139,11 +181,6 @@ fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
     } else if !args.quiet {
         summary(&mut out, shown, &report)?;
     }
-    context.set_status(match (report.left(), report.repaired) {
-        (0, 0) => 0,
-        (0, _) => REPAIRED,
-        _ => LEFT,
-    });
     out.finish()
 }
 
@@ -187,7 +224,10 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
     }
     if context.options().ignore_checksums {
         let report = Report::on("cannot check", shown, "--ignore-checksums is for reading only");
-        return Err((report.help("leave it out: a check verifies checksums, and -y corrects them"), USAGE));
+        return Err((
+            report.help("omit this option: a check verifies checksums, and -y corrects them"),
+            USAGE,
+        ));
     }
     let repair_mode = match (args.safe, args.yes) {
         (true, _) => RepairMode::Safe,
@@ -214,7 +254,7 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
         context.seal();
     }
     let image = file.decode(context.registry()).map_err(|error| (cannot_open(error), FAILED))?;
-    image.notices().iter().for_each(|notice| context.note(shown, notice));
+    report_notices(shown, &image, context.messages());
     Ok(Opened { image, part: address.part, repair_mode, shown: shown.to_vec() })
 }
 
@@ -223,7 +263,7 @@ fn examine(
     args: &Args,
     context: &Context,
     opened: &Opened,
-    teller: &mut FindingPrinter<'_>,
+    printer: &mut FindingPrinter<'_>,
 ) -> Result<CheckReport, (Report, u8)> {
     let Opened { image, part, repair_mode, shown } = opened;
     let options = CheckOptions {
@@ -236,13 +276,30 @@ fn examine(
         journal: image.journal().cloned(),
         ..CheckOptions::new(Arc::new(SystemClock))
     };
-    check(image, part.as_ref(), &options, teller).map_err(|error| (failure(shown, &error), FAILED))
+    check(image, part.as_ref(), &options, printer).map_err(|error| {
+        let report = match &error {
+            // The error of opening describes the data.
+            CheckError::Unknown if options.super_block.is_none() => match image.volume_to_read(part.as_ref())
+            {
+                Err(error) => Report::plain(error),
+                Ok(_) => failure(shown, &error),
+            },
+            error => failure(shown, error),
+        };
+        (report, FAILED)
+    })
 }
 
 /// Why it could not be done, and what to do.
 fn failure(shown: &[u8], error: &CheckError) -> Report {
     let report = Report::on("cannot check", shown, error);
     match error {
+        CheckError::Open(error) => Report::plain(error),
+        CheckError::Unknown => report
+            .help("name the partition or the first byte of the file system: IMAGE@PART or IMAGE@+OFFSET"),
+        CheckError::Failed(Error::Unsupported(Feature::Repairing)) => {
+            report.help("omit -p and -y to check the volume without repairing it")
+        }
         CheckError::Failed(Error::Corrupt(_)) => {
             report.help("use -b with the block of a copy of the super block: 8193, 32768, 98304")
         }
@@ -264,7 +321,10 @@ struct FindingPrinter<'a> {
 
 impl CheckObserver for FindingPrinter<'_> {
     fn found(&mut self, finding: Finding) {
-        if finding.severity == Severity::Note && !self.args.verbose && !self.context.json() {
+        let shown = ADVISED.iter().find(|(code, _)| *code == finding.code);
+        let is_note = finding.severity == Severity::Note;
+        let has_notes = !self.args.quiet && (self.args.verbose || shown.is_some());
+        if is_note && !has_notes && !self.context.json() {
             return;
         }
         let written = if self.context.json() {
@@ -274,7 +334,8 @@ impl CheckObserver for FindingPrinter<'_> {
                 FieldValue::Bytes(path) if *name == "path" => Some(format!(" (path {})", subject(path))),
                 _ => None,
             });
-            let end = if finding.repaired { ": repaired" } else { "" };
+            let advice = shown.map_or("", |(_, advice)| advice);
+            let end = if finding.repaired { ": repaired" } else { advice };
             writeln!(self.out, "{}{}{end}", sentence(&finding.text), path.unwrap_or_default())
         };
         if let Err(error) = written {
@@ -309,15 +370,19 @@ fn summary(out: &mut Output, shown: &[u8], report: &CheckReport) -> std::io::Res
         (left, 0) => format!("{} found", things(left)),
         (left, repaired) => format!("{} repaired, {} left", things(repaired), things(left)),
     };
-    writeln!(
-        out,
-        "{}: {state}; {} of {} inodes ({directories} directories) and {} of {} blocks are in use",
-        subject(shown),
-        inodes.0,
-        inodes.1,
-        blocks.0,
-        blocks.1
-    )
+    // Some formats have no fixed number of inodes.
+    let inodes = match inodes {
+        (1, 1) => "1 inode".to_owned(),
+        (used, total) if used == total => format!("{used} inodes"),
+        (used, total) => format!("{used} of {total} inodes"),
+    };
+    let directories = match directories {
+        1 => "1 directory".to_owned(),
+        count => format!("{count} directories"),
+    };
+    let (used, total) = blocks;
+    let shown = subject(shown);
+    writeln!(out, "{shown}: {state}; {inodes} ({directories}) and {used} of {total} blocks are in use")
 }
 
 fn things(count: u64) -> String {

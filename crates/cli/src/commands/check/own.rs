@@ -1,14 +1,16 @@
 //! Checking types that only the kernel engine opens: by their own programs.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use obento::block::BlockDevice;
+use obento::driver::{Probe, RepairMode};
 use obento::engine::first_bytes;
 use obento::engine::tools::{Checker, Verdict};
 use obento::engine::types::Type;
-use obento::{BlockDevice, Probe, RepairMode};
+use obento::host::path_of_open;
+use obento::image::ImageFile;
+use rustix::fs::FileType;
 
 use super::{Args, FAILED, LEFT, Opened, REPAIRED, USAGE};
 use crate::context::Context;
@@ -18,7 +20,7 @@ use crate::own::{Program, UnnamedFile, print_line};
 use crate::report::{Report, printable, subject};
 
 /// The maximum number of runs of a program that may need several runs to repair.
-const MENDS: u32 = 3;
+const REPAIR_RUNS: u32 = 3;
 
 /// Returns whether the check may start a program: the type is not given, and a program that checks one of the engine's types is
 /// installed. The type is known only when the image is decoded.
@@ -68,7 +70,9 @@ impl Subject {
         };
         let refused = || {
             let cause = format!("{} {}", checker.tool.program, checker.lacks);
-            (Report::on("cannot repair", shown, cause), USAGE)
+            let report = Report::on("cannot repair", shown, cause);
+            let has_all = repair_mode == RepairMode::Safe && checker.all.is_some();
+            (if has_all { report.help("use -y") } else { report }, USAGE)
         };
         let program =
             Program::find(checker.tool, "cannot check", shown).map_err(|report| (report, FAILED))?;
@@ -76,18 +80,31 @@ impl Subject {
         let start = first_bytes(&*self.device).map_err(|error| (cannot(&error), FAILED))?;
         let arguments = arguments.ok_or_else(refused)?.iter().chain((checker.of_volume)(&start));
         let program = program.with(arguments.copied());
-        let copied = !self.is_whole || repair_mode == RepairMode::Nothing && checker.replays;
-        let copy = if copied { Some(UnnamedFile::copy_of(&*self.device).map_err(failed)?) } else { None };
-        let path = copy.as_ref().map_or_else(|| PathBuf::from(&args.image), UnnamedFile::path);
-        let path = host_path(&path);
-        let of_a_copy = if copied { ", on a copy of it" } else { "" };
+        // The path of the image can lead to another file by now.
+        let is_on_copy = !self.is_whole || repair_mode == RepairMode::Nothing && checker.replays;
+        let file = if is_on_copy { None } else { ImageFile::file_of(&*self.device).ok() };
+        let is_device = file.as_ref().is_some_and(is_block_device);
+        if is_device && checker.is_exclusive && repair_mode != RepairMode::Nothing {
+            let help = format!(
+                "run `{}` yourself: it must be the only user of the device",
+                program.line(&args.image)
+            );
+            return Err((cannot(&"obento has the device open").help(help), FAILED));
+        }
+        let copy = match &file {
+            Some(_) => None,
+            None => Some(UnnamedFile::copy_of(&*self.device).map_err(failed)?),
+        };
+        let path = copy.as_ref().map(UnnamedFile::path).or_else(|| file.as_ref().map(path_of_open));
+        let path = path.unwrap_or_default();
+        let of_a_copy = if copy.is_some() { ", on a copy of it" } else { "" };
         context.note(shown, format!("checked by `{}`{of_a_copy}", program.line(&args.image)));
-        let mut teller = OutputPrinter { out: Output::stdout(), lines: Vec::new(), failed: None };
+        let mut printer = OutputPrinter { out: Output::stdout(), lines: Vec::new(), failed: None };
         let mut run = || {
-            let code = program.run(path, |line| teller.line(line, args, context)).map_err(failed)?;
+            let code = program.run(&path, |line| printer.line(line, args, context)).map_err(failed)?;
             Ok((code, code.map_or(Verdict::Failed, checker.verdict)))
         };
-        let runs = if checker.again && repair_mode != RepairMode::Nothing { MENDS } else { 1 };
+        let runs = if checker.again && repair_mode != RepairMode::Nothing { REPAIR_RUNS } else { 1 };
         let (code, verdict) = last_word(runs, &mut run)?;
         if let Some(copy) = copy.filter(|_| repair_mode != RepairMode::Nothing && verdict != Verdict::Failed)
         {
@@ -100,26 +117,27 @@ impl Subject {
             let help = format!("run 'obento sync {}' first if its log must be replayed", printable(shown));
             return Err((if checker.needs_replay { report.help(help) } else { report }, FAILED));
         }
-        Ok(self.reported(teller, verdict, (shown, &program), context, args))
+        Ok(self.reported(printer, verdict, (shown, &program), context, args))
     }
 
     fn reported(
         &self,
-        teller: OutputPrinter,
+        printer: OutputPrinter,
         verdict: Verdict,
         (shown, program): (&[u8], &Program),
         context: &Context,
         args: &Args,
     ) -> Outcome {
-        let OutputPrinter { mut out, lines, failed } = teller;
-        if let Some(error) = failed {
-            return Err(Stop::Output(error));
-        }
+        let OutputPrinter { mut out, lines, failed } = printer;
         let (state, status) = match verdict {
             Verdict::Clean => ("no problems", 0),
             Verdict::Repaired => ("all problems were repaired", REPAIRED),
             Verdict::Left | Verdict::Failed => ("problems were found", LEFT),
         };
+        context.set_status(status);
+        if let Some(error) = failed {
+            return Err(Stop::Output(error));
+        }
         if context.json() {
             let label = self.probe.as_ref().map_or(&[][..], |probe| &probe.label);
             Line::new("checked")
@@ -142,7 +160,6 @@ impl Subject {
                 format!("if the volume was not closed, run 'obento sync {shown}' first to replay its log"),
             );
         }
-        context.set_status(status);
         out.finish()
     }
 }
@@ -166,6 +183,11 @@ fn last_word<E>(
     Ok(said)
 }
 
+fn is_block_device(file: &OwnedFd) -> bool {
+    let kind = rustix::fs::fstat(file).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    kind == Ok(FileType::BlockDevice)
+}
+
 /// Errors: an option that the program does not support.
 fn refuse(args: &Args, checker: &Checker) -> Result<(), Report> {
     let options = [(args.rescue, "-s"), (args.backup.is_some(), "-b")];
@@ -176,12 +198,6 @@ fn refuse(args: &Args, checker: &Checker) -> Result<(), Report> {
         )),
         None => Ok(()),
     }
-}
-
-/// Returns the path without the prefix of a host path.
-fn host_path(path: &std::path::Path) -> &std::path::Path {
-    let bytes = path.as_os_str().as_bytes();
-    bytes.strip_prefix(b"host:").map_or(path, |rest| std::path::Path::new(OsStr::from_bytes(rest)))
 }
 
 /// Prints the output of a program.

@@ -4,16 +4,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Instant;
 
-use obento::{
-    Access, BACKING_NAME_MAX, Backing, ConvertFormat, FileId, HostEntry, Image, Publish, convert_target,
-    create_overlay, snapshot_of,
-};
+use obento::Image;
+use obento::address::{HostEntry, snapshot_of};
+use obento::convert::{BACKING_NAME_MAX, Backing, ConvertFormat, convert_target, create_overlay};
+use obento::driver::Access;
+use obento::host::{FileId, Publish};
 
 use super::{Args, create, report};
 use crate::context::Context;
 use crate::open;
 use crate::output::Outcome;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// Creates OUT, which refers to IN.
 pub fn run(args: &Args, format: ConvertFormat, context: &Context) -> Outcome {
@@ -26,7 +27,7 @@ pub fn run(args: &Args, format: ConvertFormat, context: &Context) -> Outcome {
     let name = stored_name(args, &base)?;
     let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
     let early = if is_early { Some(create(args, context, convert_target)?) } else { None };
-    let image = context.opener().image(&base, context)?;
+    let image = context.image(&base)?;
     let backing = Backing { name: name.as_os_str().as_bytes(), format: format_of(args, &image)? };
     let target = match early {
         Some(target) => target,
@@ -46,9 +47,9 @@ fn base(args: &Args, context: &Context) -> Result<PathBuf, Report> {
         || address.place.is_some()
         || address.server().is_some()
         || snapshot_of(&address.image, &HostEntry::look_up).is_some();
-    let wrong = |why: &str| Report::on("cannot use as a backing file", args.source.as_bytes(), why);
+    let wrong = |why: &str| refused(args.source.as_bytes(), why);
     if is_part {
-        return Err(wrong("not a whole image").help("name the file of an image"));
+        return Err(wrong("only a whole image file can be a backing file").help("name the image file"));
     }
     if FileId::of_path(&args.out).is_some_and(|out| FileId::of_path(&address.image) == Some(out)) {
         return Err(wrong("the new image would replace it").help("choose another name for OUT"));
@@ -62,7 +63,7 @@ fn base(args: &Args, context: &Context) -> Result<PathBuf, Report> {
 ///
 /// The name leads to another file from the folder of OUT, or is too long.
 fn stored_name(args: &Args, base: &Path) -> Result<PathBuf, Report> {
-    let wrong = |why: &str| Report::on("cannot use as a backing file", base.as_os_str().as_bytes(), why);
+    let wrong = |why: &str| refused(base.as_os_str().as_bytes(), why);
     let folder = args.out.parent().unwrap_or(Path::new(""));
     let there = FileId::of_path(&folder.join(base));
     if there.is_none() || there != FileId::of_path(base) {
@@ -82,6 +83,11 @@ fn stored_name(args: &Args, base: &Path) -> Result<PathBuf, Report> {
     Ok(name)
 }
 
+/// Returns the error for a backing file that cannot be used.
+fn refused(file: &[u8], why: &str) -> Report {
+    Report::new(format!("cannot use {} as a backing file", subject(file)), why)
+}
+
 /// Returns the format of IN. Errors: it cannot be read through a qcow2 image.
 fn format_of(args: &Args, image: &Image) -> Result<&'static str, Report> {
     match image.layers() {
@@ -89,7 +95,7 @@ fn format_of(args: &Args, image: &Image) -> Result<&'static str, Report> {
         ["qcow2"] => Ok("qcow2"),
         layers => {
             let cause = format!("the format is {}", layers.join(", "));
-            Err(Report::on("cannot use as a backing file", args.source.as_bytes(), cause)
+            Err(refused(args.source.as_bytes(), &cause)
                 .help("backing files are raw or qcow2: convert IN first"))
         }
     }

@@ -1,6 +1,7 @@
 //! Moves between the host and an image, or between images: everything is copied, and then the source is removed.
 //!
-//! Invariant: a source is removed only after all of it was copied and the copy is on stable storage.
+//! Invariant: a source is removed only after all of it was copied and the copy is on stable storage. On the host, only
+//! files are removed that the copy read and that have not changed since.
 //! Invariant: the copy is created beside the target and renamed when it is complete. The old target stays until then, and a move that
 //! failed or was killed can be repeated.
 
@@ -9,11 +10,15 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use obento::sandbox::Rights;
-use obento::{
-    Access, Backup, CopyOptions, Error, FileKind, HostError, Operand, Symlinks, TargetIs, WriteReport,
-    copy_in, copy_out_to,
-};
+use obento::Error;
+use obento::address::Operand;
+use obento::base::FileKind;
+use obento::copy::{Backup, CopyOptions, TargetIs, WriteReport, copy_in, copy_out_to};
+use obento::driver::Access;
+use obento::host::HostError;
+use obento::host::interrupt;
+use obento::host::sandbox::Rights;
+use obento::vfs::Symlinks;
 
 use super::super::mv::JUST_MOVED;
 use super::end::{Endpoint, FileIdentity, HostEndpoint, source_of, target_of};
@@ -56,6 +61,13 @@ pub fn concerns(sources: &[OsString], target: &OsStr, context: &Context) -> bool
     };
     let ends: Vec<_> = sources.iter().map(|source| image(source)).chain([image(target)]).collect();
     ends.iter().any(Option::is_some) && ends.windows(2).any(|pair| pair[0] != pair[1])
+}
+
+/// Returns whether all sources are host paths, and `target` is a directory of the host.
+pub fn is_on_host(sources: &[OsString], target: &OsStr, context: &Context) -> bool {
+    let is_host = |operand: &OsStr| matches!(open::operand(operand, context), Ok(Operand::Host(_)));
+    let is_directory = matches!(open::operand(target, context), Ok(Operand::Host(path)) if path.is_dir());
+    is_directory && sources.iter().all(|source| is_host(source))
 }
 
 /// Moves `sources` to `target`.
@@ -109,6 +121,9 @@ pub fn run(
         });
         if let Err(report) = done {
             context.warn(&report);
+        }
+        if interrupt::is_requested() {
+            break;
         }
     }
     Ok(())
@@ -166,7 +181,8 @@ fn one(
 ) -> Done {
     let failed = |cause: &dyn std::fmt::Display| cannot_move(source, to, cause);
     if let (Endpoint::Host(_), Endpoint::Host(_)) = (source, to) {
-        return Err(failed(&"source and target are both on the host").help("use mv(1)"));
+        return Err(failed(&"source and target are both on the host")
+            .help("use mv(1); a path in an image has the form disk.img:/PATH"));
     }
     if source.name().is_empty() {
         return Err(failed(&"the path must end with a name, not with . or .."));
@@ -187,10 +203,9 @@ fn one(
         MoveError::Failed(cause) => failed(&cause),
         MoveError::InPart => failed(&"not everything was copied").help("the source is unchanged"),
     })?;
-    source.remove().map_err(|cause| {
-        Report::on("cannot remove", source.shown(), cause)
-            .help("the copy is complete; remove the source manually")
-    })?;
+    source
+        .remove()
+        .map_err(|error| Report::on("cannot remove", source.shown(), error.cause).help(error.help))?;
     let backup = kept.map_or_else(String::new, |kept| format!(" (backup: {})", subject(kept)));
     verbose.say(|| format!("moved {} -> {}{backup}", subject(source.shown()), subject(to.shown())));
     Ok(())
@@ -272,6 +287,8 @@ fn copy_whole(
     context: &Context,
 ) -> Result<(), MoveError> {
     let mut watch = CopyDisplay::new(context, None, None);
+    // The unused name is removed then.
+    context.stop_between_steps();
     let copied = copy(source, to, context, &mut watch);
     watch.finish().map_err(|_| "standard output cannot be written".to_owned())?;
     let (mut written, problems) = copied?;
@@ -293,7 +310,7 @@ fn copy(
     context: &Context,
     watch: &mut CopyDisplay<'_>,
 ) -> Result<(WriteReport, u64), String> {
-    let spared = context.opener().host_files();
+    let spared = context.host_files();
     let options = CopyOptions { target: TargetIs::Copy, spared, ..CopyOptions::archive() };
     let report = match (source, to) {
         (source, Endpoint::Image(location)) => {

@@ -3,28 +3,37 @@
 use std::ffi::OsString;
 
 use clap::{ArgAction, ValueEnum};
-use obento::{CopyOptions, Existing, HardLinks, Keep, NewMode, Symlinks, TargetIs, TreeOptions, Trust};
+use obento::copy::{CopyOptions, Existing, HardLinks, Keep, NewMode, TargetIs, TreeOptions, Trust};
+use obento::vfs::Symlinks;
 
 use crate::change::backup::BackupArgs;
 use crate::parse::size::positive_size;
 use crate::report::Report;
 
+/// The default of `--max-files` for an image that is not trusted. A server can list a directory without an end.
+const UNTRUSTED_FILES: u64 = 10_000_000;
+
 /// Copy files out of images and into them
 ///
-/// The command writes nothing outside the target, even if an image is hostile. A file in an image is replaced atomically: a crash leaves the old
-/// or the new file. The new file first has a temporary name that starts with .obento-unfinished-. The next copy to the same directory
-/// removes such files of killed commands. A file with several names in an image is overwritten in place, so that all
-/// its names get the new contents. With -d or -a, links are preserved instead.
+/// The command writes nothing outside the target, even if an image is hostile. A file in an image is replaced
+/// atomically: a crash leaves the old or the new file. The new file first has a temporary name that starts
+/// with .obento-unfinished-. If the command is killed, the next copy to the same directory removes this file.
+/// A file with several names in an image is overwritten in place, so that all its names get the new contents.
+/// With -d or -a, only the named file is replaced, and its other names keep the old contents.
 ///
-/// One source does not overwrite a file that another source of the same command has created, even if the names only match on this
-/// volume. Attributes that cannot be preserved (such as the owner on the host, if the user is not root) are counted at the end. The exit status is 1 if a
-/// file cannot be read or written, or if an access control list is lost.
+/// If two sources have the same name, the first one is copied, and the second one is an error. README and
+/// readme are the same name on FAT. At the end, the command prints the number of attributes that it could
+/// not preserve, such as owners on the host if the user is not root. The exit status is 1 if a file cannot be
+/// read or written, or if an access control list is lost.
 #[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "obento cp [OPTIONS] <SOURCE>... <TARGET>\n       obento cp [OPTIONS] -t <DIR> <SOURCE>..."
+)]
 pub struct Args {
     /// Preserve everything: -dR --preserve=all
     #[arg(short, long)]
     archive: bool,
-    /// Copy directories recursively
+    /// Copy directories recursively, and devices, FIFOs and sockets as such
     #[arg(short = 'R', short_alias = 'r', long)]
     recursive: bool,
     /// Preserve links: --no-dereference --preserve=links
@@ -73,7 +82,7 @@ pub struct Args {
     /// Create holes: as in the source (auto), for all zeros (always), or not at all (never)
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     sparse: Sparse,
-    /// Share blocks with the source: if possible (auto), or not at all (never)
+    /// Accepted for compatibility: the data is always copied, and WHEN 'always' is an error
     #[arg(long, value_name = "WHEN", default_value = "auto", num_args = 0..=1, require_equals = true, default_missing_value = "always")]
     reflink: Reflink,
     /// Do not enter host directories on which another file system is mounted
@@ -88,11 +97,15 @@ pub struct Args {
     /// Stop after SIZE bytes of data, such as 500M or 2G
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     max_bytes: Option<u64>,
+    /// Stop after N files and directories, including those that exist on the host (default with --untrusted:
+    /// 10000000)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    max_files: Option<u64>,
     /// Do not trust the image: copy no set-user-ID bits, capabilities and device nodes
     #[arg(long)]
     untrusted: bool,
     /// The sources and the target: host paths, addresses, or - for standard input or output
-    #[arg(value_name = "SOURCE... TARGET", required = true)]
+    #[arg(value_name = "PATH", required = true)]
     pub operands: Vec<OsString>,
 }
 
@@ -175,9 +188,9 @@ impl Args {
             one_file_system: self.one_file_system,
             hard_links: if links { HardLinks::Keep } else { HardLinks::Separate },
             holes: match self.sparse {
-                Sparse::Auto => obento::Holes::Keep,
-                Sparse::Always => obento::Holes::Make,
-                Sparse::Never => obento::Holes::Fill,
+                Sparse::Auto => obento::copy::Holes::Keep,
+                Sparse::Always => obento::copy::Holes::Make,
+                Sparse::Never => obento::copy::Holes::Fill,
             },
             target: match (&self.target_directory, self.no_target_directory) {
                 (Some(_), _) => TargetIs::Directory,
@@ -194,6 +207,7 @@ impl Args {
                 keep,
                 new_mode: if self.refuses_mode() { NewMode::Plain } else { NewMode::Source },
                 max_bytes: self.max_bytes.unwrap_or(u64::MAX),
+                max_files: self.max_files.unwrap_or(if self.untrusted { UNTRUSTED_FILES } else { u64::MAX }),
                 backup: self.backup.backup()?,
             },
             spared: Vec::new(),
@@ -269,6 +283,9 @@ mod tests {
     #[test]
     fn a_limit_takes_units() {
         assert_eq!(options("--max-bytes 2G").tree.max_bytes, 2 << 30);
+        assert_eq!(options("--max-files 7 --untrusted").tree.max_files, 7);
+        assert_eq!(options("--untrusted").tree.max_files, UNTRUSTED_FILES);
+        assert_eq!(options("-a").tree.max_files, u64::MAX);
         assert_eq!(options("--untrusted").tree.trust, Trust::Untrusted);
     }
 }

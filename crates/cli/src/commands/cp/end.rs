@@ -4,11 +4,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-use obento::{
-    Backup, Cookie, CopyFrom, CopySource, Error, FileId, FileKind, HostDir, HostError, HostTarget,
-    ImageTarget, Name, NameBuf, Node, Random, RemoveObserver, Symlinks, SystemRandom, Timestamp, remove_tree,
-    take_place, unfinished_name,
-};
+use obento::base::{FileKind, Name, NameBuf, Timestamp};
+use obento::copy::{Backup, CopyFrom, CopySource, HostTarget, ImageTarget};
+use obento::driver::Cookie;
+use obento::env::{Random, SystemRandom};
+use obento::host::{CopiedEntries, FileId, HostDir, HostError, take_place, unfinished_name};
+use obento::remove::{RemoveObserver, remove_tree};
+use obento::vfs::Symlinks;
+use obento::{Error, Node};
 use rustix::fs::{FileType, Stat};
 
 use crate::change::place::trimmed;
@@ -36,6 +39,8 @@ pub struct HostEndpoint {
     directory: Option<HostDir>,
     /// The file at the path, if this is a source.
     id: Option<FileId>,
+    /// The entries that were copied from this source.
+    copied: CopiedEntries,
 }
 
 impl HostEndpoint {
@@ -48,14 +53,19 @@ impl HostEndpoint {
         };
         match directory {
             Err(error @ HostError::ForeignLink { .. }) => Err(error),
-            directory => Ok(Self { path, spot, directory: directory.ok(), id: None }),
+            directory => Ok(Self::new(path, spot, directory.ok())),
         }
     }
 
     /// Follows the path of a source, except a link at its end.
     pub fn source(path: PathBuf) -> Self {
         let spot = HostDir::open_parent(&path);
-        Self { path, spot, directory: None, id: None }
+        Self::new(path, spot, None)
+    }
+
+    /// Returns an end of which nothing was copied yet.
+    fn new(path: PathBuf, spot: Result<(HostDir, NameBuf), HostError>, directory: Option<HostDir>) -> Self {
+        Self { path, spot, directory, id: None, copied: CopiedEntries::default() }
     }
 
     /// Looks up the file. Errors: it does not exist.
@@ -89,7 +99,7 @@ impl HostEndpoint {
     /// Another name in the same directory.
     fn sibling(&self, name: NameBuf) -> Result<Self, String> {
         let dir = self.spot()?.0.clone();
-        Ok(Self { path: dir.child(&name), spot: Ok((dir, name)), directory: None, id: None })
+        Ok(Self::new(dir.child(&name), Ok((dir, name)), None))
     }
 
     /// The place as the target of a copy.
@@ -118,13 +128,39 @@ impl HostEndpoint {
         Ok(kept)
     }
 
-    fn remove(&self) -> Result<(), String> {
+    fn remove(&self) -> Result<(), RemoveError> {
         let (dir, name) = self.spot()?;
-        let found = self.stat()?.map(|stat| FileId::of(&stat));
-        if self.id.is_some() && found != self.id {
-            return Err("another user has replaced it".into());
+        let Some(id) = self.id else { return dir.remove(name).map_err(|error| reason(&error).into()) };
+        match self.stat()?.map(|stat| FileId::of(&stat)) {
+            Some(found) if found == id => {}
+            Some(_) => {
+                return Err(RemoveError {
+                    cause: "the file was replaced after the copy".into(),
+                    help: "the file that remains is newer than the copy; move it again",
+                });
+            }
+            None => return Err(RemoveError { cause: words(Error::NotFound), help: "the copy is complete" }),
         }
-        dir.remove(name).map_err(|error| reason(&error))
+        dir.remove_copied(name, &self.copied).map_err(|error| match error.errno() {
+            Some(rustix::io::Errno::STALE) => RemoveError {
+                cause: "files changed or were added after the copy".into(),
+                help: "the files that remain are newer than the copy; move them again",
+            },
+            _ => reason(&error).into(),
+        })
+    }
+}
+
+/// The reason why a source remains after its copy, and the next step for the user.
+#[derive(Debug)]
+pub struct RemoveError {
+    pub cause: String,
+    pub help: &'static str,
+}
+
+impl From<String> for RemoveError {
+    fn from(cause: String) -> Self {
+        Self { cause, help: "the copy is complete; remove the source manually" }
     }
 }
 
@@ -174,7 +210,7 @@ impl Endpoint {
                 let dir = host.directory.clone().ok_or_else(|| words(Error::NotDirectory))?;
                 let name = Name::new(name).map_err(|error| error.to_string())?.to_buf();
                 let path = OsString::from_vec(join(host.path.as_os_str().as_bytes(), name.as_bytes())).into();
-                Ok(Self::Host(HostEndpoint { path, spot: Ok((dir, name)), directory: None, id: None }))
+                Ok(Self::Host(HostEndpoint::new(path, Ok((dir, name)), None)))
             }
             Self::Image(location) => Ok(Self::Image(location.child(name))),
         }
@@ -192,7 +228,8 @@ impl Endpoint {
     pub fn source(&self) -> Result<CopyFrom, String> {
         match self {
             Self::Host(host) => {
-                host.spot().map(|(dir, name)| CopyFrom::HostEntry(dir.clone(), name.to_buf()))
+                let (dir, name) = host.spot()?;
+                Ok(CopyFrom::HostEntry(dir.clone(), name.to_buf(), host.copied.clone()))
             }
             Self::Image(location) => source_of(location).map(CopyFrom::Image),
         }
@@ -219,8 +256,8 @@ impl Endpoint {
         let at = match self {
             Self::Host(host) => host.path.as_os_str().as_bytes().ends_with(b"/").then(|| self.clone()),
             Self::Image(location) => match &location.place {
-                obento::FileSelector::Path(path) if path.ends_with(b"/") => {
-                    let place = obento::FileSelector::Path(trimmed(path).to_vec());
+                obento::address::FileSelector::Path(path) if path.ends_with(b"/") => {
+                    let place = obento::address::FileSelector::Path(trimmed(path).to_vec());
                     Some(Self::Image(Location { place, ..location.clone() }))
                 }
                 _ => None,
@@ -316,8 +353,8 @@ impl Endpoint {
         }
     }
 
-    /// Removes the whole tree.
-    pub fn remove(&self) -> Result<(), String> {
+    /// Removes the whole tree, except files of a source that are newer than its copy. Errors: files remain.
+    pub fn remove(&self) -> Result<(), RemoveError> {
         match self {
             Self::Host(host) => host.remove(),
             Self::Image(location) => {
@@ -325,7 +362,7 @@ impl Endpoint {
                 let mut first = First(None);
                 match remove_tree(&spot.dir, &spot.name, &mut first) {
                     true => Ok(()),
-                    false => Err(first.0.unwrap_or_default()),
+                    false => Err(first.0.unwrap_or_default().into()),
                 }
             }
         }
@@ -353,5 +390,28 @@ struct First(Option<String>);
 impl RemoveObserver for First {
     fn failed(&mut self, path: &[u8], error: Error) {
         self.0.get_or_insert_with(|| format!("{}: {error}", printable(path)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_added_after_the_copy_remains_and_is_to_be_moved_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("tree");
+        std::fs::create_dir(&tree).unwrap();
+        std::fs::write(tree.join("new"), "").unwrap();
+        // Nothing was copied from this source.
+        let source = HostEndpoint::source(tree.clone()).find().unwrap();
+        let error = source.remove().unwrap_err();
+        assert_eq!(error.cause, "files changed or were added after the copy");
+        assert_eq!(error.help, "the files that remain are newer than the copy; move them again");
+        assert!(tree.join("new").exists());
+        std::fs::rename(&tree, folder.path().join("before")).unwrap();
+        std::fs::create_dir(&tree).unwrap();
+        assert_eq!(source.remove().unwrap_err().cause, "the file was replaced after the copy");
+        assert!(tree.exists());
     }
 }

@@ -6,11 +6,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento::sandbox::Rights;
-use obento::{
-    Access, Address, CopyError, CopyFrom, CopyOptions, CopyReport, HostError, ImageTarget, Operand, Symlinks,
-    TargetIs, copy_from_reader, copy_in,
+use obento::address::{Address, Operand};
+use obento::copy::{
+    CopyError, CopyFrom, CopyOptions, CopyReport, ImageTarget, TargetIs, copy_from_reader, copy_in,
 };
+use obento::driver::Access;
+use obento::host::HostError;
+use obento::host::sandbox::Rights;
+use obento::vfs::Symlinks;
 use rustix::fs::{Mode, OFlags};
 
 use super::watch::{CopyDisplay, Names, with_remedy};
@@ -47,7 +50,7 @@ pub fn run(sources: &[OsString], target: &Address, args: &Args, context: &Contex
             Err(report) => context.warn(&report),
         }
     }
-    let options = CopyOptions { spared: context.opener().host_files(), ..options };
+    let options = CopyOptions { spared: context.host_files(), ..options };
     confine(&hosts, &options, context);
     let mut from = Vec::new();
     for source in opened {
@@ -65,9 +68,8 @@ pub fn run(sources: &[OsString], target: &Address, args: &Args, context: &Contex
 
 /// Opens the image of the target for change.
 pub fn open_target(target: &Address, context: &Context) -> Result<ImageTarget, Report> {
-    context.expect_open_for_change(target, target.image.as_os_str().as_bytes())?;
-    let volume = context.opener().volume_for_change(target, context)?;
-    let location = open::location(volume, target.clone());
+    let volume = open::volume_for_change(target, target.image.as_os_str().as_bytes(), context)?;
+    let location = Location::of(volume, target);
     Ok(ImageTarget {
         volume: (*location.volume).clone(),
         place: location.place,
@@ -108,7 +110,7 @@ fn prepare_images(target: &Path, sources: &[OsString], context: &Context) -> boo
     {
         return false;
     }
-    context.opener().prepare(target, Access::ReadWrite, context);
+    context.prepare(target, Access::ReadWrite);
     let is_image = |source: &&OsString| matches!(open::operand(source, context), Ok(Operand::Image(_)));
     open::prepare(sources.iter().filter(is_image), open::BareOperand::HostFile, Access::ReadOnly, context)
 }
@@ -161,13 +163,14 @@ fn expect_directory(target: &ImageTarget, sources: &[CopyFrom], symlinks: Symlin
             };
             found.is_ok_and(|found| found.is_dir())
         }
-        CopyFrom::HostEntry(dir, name) => dir.enter(name).is_ok(),
-        CopyFrom::Image(source) => source.node.kind() == Ok(obento::FileKind::Directory),
+        CopyFrom::HostEntry(dir, name, _) => dir.enter(name).is_ok(),
+        CopyFrom::Image(source) => source.node.kind() == Ok(obento::base::FileKind::Directory),
     };
     if sources.iter().all(is_directory) {
         return Ok(());
     }
-    Err(Report::on("cannot copy to", shown, "no such directory"))
+    let report = Report::on("cannot copy to", shown, "no such directory");
+    Err(report.help("create the directory of the target first: obento mkdir -p"))
 }
 
 /// Copies the sources. Returns the result, or `None` if the copy ended early, which was reported.
@@ -190,7 +193,7 @@ pub fn copy(
             report_losses(&report.written, &shown, is_untrusted, context);
             Ok(Some(report))
         }
-        Err(CopyError::Host(error @ HostError::Limit { .. })) => {
+        Err(CopyError::Host(error @ (HostError::Limit { .. } | HostError::FileLimit { .. }))) => {
             context.warn(&incomplete(error));
             Ok(None)
         }

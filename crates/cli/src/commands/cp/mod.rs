@@ -15,17 +15,23 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento::sandbox::Rights;
-use obento::{
-    Access, Address, CopyError, CopyOptions, CopySource, Existing, FileKind, HostError, HostTarget, Loss,
-    OpenError, Operand, TargetIs, WriteReport, copy_out_to,
+use obento::address::{Address, Operand};
+use obento::base::FileKind;
+use obento::copy::{
+    CopyError, CopyOptions, CopySource, Existing, HostTarget, Loss, TargetIs, WriteReport, copy_out_to,
 };
+use obento::driver::Access;
+use obento::host::HostError;
+use obento::host::sandbox::Rights;
+use obento::{Error, OpenError};
+use rustix::io::Errno;
 
 pub use self::args::Args;
 pub use self::into::open_target;
 use self::watch::CopyDisplay;
 pub use self::watch::with_remedy;
 use crate::context::Context;
+use crate::help::page::{BACKUP, Page};
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};
 use crate::report::{Report, printable, subject};
@@ -40,6 +46,15 @@ enum Target {
     Place(Result<HostTarget, CopyError>),
     Image(Address),
 }
+
+/// The page of `cp`.
+pub const PAGE: Page = Page::new(&[
+    ("obento cp -a disk.img:/etc backup", "Copy a directory out of an image"),
+    ("obento cp -a site disk.img:/srv/", "Copy a directory into an image"),
+    ("obento cp --untrusted -a disk.img:/home .", "Copy without special bits and device nodes"),
+])
+.environment(BACKUP)
+.see_also(&["cp(1)"]);
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
@@ -59,9 +74,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         are_images && open::prepare(sources, open::BareOperand::HostFile, Access::ReadOnly, context);
     let mut opened = Vec::new();
     if !can_wait {
-        opened.extend(sources.iter().map(|source| open_source(source, context)));
+        let host = match &target {
+            Target::Host(path) => Some(path.as_path()),
+            _ => None,
+        };
+        opened.extend(sources.iter().map(|source| open_source(source, host, context)));
     }
-    let spared = context.opener().host_files();
+    let spared = context.host_files();
     let target = match target {
         Target::Host(path) => {
             let place = HostTarget::open(&path);
@@ -86,10 +105,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Target::Host(_) | Target::Image(_) => {}
     }
     if can_wait {
-        opened.extend(sources.iter().map(|source| open_source(source, context)));
+        opened.extend(sources.iter().map(|source| open_source(source, None, context)));
     }
     // Backing files that only decoding finds.
-    let options = CopyOptions { spared: context.opener().host_files(), ..options };
+    let options = CopyOptions { spared: context.host_files(), ..options };
     let mut found = Vec::new();
     for location in opened {
         match location.and_then(|location| location.find(args.named_symlinks(), "cannot copy")) {
@@ -102,7 +121,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Target::Stdout => stream::write(&found, Output::stdout(), &options, context),
         Target::Stream(_) if options.tree.existing == Existing::Keep => Ok(()),
         Target::Stream(file) => stream::write(&found, BufWriter::new(file), &options, context),
-        Target::Place(place) => to_host(found, &place.map_err(Report::plain)?, (args, &options), context),
+        Target::Place(place) => to_host(found, &place.map_err(no_directory)?, (args, &options), context),
         Target::Host(_) | Target::Image(_) => Ok(()),
     }
 }
@@ -129,8 +148,8 @@ fn operands<'a>(args: &'a Args, context: &Context) -> Result<(&'a [OsString], Ta
     Ok((sources, target))
 }
 
-/// Opens the image of a source.
-fn open_source(source: &OsStr, context: &Context) -> Result<Location, Report> {
+/// Opens the image of a source. The help for a source on the host depends on the host path of the target.
+fn open_source(source: &OsStr, target: Option<&Path>, context: &Context) -> Result<Location, Report> {
     let failed = |cause: &str| Report::on("cannot copy", source.as_bytes(), cause);
     match open::operand(source, context)? {
         Operand::Image(_) => open::open(source, context),
@@ -141,7 +160,16 @@ fn open_source(source: &OsStr, context: &Context) -> Result<Location, Report> {
             Err(failed("not a path inside an image")
                 .help(format!("use {path} for the root directory of the image")))
         }
-        Operand::Host(_) => Err(failed("source and target are both on the host").help("use cp(1)")),
+        Operand::Host(_) => {
+            let report = failed("source and target are both on the host");
+            let image = target.filter(|path| path.is_file() && is_image(path, context).unwrap_or(false));
+            Err(match image.map(|path| printable(path.as_os_str().as_bytes())) {
+                Some(image) => {
+                    report.help(format!("{image} is an image; use {image}:/ for its root directory"))
+                }
+                None => report.help("use cp(1); a path in an image has the form disk.img:/PATH"),
+            })
+        }
     }
 }
 
@@ -151,7 +179,7 @@ pub fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
     if path.is_dir() {
         return Ok(false);
     }
-    match context.opener().quiet_image(path, context) {
+    match context.examined_image(path) {
         Ok(image) => {
             let volume = image.volume(None);
             Ok(matches!(volume, Ok(_) | Err(OpenError::SeveralFileSystems { .. })))
@@ -175,7 +203,8 @@ fn to_host(
     let shown = target.path().as_os_str().as_bytes();
     let needs_directory = shown.ends_with(b"/") && !target.is_directory();
     if needs_directory && found.iter().any(|found| found.node.kind() != Ok(FileKind::Directory)) {
-        return Err(Report::on("cannot copy to", shown, "no such directory").into());
+        let report = Report::on("cannot copy to", shown, "no such directory");
+        return Err(report.help("create the directory of the target first").into());
     }
     let sources: Vec<_> = found.into_iter().map(source).collect();
     let into = match options.target {
@@ -188,11 +217,12 @@ fn to_host(
         watch::Names::new(sources, shown, into)
     });
     let mut watch = CopyDisplay::new(context, total, names);
+    context.stop_between_steps();
     let copied = copy_out_to(&sources, target, options, &mut watch);
     watch.finish()?;
     match copied {
         Ok(report) => report_losses(&report.written, shown, args.is_untrusted(), context),
-        Err(CopyError::Host(error @ HostError::Limit { .. })) => {
+        Err(CopyError::Host(error @ (HostError::Limit { .. } | HostError::FileLimit { .. }))) => {
             context.warn(&incomplete(error));
         }
         Err(error) => return Err(Report::plain(error).into()),
@@ -200,9 +230,23 @@ fn to_host(
     Ok(())
 }
 
+/// Returns the report that the directory of the target cannot be opened.
+fn no_directory(error: CopyError) -> Report {
+    let report = Report::plain(&error);
+    match error {
+        CopyError::Host(error) if error.errno() == Some(Errno::NOENT) => {
+            report.help("create the directory of the target first")
+        }
+        _ => report,
+    }
+}
+
 /// Returns the report of an error that ended `action`.
 pub fn failed(action: &str, error: CopyError) -> Report {
     match error {
+        CopyError::Target { error: Error::NotFound, .. } => {
+            Report::plain(error).help("create the directory of the target first: obento mkdir -p")
+        }
         CopyError::Volume(_) | CopyError::Problem(_) => Report::new(action, error),
         error => Report::plain(error),
     }
@@ -210,8 +254,9 @@ pub fn failed(action: &str, error: CopyError) -> Report {
 
 /// Returns the report that the limit ended the copy.
 pub fn incomplete(error: HostError) -> Report {
+    let option = if matches!(error, HostError::FileLimit { .. }) { "--max-files" } else { "--max-bytes" };
     Report::new("the copy is incomplete", error)
-        .help("the limit is that of --max-bytes; the files copied so far stay")
+        .help(format!("{option} sets this limit; the files that were copied before remain"))
 }
 
 fn source(found: Found) -> CopySource {
@@ -236,14 +281,16 @@ pub fn report_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, co
         let because = match reason {
             Some(_) if matches!(loss, Loss::Flags | Loss::Project) => "use chattr to set them".to_owned(),
             Some(_) if *loss == Loss::Name => crate::change::lacking::NAMES.to_owned(),
+            Some(Errno::NOSPC) => "too large for the inode".to_owned(),
             Some(errno) => crate::report::words(std::io::Error::from(errno)),
             None if is_untrusted => "--untrusted".to_owned(),
             None => "the owner differs".to_owned(),
         };
-        let example = lost.examples.first().map_or_else(String::new, |(path, _)| {
-            format!(", such as {}", subject(path.as_os_str().as_bytes()))
-        });
         let count = lost.count;
+        let such_as = if count == 1 { ": " } else { ", such as " };
+        let example = lost.examples.first().map_or_else(String::new, |(path, _)| {
+            format!("{such_as}{}", subject(path.as_os_str().as_bytes()))
+        });
         context.note(target, format!("{count} {} ({because}){example}", words(*loss, count)));
         if (loss.is_entry() || *loss == Loss::Acl) && reason.is_some() {
             context.raise(1);

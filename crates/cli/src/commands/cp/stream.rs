@@ -3,32 +3,33 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 
-use obento::{CopyError, CopyOptions, FileId, HostError, HostTarget, copy_to_writer, reopen};
-use rustix::fs::{FileType, OFlags};
+use obento::copy::{CopyError, CopyOptions, HostTarget, copy_to_writer};
+use obento::host::{FileId, HostError, open_existing_output};
+use rustix::fs::FileType;
 
 use super::watch::CopyDisplay;
 use super::{incomplete, total};
 use crate::context::Context;
 use crate::open::Found;
-use crate::output::Outcome;
+use crate::output::{Outcome, not_written};
 use crate::report::Report;
 
 /// Opens `target` if it is a device or FIFO, which is written to and not replaced, as with cp(1). The file that was examined is opened,
-/// even if another user replaces it. Errors: it cannot be opened, or is one of `spared`, from which the source is
-/// read.
+/// even if another user replaces it. Errors: it cannot be opened, is a FIFO of another user, or is one of `spared`, from
+/// which the source is read.
 pub fn open(target: &HostTarget, spared: &[FileId]) -> Result<Option<File>, Report> {
     let Some((dir, name)) = target.parent().filter(|_| !target.is_directory()) else { return Ok(None) };
     let Ok(handle) = dir.handle(name) else { return Ok(None) };
-    let failed =
-        |error: io::Error| Report::on("cannot write to", target.path().as_os_str().as_bytes(), error);
-    let stat = rustix::fs::fstat(&handle).map_err(|errno| failed(errno.into()))?;
+    let failed = |error| not_written(target.path(), error);
+    let stat = rustix::fs::fstat(&handle);
+    let stat = stat.map_err(|errno| failed(HostError::system("examine", target.path(), errno)))?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice | FileType::Fifo) {
         return Ok(None);
     }
-    let file = reopen(&handle, OFlags::WRONLY).map_err(|errno| failed(errno.into()))?;
+    let file = open_existing_output(&handle, target.path()).map_err(failed)?;
     if spared.contains(&FileId::of_file(&file, target.path()).map_err(Report::plain)?) {
         return Err(Report::plain(HostError::IsSource { path: target.path().into() }));
     }

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use obento::{Observer, Problem, ProblemReason, interrupt};
+use obento::copy::{Observer, Problem, ProblemReason};
+use obento::host::interrupt;
 
 use crate::context::Context;
 use crate::open::join;
@@ -73,7 +74,7 @@ impl Names {
 impl<'c> CopyDisplay<'c> {
     /// A watch over `total` bytes, if that is known.
     pub fn new(context: &'c Context, total: Option<u64>, names: Option<Names>) -> Self {
-        Self { context, progress: Progress::new(context, "copying"), total, names, failed: Ok(()) }
+        Self { context, progress: Progress::new(context.messages(), "copying"), total, names, failed: Ok(()) }
     }
 
     /// Removes the progress bar and writes out the names.
@@ -84,7 +85,7 @@ impl<'c> CopyDisplay<'c> {
 }
 
 impl Observer for CopyDisplay<'_> {
-    fn progress(&mut self, progress: &obento::Progress<'_>) {
+    fn progress(&mut self, progress: &obento::copy::Progress<'_>) {
         self.progress.update(progress.bytes, self.total, progress.path);
         if let (Some(names), true) = (&mut self.names, self.failed.is_ok()) {
             self.failed = names.name(progress.path);

@@ -6,7 +6,11 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use obento::{Address, ByteDifference, BytePlace, Field, FieldValue, Image, Operand, diff_bytes, interrupt};
+use obento::Image;
+use obento::address::{Address, Operand};
+use obento::diff::{ByteDifference, BytePlace, diff_bytes};
+use obento::driver::{Field, FieldValue};
+use obento::host::interrupt;
 
 use crate::context::Context;
 use crate::json::{Line, hex};
@@ -20,7 +24,7 @@ pub(super) fn run(sides: &[OsString], context: &Context) -> Outcome {
     let images = sides.iter().map(|side| open_image(side, context)).collect::<Result<Vec<_>, _>>()?;
     let [one, other] = &images[..] else { return Ok(()) };
     context.seal();
-    let mut progress = Progress::new(context, "comparing");
+    let mut progress = Progress::new(context.messages(), "comparing");
     let total = one.device().len().min(other.device().len());
     let mut watch = |done| {
         progress.update(done, Some(total), b"");
@@ -28,6 +32,8 @@ pub(super) fn run(sides: &[OsString], context: &Context) -> Outcome {
     };
     let found = diff_bytes(one, other, &mut watch);
     drop(progress);
+    // A part that cannot be read was not compared.
+    context.report_damage(|report| context.fail(report));
     let shown = sides.iter().map(|side| side.as_encoded_bytes()).collect::<Vec<_>>();
     let found = match found {
         Ok(found) => found,
@@ -61,7 +67,7 @@ fn open_image(side: &OsStr, context: &Context) -> Result<Rc<Image>, Report> {
             return Err(report.help("use --bytes with two images: obento diff --bytes one.img other.img"));
         }
     };
-    context.opener().quiet_image(&path, context).map_err(open::cannot_open)
+    context.quiet_image(&path).map_err(open::cannot_open)
 }
 
 /// Writes the difference in the format of `cmp`, and the structure where it is.

@@ -6,23 +6,43 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use obento::sandbox::Rights;
-use obento::{
-    Access, Change, DeviceNumber, DiffOptions, DiffSide, Difference, FileKind, Operand, Problem, Symlinks,
-    Timestamp, diff,
-};
+use clap::ArgAction;
+use obento::address::Operand;
+use obento::base::{DeviceNumber, FileKind, Timestamp};
+use obento::copy::{Problem, ProblemReason};
+use obento::diff::{Change, DiffOptions, DiffSide, Difference, diff};
+use obento::driver::Access;
+use obento::host::sandbox::Rights;
+use obento::vfs::Symlinks;
 use rustix::fs::{Mode, OFlags};
 
 use super::cp;
 use crate::context::Context;
 use crate::format::mode::kind_word;
 use crate::format::time::{Clock, TimeStyle};
+use crate::help::page::{Page, TZ};
 use crate::json::{Line, hex};
 use crate::open::{self, Location, join};
 use crate::output::{Outcome, Output};
 use crate::report::{Report, subject};
+
+/// The page of `diff`.
+pub const PAGE: Page = Page::new(&[
+    ("obento diff -r one.img other.img", "Compare the files of two volumes"),
+    ("obento diff -rm disk.img:/etc /etc", "Compare a directory with one of the host, including attributes"),
+    ("obento diff --bytes one.img other.img", "Name the structure of the first different byte"),
+])
+.exit(&[
+    ("0", "The operands are the same."),
+    ("1", "The operands differ."),
+    ("2", "Wrong usage, a part could not be compared, or the output could not be written."),
+])
+.unwritten(2)
+.environment(&[TZ])
+.see_also(&["diff(1)", "cmp(1)"]);
 
 /// Compare two trees, each on the host or in an image
 ///
@@ -35,7 +55,7 @@ pub struct Args {
     /// Compare directories recursively
     #[arg(short, long)]
     recursive: bool,
-    /// Ignored, for compatibility: differences between files are reported without their contents
+    /// Ignored, for compatibility: a difference is always reported without the contents of the files
     #[arg(short = 'q', long)]
     brief: bool,
     /// Also compare permissions, owners, times of modification and extended attributes
@@ -45,7 +65,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["recursive", "brief", "metadata"])]
     bytes: bool,
     /// Host paths or addresses
-    #[arg(value_name = "PATH", num_args = 2, required = true)]
+    #[arg(value_names = ["PATH1", "PATH2"], num_args = 2, required = true, action = ArgAction::Set)]
     sides: Vec<OsString>,
 }
 
@@ -56,6 +76,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let is_prepared = prepare(args, context)?;
     let as_trees = args.recursive && holds_trees(&args.sides, context)?;
+    if args.recursive && !as_trees {
+        expect_no_host_files(&args.sides, context)?;
+    }
     // It reads the time zone, a file.
     let clock = Clock::system();
     let open = |side| if as_trees { open_tree(side, context) } else { open_side(side, context) };
@@ -69,7 +92,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if !args.recursive {
         refuse_directories(&[&left, &right])?;
     }
-    let mut teller = DifferencePrinter {
+    let mut printer = DifferencePrinter {
         context,
         left: left.path().to_vec(),
         right: right.path().to_vec(),
@@ -79,17 +102,17 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let options = if args.metadata { DiffOptions::ALL } else { DiffOptions::CONTENT };
     let mut written = Ok(());
     let report = diff(&left, &right, &options, &mut |found| {
-        written = teller.report(found);
+        written = printer.report(found);
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
-    written?;
-    if report.differences > 0 {
+    if report.differences > 0 || written.is_err() {
         context.raise(1);
     }
+    written?;
     // A part that cannot be read was not compared.
-    context.opener().report_hidden_attributes(|report| context.fail(report));
-    context.opener().report_damage(context, |report| context.fail(report));
-    teller.out.finish()
+    context.report_hidden_attributes(|report| context.fail(report));
+    context.report_damage(|report| context.fail(report));
+    printer.out.finish()
 }
 
 /// Opens the files of images, and gives up rights before a byte of them is decoded. This requires that every side is
@@ -153,6 +176,27 @@ fn holds_trees(sides: &[OsString], context: &Context) -> Result<bool, Report> {
         }
     }
     Ok(true)
+}
+
+/// # Errors
+///
+/// Both sides are files of the host, and the comparison is one of trees.
+fn expect_no_host_files(sides: &[OsString], context: &Context) -> Result<(), Report> {
+    let mut other = None;
+    for side in sides {
+        match open::operand(side, context)? {
+            Operand::Host(path) if path.is_file() => {
+                if !cp::is_image(&path, context)? {
+                    other.get_or_insert(side);
+                }
+            }
+            _ => return Ok(()),
+        }
+    }
+    let Some(other) = other else { return Ok(()) };
+    let report =
+        Report::on("cannot compare", other.as_bytes(), "not a directory or an image with a file system");
+    Err(report.help("omit -r to compare the bytes of two files"))
 }
 
 /// Opens an operand that is a tree; an image stands for its root.
@@ -222,7 +266,12 @@ impl DifferencePrinter<'_> {
     fn report(&mut self, found: Result<Difference, Problem>) -> io::Result<()> {
         match found {
             Err(problem) => {
-                self.context.fail(&Report::on("cannot compare", &problem.path, &problem.trouble));
+                // An error of the host names the operation and the file.
+                let report = match &problem.trouble {
+                    ProblemReason::Host(error) => Report::plain(error),
+                    reason => Report::on("cannot compare", &problem.path, reason),
+                };
+                self.context.fail(&report);
                 Ok(())
             }
             Ok(found) if self.context.json() => self.json(&found),
@@ -278,7 +327,7 @@ impl DifferencePrinter<'_> {
     fn attribute(&mut self, change: &Change) -> (String, String, String) {
         match change {
             Change::Mode(a, b) => {
-                let octal = |mode: &obento::Mode| format!("{:04o}", mode.bits());
+                let octal = |mode: &obento::base::Mode| format!("{:04o}", mode.bits());
                 ("mode".into(), octal(a), octal(b))
             }
             Change::Owner(a, b) => {

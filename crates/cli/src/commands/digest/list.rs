@@ -6,7 +6,11 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
-use obento::{Access, Error, FileKind, FileSelector, Operand, Symlinks};
+use obento::Error;
+use obento::address::{FileSelector, Operand};
+use obento::base::FileKind;
+use obento::driver::Access;
+use obento::vfs::Symlinks;
 
 use super::{Algorithm, Args, Sum, each};
 use crate::context::Context;

@@ -8,10 +8,13 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
-use obento::{FileKind, Node, Symlinks};
+use obento::Node;
+use obento::base::FileKind;
+use obento::vfs::Symlinks;
 
 use crate::context::Context;
 use crate::files::{Below, Input, Piece, Results, Said, Stream, Task, Tasks, in_order, open_all};
+use crate::help::page::Page;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
 use crate::report::{Report, printable};
@@ -19,9 +22,16 @@ use crate::report::{Report, printable};
 /// The bytes from the start that the contents are recognised by. The signature of tar is at byte 257, and that of ISO 9660 at 32769.
 const HEAD: usize = 64 << 10;
 
+/// The page of `file`.
+pub const PAGE: Page = Page::new(&[
+    ("obento file 'disk.img:/usr/bin/*'", "Print the types of the files in a directory"),
+    ("obento file -bi disk.img:/srv/upload", "Print the MIME type of a file"),
+])
+.see_also(&["file(1)"]);
+
 /// Print the types of files
 ///
-/// The type of the contents is recognised by the first bytes, by signatures of the crate 'infer'.
+/// The first bytes of a file determine its type. file(1) recognises more types.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Files in images; - is standard input

@@ -8,7 +8,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 
-use obento::{Node, Operand, Symlinks, Timestamp, Volume};
+use obento::address::Operand;
+use obento::base::Timestamp;
+use obento::vfs::Symlinks;
+use obento::{Node, Volume};
 
 use crate::context::Context;
 use crate::find::{ParseContext, Reference, TimeField, Zone, time_of};

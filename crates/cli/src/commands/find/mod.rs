@@ -7,7 +7,10 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal};
 use std::rc::Rc;
 
-use obento::{Error, Node, Owners, Step, Symlinks, Volume, Walk};
+use obento::vfs::Symlinks;
+use obento::volume::Owners;
+use obento::walk::{Step, Walk};
+use obento::{Error, Node, Volume};
 
 use self::host::HostContext;
 use self::view::View;
@@ -17,15 +20,26 @@ use crate::find::{
     DirectoryOrder, EvaluationError, Evaluator, Owner, Parsed, Runner, Sink, Verdict, VisitedEntry, parse,
     split_start_points,
 };
+use crate::help::page::{Page, TZ};
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop, empty_output, go_on};
 use crate::report::{Report, subject};
 
+/// The page of `find`.
+pub const PAGE: Page = Page::new(&[
+    ("obento find disk.img -name '*.conf' -size +10k", "Find configuration files of more than 10 KiB"),
+    ("obento find disk.img -perm -4000 -ls", "List the set-user-ID files"),
+    ("obento find disk.img -type f -exec sha256sum {} \\;", "Hash a copy of each file"),
+])
+.environment(&[TZ, ("OBENTO_ADDRESS", "Set for the commands of -exec: the address of the file.")])
+.see_also(&["find(1)"]);
+
 /// Find files by name, type, size, time, owner, permissions, ...
 ///
-/// The expression is that of GNU find; -path and -regex match the path inside the image (/etc/passwd). -exec passes a temporary copy of
-/// the file to the command, and its address in OBENTO_ADDRESS.
+/// The expression is that of GNU find; -path and -regex match the path inside the image (/etc/passwd). -exec
+/// passes a temporary copy of the file to the command. OBENTO_ADDRESS contains the address of the file.
 #[derive(clap::Args, Debug)]
+#[command(override_usage = "obento find [OPTIONS] <IMAGE[:/PATH]>... [EXPRESSION]")]
 pub struct Args {
     /// Do not follow symbolic links (default)
     #[arg(short = 'P', overrides_with_all = ["follow_start", "follow"])]
@@ -39,7 +53,7 @@ pub struct Args {
     /// Start points (IMAGE[:/PATH]), then tests (-name -type -size -mtime -newer -perm -user -empty ...), operators
     /// (! -a -o , \( \)) and actions (-print -print0 -printf -ls -exec -execdir -ok -prune -quit)
     #[arg(
-        value_name = "IMAGE[:/PATH]... [EXPRESSION]",
+        value_name = "IMAGE[:/PATH]|EXPRESSION",
         trailing_var_arg = true,
         allow_hyphen_values = true,
         required = true
@@ -66,7 +80,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let json = context.json() || parsed.options.json;
     if json && parsed.formatted {
         let report = Report::new("cannot search", "--json supports -print, but not -printf, -print0 and -ls");
-        return Err(report.help("omit one of them").into());
+        return Err(report.help("omit --json, or the action that --json does not support").into());
     }
     let sinks = sinks(&parsed)?;
     let starts = start_points(starts, args, &parsed, &world);
@@ -128,7 +142,12 @@ struct Start {
 fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &HostContext<'_>) -> Vec<Start> {
     let context = world.context;
     if parsed.commands.is_empty() {
-        open::seal_before_decoding(arguments, open::BareOperand::Image, obento::Access::ReadOnly, context);
+        open::seal_before_decoding(
+            arguments,
+            open::BareOperand::Image,
+            obento::driver::Access::ReadOnly,
+            context,
+        );
     }
     let opened: Vec<_> = arguments.iter().map(|argument| open::open(argument, context)).collect();
     if parsed.commands.is_empty() {
@@ -217,7 +236,7 @@ struct Search<'s, 'e> {
 impl Search<'_, '_> {
     fn run(&mut self) -> Result<Quit, Stop> {
         let options = &self.parsed.options;
-        let walk = Walk::new(self.start.node.clone()).order(obento::Order::Directory);
+        let walk = Walk::new(self.start.node.clone()).order(obento::walk::Order::Directory);
         let mut walk = walk.max_depth(options.max_depth).symlinks(self.symlinks);
         while let Some(met) = walk.next() {
             go_on()?;
@@ -254,7 +273,7 @@ impl Search<'_, '_> {
     }
 
     /// Evaluates the expression for a file.
-    fn visit(&mut self, met: &obento::Entry) -> Result<Verdict, Stop> {
+    fn visit(&mut self, met: &obento::walk::Entry) -> Result<Verdict, Stop> {
         let path = self.start.path_of(&met.path);
         let view = View { met, start: self.start, symlinks: self.symlinks };
         let entry = VisitedEntry {

@@ -3,7 +3,11 @@
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use obento::{Attr, Caller, Cookie, Error, FileKind, Node, Owners, Symlinks};
+use obento::base::{Attr, FileKind};
+use obento::driver::Cookie;
+use obento::vfs::{Caller, Symlinks};
+use obento::volume::Owners;
+use obento::{Error, Node};
 
 use super::{Start, owner_id};
 use crate::find::{CopyFailure, EvaluationError, File, Owner};
@@ -12,7 +16,7 @@ use crate::private::create_private;
 
 /// A file that the walk found.
 pub struct View<'a> {
-    pub met: &'a obento::Entry,
+    pub met: &'a obento::walk::Entry,
     pub start: &'a Start,
     /// Whether the walk follows symbolic links.
     pub symlinks: Symlinks,

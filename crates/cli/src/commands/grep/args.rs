@@ -13,9 +13,13 @@ use crate::report::Report;
 ///
 /// The options are those of GNU grep. Text is UTF-8. Back-references and lines of more than 64 MiB are not supported.
 #[derive(clap::Args, Debug)]
+#[command(
+    override_usage = "obento grep [OPTIONS] <PATTERNS> <IMAGE[:PATH]>...\n       obento grep [OPTIONS] -e <PATTERNS> <IMAGE[:PATH]>...\n       obento grep [OPTIONS] -f <FILE> <IMAGE[:PATH]>..."
+)]
 pub struct Args {
-    /// PATTERNS separated by newlines, unless -e or -f gives them, then files in images; - is standard input
-    #[arg(value_name = "[PATTERNS] IMAGE[:PATH]", required = true)]
+    /// Patterns, separated by newlines, and then files in images; only files if -e or -f is given. - is
+    /// standard input
+    #[arg(value_name = "PATTERNS|IMAGE[:PATH]", required = true)]
     words: Vec<OsString>,
     /// Search for PATTERNS; can be repeated
     #[arg(short = 'e', long = "regexp", value_name = "PATTERNS", allow_hyphen_values = true, help_heading = PATTERNS)]
@@ -86,7 +90,7 @@ pub struct Args {
     /// Print NUM lines before each selected line
     #[arg(short = 'B', long, value_name = "NUM")]
     before_context: Option<u64>,
-    /// Print NUM lines before and after each selected line; -NUM is the same
+    /// Print NUM lines before and after each selected line; -2 is short for -C 2
     #[arg(short = 'C', long, value_name = "NUM")]
     context: Option<u64>,
     /// Search all files below directories; symbolic links are followed only if an operand names them

@@ -12,7 +12,7 @@ use regex_automata::{Anchored, Input, MatchKind};
 
 use super::args::Args;
 use super::syntax::{literal, translate};
-use crate::report::{Report, subject};
+use crate::report::{Report, sentence};
 
 /// The patterns, compiled.
 pub struct Matcher {
@@ -38,9 +38,10 @@ impl Matcher {
         let mut alternatives = Vec::with_capacity(patterns.len());
         for pattern in patterns {
             let failed = |cause: &dyn std::fmt::Display| {
-                Report::new(format!("cannot use the pattern {}", subject(pattern)), cause)
+                let shown = sentence(&String::from_utf8_lossy(pattern));
+                Report::new(format!("cannot use the pattern '{shown}'"), cause)
             };
-            let text = str::from_utf8(pattern).map_err(|_| failed(&"it is not UTF-8"))?;
+            let text = str::from_utf8(pattern).map_err(|_| failed(&"not UTF-8"))?;
             alternatives.push(match args.fixed_strings {
                 true => literal(text),
                 false => translate(text, args.extended_regexp).map_err(|error| failed(&error))?,

@@ -13,17 +13,36 @@ use std::cell::Cell;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 
-use obento::{Attr, FileKind, Symlinks};
+use obento::base::{Attr, FileKind};
+use obento::vfs::Symlinks;
 
 pub use args::Args;
 
 use crate::context::Context;
 use crate::files::{Below, Results, Said, Task, Tasks, in_order, open_all};
 use crate::find::{Case, Pattern};
+use crate::help::page::Page;
 use crate::output::{Outcome, Output};
 use crate::report::Report;
 use search::{Message, Search};
 use show::Show;
+
+/// The page of `grep`.
+pub const PAGE: Page = Page::new(&[
+    ("obento grep -rn PermitRoot disk.img:/etc", "Find lines below /etc, with their numbers"),
+    ("obento grep -rlF 'TODO' disk.img --include='*.c'", "List the C files that contain a string"),
+    (
+        "obento grep -c error 'disk.img:/var/log/*.log'",
+        "Count lines in the files that match a pattern inside the image",
+    ),
+])
+.exit(&[
+    ("0", "A line was selected."),
+    ("1", "No line was selected."),
+    ("2", "Wrong usage, a file could not be read, or the output could not be written."),
+])
+.unwritten(2)
+.see_also(&["grep(1)"]);
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
@@ -32,7 +51,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let below = match (args.recursive, args.dereference_recursive) {
         (_, true) => Below::Read(Symlinks::Follow),
         (true, false) => Below::Read(Symlinks::Keep),
-        (false, false) => Below::Refuse,
+        (false, false) => Below::RefuseWithoutOption,
     };
     let opened = open_all(&paths, below, context);
     let mut out = Output::stdout();
@@ -74,7 +93,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()?;
     // A part that cannot be read was not searched.
     let is_damaged = Cell::new(false);
-    context.opener().report_damage(context, |report| {
+    context.report_damage(|report| {
         is_damaged.set(true);
         show_failure(report, args, context);
     });

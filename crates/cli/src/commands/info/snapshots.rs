@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use obento::{Snapshot, Timestamp, human_size};
+use obento::base::Timestamp;
+use obento::host::Snapshot;
+use obento::text::human_size;
 
 use super::fact;
 use crate::format::time::{Clock, TimeStyle};

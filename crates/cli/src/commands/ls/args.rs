@@ -7,7 +7,8 @@ use clap::ValueEnum;
 /// List files and directories
 #[derive(clap::Args, Debug)]
 #[command(
-    after_help = "The time zone is that of TZ, colours come from LS_COLORS, TIME_STYLE and QUOTING_STYLE work as in GNU ls."
+    after_help = "TZ sets the time zone, and LS_COLORS the colours. TIME_STYLE and QUOTING_STYLE have the same \
+                  effect as in GNU ls."
 )]
 pub struct Args {
     /// Images, and files and directories in them; patterns ('disk.img:/etc/*.conf') match inside the image

@@ -8,7 +8,10 @@
 
 use std::ops::ControlFlow;
 
-use obento::{Attr, Caller, Cookie, DirEntry, FileKind, Ino, Node, Result, Symlinks, Volume};
+use obento::base::{Attr, FileKind, Ino};
+use obento::driver::{Cookie, DirEntry};
+use obento::vfs::{Caller, Symlinks};
+use obento::{Node, Result, Volume};
 
 use super::settings::{Dereference, Hide, Indicator, Settings};
 use super::sort;
@@ -302,7 +305,8 @@ mod tests {
     use std::sync::Arc;
 
     use clap::Parser;
-    use obento::{SystemClock, tmpfs};
+    use obento::env::SystemClock;
+    use obento::tmpfs;
 
     use super::*;
     use crate::cli::Cli;
@@ -313,16 +317,16 @@ mod tests {
         let volume = Volume::new(Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)))));
         for number in 0..500 {
             let name = format!("file{number}");
-            let name = obento::Name::new(name.as_bytes()).unwrap();
-            let mode = obento::Mode::new(0o644);
+            let name = obento::base::Name::new(name.as_bytes()).unwrap();
+            let mode = obento::base::Mode::new(0o644);
             let (uid, gid, rdev) = (0, 0, Default::default());
-            let new = obento::NewNode { kind: FileKind::Regular, mode, uid, gid, rdev, target: b"" };
+            let new = obento::driver::NewNode { kind: FileKind::Regular, mode, uid, gid, rdev, target: b"" };
             volume.vfs().create(&Caller::Owner, &volume.root(), name, &new).unwrap();
         }
         let Cli { global, command: Command::Ls(args), .. } = Cli::parse_from(["obento", "ls", "x"]) else {
             panic!("not ls")
         };
-        let context = Context::new(global, obento::Registry::default());
+        let context = Context::new(global, obento::Registry::default(), crate::cli::TABLE);
         let settings = Settings::new(&args, &context).unwrap();
         let read = |budget| Listing::read(&volume.root(), b"x:/", &settings, &context, budget).unwrap();
         assert_eq!((read(BUDGET).entries.len(), context.status()), (500, 0));

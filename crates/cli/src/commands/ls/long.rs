@@ -1,6 +1,7 @@
 //! The long format: `drwxr-xr-x 2 root root 4096 Jan  2 15:04 name`.
 
-use obento::{Attr, FileKind, Owners};
+use obento::base::{Attr, FileKind};
+use obento::volume::Owners;
 
 use super::gather::{ListedEntry, Listing};
 use super::settings::{Indicator, Settings};

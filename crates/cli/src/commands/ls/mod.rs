@@ -16,7 +16,10 @@ mod version;
 use std::collections::HashSet;
 use std::io::Write;
 
-use obento::{FileKind, Ino, Node, Owners, Symlinks};
+use obento::Node;
+use obento::base::{FileKind, Ino};
+use obento::vfs::Symlinks;
+use obento::volume::Owners;
 
 pub use args::Args;
 
@@ -24,6 +27,7 @@ use crate::context::Context;
 use crate::escape::escape;
 use crate::format::colors::{Colors, Painter};
 use crate::format::time::Clock;
+use crate::help::page::{LS_COLORS, Page, TZ};
 use crate::open::{Found, Location, find_all, join};
 use crate::output::{Outcome, Output, Stop};
 use crate::report::Report;
@@ -43,8 +47,29 @@ struct Lister<'c> {
     text: Vec<u8>,
 }
 
-pub fn run(args: Args, context: &Context) -> Outcome {
-    let settings = Settings::new(&args, context)?;
+/// The page of `ls`.
+pub const PAGE: Page = Page::new(&[
+    ("obento ls disk.img", "List the root directory"),
+    ("obento ls -l disk.img@2:/etc", "List /etc in partition 2 with all attributes"),
+    ("obento ls 'disk.img:/etc/*.conf'", "List the files that match a pattern inside the image"),
+])
+.exit(&[
+    ("0", "Everything was listed."),
+    ("1", "A file below an operand cannot be accessed."),
+    ("2", "Wrong usage, an operand cannot be accessed, or the output could not be written."),
+])
+.unwritten(2)
+.environment(&[
+    TZ,
+    LS_COLORS,
+    ("TIME_STYLE", "The format of times if --time-style is absent."),
+    ("QUOTING_STYLE", "The quoting of names if --quoting-style is absent."),
+    ("COLUMNS", "The width of the output."),
+])
+.see_also(&["ls(1)", "dircolors(1)"]);
+
+pub fn run(args: &Args, context: &Context) -> Outcome {
+    let settings = Settings::new(args, context)?;
     let clock = Clock::system();
     let painter = context.colors().then(|| Painter::new(Colors::from_env()));
     let symlinks = match settings.dereference {

@@ -3,9 +3,9 @@
 use std::io::{IsTerminal, stdout};
 use std::os::unix::ffi::OsStrExt;
 
-use obento::{Attr, Timestamp};
+use obento::base::{Attr, Timestamp};
 
-use super::Args;
+use super::args::Args;
 use super::args::{ListFormat, Marks, Sort};
 use crate::context::Context;
 use crate::escape::NameStyle;
@@ -277,7 +277,7 @@ fn time_style(args: &Args) -> Result<time::TimeStyle, Report> {
     }
     let from_env = || std::env::var("TIME_STYLE").ok().filter(|s| !s.is_empty());
     match (&args.time_style, from_env()) {
-        (Some(style), _) => time::TimeStyle::parse(style).map_err(|e| Report::new("invalid --time-style", e)),
+        (Some(style), _) => time::TimeStyle::parse(style).map_err(Report::plain),
         // As in GNU, an invalid variable does not stop a listing.
         (None, Some(style)) => Ok(time::TimeStyle::parse(&style).unwrap_or(time::TimeStyle::Locale)),
         (None, None) => Ok(time::TimeStyle::Locale),

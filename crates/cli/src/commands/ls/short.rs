@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use obento::FileKind;
+use obento::base::FileKind;
 
 use super::gather::{ListedEntry, Listing};
 use super::settings::{Indicator, Settings, Shape};
@@ -120,7 +120,7 @@ impl Frills {
 }
 
 fn blocks(entry: &ListedEntry, settings: &Settings) -> String {
-    let text = |attr: obento::Attr| settings.block_unit.text(attr.blocks.saturating_mul(512));
+    let text = |attr: obento::base::Attr| settings.block_unit.text(attr.blocks.saturating_mul(512));
     entry.attr.map_or_else(|| "?".to_owned(), text)
 }
 
@@ -159,12 +159,12 @@ pub fn indicator(entry: &ListedEntry, settings: &Settings) -> Option<u8> {
         Indicator::Slash => (entry.kind() == Some(FileKind::Directory)).then_some(b'/'),
         Indicator::Type | Indicator::All => match &entry.attr {
             Some(attr) => mark(attr.kind, attr.mode, settings),
-            None => mark(entry.kind()?, obento::Mode::new(0), settings),
+            None => mark(entry.kind()?, obento::base::Mode::new(0), settings),
         },
     }
 }
 
 /// Returns the character of a type, and `*` for an executable file if requested.
-pub fn mark(kind: FileKind, mode: obento::Mode, settings: &Settings) -> Option<u8> {
+pub fn mark(kind: FileKind, mode: obento::base::Mode, settings: &Settings) -> Option<u8> {
     classify(kind, mode).filter(|&mark| settings.indicator == Indicator::All || mark != b'*')
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use obento::{Attr, FileKind, Timestamp};
+use obento::base::{Attr, FileKind, Timestamp};
 
 use super::gather::{ListedEntry, Listing};
 use super::settings::{Settings, SortBy};

@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use obento::{Clock, FixedClock, FormatOptions, SystemClock, SystemRandom, Timestamp};
+use obento::base::Timestamp;
+use obento::driver::FormatOptions;
+use obento::env::{Clock, FixedClock, SystemClock, SystemRandom};
 
 use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
@@ -17,7 +19,7 @@ const AFTER_HELP: &str = "\
 SIZE is the size of the file system, such as 10G, 10MB or 100s (sectors of 512 bytes). A number without a unit counts KiB, or blocks of \
 the size that -b sets. Without SIZE, the file system fills the file, device or partition; a new file requires SIZE.
 
-The same options, with -U, -E hash_seed and SOURCE_DATE_EPOCH, produce the same bytes.";
+With -U, -E hash_seed and SOURCE_DATE_EPOCH, the same options produce the same bytes.";
 
 /// Create an empty file system
 #[derive(clap::Args, Debug, Default)]
@@ -29,7 +31,7 @@ pub struct Args {
     /// Size of the file system
     #[arg(value_name = "SIZE")]
     pub size: Option<String>,
-    /// Type: ext4, ext3, ext2, exfat, jffs2, vfat, xv6; with an installed program: xfs, btrfs, f2fs and others (see 'obento types')
+    /// Type, such as ext4, vfat, exfat or, if its program is installed, xfs; 'obento types' lists all
     #[arg(short = 't', long = "type", value_name = "TYPE", default_value = "ext4")]
     pub fs_type: String,
     /// Settings whose values may contain commas
@@ -214,7 +216,11 @@ impl Args {
                 "device" => host.journal = Some(value.into()),
                 "size" => options.settings.push(("journal_size".into(), value)),
                 "location" => options.settings.push(("journal_location".into(), value)),
-                _ => options.settings.push((name, value)),
+                "fast_commit_size" => options.settings.push((name, value)),
+                _ => {
+                    let what = format!("unknown journal option '{}'", name.escape_default());
+                    return Err(Report::plain(what).help("use size, location, fast_commit_size or device"));
+                }
             }
         }
         for (name, value) in split(&self.extended) {
@@ -239,7 +245,7 @@ impl Args {
         let lacking = [
             (self.from_folder.is_some(), "-d", "use 'obento build IMAGE --from FOLDER'"),
             (self.check_blocks, "-c", "use badblocks(8) to test a device"),
-            (self.bad_blocks.is_some(), "-l", "replace the device"),
+            (self.bad_blocks.is_some(), "-l", "obento records no bad blocks: use a device without any"),
             (self.super_only, "-S", "use 'e2fsck -b BLOCK' to restore the super block from a copy"),
             (self.undo.is_some(), "-z", "copy the image first: cp --reflink=auto IMAGE COPY"),
         ];

@@ -4,7 +4,14 @@ use std::ffi::OsString;
 
 use super::args::Args as Common;
 use crate::context::Context;
+use crate::help::page::{EPOCH, Page};
 use crate::output::Outcome;
+
+/// The page of `mkfs.exfat`.
+pub const PAGE: Page =
+    Page::new(&[("obento mkfs.exfat -L PHOTOS -c 128K card.img 32G", "Create an exFAT volume")])
+        .environment(&[EPOCH])
+        .see_also(&["mkfs.exfat(8)"]);
 
 /// Create an empty exFAT volume (options of mkfs.exfat)
 ///

@@ -8,8 +8,15 @@ use std::path::{Path, PathBuf};
 
 use super::args::Args as Common;
 use crate::context::Context;
+use crate::help::page::{EPOCH, Page};
 use crate::output::Outcome;
 use crate::report::Report;
+
+/// The page of `mkfs.fat`.
+pub const PAGE: Page =
+    Page::new(&[("obento mkfs.fat -C -F 32 -n BOOT esp.img 524288", "Create a FAT32 volume of 512 MiB")])
+        .environment(&[EPOCH])
+        .see_also(&["mkfs.fat(8)"]);
 
 /// Create an empty FAT volume (options of mkfs.fat)
 ///
@@ -109,13 +116,7 @@ const INVARIANT: (i64, &str) = (1_426_325_213, "1234abcd");
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    match args.common() {
-        Ok(common) => super::run(&common, context),
-        Err(report) => {
-            context.warn(&report);
-            Ok(())
-        }
-    }
+    super::run(&args.common()?, context)
 }
 
 impl Args {
@@ -177,14 +178,15 @@ impl Args {
     fn refuse(&self) -> Result<(), Report> {
         if self.create && std::path::Path::new(&self.image).exists() {
             let shown = self.image.as_bytes();
-            return Err(Report::on("cannot create", shown, "file already exists").help("omit -C to use it"));
+            return Err(Report::on("cannot create", shown, "file already exists")
+                .help("omit -C to use the existing file"));
         }
         let lacking = [
             (self.atari, "-A", "only Atari systems read this variant"),
             (
                 self.variant.as_ref().is_some_and(|name| !name.eq_ignore_ascii_case("standard")),
                 "--variant",
-                "only Atari systems read this variant",
+                "only 'standard' is supported: omit --variant",
             ),
         ];
         match lacking.iter().find(|(given, ..)| *given) {

@@ -14,13 +14,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento::{
-    Address, BlockDevice, Contents, DeviceError, Error, Format, FormatError, FormatNotice, FormatTarget,
-    Formatted, HostEntry, Image, OpenError, Options, PartSelector, PartitionChoice, PartitionContents,
-    Registry, human_size, snapshot_of, volume_id_text,
-};
+use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
+use obento::base::DeviceError;
+use obento::block::BlockDevice;
+use obento::driver::{Allowed, Contents, Format, FormatError, FormatNotice, Formatted};
+use obento::image::{FormatTarget, PartitionChoice, PartitionContents};
+use obento::text::{human_size, volume_id_text};
+use obento::{Error, Image, OpenError, Options, Registry};
 
 use crate::context::Context;
+use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
 use crate::open::cannot_open;
 use crate::output::{Outcome, Output};
@@ -32,27 +35,44 @@ use watched::Watched;
 /// `ENOSPC`.
 const NO_SPACE: i32 = 28;
 
+/// The page of `mkfs`.
+pub const PAGE: Page = Page::new(&[
+    ("obento mkfs disk.img 10G", "Create an ext4 volume in a new sparse file"),
+    ("obento mkfs -t ext3 -L data -m 0 disk.img", "Format all of disk.img, without reserved blocks"),
+    ("obento mkfs -F disk.img@2", "Overwrite partition 2"),
+    (
+        "obento mkfs -O ^has_journal,casefold -E root_owner=1000:1000 disk.img 1G",
+        "Remove and add features, and set the owner of the root directory",
+    ),
+    ("obento mkfs -t vfat -L BOOT -E fat=32 esp.img 512M", "Create a FAT32 volume"),
+    ("obento mkfs -t exfat -L PHOTOS -C 128k card.img 32G", "Create an exFAT volume"),
+    ("obento mkfs -t xfs -L data disk.img 1G", "Run mkfs.xfs, which must be installed"),
+    ("obento mkfs -O journal_dev log.img 64M", "Create an external journal"),
+])
+.environment(&[EPOCH])
+.see_also(&["mkfs(8)", "mke2fs(8)", "ext4(5)"]);
+
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    expect_no_journal(context, "use -J device=FILE to create a volume with an external journal")?;
     if let Some(kind) = context.registry().engine_type(&args.fs_type) {
         return own::run(args, kind, context);
     }
-    match make(args, context) {
-        Ok((path, formatted)) if context.json() => {
-            let mut out = Output::stdout();
-            line(args, &path, &formatted).write(&mut out)?;
-            out.finish()
-        }
-        Ok((_, _)) if args.quiet => Ok(()),
-        Ok((path, formatted)) => {
-            let mut out = Output::stdout();
-            write_summary(&mut out, args, &path, &formatted)?;
-            out.finish()
-        }
-        Err(report) => {
-            context.warn(&report);
-            Ok(())
-        }
+    let (path, formatted) = make(args, context)?;
+    let mut out = Output::stdout();
+    if context.json() {
+        line(args, &path, &formatted).write(&mut out)?;
+    } else if !args.quiet {
+        write_summary(&mut out, args, &path, &formatted)?;
+    }
+    out.finish()
+}
+
+/// Errors: `--journal` is given, which has no effect on a new volume.
+pub(super) fn expect_no_journal(context: &Context, help: &str) -> Result<(), Report> {
+    match context.options().journal {
+        Some(_) => Err(Report::plain("--journal is for opening volumes").help(help)),
+        None => Ok(()),
     }
 }
 
@@ -93,7 +113,7 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         context.seal();
     }
     let (device, contents) = place(&format_target, &target, &host, args, context)?;
-    options.contents = if host.keep { Contents::Kept } else { contents };
+    options.contents = if host.keep { Contents::Preserved } else { contents };
     let formatted = if args.dry_run {
         // A file is extended when the file system is complete.
         let grown = len.filter(|_| target.part.is_none()).unwrap_or(0);
@@ -152,17 +172,25 @@ fn is_new_file(argument: &std::ffi::OsStr) -> bool {
 }
 
 fn format_of<'r>(registry: &'r Registry, fs_type: &str) -> Result<&'r dyn Format, Report> {
-    let types = || registry.drivers().iter().filter_map(|driver| driver.format()).flat_map(Format::types);
-    let format = registry.drivers().iter().filter_map(|driver| driver.format());
-    format.into_iter().find(|format| format.types().contains(&fs_type)).ok_or_else(|| {
-        let mut known: Vec<&str> = types().copied().collect();
-        let by_others = registry.engine_types().iter().filter(|kind| kind.maker.is_some());
-        known.extend(by_others.filter_map(|kind| kind.names.first()));
-        known.sort_unstable();
-        let known = known.join(", ");
+    let mut formats = registry.drivers().iter().filter_map(|driver| driver.format());
+    formats.find(|format| format.types().contains(&fs_type)).ok_or_else(|| {
         let what = format!("cannot create a file system of type '{}'", printable(fs_type.as_bytes()));
-        Report::new(what, "unknown type").help(format!("supported types: {known}"))
+        let why = match registry.find(fs_type) {
+            Some(_) => "obento opens volumes of this type, but does not create them",
+            None => "the type is unknown",
+        };
+        Report::new(what, why).help(created_types(registry))
     })
+}
+
+/// Returns the hint that lists the types that can be created, each with its other names.
+pub(super) fn created_types(registry: &Registry) -> String {
+    let formats = registry.drivers().iter().filter_map(|driver| driver.format());
+    let mut known: Vec<String> = formats.map(|format| format.types().join("/")).collect();
+    let by_others = registry.engine_types().iter().filter(|kind| kind.maker.is_some());
+    known.extend(by_others.filter_map(|kind| kind.names.first()).map(|name| (*name).to_owned()));
+    known.sort_unstable();
+    format!("supported types: {}", known.join(", "))
 }
 
 /// Returns the target device and its description. Errors: it contains known data, and `--force` is not
@@ -175,7 +203,8 @@ fn place(
     context: &Context,
 ) -> Result<(Arc<dyn BlockDevice>, Contents), Report> {
     if target.part.is_some() && host.offset > 0 {
-        let report = Report::on("cannot set an offset in", &target.shown, "a partition has its own start");
+        let report =
+            Report::on("cannot set an offset in", &target.shown, "an offset applies only to a whole image");
         return Err(report.help("omit -E offset"));
     }
     let part = if host.offset > 0 { Some(PartSelector::Offset(host.offset)) } else { target.part.clone() };
@@ -259,7 +288,7 @@ fn last_mounted(image: &Image, part: Option<&PartSelector>) -> Option<String> {
 /// The device of an external journal.
 fn open_journal(path: &Path, dry_run: bool, context: &Context) -> Result<Arc<dyn BlockDevice>, Report> {
     if dry_run {
-        let image = Image::open(path, context.registry(), &Options::default()).map_err(cannot_open)?;
+        let image = Image::builder().registry(context.registry().clone()).open(path).map_err(cannot_open)?;
         return Ok(image.device().clone());
     }
     let format_target = FormatTarget::open(path, None).map_err(cannot_open)?;
@@ -282,19 +311,47 @@ fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report
         )) => {
             report(&"no space left on the disk of the image").help("free space there, or choose another disk")
         }
-        FormatError::Needs { needs, .. } => {
-            report(error).help(format!("add {needs}, or omit the other feature"))
+        FormatError::Needs { what, needs } => {
+            report(error).help(format!("use {needs}, or do without {what}"))
         }
-        FormatError::UnknownFeature { .. } => report(error).help("see ext4(5) and mke2fs(8)"),
+        FormatError::BadValue { name: "journal_size", value, allowed } => journal_size(value, allowed),
+        FormatError::UnknownFeature { .. } => report(error).help(KNOWN_FEATURES),
+        // `-U` with a volume ID sets it, on any type.
+        FormatError::UnknownSetting { name } if name == "volume_id" => {
+            let fs_type = format.types().first().copied().unwrap_or_default();
+            report(&format_args!("{fs_type} has a UUID, and no volume ID"))
+                .help("write a UUID such as 01234567-89ab-cdef-0123-456789abcdef, or random")
+        }
         FormatError::UnknownSetting { .. } => {
             let known: Vec<&str> = format.settings().iter().map(|setting| setting.name).collect();
             let fs_type = format.types().first().copied().unwrap_or_default();
             report(error).help(format!("supported settings of {fs_type}: {}", known.join(", ")))
         }
-        FormatError::TooSmall { .. } => report(error).help("use a larger size, or fewer features and inodes"),
+        FormatError::TooSmall { .. } => report(error)
+            .help("use a larger size; on ext2, ext3 and ext4, fewer features or inodes also need less space"),
         FormatError::PastDevice { .. } => report(error).help("omit SIZE to use the whole device"),
+        FormatError::Journal(_) => {
+            report(error).help("create a journal: obento mkfs -O journal_dev FILE SIZE")
+        }
         _ => report(error),
     }
+}
+
+/// The hint for an unknown feature.
+pub(super) const KNOWN_FEATURES: &str =
+    "ext2, ext3 and ext4 have the features that ext4(5) lists; -O is not available for other types";
+
+/// Reports an invalid size of a journal in MiB, the unit of `-J size`.
+fn journal_size(value: &str, allowed: &Allowed) -> Report {
+    const MIB: u64 = 1 << 20;
+    let (value, expected) = match (value.parse::<u64>(), allowed) {
+        (Ok(bytes), Allowed::Range(least, most)) => {
+            let range = format!("a number of MiB from {} to {}", least.div_ceil(MIB), most / MIB);
+            ((bytes / MIB).to_string(), range)
+        }
+        _ => (value.escape_default().to_string(), "a number of MiB, such as 16".to_owned()),
+    };
+    Report::plain(format!("invalid value '{value}' for -J size (expected {expected})"))
 }
 
 /// Returns the UUID or the serial number, if the volume has one.
@@ -310,7 +367,11 @@ pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
             FormatNotice::BadUnits(1) => "1 cluster is bad and will not be used".to_owned(),
             FormatNotice::BadUnits(count) => format!("{count} clusters are bad and will not be used"),
             FormatNotice::LabelCut(label) => format!("the label was truncated to '{}'", printable(label)),
-            FormatNotice::NoJournal => "too small for a journal; created without one".to_owned(),
+            FormatNotice::NoJournal => "the volume is too small for a journal, and has none".to_owned(),
+            FormatNotice::FewClusters { clusters, least } => format!(
+                "a FAT32 volume requires at least {least} clusters, and this one has {clusters}; other systems may not recognise it"
+            ),
+            FormatNotice::Unused(1) => "1 block at the end is unused".to_owned(),
             FormatNotice::Unused(blocks) => format!("{blocks} blocks at the end are unused"),
             FormatNotice::LargeBlocks(size) => {
                 format!("most machines have smaller pages than {size} bytes and cannot mount this block size")
@@ -327,8 +388,29 @@ pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
     }
 }
 
+/// The terms of a format for its parts.
+pub(super) struct Units {
+    /// The units of space.
+    pub space: &'static str,
+    /// The structure that describes the volume.
+    head: &'static str,
+    /// The unit of its place.
+    place: &'static str,
+}
+
+impl Units {
+    /// Returns the terms of a new volume: FAT and exFAT have clusters, and sectors of a size of their own.
+    pub fn of(formatted: &Formatted) -> Self {
+        match formatted.facts.iter().any(|fact| fact.name == "sector size") {
+            true => Self { space: "clusters", head: "boot sector", place: "sector" },
+            false => Self { space: "blocks", head: "super block", place: "block" },
+        }
+    }
+}
+
 fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Formatted) -> std::io::Result<()> {
     let Formatted { fs_type, block_size, blocks, inodes, .. } = formatted;
+    let units = Units::of(formatted);
     let verb = if args.dry_run { "would be " } else { "" };
     let len = blocks.saturating_mul(u64::from(*block_size));
     out.write_name(shown)?;
@@ -336,7 +418,7 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
     if !formatted.label.is_empty() {
         write!(out, " '{}'", printable(&formatted.label))?;
     }
-    write!(out, ", {} in {blocks} blocks of {block_size} bytes", human_size(len))?;
+    write!(out, ", {} in {blocks} {} of {block_size} bytes", human_size(len), units.space)?;
     // The device of a journal has no inodes.
     if *inodes > 0 {
         write!(out, ", {inodes} inodes")?;
@@ -350,11 +432,13 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
         writeln!(out, "  journal   {}", human_size(bytes))?;
     }
     if formatted.reserved > 0 {
-        writeln!(out, "  reserved  {} blocks for the super user", formatted.reserved)?;
+        let unit = if formatted.reserved == 1 { "block" } else { "blocks" };
+        writeln!(out, "  reserved  {} {unit} for the super user", formatted.reserved)?;
     }
     if !formatted.backups.is_empty() {
         let list: Vec<String> = formatted.backups.iter().map(u64::to_string).collect();
-        writeln!(out, "  backups   of the super block in blocks {}", list.join(", "))?;
+        let s = if list.len() == 1 { "" } else { "s" };
+        writeln!(out, "  backups   of the {} in {}{s} {}", units.head, units.place, list.join(", "))?;
     }
     // Not every format has reserved blocks.
     if formatted.features.is_empty() {

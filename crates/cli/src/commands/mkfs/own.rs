@@ -3,14 +3,20 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use obento::block::BlockDevice;
+use obento::build::EmptyMaker;
+use obento::driver::Probe;
 use obento::engine::tools::Maker;
 use obento::engine::types::Type;
-use obento::{BlockDevice, EmptyMaker, FormatTarget, Probe, human_size, path_of_open, uuid_text};
+use obento::host::path_of_open;
+use obento::image::{FormatTarget, ImageFile};
+use obento::text::{human_size, uuid_text};
+use rustix::fs::FileType;
 
 use super::{Args, Target, needs_size, place};
 use crate::context::Context;
@@ -31,14 +37,7 @@ const LINES: usize = 6;
 
 /// Creates a volume of `kind`.
 pub fn run(args: &Args, kind: &Type, context: &Context) -> Outcome {
-    let (shown, probe, program) = match make(args, kind, context) {
-        Ok(Some(made)) => made,
-        Ok(None) => return Ok(()),
-        Err(report) => {
-            context.warn(&report);
-            return Ok(());
-        }
-    };
+    let Some((shown, probe, program)) = make(args, kind, context)? else { return Ok(()) };
     let mut out = Output::stdout();
     let uuid = probe.uuid.map(uuid_text);
     if context.json() {
@@ -68,12 +67,13 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     let maker = kind.maker.ok_or_else(|| {
         let what = format!("cannot create a file system of type '{name}'");
         Report::new(what, "obento supports no program that creates this type")
+            .help(super::created_types(context.registry()))
     })?;
     refuse(args, &maker)?;
     let target = Target::parse(args)?;
     let program = program(&maker, args.label.as_ref(), "cannot create a file system on", &target.shown)?;
     if args.dry_run {
-        context.note(&target.shown, format!("would be created by `{}`", program.line(&args.image)));
+        context.note(&target.shown, format!("would run `{}`", program.line(&args.image)));
         return Ok(None);
     }
     context.expect_changes_allowed(&target.shown)?;
@@ -92,17 +92,35 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     let failed =
         |error: &dyn std::fmt::Display| Report::on("cannot create a file system on", &target.shown, error);
     let note = |place: &str| {
-        context.note(&target.shown, format!("created by `{}`{place}", program.line(&args.image)));
+        context.note(&target.shown, format!("running `{}`{place}", program.line(&args.image)));
     };
-    if target.part.is_some() || maker.locks {
-        note(", on a copy that is written back");
-        let copy = made(&program, &maker, device.len()).map_err(|cause| failed(&cause))?;
-        copy.put_whole(&*device).map_err(|error| failed(&error))?;
-    } else {
-        note("");
-        clear(&*device, Discard::Allowed).map_err(|error| failed(&error))?;
-        on(&program, &target.path).map_err(|cause| failed(&cause))?;
-        device.flush().map_err(|error| failed(&error))?;
+    if device.len() < maker.least {
+        // The previous contents stay.
+        let least = human_size(maker.least);
+        return Err(failed(&format!(
+            "{name} needs at least {least}, and there are {}",
+            human_size(device.len())
+        )));
+    }
+    // obento holds a block device exclusively, as some of these programs do.
+    let is_file = |file: &OwnedFd| {
+        rustix::fs::fstat(file)
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
+    };
+    let can_open = target.part.is_none() && !maker.locks && !maker.asks_name;
+    match ImageFile::file_of(&*device).ok().filter(|file| can_open && is_file(file)) {
+        Some(file) => {
+            note("");
+            clear(&*device, Discard::Allowed).map_err(|error| failed(&error))?;
+            // The path of the target can lead to another file by now.
+            on(&program, &path_of_open(&file)).map_err(|cause| failed(&cause))?;
+            device.flush().map_err(|error| failed(&error))?;
+        }
+        None => {
+            note(", on a copy that is written back");
+            let copy = made(&program, &maker, device.len()).map_err(|cause| failed(&cause))?;
+            copy.put_whole(&*device).map_err(|error| failed(&error))?;
+        }
     }
     let driver = context.registry().find(name);
     let probe = driver.map_or(Ok(None), |driver| driver.probe(&*device)).map_err(|error| failed(&error))?;

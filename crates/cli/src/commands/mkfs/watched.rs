@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use obento::{BlockDevice, Result};
+use obento::Result;
+use obento::block::BlockDevice;
 
 use crate::context::Context;
 use crate::progress::Meter;
@@ -19,7 +20,7 @@ pub struct Watched {
 impl Watched {
     /// Creates the device called `name`.
     pub fn new(device: Arc<dyn BlockDevice>, name: &[u8], context: &Context) -> Self {
-        let meter = Meter::new(context, "writing");
+        let meter = Meter::new(context.messages(), "writing");
         Self { device, name: name.to_vec(), written: Mutex::new((0, meter)) }
     }
 }

@@ -4,21 +4,28 @@
 //! the kernel, its own sockets and its own thread.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io::ErrorKind;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use obento::sandbox::Rights;
-use obento::{Access, Address, Handoff, Image, ImageFile, OpenError, PartSelector, Volume};
+use obento::address::{Address, PartSelector};
+use obento::base::Name;
+use obento::block::Handoff;
+use obento::driver::Access;
+use obento::host::HostError;
+use obento::host::sandbox::Rights;
+use obento::image::ImageFile;
+use obento::{Image, OpenError, Volume};
+use obento_fuse::Unmounter;
 use obento_fuse::options::{MountOptions, ReadWrite};
-use obento_fuse::{MountPoint, Unmounter, mounts_of_type, unmount};
+use rustix::fs::AtFlags;
+use rustix::io::Errno;
 
-use super::server::{self, OpenedMount, Service, SharedDisk, Site};
-use super::{Args, FS_TYPE, start};
+use super::args::Args;
+use super::server::{self, MountedImage, OpenedMount, Service, SharedDisk, Site};
+use super::start;
 use crate::context::Context;
-use crate::open::cannot_open;
+use crate::open::{cannot_open, expect_undamaged, report_notices};
 use crate::report::{Report, notice};
 
 /// Mounts all file systems of the disk below the directory, and serves them until the end of the last one.
@@ -40,11 +47,14 @@ pub fn serve(
         opened => opened,
     }
     .map_err(cannot_open)?;
-    image.notices().iter().for_each(|notice| context.note(shown, notice));
+    expect_undamaged("cannot mount", shown, &image)?;
+    report_notices(shown, &image, context.messages());
     let volumes = volumes(&image, is_free, shown, context);
     if volumes.is_empty() {
         let report = Report::on("cannot mount", shown, "no partition has a file system that can be opened");
-        return Err(report.help("run 'obento info' to see what the disk contains"));
+        return Err(report.help(
+            "omit --all for an image without a partition table; 'obento info' shows the contents of a disk",
+        ));
     }
     let mut services = Vec::new();
     for (number, volume) in volumes {
@@ -72,9 +82,8 @@ pub fn serve(
 fn expect_possible(args: &Args, address: &Address, options: &MountOptions) -> Result<(), Report> {
     let wrong = |why: &str| Report::on("cannot mount", args.image().as_bytes(), why);
     if address.part.is_some() {
-        return Err(
-            wrong("--all mounts all partitions, and this is one").help("omit --all, or the partition")
-        );
+        return Err(wrong("--all mounts all partitions of a disk, and the operand is one partition")
+            .help("omit --all, or the partition"));
     }
     for (is_given, option) in [
         (options.provenance || options.show_provenance, "provenance"),
@@ -107,11 +116,21 @@ fn volumes(image: &Image, is_free: bool, shown: &[u8], context: &Context) -> Vec
     let numbers = found.filter_map(|content| content.partition.map(|partition| partition.number));
     let opened = numbers.filter_map(|number| {
         let part = PartSelector::Number(number);
+        let name = [shown, format!("@{number}").as_bytes()].concat();
         let volume = match image.volume(Some(&part)) {
-            Err(error) if is_free && server::can_only_be_read(&error) => image.volume_to_read(Some(&part)),
+            Err(error) if is_free && server::can_only_be_read(&error) => {
+                let opened = image.volume_to_read(Some(&part));
+                if opened.is_ok() {
+                    server::note_feature(&name, &error, context);
+                }
+                opened
+            }
             opened => opened,
         };
-        let name = [shown, format!("@{number}").as_bytes()].concat();
+        let volume = volume.map_err(|error| error.to_string()).and_then(|volume| {
+            let root = volume.vfs().expect_root();
+            root.map(|()| volume).map_err(|error| error.to_string())
+        });
         match volume {
             Ok(volume) => {
                 let notices = volume.info().notices;
@@ -136,30 +155,37 @@ fn service(
     (number, volume): (u32, Volume),
     context: &Context,
 ) -> Result<Service, Report> {
-    let directory = args.directory().join(number.to_string());
-    let made = fs::create_dir(&directory);
-    if let Err(error) = &made
-        && error.kind() != ErrorKind::AlreadyExists
-    {
-        return Err(Report::on("cannot create the directory", directory.as_os_str().as_bytes(), error));
-    }
+    let parent = server::open_directory(args)?;
+    let name = Name::new(number.to_string().as_bytes()).expect("digits").to_buf();
+    let made = parent.make_directory(&name);
+    let is_new = made.is_ok();
+    let directory = match made {
+        // A link could lead to any directory, whose contents the mount would hide.
+        Err(HostError::System { errno: Errno::EXIST, .. }) => {
+            parent.enter_directory(&name).map_err(|_| {
+                let child = parent.child(&name);
+                let report = Report::on("cannot mount at", child.as_os_str().as_bytes(), "not a directory");
+                report.help("remove this file, or name another directory")
+            })?
+        }
+        made => made.map_err(Report::plain)?,
+    };
     let mut source = OsString::from(args.image());
     source.push(format!("@{number}"));
     let access = if volume.is_writable() { ReadWrite::Write } else { ReadWrite::Read };
     let options = MountOptions { access: Some(access), ..options.clone() };
     let opened = OpenedMount {
-        image: image.clone(),
+        image: Some(MountedImage { image: image.clone(), handoff: Arc::clone(handoff) }),
         volume,
-        handoff: Arc::clone(handoff),
         processes: None,
         ledger: None,
         disk: SharedDisk::Yes,
     };
     let site = Site { image: &source, directory: &directory };
     let service = server::service(args, &site, opened, &options, context);
-    if service.is_err() && made.is_ok() {
+    if service.is_err() && is_new {
         // The directory is empty: the mount failed.
-        let _ = fs::remove_dir(&directory);
+        let _ = rustix::fs::unlinkat(parent.as_fd(), name.as_bytes(), AtFlags::REMOVEDIR);
     }
     service
 }
@@ -167,24 +193,9 @@ fn service(
 /// Unmounts the mounts that exist when another one fails.
 fn give_up(services: Vec<Service>) {
     for service in services {
-        let path = service.path.clone();
+        let Service { place, session, .. } = service;
         // Without a server, the kernel waits for no answer.
-        drop(service);
-        let _ = unmount(&path, Unmounter { lazy: true, force: false });
+        drop(session);
+        let _ = place.unmount(Unmounter { lazy: true, force: false });
     }
-}
-
-/// Returns the mounts that `mount --all` created below `directory`, which is an absolute path without symbolic links: those of
-/// `IMAGE@N` at the folder `N`.
-pub fn mounts_below(directory: &Path) -> Vec<MountPoint> {
-    let mut mounts = mounts_of_type(FS_TYPE);
-    mounts.retain(|mount| {
-        let name = mount.path.file_name().unwrap_or_default();
-        let end = [b"@", name.as_bytes()].concat();
-        mount.path.parent() == Some(directory)
-            && name.as_bytes().iter().all(u8::is_ascii_digit)
-            && mount.source.as_os_str().as_bytes().ends_with(&end)
-    });
-    mounts.sort_by_key(|mount| mount.path.clone());
-    mounts
 }

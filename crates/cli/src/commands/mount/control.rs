@@ -10,14 +10,16 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use obento::{ImageFile, Volume, volume_id_text};
+use obento::Volume;
+use obento::image::ImageFile;
+use obento::text::volume_id_text;
 use obento_fuse::handover::{
-    Connection, ConnectionError, ControlListener, Hello, Kind, Offer, SILENCE, State,
+    Claim, Connection, ConnectionError, ControlListener, Hello, Kind, Offer, SILENCE, State,
 };
 use obento_fuse::{Pauser, Server, ServingListener, Session, UnmountListener};
 
-use super::server::{OpenedMount, SharedDisk, now};
-use super::status::Status;
+use super::server::{MountedImage, OpenedMount, SharedDisk};
+use super::status::{Status, now};
 
 /// The longest time that a new server may take to prepare, and the time that this one may take before it pauses.
 pub const PREPARING: Duration = Duration::from_secs(30);
@@ -120,7 +122,7 @@ impl Desk {
             inodes: self.server.nodes_known() as u64,
             fs_type: info.probe.fs_type.into(),
             read_only: self.server.options().read_only,
-            has_failed: !self.server.options().read_only && !self.volume.is_writable(),
+            has_failed: self.server.has_failed(),
             obstacle: self.obstacle.unwrap_or_default().into(),
         }
     }
@@ -190,24 +192,24 @@ pub fn volume_id(volume: &Volume) -> String {
 /// Returns why a mount cannot be passed on.
 fn obstacle(opened: &OpenedMount, session: &dyn Session) -> Option<&'static str> {
     if !session.can_pause() {
-        return Some("its requests arrive through io_uring (mount with -o io_uring=off to prevent that)");
+        return Some("its requests arrive through io_uring; unmount, and mount with -o io_uring=off");
     }
     if opened.ledger.is_some() {
-        return Some("it has a keeper (-o failover)");
+        return Some("it was mounted with -o failover");
     }
     volume_obstacle(opened)
 }
 
 /// Returns why no other process can continue to use an open volume.
 pub fn volume_obstacle(opened: &OpenedMount) -> Option<&'static str> {
-    if !opened.image.layers().is_empty() {
+    let Some(MountedImage { image, .. }) = &opened.image else {
+        return Some("the files are on a server");
+    };
+    if !image.layers().is_empty() {
         return Some("the image is compressed or in a container such as qcow2");
     }
-    if opened.image.journal().is_some() {
+    if image.journal().is_some() {
         return Some("the journal of the volume is on another device");
-    }
-    if opened.processes.is_some() {
-        return Some("the history of the volume is recorded");
     }
     if opened.disk == SharedDisk::Yes {
         return Some("its server serves other partitions of the disk, too");
@@ -215,7 +217,7 @@ pub fn volume_obstacle(opened: &OpenedMount) -> Option<&'static str> {
     if !opened.volume.vfs().can_be_passed_on() {
         return Some("the driver of this type cannot pass an open volume on");
     }
-    ImageFile::file_of(&**opened.image.device()).is_err().then_some("the image is not a file or a device")
+    ImageFile::file_of(&**image.device()).is_err().then_some("the image is not a file or a device")
 }
 
 /// The main thread's side of the desk.
@@ -267,7 +269,10 @@ impl OpenDesk {
         };
         let driver = opened.volume.vfs().prepare_handover();
         let driver = driver.map_err(|error| refused(format!("its volume cannot be passed on: {error}")))?;
-        let image = ImageFile::file_of(&**opened.image.device());
+        let Some(MountedImage { image, handoff }) = &opened.image else {
+            return Err(refused("the files are on a server".into()));
+        };
+        let image = ImageFile::file_of(&**image.device());
         let image = image.map_err(|error| refused(format!("its image cannot be passed on: {error}")))?;
         let state = State {
             session: session.export().encode(),
@@ -282,11 +287,16 @@ impl OpenDesk {
             descriptors.push(listener);
             descriptors.extend(waiting);
         }
-        let _frozen = opened.handoff.freeze();
+        let _frozen = handoff.freeze();
         connection.send(Kind::State, &state.encode(), &descriptors)?;
-        connection.expect(Kind::Taken)?;
+        let claim = Claim::among(connection.expect(Kind::Taken)?.descriptors)?;
         connection.send(Kind::Go, &[], &[])?;
-        // From here on, only the end of the other process shows that it has not started.
-        connection.expect_at_last(Kind::Started).map(drop)
+        match connection.expect(Kind::Started) {
+            // The other process has ended, and never started.
+            Err(ConnectionError::Ended) => Err(ConnectionError::Ended),
+            // A process that is killed may wait for this server before its connection ends.
+            Err(error) if claim.take() => Err(error),
+            _ => Ok(()),
+        }
     }
 }

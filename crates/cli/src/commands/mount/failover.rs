@@ -5,20 +5,19 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use obento::ImageFile;
-use obento::sandbox::Rights;
+use obento::host::sandbox::Rights;
+use obento::image::ImageFile;
 use obento_fuse::handover::{Connection, Guard, Kind, Offer, State};
-use obento_fuse::{Ledger, Pauser, UnmountListener, signals};
+use obento_fuse::{Ledger, MountError, MountPlace, Pauser, UnmountListener, signals};
 
 use super::control::offer;
 use super::janitor::Janitor;
 use super::server::{self, Service};
 use super::upgrade::{OfferedMount, lost, open};
-use super::{log, start};
+use super::{log, own, start};
 use crate::context::Context;
 use crate::report::Report;
 
@@ -36,13 +35,14 @@ impl Keeper {
 
     /// Passes to the keeper everything that another server needs. No request has been read.
     pub fn guard(&self, service: &Service) -> io::Result<()> {
-        let Service { path, opened, session, control, unmount, origin, .. } = service;
+        let Service { place, opened, session, control, unmount, origin, .. } = service;
         let other = |error: &dyn std::fmt::Display| io::Error::other(error.to_string());
         let (Some(ledger), Some(control)) = (&opened.ledger, control) else {
             return Err(io::Error::other("the sockets of the mount cannot be created"));
         };
         let driver = opened.volume.vfs().prepare_handover().map_err(|error| other(&error))?;
-        let image = ImageFile::file_of(&**opened.image.device())?;
+        let image = opened.image.as_ref().ok_or_else(|| io::Error::other("the mount has no image"))?;
+        let image = ImageFile::file_of(&**image.image.device())?;
         let state = State {
             session: session.export().encode(),
             driver,
@@ -54,7 +54,8 @@ impl Keeper {
         let guard = Guard {
             offer: offer(&opened.volume, false, &origin.arguments).encode(),
             state: state.encode(),
-            path: path.as_os_str().as_bytes().to_vec(),
+            path: place.mount().path.as_os_str().as_bytes().to_vec(),
+            device: place.mount().device.clone(),
             failovers: 0,
         };
         let mut descriptors = vec![ledger.as_fd(), session.device(), image.as_fd(), control.as_fd()];
@@ -78,6 +79,7 @@ pub fn revive(context: &Context) -> Result<(), Report> {
     let failed =
         |cause: &dyn std::fmt::Display| Report::new("cannot continue after a failure of the server", cause);
     signals::hold().map_err(|error| failed(&error))?;
+    obento::env::thread::hold_back();
     let keeper = Keeper::at_stdin().map_err(|error| failed(&error))?;
     let (mount, mut service) = prepare(&keeper.0, context).map_err(|why| {
         keeper.0.refuse(&why);
@@ -85,10 +87,21 @@ pub fn revive(context: &Context) -> Result<(), Report> {
     })?;
     service.keeper = Some(Arc::new(keeper));
     start::detach().map_err(|error| failed(&error))?;
+    if let Some(unmount) = &service.unmount {
+        unmount.take_over();
+    }
     // From here on, the input is from the image and from the users of the mount.
     context.confine(Rights::Serve);
     tracing::warn!("this server continues after a failure of another one");
     server::run(vec![service]).map_err(|error| lost(&mount, error))
+}
+
+/// Opens the place of the mount. A directory above it may have been renamed, and the volume may be bound elsewhere too.
+fn find(guard: &Guard) -> Result<MountPlace, MountError> {
+    let mut mounts = own::mounts();
+    mounts.retain(|mount| mount.device == guard.device);
+    mounts.sort_by_key(|mount| mount.path.as_os_str().as_bytes() != guard.path);
+    MountPlace::open(mounts.into_iter().next().ok_or(MountError::Moved)?)
 }
 
 fn prepare(keeper: &Connection, context: &Context) -> Result<(OfferedMount, Service), String> {
@@ -100,14 +113,14 @@ fn prepare(keeper: &Connection, context: &Context) -> Result<(OfferedMount, Serv
     let mount = OfferedMount::examine(offer, context)?;
     log::start(mount.args.log.as_deref()).map_err(|error| text(&error))?;
     let pauser = Pauser::new().map_err(|error| text(&error))?;
-    let path = PathBuf::from(std::ffi::OsString::from_vec(guard.path));
-    let janitor = Janitor::start(&path).map_err(|error| text(&error))?;
+    let place = find(&guard).map_err(|error| text(&error))?;
+    let janitor = Janitor::start(&place).map_err(|error| text(&error))?;
     let mut descriptors = message.descriptors;
     if descriptors.is_empty() {
         return Err("a descriptor is missing".into());
     }
     let ledger = Ledger::open(descriptors.remove(0)).map_err(|error| text(&error))?;
-    let mut service = open(&mount, &path, state, descriptors, Some(Arc::new(ledger)), (pauser, janitor))?;
+    let mut service = open(&mount, place, state, descriptors, Some(Arc::new(ledger)), (pauser, janitor))?;
     service.origin.failovers = guard.failovers;
     Ok((mount, service))
 }

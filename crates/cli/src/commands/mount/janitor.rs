@@ -3,22 +3,34 @@
 //! It is this program again, `obento umount --on-request`, and waits for a byte on its standard input. If the server ends without
 //! writing one, it leaves the mount as it is.
 
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
+
+use obento_fuse::MountPlace;
 
 /// The process that unmounts.
 pub struct Janitor(Child);
 
 impl Janitor {
-    /// Starts it for the mount point `path`.
-    pub fn start(path: &Path) -> io::Result<Self> {
+    /// Starts it for the mount at `place`, and waits until it has found the mount. It gets the directory of the mount
+    /// point as its working directory: the path can lead to another mount by now.
+    pub fn start(place: &MountPlace) -> io::Result<Self> {
+        let (parent, name) = place.entry();
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("obento").args(["umount", "--on-request", "--"]).arg(path);
+        command
+            .arg0("obento")
+            .args(["umount", "--on-request", &place.mount().id.to_string(), "--"])
+            .arg(name);
+        command.current_dir(format!("/proc/self/fd/{}", parent.as_raw_fd()));
         // In its own process group, or Ctrl-C would end it before its work.
-        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().map(Self)
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut process = command.spawn()?;
+        if let Some(mut ready) = process.stdout.take() {
+            ready.read_exact(&mut [0])?;
+        }
+        Ok(Self(process))
     }
 
     /// Requests to unmount, or to detach the mount if it is in use.

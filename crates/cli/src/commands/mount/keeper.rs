@@ -2,6 +2,8 @@
 //!
 //! The keeper reads nothing from the image and nothing from the users of the mount. It has the connection to the kernel,
 //! the image with its lock, and the ledger open, so that all of them survive a server.
+//! It has no capabilities if the servers of root can regain them: without `no_new_privs`
+//! (`drop_capabilities_until_exec`).
 //!
 //! Invariant: a server is started only after the process of the one before has ended, so that never two servers write.
 
@@ -12,21 +14,27 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
+use obento::host::sandbox::drop_capabilities_until_exec;
 use obento_fuse::handover::{Connection, Guard, Kind, Message};
 use obento_fuse::{refuse_all, signals};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Args, log, start};
+use super::args::Args;
+use super::{log, start};
 use crate::context::Context;
 use crate::report::Report;
 
 /// The time within which failures of servers are counted.
 const WITHIN: Duration = Duration::from_secs(10);
+
+/// The program of a server.
+const PROGRAM: &str = "/proc/self/exe";
 
 /// The place of the connection to the kernel among the descriptors of a guard.
 const DEVICE: usize = 1;
@@ -41,7 +49,7 @@ impl Running {
     /// Starts `obento mount --kept` with `arguments`.
     fn start(arguments: Vec<OsString>) -> io::Result<Self> {
         let (own, other) = UnixStream::pair()?;
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(PROGRAM);
         // Messages about an image in use show this name.
         command.arg0("obento").args(["mount", "--kept"]).args(arguments).stdin(OwnedFd::from(other));
         let child = command.spawn()?;
@@ -121,6 +129,9 @@ pub fn run(args: &Args, most: Option<u32>, context: &Context) -> Result<(), Repo
             .and_then(|()| rustix::stdio::dup2_stderr(&null))
             .map_err(|e| failed(e.into()))?;
     }
+    // From here on, the keeper only passes descriptors on and starts servers, which regain the capabilities.
+    let capabilities = drop_capabilities_until_exec(Path::new(PROGRAM));
+    tracing::debug!(?capabilities, "the keeper dropped its capabilities");
     pass_signals_on(Arc::clone(&process)).map_err(failed)?;
     let failures =
         Failures { recent: VecDeque::new(), most: usize::try_from(most.unwrap_or(1)).unwrap_or(1) };

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use obento::open_output;
+use obento::host::open_output;
 use rustix::fs::OFlags;
 
 use tracing_subscriber::fmt;

@@ -3,20 +3,17 @@
 //! The kernel changes what it enforces itself (`ro`, `nosuid`, `nodev`, `noexec`), and the server is asked to change when it updates
 //! access times.
 
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use obento_fuse::options::{AccessTimes, MountOptions, OptionError, ReadWrite};
-use obento_fuse::{MountError, MountPoint, find_mount, remount, set_access_times};
+use obento_fuse::{MountError, MountPlace, MountPoint};
 use rustix::io::Errno;
 
-use super::{Args, FS_TYPE};
+use super::args::Args;
+use super::own::mount_at;
 use crate::report::Report;
 
 const ONLY_ROOT: &str = "only root can change the options of a mount";
-/// An attribute that no file has. A server that changes nothing refuses to remove it.
-const NO_ATTRIBUTE: &str = "user.obento.none";
 
 /// Changes the options of a mount.
 pub fn run(args: &Args) -> Result<(), Report> {
@@ -27,12 +24,18 @@ pub fn run(args: &Args) -> Result<(), Report> {
             cause,
         )
     };
-    let path = args.directory().canonicalize().map_err(|error| cannot(&error))?;
-    let mount = find_mount(&path).filter(|mount| mount.fs_type == FS_TYPE);
+    let mount = mount_at(args.directory()).map_err(|error| cannot(&error))?;
     let mount = mount.ok_or_else(|| cannot(&"it is not a mount of obento"))?;
-    let root = File::open(&path).map_err(|error| cannot(&error))?;
+    // The flags of a mount of another user protect this user from the programs on it.
+    if let Some(owner) = mount.owner().filter(|owner| *owner != rustix::process::getuid().as_raw()) {
+        return Err(cannot(&format!("the mount belongs to user {owner}")));
+    }
     let mut new = options(args, &mount).map_err(|error| cannot(&error))?;
-    let set_times = |atime: Option<AccessTimes>| match atime.map(|atime| set_access_times(&path, atime)) {
+    // From here on, everything refers to this mount, whatever is at its path.
+    let root =
+        MountPlace::open(mount.clone()).and_then(|place| place.root()).map_err(|error| cannot(&error))?;
+    let readable = root.to_readable().map_err(|error| cannot(&error))?;
+    let set_times = |atime: Option<AccessTimes>| match atime.map(|atime| root.set_access_times(atime)) {
         None | Some(Ok(())) => Ok(()),
         Some(Err(Errno::INVAL)) => {
             Err(cannot(&"the server cannot change to these access times").help("unmount and mount again"))
@@ -43,18 +46,18 @@ pub fn run(args: &Args) -> Result<(), Report> {
     // While the mount is writable: a read-only one accepts no attribute, and updates no times.
     let is_writable = !mount.options.split(',').any(|option| option == "ro");
     set_times(new.chosen_atime.filter(|_| is_writable))?;
-    remount(&path, &new).map_err(|error| match error {
+    root.remount(&new).map_err(|error| match error {
         MountError::Refused(Errno::PERM) => cannot(&ONLY_ROOT),
-        MountError::Busy => cannot(&"files are open for writing").help("close them first"),
+        MountError::Busy => cannot(&"files are open for writing").help("close these files first"),
         error => cannot(&error),
     })?;
     match new.access {
-        Some(ReadWrite::Read) => root.sync_all().map_err(|error| cannot(&error)),
-        _ if can_be_written(&path) => set_times(new.chosen_atime.filter(|_| !is_writable)),
+        Some(ReadWrite::Read) => readable.sync_all().map_err(|error| cannot(&error)),
+        _ if root.can_be_written() => set_times(new.chosen_atime.filter(|_| !is_writable)),
         _ => {
             // The kernel would accept writes that the server refuses.
             new.access = Some(ReadWrite::Read);
-            let _ = remount(&path, &new);
+            let _ = root.remount(&new);
             Err(cannot(&"its server has opened the image read-only").help("unmount and mount again"))
         }
     }
@@ -72,8 +75,4 @@ fn options(args: &Args, mount: &MountPoint) -> Result<MountOptions, OptionError>
         options.access = Some(ReadWrite::Read);
     }
     Ok(options)
-}
-
-fn can_be_written(path: &Path) -> bool {
-    rustix::fs::removexattr(path, NO_ATTRIBUTE) != Err(Errno::ROFS)
 }

@@ -8,37 +8,43 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use obento::address::{Address, FileSelector};
+use obento::base::Feature;
+use obento::block::{Handoff, RedoLog};
+use obento::driver::{Access, Replay};
+use obento::host::sandbox::Rights;
+use obento::host::{HostDir, HostError, IoBackend};
+use obento::image::{ImageFile, Recording};
 use obento::provenance::{LogOptions, WriteSource};
-use obento::sandbox::Rights;
-use obento::{
-    Access, Address, Atime, Error, Feature, Handoff, Image, ImageFile, IoBackend, OpenError, Options,
-    Recording, RedoLog, Replay, Volume,
-};
+use obento::vfs::Atime;
+use obento::{Error, Image, OpenError, Options, Volume};
 use obento_fuse::handover::ControlListener;
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{
-    KernelClock, Ledger, MountPoint, Mounted, Pauser, Processes, Served, Server, ServerOptions,
-    ServingListener, Session, SessionOptions, UnmountListener, dirty_limit, find_mount, mount, open_session,
+    KernelClock, Ledger, MountPlace, MountPoint, Mounted, Pauser, Processes, Served, Server, ServerOptions,
+    ServingListener, Session, SessionOptions, UnmountListener, Unmounter, dirty_limit, mount, open_session,
     signals,
 };
 
+use super::args::Args;
 use super::control::{Desk, Origin, volume_obstacle};
 use super::failover::Keeper;
 use super::janitor::Janitor;
-use super::{Args, log, start};
+use super::status::now;
+use super::{log, start};
 use crate::context::Context;
-use crate::open::{cannot_open, options};
+use crate::open::{cannot_open, expect_undamaged, report_notices};
 use crate::report::{Report, notice};
-use crate::shown::{WORDS, in_vain};
+use crate::shown::{GivenNames as _, in_vain};
 
 /// The image and the directory of a mount, as messages show them.
 pub struct Site<'a> {
     pub image: &'a OsStr,
-    pub directory: &'a Path,
+    pub directory: &'a HostDir,
 }
 
 /// Mounts and serves until the end.
@@ -53,8 +59,10 @@ pub fn serve(
     let keeper = args.kept.then(Keeper::at_stdin).transpose().map_err(failed)?;
     let ledger = keeper.as_ref().map(|_| Ledger::new()).transpose().map_err(failed)?.map(Arc::new);
     let opened = open(args, address, &mut options, ledger, context)?;
-    let site = Site { image: args.image(), directory: args.directory() };
+    let directory = open_directory(args)?;
+    let site = Site { image: args.image(), directory: &directory };
     let mut service = service(args, &site, opened, &options, context)?;
+    drop(directory);
     if let Some(keeper) = keeper {
         keeper.guard(&service).map_err(failed)?;
         service.keeper = Some(Arc::new(keeper));
@@ -63,15 +71,13 @@ pub fn serve(
         start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
     }
     // From here on, the input is from the image and from the users of the mount.
-    context.confine(match &service.opened.processes {
-        Some(processes) => Rights::ServeProcesses(processes.as_fd()),
-        None => Rights::Serve,
-    });
+    context.confine(service.opened.rights());
     run(vec![service]).map_err(|error| lost(args.image(), error))
 }
 
-/// Blocks the signals that end a server, and starts the log.
+/// Blocks the signals that end a server, holds back threads until rights are given up, and starts the log.
 pub fn begin(args: &Args) -> Result<(), Report> {
+    obento::env::thread::hold_back();
     signals::hold().map_err(|error| cannot_serve(args.image(), error))?;
     log::start(args.log.as_deref()).map_err(|error| {
         let path = args.log.as_deref().unwrap_or(Path::new("")).as_os_str();
@@ -85,7 +91,7 @@ fn cannot_serve(image: &OsStr, error: io::Error) -> Report {
 
 /// Returns the report that the changes of a mount are lost.
 pub fn lost(image: &OsStr, error: String) -> Report {
-    let advice = crate::report::to_close(&error);
+    let advice = crate::report::to_close_because(&error);
     Report::on("cannot write the changes to stable storage in", image.as_bytes(), error).help(advice)
 }
 
@@ -98,40 +104,75 @@ pub fn service(
     context: &Context,
 ) -> Result<Service, Report> {
     let failed = |error: io::Error| cannot_serve(site.image, error);
+    // The kernel could not unmount a volume whose root is not a directory.
+    opened.volume.vfs().expect_root().map_err(|error| {
+        let report = cannot_mount(site.image, site.directory.path(), &error);
+        report.help("run 'obento check' to list the damage, and 'obento check -y' to repair it")
+    })?;
     let arguments = start::arguments(args, context);
     let pauser = Pauser::new().map_err(failed)?;
-    let Greeted { path, session, server } = greet(site, &opened, options, &pauser)?;
-    let janitor = Janitor::start(&path).map_err(failed)?;
+    let Greeted { place, session, server } = greet(site, &opened, options, &pauser)?;
+    let janitor = Janitor::start(&place).map_err(|error| {
+        let _ = place.unmount(Unmounter { lazy: true, force: false });
+        failed(error)
+    })?;
     let listening =
         |mount: &MountPoint| Ok((UnmountListener::listen(mount)?, ControlListener::listen(mount)?));
-    let (unmount, control) = match find_mount(&path).map(|mount| listening(&mount)).transpose() {
-        Ok(listeners) => listeners.unzip(),
+    let (unmount, control) = match listening(place.mount()) {
+        Ok((unmount, control)) => (Some(unmount), Some(control)),
         Err(error) => {
             let error: io::Error = error;
-            context.note(site.image.as_bytes(), format!("umount cannot wait for its end: {error}"));
+            context.note(
+                site.image.as_bytes(),
+                format!("'obento umount' cannot wait until the changes are written: {error}"),
+            );
             (None, None)
         }
     };
     let origin = Origin { arguments, mounted: now(), upgrades: 0, requests: 0, failovers: 0 };
-    Ok(Service { path, opened, server, session, pauser, janitor, unmount, control, origin, keeper: None })
-}
-
-/// Returns the seconds since 1970.
-pub fn now() -> u64 {
-    std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs())
+    Ok(Service { place, opened, server, session, pauser, janitor, unmount, control, origin, keeper: None })
 }
 
 /// An open volume, and what another process needs to open it.
 pub struct OpenedMount {
-    pub image: Image,
+    /// The image; `None` for the files of a file server.
+    pub image: Option<MountedImage>,
     pub volume: Volume,
-    pub handoff: Arc<Handoff>,
     /// The processes that use the mount, if the history of the volume is recorded.
     pub processes: Option<Arc<Processes>>,
     /// Whether this process has mounted other volumes of the disk.
     pub disk: SharedDisk,
     /// The state that survives a failure of this process.
     pub ledger: Option<Arc<Ledger>>,
+}
+
+impl OpenedMount {
+    /// Returns the rights that serving the mount needs.
+    pub fn rights(&self) -> Rights<'_> {
+        match &self.processes {
+            Some(processes) => Rights::ServeProcesses(processes.as_fd()),
+            None => Rights::Serve,
+        }
+    }
+
+    /// Returns a server for the volume.
+    pub fn server(&self, options: &MountOptions) -> Arc<Server> {
+        let server = Server::new(&self.volume, server_options(options));
+        let server = match self.volume.recorded().cloned().zip(self.processes.clone()) {
+            Some((recorded, processes)) => server.with_recorder(recorded, processes),
+            None => server,
+        };
+        Arc::new(match &self.ledger {
+            Some(ledger) => server.with_ledger(Arc::clone(ledger)),
+            None => server,
+        })
+    }
+}
+
+/// An image whose file another process can take over.
+pub struct MountedImage {
+    pub image: Image,
+    pub handoff: Arc<Handoff>,
 }
 
 /// Whether a process serves several volumes of one disk.
@@ -143,8 +184,7 @@ pub enum SharedDisk {
 
 /// A mount with its server, before requests are served.
 pub struct Service {
-    /// The mount point.
-    pub path: PathBuf,
+    pub place: MountPlace,
     pub opened: OpenedMount,
     pub server: Arc<Server>,
     pub session: Box<dyn Session>,
@@ -182,7 +222,7 @@ pub fn run(services: Vec<Service>) -> Result<(), String> {
         for (number, served) in (1..).zip(receiver) {
             if number == count {
                 // The next process that opens the image sees this, and waits.
-                let _ = rustix::thread::set_name(obento::ENDING);
+                let _ = rustix::thread::set_name(obento::host::ENDING);
             }
             done = done.and(served.and_then(ServedMount::end));
         }
@@ -245,6 +285,9 @@ impl ServingMount {
                 }
             }
         };
+        if let Some(unmount) = &unmount {
+            unmount.begin_closing();
+        }
         if let Some(keeper) = keeper {
             // If this process fails from here on, the next user of the image replays the journal.
             let _ = opened.volume.sync();
@@ -279,25 +322,43 @@ fn open(
     context: &Context,
 ) -> Result<OpenedMount, Report> {
     let shown = args.image().as_bytes();
+    if address.server().is_some() {
+        let volume = context.volume(address)?;
+        options.access = Some(ReadWrite::Read);
+        let (processes, ledger, disk) = (None, None, SharedDisk::No);
+        return Ok(OpenedMount { image: None, volume: (*volume).clone(), processes, ledger, disk });
+    }
     let access = access(args, address, options, context)?;
-    let is_free = options.access.is_none();
-    let processes = options.provenance.then(Processes::open).transpose();
+    // A read-only mount has no failover.
+    let is_free = options.access.is_none() && ledger.is_none();
+    let processes = processes(options);
     let processes = processes.map_err(|error| Report::on("cannot record the history of", shown, error))?;
-    let processes = processes.map(Arc::new);
     let opened = match volume(address, access, options, processes.clone(), ledger, context) {
         Err(error) if is_free && can_only_be_read(&error) => {
-            volume(address, Access::ReadOnly, options, processes, None, context)
+            let opened = volume(address, Access::ReadOnly, options, processes, None, context);
+            if opened.is_ok() {
+                note_feature(shown, &error, context);
+            }
+            opened
         }
         opened => opened,
     };
     let opened = opened.map_err(cannot_open)?;
     expect_failover(&opened, shown, context)?;
-    let OpenedMount { image, volume, handoff, processes, ledger, disk } = opened;
-    let access = image.access();
-    image.notices().iter().for_each(|notice| context.note(shown, notice));
-    volume.info().notices.iter().for_each(|found| context.note(shown, notice(found, access, &image)));
-    if let Some(why) = in_vain(options.shown, &volume) {
-        return Err(Report::on("cannot mount", shown, why).help(format!("omit {WORDS}")));
+    let access = opened.image.as_ref().map_or(Access::ReadOnly, |mounted| mounted.image.access());
+    if options.provenance && access == Access::ReadOnly {
+        let report = Report::on("cannot record the history of", shown, "the mount is read-only");
+        return Err(report.help("omit the option provenance; 'obento prov' shows a recorded history"));
+    }
+    if let Some(MountedImage { image, .. }) = &opened.image {
+        expect_undamaged("cannot mount", shown, image)?;
+        report_notices(shown, image, context.messages());
+        let notices = opened.volume.info().notices;
+        notices.iter().for_each(|found| context.note(shown, notice(found, access, image)));
+    }
+    if let Some(why) = in_vain(options.shown, &opened.volume) {
+        let given = options.shown.names().join(", ");
+        return Err(Report::on("cannot mount", shown, why).help(format!("omit {given}")));
     }
     if access == Access::ReadOnly && is_free && !args.detached {
         context.note(shown, "this type is read-only; mounted read-only");
@@ -306,7 +367,32 @@ fn open(
         Access::ReadOnly => ReadWrite::Read,
         Access::ReadWrite => ReadWrite::Write,
     });
-    Ok(OpenedMount { image, volume, handoff, processes, ledger, disk })
+    Ok(opened)
+}
+
+/// # Errors
+///
+/// An option is not for the files of a file server.
+pub fn expect_servable(args: &Args, address: &Address, options: &MountOptions) -> Result<(), Report> {
+    let wrong = |why: &str| Report::on("cannot mount", args.image().as_bytes(), why);
+    if address.place.as_ref().is_some_and(|place| *place != FileSelector::Path(b"/".to_vec())) {
+        return Err(wrong("this is a path on a server").help("mount the root of the server"));
+    }
+    for (is_given, option, why) in [
+        (options.access == Some(ReadWrite::Write), "rw", "the files of a server are mounted read-only"),
+        (args.all, "--all", "the files of a server have no partitions"),
+        (
+            options.provenance || options.show_provenance,
+            "provenance",
+            "the history of a server is not recorded",
+        ),
+        (options.failover.is_some(), "failover", "only images support failover"),
+    ] {
+        if is_given {
+            return Err(wrong(why).help(format!("omit the option {option}")));
+        }
+    }
+    Ok(())
 }
 
 /// Returns the requested access: for change if requested, or if possible and not forbidden.
@@ -342,7 +428,7 @@ fn expect_failover(opened: &OpenedMount, shown: &[u8], context: &Context) -> Res
     let unsupported =
         (!opened.volume.vfs().has_failover()).then_some("only ext4 with a journal supports failover");
     // The kernel may perform a write of a ring after the process has ended.
-    let late = (options(context.options()).io == IoBackend::Uring)
+    let late = (context.options().image_options().io == IoBackend::Uring)
         .then_some("with --io=uring, a write can reach the image after the server has died");
     match unsupported.or(late).or_else(|| volume_obstacle(opened)) {
         None => Ok(()),
@@ -350,14 +436,33 @@ fn expect_failover(opened: &OpenedMount, shown: &[u8], context: &Context) -> Res
     }
 }
 
-/// Returns whether the container or the driver does not support writing.
+/// Returns whether the container or the driver may support reading only. If the driver does not support a feature, it
+/// may still support reading such a volume.
 pub fn can_only_be_read(error: &OpenError) -> bool {
     match error {
         OpenError::Packed { .. } => true,
-        OpenError::Volume { error, .. } => {
-            matches!(**error, Error::ReadOnly | Error::Unsupported(Feature::Writing))
-        }
+        OpenError::Volume { error, .. } => match **error {
+            Error::ReadOnly | Error::Unsupported(Feature::Writing) => true,
+            _ => feature(error).is_some(),
+        },
         _ => false,
+    }
+}
+
+/// Returns the feature of a volume that a driver does not support.
+fn feature(error: &Error) -> Option<Feature> {
+    match error {
+        Error::Unsupported(feature @ (Feature::Named(_) | Feature::Bits { .. })) => Some(*feature),
+        _ => None,
+    }
+}
+
+/// Prints the feature because of which the volume was opened for reading only.
+pub fn note_feature(shown: &[u8], error: &OpenError, context: &Context) {
+    if let OpenError::Volume { error, .. } = error
+        && let Some(feature) = feature(error)
+    {
+        context.note(shown, format!("{feature} is not supported; mounted read-only"));
     }
 }
 
@@ -369,13 +474,24 @@ fn volume(
     ledger: Option<Arc<Ledger>>,
     context: &Context,
 ) -> Result<OpenedMount, OpenError> {
-    let recording = processes.clone().map(|who| Recording { who, log: log_options(mount) });
+    let recording = recording(processes.clone(), mount);
     let redo = ledger.clone().map(|ledger| -> Arc<dyn RedoLog> { ledger });
     let options = Options { recording, redo, ..volume_options(access, mount, context) };
     let (file, handoff) = ImageFile::open(&address.image, &options)?.for_handoff();
     let image = file.decode(context.registry())?;
     let volume = image.volume(address.part.as_ref())?;
-    Ok(OpenedMount { image, volume, handoff, processes, ledger, disk: SharedDisk::No })
+    let image = Some(MountedImage { image, handoff });
+    Ok(OpenedMount { image, volume, processes, ledger, disk: SharedDisk::No })
+}
+
+/// Opens the list of processes, if the history of the volume is to be recorded. Fails with the errors of open(2).
+pub fn processes(mount: &MountOptions) -> io::Result<Option<Arc<Processes>>> {
+    Ok(mount.provenance.then(Processes::open).transpose()?.map(Arc::new))
+}
+
+/// Returns how the history of a volume is recorded that `processes` use.
+pub fn recording(processes: Option<Arc<Processes>>, mount: &MountOptions) -> Option<Recording> {
+    processes.map(|who| Recording { who, log: log_options(mount) })
 }
 
 /// Returns the options of the log of a mount.
@@ -389,9 +505,12 @@ fn log_options(mount: &MountOptions) -> LogOptions {
 
 /// Returns the options of opening a volume that is to be mounted.
 pub fn volume_options(access: Access, mount: &MountOptions, context: &Context) -> Options {
-    let general = options(context.options());
+    let general = context.options().image_options();
+    // A server runs for a long time, and would keep pages of the image in its own memory.
+    let io = if general.io == IoBackend::Auto { IoBackend::Buffered } else { general.io };
     Options {
         access,
+        io,
         journalling: mount.journalling,
         replay: if mount.no_replay { Replay::Skip } else { general.replay },
         super_block: mount.super_block.or(general.super_block),
@@ -412,16 +531,34 @@ fn is_writable(address: &Address) -> bool {
 }
 
 /// Returns the options of a server whose access is known.
-pub fn server_options(options: &MountOptions) -> ServerOptions {
+fn server_options(options: &MountOptions) -> ServerOptions {
     let read_only = options.access == Some(ReadWrite::Read);
-    ServerOptions { read_only, sync: options.sync, atime: options.atime }
+    ServerOptions { read_only, sync: options.sync, atime: options.atime, fakeroot: options.fakeroot }
 }
 
 /// A mount whose requests wait to be served.
 struct Greeted {
-    path: PathBuf,
+    place: MountPlace,
     session: Box<dyn Session>,
     server: Arc<Server>,
+}
+
+/// Opens the directory of a mount. It is not found by its path again, which other users may be able to change.
+pub fn open_directory(args: &Args) -> Result<HostDir, Report> {
+    HostDir::open(args.directory()).map_err(|error| match error {
+        HostError::System { errno, .. } => {
+            let directory = args.directory().as_os_str().as_bytes();
+            Report::on("cannot mount at", directory, io::Error::from(errno))
+                .help("name an existing directory")
+        }
+        error => Report::plain(error),
+    })
+}
+
+fn cannot_mount(image: &OsStr, directory: &Path, error: &dyn std::fmt::Display) -> Report {
+    let [image, directory] =
+        [image, directory.as_os_str()].map(|name| crate::report::subject(name.as_bytes()));
+    Report::new(format!("cannot mount {image} at {directory}"), error)
 }
 
 /// Mounts, and negotiates the protocol with the kernel.
@@ -431,51 +568,36 @@ fn greet(
     options: &MountOptions,
     pauser: &Pauser,
 ) -> Result<Greeted, Report> {
-    let failed = |error: &dyn std::fmt::Display| {
-        let what = crate::report::subject(site.directory.as_os_str().as_bytes());
-        Report::new(
-            format!("cannot mount {} at {what}", crate::report::subject(site.image.as_bytes())),
-            error,
-        )
-    };
+    let failed = |error: &dyn std::fmt::Display| cannot_mount(site.image, site.directory.path(), error);
     let read_only = options.access == Some(ReadWrite::Read);
-    let server = Server::new(&opened.volume, server_options(options));
-    let recorder = opened.volume.recorded().cloned().zip(opened.processes.clone());
-    let server = match recorder {
-        Some((recorded, processes)) => server.with_recorder(recorded, processes),
-        None => server,
-    };
-    let server = Arc::new(match &opened.ledger {
-        Some(ledger) => server.with_ledger(Arc::clone(ledger)),
-        None => server,
-    });
-    let image = std::path::absolute(site.image).unwrap_or_else(|_| site.image.into());
-    let source = options.fs_name.clone().unwrap_or_else(|| image.into_os_string());
-    let mounted = mount(site.directory, &source, options).map_err(|error| failed(&error))?;
+    let server = opened.server(options);
+    let source = options.fs_name.clone().unwrap_or_else(|| start::absolute_image(site.image));
+    let mounted = mount(site.directory.as_fd(), &source, options).map_err(|error| failed(&error))?;
     let defaults = SessionOptions::default();
-    let Mounted { device, path } = mounted;
+    let Mounted { device, place } = mounted;
     let session = SessionOptions {
         threads: options.threads.unwrap_or(defaults.threads),
         writeback: options.writeback && !read_only,
-        dirty_limit: dirty_limit(&path),
+        dirty_limit: dirty_limit(&place.mount().device),
         io_uring: options.io_uring,
     };
     let session = open_session(device, Arc::clone(&server), session, pauser.clone()).map_err(|error| {
-        let _ = obento_fuse::unmount(&path, obento_fuse::Unmounter { lazy: true, force: false });
+        let _ = place.unmount(Unmounter { lazy: true, force: false });
         failed(&error)
     })?;
-    Ok(Greeted { path, session, server })
+    Ok(Greeted { place, session, server })
 }
 
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use obento::Registry;
+    use obento::block::BlockDevice;
     use obento::driver::{Driver, FileSystem, OpenOptions, Probe};
-    use obento::{BlockDevice, Registry};
     use obento_testkit::null::{MAGIC, NullDriver};
 
     use super::*;
-    use crate::cli::GlobalOptions;
+    use crate::options::GlobalOptions;
 
     /// A driver that does not write.
     struct Reader;
@@ -483,6 +605,9 @@ mod tests {
     impl Driver for Reader {
         fn names(&self) -> &'static [&'static str] {
             NullDriver.names()
+        }
+        fn access(&self) -> Access {
+            Access::ReadOnly
         }
         fn probe(&self, device: &dyn BlockDevice) -> obento::Result<Option<Probe>> {
             NullDriver.probe(device)
@@ -511,7 +636,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("null.img");
         std::fs::write(&image, MAGIC).unwrap();
-        let context = Context::new(GlobalOptions::default(), Registry::empty().with(Reader));
+        let context =
+            Context::new(GlobalOptions::default(), Registry::empty().with(Reader), crate::cli::TABLE);
         let opened = |access| {
             let mut options = MountOptions { access, ..MountOptions::default() };
             let Mount { args } = Mount::parse_from(["mount".as_ref(), image.as_os_str(), "mnt".as_ref()]);

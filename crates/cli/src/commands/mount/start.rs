@@ -5,9 +5,10 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::Args;
+use super::args::Args;
 use crate::context::Context;
 use crate::report::Report;
 
@@ -55,10 +56,15 @@ pub fn arguments(args: &Args, context: &Context) -> Vec<OsString> {
     words.extend(args.log.iter().flat_map(|log| ["--log".into(), absolute(log.as_os_str())]));
     words.extend(args.read_only.then(|| "-r".into()));
     words.extend(args.all.then(|| "--all".into()));
-    let operands = [args.image(), args.directory().as_os_str()].map(absolute);
+    let operands = [absolute_image(args.image()), absolute(args.directory().as_os_str())];
     words.push("--".into());
     words.extend(operands);
     words
+}
+
+/// Returns the address of an image or of a file server, so that it does not depend on the working directory.
+pub fn absolute_image(image: &OsStr) -> OsString {
+    if obento::address::server_of(Path::new(image)).is_some() { image.into() } else { absolute(image) }
 }
 
 /// Returns a path that does not depend on the working directory.

@@ -4,14 +4,15 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use obento::host::HostError;
+use obento_fuse::MountPoint;
 use obento_fuse::handover::{Connection, Fields, Kind, Need, Parsed, StateError};
-use obento_fuse::{MountPoint, find_mount, mounts_of_type};
 
-use super::{FS_TYPE, mounts_below};
+use super::own;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
-use crate::report::{Report, subject};
+use crate::report::{Report, printable, subject};
 
 /// The state of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,8 +80,11 @@ impl Status {
 
     fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut fields = Parsed::of(bytes)?;
+        // The server may belong to another user.
+        let mut text = |tag| fields.text(tag).map(|text: String| printable(text.as_bytes()));
+        let (version, fs_type, obstacle) = (text(VERSION)?, text(FS_TYPE_OF_VOLUME)?, text(OBSTACLE)?);
         Ok(Self {
-            version: fields.text(VERSION)?,
+            version,
             process: fields.narrow(PROCESS)?,
             mounted: fields.number(MOUNTED)?,
             started: fields.number(STARTED)?,
@@ -88,18 +92,23 @@ impl Status {
             failovers: fields.number(FAILOVERS)?,
             requests: fields.number(REQUESTS)?,
             inodes: fields.number(INODES)?,
-            fs_type: fields.text(FS_TYPE_OF_VOLUME)?,
+            fs_type,
             read_only: fields.flag(READ_ONLY)?,
             has_failed: fields.flag(FAILED)?,
-            obstacle: fields.text(OBSTACLE)?,
+            obstacle,
         })
     }
+}
+
+/// Returns the seconds since 1970.
+pub fn now() -> u64 {
+    std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs())
 }
 
 /// Prints the state of the server of the mount at `directory`, or of all mounts.
 pub fn run(directory: Option<&Path>, context: &Context) -> Outcome {
     let mounts = match directory.map(mounts_at).transpose() {
-        Ok(mounts) => mounts.unwrap_or_else(|| mounts_of_type(FS_TYPE)),
+        Ok(mounts) => mounts.unwrap_or_else(own::mounts),
         Err(report) => {
             context.warn(&report);
             return Ok(());
@@ -121,9 +130,11 @@ fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
 
 /// Returns the mount at `directory`, or those of `--all` below it.
 fn mounts_at(directory: &Path) -> Result<Vec<MountPoint>, Report> {
-    let path = directory.canonicalize().map_err(|error| cannot(directory, error))?;
-    let mount = find_mount(&path).filter(|mount| mount.fs_type == FS_TYPE);
-    let mounts = mount.map_or_else(|| mounts_below(&path), |mount| vec![mount]);
+    let failed = |error: HostError| cannot(directory, error);
+    if let Some(mount) = own::mount_at(directory).map_err(failed)? {
+        return Ok(vec![mount]);
+    }
+    let mounts = own::mounts_below(directory).map_err(failed)?;
     match mounts.is_empty() {
         true => Err(cannot(directory, "it is not a mount of obento")),
         false => Ok(mounts),
@@ -132,14 +143,19 @@ fn mounts_at(directory: &Path) -> Result<Vec<MountPoint>, Report> {
 
 fn ask(mount: &MountPoint) -> Result<Status, String> {
     let connection = Connection::to_server(mount).map_err(|error| error.to_string())?;
-    let text = |error: &dyn std::fmt::Display| format!("its server: {error}");
+    let user = rustix::process::geteuid().as_raw();
+    let text = |error: &dyn std::fmt::Display| match mount.owner() == Some(user) {
+        true => format!("its server: {error}"),
+        // The text of another user has one line.
+        false => format!("its server: {}", printable(error.to_string().as_bytes())),
+    };
     connection.send(Kind::Status, &[], &[]).map_err(|error| text(&error))?;
     let message = connection.expect(Kind::Report).map_err(|error| text(&error))?;
     Status::decode(&message.fields).map_err(|error| text(&error))
 }
 
 fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Output) -> Outcome {
-    let now = super::server::now();
+    let now = now();
     let (mounted, served) = (now.saturating_sub(status.mounted), now.saturating_sub(status.started));
     if context.json() {
         let line = Line::new("mount")

@@ -5,28 +5,32 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use obento::driver::HandoverState;
-use obento::sandbox::Rights;
-use obento::{Access, Address, ImageFile, RedoLog};
+use clap::Parser as _;
+
+use obento::address::Address;
+use obento::block::RedoLog;
+use obento::driver::{Access, HandoverState};
+use obento::image::ImageFile;
 use obento_fuse::handover::{
-    Connection, ConnectionError, ControlListener, Hello, Kind, Offer, SessionState, State,
+    Claim, Connection, ConnectionError, ControlListener, Hello, Kind, Offer, SessionState, State,
 };
 use obento_fuse::options::{MountOptions, ReadWrite};
 use obento_fuse::{
-    Ledger, MountPoint, Pauser, Server, SessionOptions, UnmountListener, find_mount, resume_session, signals,
+    Ledger, MountPlace, MountPoint, Pauser, SessionOptions, UnmountListener, resume_session, signals,
 };
 
+use super::args::Args;
 use super::control::{Origin, PREPARING, volume_id};
 use super::janitor::Janitor;
-use super::server::{self, OpenedMount, Service, SharedDisk, server_options, volume_options};
-use super::{Args, FS_TYPE, log, start};
-use crate::commands::Command;
+use super::server::{self, MountedImage, OpenedMount, Service, SharedDisk, volume_options};
+use super::{log, own, start};
 use crate::context::Context;
+use crate::options::GlobalOptions;
 use crate::report::Report;
 
 fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
@@ -35,8 +39,7 @@ fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
 
 /// Returns the mount of this program at `directory`.
 fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
-    let path = directory.canonicalize().map_err(|error| cannot(directory, error))?;
-    let mount = find_mount(&path).filter(|mount| mount.fs_type == FS_TYPE);
+    let mount = own::mount_at(directory).map_err(|error| cannot(directory, error))?;
     mount.ok_or_else(|| cannot(directory, "it is not a mount of obento"))
 }
 
@@ -71,9 +74,14 @@ impl OfferedMount {
 }
 
 /// Connects to the server of `mount`, and checks whether this program can serve the mount as that one does.
+/// The arguments of the server become those of this process, which therefore trusts no server of another user.
 fn ask(mount: &MountPoint, is_trial: bool, context: &Context) -> Result<Offered, String> {
+    let user = rustix::process::geteuid().as_raw();
+    if let Some(owner) = mount.owner().filter(|owner| *owner != user) {
+        return Err(format!("the mount belongs to user {owner}\n  help: run this command as that user"));
+    }
     let connection = Connection::to_server(mount).map_err(|error| error.to_string())?;
-    let refused = |error: ConnectionError| format!("its server refuses: {error}");
+    let refused = |error: ConnectionError| format!("the server refuses: {error}");
     let hello = Hello { build: env!("CARGO_PKG_VERSION").into(), is_trial };
     connection.send(Kind::Hello, &hello.encode(), &[]).map_err(refused)?;
     let message = connection.expect(Kind::Offer).map_err(refused)?;
@@ -87,16 +95,22 @@ fn ask(mount: &MountPoint, is_trial: bool, context: &Context) -> Result<Offered,
     }
 }
 
+/// The arguments of `obento mount`.
+#[derive(clap::Parser)]
+struct MountLine {
+    #[command(flatten)]
+    global: GlobalOptions,
+    #[command(flatten)]
+    args: Args,
+}
+
 /// Parses the arguments that the other server was started with.
 fn parse(offer: &Offer, context: &Context) -> Result<(Args, Context), String> {
     let words = offer.arguments.iter().cloned().map(OsString::from_vec);
-    let words = ["obento".into(), "mount".into()].into_iter().chain(words);
     let unknown = |_| "its arguments are not known to this version".to_owned();
-    let (global, command) = crate::cli::parse(words).map_err(unknown)?.into_parts();
-    match command {
-        Command::Mount(args) => Ok((args, Context::new(global, context.registry().clone()))),
-        _ => Err("its arguments are not those of a mount".into()),
-    }
+    let line = MountLine::try_parse_from([OsString::from("mount")].into_iter().chain(words));
+    let MountLine { global, args } = line.map_err(unknown)?;
+    Ok((args, Context::new(global, context.registry().clone(), context.table())))
 }
 
 /// Reports whether the server of the mount at `directory` could be replaced.
@@ -111,35 +125,45 @@ pub fn try_out(directory: &Path, context: &Context) -> Result<(), Report> {
 pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Report> {
     let failed = |error: io::Error| cannot(directory, error);
     signals::hold().map_err(failed)?;
+    obento::env::thread::hold_back();
     let mount = mount_at(directory)?;
     let offered = ask(&mount, false, context).map_err(|why| cannot(directory, why))?;
     log::start(offered.mount.args.log.as_deref()).map_err(failed)?;
     let pauser = Pauser::new().map_err(failed)?;
-    let janitor = Janitor::start(&mount.path).map_err(failed)?;
+    let place = MountPlace::open(mount).map_err(|error| cannot(directory, error))?;
+    let janitor = Janitor::start(&place).map_err(failed)?;
     let null = start::null().map_err(failed)?;
+    let claim = Claim::new().map_err(failed)?;
     let refused = |error: ConnectionError| cannot(directory, format!("its server keeps it: {error}"));
     let connection = &offered.connection;
     connection.send(Kind::Ready, &[], &[]).map_err(refused)?;
     let message = connection.expect_within(Kind::State, Some(PREPARING)).map_err(refused)?;
     let state = State::decode(&message.fields).map_err(|error| error.to_string());
-    let opened = state.and_then(|state| {
-        open(&offered.mount, &mount.path, state, message.descriptors, None, (pauser, janitor))
-    });
+    let opened = state
+        .and_then(|state| open(&offered.mount, place, state, message.descriptors, None, (pauser, janitor)));
     let service = opened.map_err(|why| {
         connection.refuse(&why);
         cannot(directory, why)
     })?;
-    connection.send(Kind::Taken, &[], &[]).map_err(refused)?;
+    connection.send(Kind::Taken, &[], &[claim.as_fd()]).map_err(refused)?;
     connection.expect(Kind::Go).map_err(refused)?;
+    if !claim.take() {
+        return Err(refused(ConnectionError::Claimed));
+    }
     if this.detached {
         start::detach().and_then(|()| start::say_ready_over(&null)).map_err(failed)?;
     }
+    if let Some(unmount) = &service.unmount {
+        unmount.take_over();
+    }
     // From here on, the input is from the image and from the users of the mount.
-    context.confine(Rights::Serve);
+    context.confine(service.opened.rights());
     // If the other process has ended meanwhile, this one is the only server.
     let _ = connection.send(Kind::Started, &[], &[]);
     let lost = |error| lost(&offered.mount, error);
-    service.opened.handoff.release().map_err(|error| lost(error.to_string()))?;
+    if let Some(mounted) = &service.opened.image {
+        mounted.handoff.release().map_err(|error| lost(error.to_string()))?;
+    }
     server::run(vec![service]).map_err(lost)
 }
 
@@ -152,7 +176,7 @@ pub fn lost(mount: &OfferedMount, error: String) -> Report {
 /// server has failed: then `ledger` contains its changes.
 pub fn open(
     mount: &OfferedMount,
-    path: &Path,
+    place: MountPlace,
     state: State,
     descriptors: Vec<OwnedFd>,
     ledger: Option<Arc<Ledger>>,
@@ -171,13 +195,15 @@ pub fn open(
     let unmount = unmount.transpose().map_err(|error| error.to_string())?;
     // A node ID is an inode number, except for that of the root, which stands for the inode 1.
     let nodes = session_state.nodes.iter().map(|node| node.id);
-    let mut inodes: Vec<_> = nodes.chain([1]).map(obento::Ino).collect();
+    let mut inodes: Vec<_> = nodes.chain([1]).map(obento::base::Ino).collect();
     inodes.sort_unstable();
     let access = if offer.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let adoption = HandoverState { inodes, state: state.driver };
     let mut volume_options = volume_options(access, options, context);
     volume_options.adopt = Some(Arc::new(adoption));
     volume_options.fs_type = Some(offer.fs_type.clone());
+    let processes = server::processes(options).map_err(|error| error.to_string())?;
+    volume_options.recording = server::recording(processes.clone(), options);
     volume_options.redo = ledger.clone().map(|ledger| -> Arc<dyn RedoLog> { ledger });
     let unopened = |error: obento::OpenError| error.to_string();
     let (file, handoff) = ImageFile::adopt(image, &address.image, &volume_options).map_err(unopened)?;
@@ -190,11 +216,9 @@ pub fn open(
     if volume_id(&volume) != offer.volume_id {
         return Err("the image contains another volume".into());
     }
-    let server = Server::new(&volume, server_options(options));
-    let server = Arc::new(match &ledger {
-        Some(ledger) => server.with_ledger(Arc::clone(ledger)),
-        None => server,
-    });
+    let image = Some(MountedImage { image, handoff });
+    let opened = OpenedMount { image, volume, processes, ledger, disk: SharedDisk::No };
+    let server = opened.server(options);
     let threads = options.threads.unwrap_or(SessionOptions::default().threads);
     let session = SessionOptions { threads, ..SessionOptions::default() };
     let session = resume_session(device, Arc::clone(&server), session, pauser.clone(), &session_state);
@@ -203,8 +227,8 @@ pub fn open(
     let State { mounted, upgrades, requests, .. } = state;
     let origin = Origin { arguments, mounted, upgrades, requests, failovers: 0 };
     Ok(Service {
-        path: path.to_owned(),
-        opened: OpenedMount { image, volume, handoff, processes: None, ledger, disk: SharedDisk::No },
+        place,
+        opened,
         server,
         session,
         pauser,

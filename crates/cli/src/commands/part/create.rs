@@ -2,8 +2,9 @@
 
 use std::io::Write as _;
 
+use obento::Image;
+use obento::image::{ImageNotice, PartitionContents};
 use obento::partition::{CreateError, NewTable, Scheme};
-use obento::{Image, ImageNotice, PartitionContents};
 
 use super::{Disk, list};
 use crate::commands::mkfs::contents_to_destroy;
@@ -62,6 +63,11 @@ pub fn create(disk: &Disk<'_>, image: &Image, args: &Create) -> Outcome {
         false => writeln!(out, "{}: empty {scheme} {id}", subject(disk.shown))?,
     }
     out.finish()
+}
+
+/// Returns the description of the contents of an image, if they are known.
+pub(super) fn contents(image: &Image) -> Option<String> {
+    contents_to_destroy(image, &image.probe_all(), None)
 }
 
 /// Returns the description of the data that a new table destroys.

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use obento::Image;
-use obento::human_size;
 use obento::partition::{DiskId, Partition, Scheme, Table, TableEditor};
+use obento::text::human_size;
 
 use super::Disk;
 use crate::json::Line;

@@ -7,19 +7,85 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
+use obento::Image;
+use obento::address::PartSelector;
+use obento::driver::Access;
+use obento::env::{Random as _, SystemRandom};
+use obento::image::ImageFile;
 use obento::partition::{
     DiskId, EditError, Guid, NewEntry, Partition, PartitionType, Placement, Scheme, Table, TableEditor,
 };
-use obento::{Access, Image, ImageFile, PartSelector, Random as _, SystemRandom};
 
 use self::create::Create;
 use crate::context::Context;
+use crate::help::page::Page;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::parse::attributes;
 use crate::parse::size::{positive_size, size};
 use crate::parse::uuid::uuid;
 use crate::report::{Report, printable};
+
+/// Programs of others that change partitions.
+const PART: &[&str] = &["sfdisk(8)", "sgdisk(8)"];
+
+/// The page of `part`.
+pub const PAGE: Page = Page::new(&[
+    ("obento part disk.img", "List the partitions and the free space of a disk"),
+    ("obento part disk.img create gpt", "Create an empty table on a blank disk"),
+    ("obento part disk.img add --size 512M --type esp --name ESP", "Add a partition"),
+    ("obento part disk.img grow 2", "Grow a partition up to the next one or the end of the disk"),
+    ("obento part disk.img delete 3", "Delete a partition"),
+    ("obento part disk.img attributes 1 +legacy-bootable", "Set an attribute"),
+    ("obento part disk.img repair-backup", "Write both copies of a GPT again"),
+])
+.see_also(&["sfdisk(8)", "sgdisk(8)", "growpart(1)"])
+.subcommands(&[
+    (
+        "list",
+        Page::new(&[("obento part disk.img list", "List the partitions and the free space")]).see_also(PART),
+    ),
+    (
+        "create",
+        Page::new(&[(
+            "obento part disk.img create mbr --force",
+            "Replace a partition table by an empty MBR",
+        )])
+        .see_also(PART),
+    ),
+    (
+        "add",
+        Page::new(&[(
+            "obento part disk.img add --size 512M --type esp --name ESP",
+            "Add an EFI system partition",
+        )])
+        .see_also(PART),
+    ),
+    ("delete", Page::new(&[("obento part disk.img delete 3", "Delete partition 3")]).see_also(PART)),
+    (
+        "grow",
+        Page::new(&[("obento part disk.img grow 2", "Grow a partition as far as possible")]).see_also(PART),
+    ),
+    ("type", Page::new(&[("obento part disk.img type 1 esp", "Set the type by its name")]).see_also(PART)),
+    (
+        "name",
+        Page::new(&[("obento part disk.img name 2 root", "Set the name of a partition")]).see_also(PART),
+    ),
+    ("uuid", Page::new(&[("obento part disk.img uuid 2 random", "Set a random UUID")]).see_also(PART)),
+    (
+        "attributes",
+        Page::new(&[("obento part disk.img attributes 1 +legacy-bootable", "Set an attribute")])
+            .see_also(PART),
+    ),
+    (
+        "repair-backup",
+        Page::new(&[(
+            "obento part disk.img repair-backup",
+            "Write the backup GPT to the end of a larger disk",
+        )])
+        .see_also(PART),
+    ),
+]);
 
 /// Show and change a partition table
 ///
@@ -142,9 +208,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Some(_) => None,
     };
     let Some(table) = image.table().or(empty.as_ref()) else {
-        let report = Report::on("cannot use", disk.shown, "no partition table was found");
-        let shown = printable(disk.shown);
-        return Err(report.help(format!("run 'obento part {shown} create gpt' to create one")).into());
+        return Err(without_table(&disk, &image).into());
     };
     let refused = |error| disk.refused(error);
     let Some(action) = args.action.as_ref().filter(|action| !matches!(action, Action::List)) else {
@@ -167,6 +231,19 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()
 }
 
+/// Returns the report of an image without a partition table. An image with other contents is not a disk to partition.
+fn without_table(disk: &Disk<'_>, image: &Image) -> Report {
+    let shown = printable(disk.shown);
+    match create::contents(image) {
+        None => Report::on("cannot use", disk.shown, "no partition table was found")
+            .help(format!("run 'obento part {shown} create gpt' to create one")),
+        Some(what) => {
+            let cause = format!("no partition table was found: the image contains {what}");
+            Report::on("cannot use", disk.shown, cause).help("name a disk with partitions")
+        }
+    }
+}
+
 /// Opens the disk and gives up the rights to open another file.
 fn open(args: &Args, access: Access, context: &Context) -> Result<Image, Report> {
     let shown = args.disk.as_bytes();
@@ -178,14 +255,14 @@ fn open(args: &Args, access: Access, context: &Context) -> Result<Image, Report>
     if access == Access::ReadWrite {
         context.expect_changes_allowed(shown)?;
     }
-    let options = obento::Options { access, ..open::options(context.options()) };
+    let options = obento::Options { access, ..context.options().image_options() };
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     if !file.opens_others() {
         context.seal();
     }
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     context.seal();
-    image.notices().iter().for_each(|notice| context.note(shown, notice));
+    open::report_notices(shown, &image, context.messages());
     Ok(image)
 }
 
@@ -374,9 +451,13 @@ impl Disk<'_> {
     fn refused(&self, error: EditError) -> Report {
         let report = Report::on("cannot change the partition table of", self.shown, error);
         match error {
+            EditError::OutOfRange { start, first, .. } if start < first => {
+                report.help("omit --start to use free space, or name a start such as 1M")
+            }
             EditError::NoSpace { .. } | EditError::Overlaps { .. } | EditError::OutOfRange { .. } => {
                 report.help(format!("run 'obento part {}' to list the free space", printable(self.shown)))
             }
+            EditError::BadNumber { scheme: Scheme::Gpt, .. } => report.help("use a number from 1 to 128"),
             EditError::ContainerInUse { .. } => report.help("change or delete the logical partitions first"),
             EditError::DamagedChain | EditError::Damaged => {
                 report.help("a program such as testdisk can search for the lost partitions")

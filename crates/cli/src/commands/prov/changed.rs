@@ -3,15 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
-use obento::provenance::{Directories, FileId, Mark, Record};
-use obento::{FileSelector, Ino, Symlinks};
+use obento::address::FileSelector;
+use obento::base::Ino;
+use obento::provenance::{FileId, IndexedLog, Lineage, Mark, Record, each_name_change};
+use obento::vfs::Symlinks;
 
-use super::Args;
+use super::args::Args;
 use super::log::Log;
 use super::paths::Paths;
 use crate::context::Context;
 use crate::json::Line;
-use crate::output::{Outcome, Output};
+use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
 
 /// The names and files that records changed.
@@ -21,9 +23,6 @@ struct Changes {
     names: BTreeMap<(Ino, Vec<u8>), bool>,
     /// Files whose data or attributes were changed, with or without a change of their names.
     files: BTreeSet<FileId>,
-    /// All names of a file that the log contains.
-    known: BTreeMap<FileId, BTreeSet<(Ino, Vec<u8>)>>,
-    directories: Directories,
     next: u64,
     /// Number of records since the sequence number that are missing.
     lost: u64,
@@ -33,26 +32,44 @@ struct Changes {
 
 /// Prints the paths that changed since the record `sequence`.
 pub fn run(args: &Args, sequence: u64, log: &Log, context: &Context) -> Outcome {
-    let first = log.first_sequence();
+    let indexed = log.indexed(context);
+    let first = first_sequence(&indexed);
     if sequence < first {
-        let cause = format!("the records before number {first} were removed");
+        let cause = format!("the log begins with record {first}");
         let report =
             Report::on(&format!("cannot list the changes since record {sequence} of"), log.shown(), cause);
         return Err(report.help("make a full backup").into());
     }
     let mut changes = Changes { next: first, ..Changes::default() };
-    log.each(context, |entry| {
-        let is_new = entry.sequence >= sequence
-            && !matches!(entry.record, Record::Used { .. } | Record::Generated { .. });
-        changes.add(&entry.record, is_new);
-        changes.next = changes.next.max(entry.sequence.saturating_add(1));
-        Ok(())
-    })?;
+    for at in 0..indexed.len() {
+        go_on()?;
+        let next = indexed.summary(at).map_or(0, |summary| summary.next);
+        // Segment 0 contains compacted edges, which have numbers of their own.
+        let number = indexed.number(at).unwrap_or(0);
+        if number == 0 {
+            continue;
+        }
+        changes.next = changes.next.max(next);
+        if next > sequence {
+            changes.add_segment(&indexed, at, sequence, log, context)?;
+        }
+    }
+    if sequence > changes.next {
+        let cause = format!("the log ends before record {}", changes.next);
+        let report =
+            Report::on(&format!("cannot list the changes since record {sequence} of"), log.shown(), cause);
+        return Err(report
+            .help("make a full backup: the number is that of another volume or history")
+            .into());
+    }
+    let mut lineage = Lineage::new(indexed);
     let mut out = Output::stdout();
-    changes.print(args, log, context, &mut out)?;
+    changes.print(args, log, &mut lineage, context, &mut out)?;
+    log.report_all(lineage.log().take_damage(), context);
     let gap = match (changes.lost, changes.has_crashed) {
         (0, false) => None,
         (0, true) => Some("recording ended without an unmount".to_owned()),
+        (1, _) => Some("1 record is missing".to_owned()),
         (lost, _) => Some(format!("{lost} records are missing")),
     };
     if let Some(cause) = gap {
@@ -68,75 +85,73 @@ pub fn run(args: &Args, sequence: u64, log: &Log, context: &Context) -> Outcome 
     out.finish()
 }
 
+/// Returns the sequence number of the oldest record that is not compacted.
+fn first_sequence(log: &IndexedLog) -> u64 {
+    let oldest = (0..log.len()).find(|&at| log.number(at) != Some(0));
+    oldest.and_then(|at| log.first_sequence(at)).unwrap_or(1)
+}
+
 impl Changes {
-    fn add(&mut self, record: &Record<'_>, is_new: bool) {
-        self.directories.add(record);
+    /// Adds the records of the segment at the position `at` from number `sequence` on.
+    fn add_segment(
+        &mut self,
+        indexed: &IndexedLog,
+        at: usize,
+        sequence: u64,
+        log: &Log,
+        context: &Context,
+    ) -> Outcome {
+        let number = indexed.number(at).unwrap_or(0);
+        match indexed.bytes(at) {
+            Ok(bytes) => log.each_of(number, &bytes, context, &mut |entry| {
+                if entry.sequence >= sequence {
+                    self.add(&entry.record);
+                }
+                Ok(())
+            }),
+            Err(error) => {
+                log.report(number, error, context);
+                Ok(())
+            }
+        }
+    }
+
+    fn add(&mut self, record: &Record<'_>) {
+        each_name_change(record, &mut |_, parent, name, exists| {
+            if !name.is_empty() {
+                self.names.insert((parent, name.into()), exists);
+            }
+        });
         match *record {
-            Record::Create { parent, name, file, .. } | Record::Link { parent, name, file, .. } => {
-                self.gains(file, parent, name, is_new);
-            }
-            Record::Remove { parent, name, file, .. } => self.loses(file, parent, name, is_new),
-            Record::Rename { from, name, to, new_name, moved, replaced, exchange, .. } => {
-                if let Some(other) = replaced {
-                    self.loses(other, to, new_name, is_new);
-                }
-                self.loses(moved, from, name, is_new);
-                self.gains(moved, to, new_name, is_new);
-                if let Some(other) = replaced.filter(|_| exchange) {
-                    self.gains(other, from, name, is_new);
-                }
-            }
             Record::Write { file, .. }
             | Record::Truncate { file, .. }
             | Record::SetAttr { file, .. }
-            | Record::Xattr { file, .. }
-                if is_new =>
-            {
+            | Record::Xattr { file, .. } => {
                 self.files.insert(file);
             }
-            Record::Mark(Mark::Crash) if is_new => self.has_crashed = true,
-            Record::Mark(Mark::Lost(count)) if is_new => self.lost = self.lost.saturating_add(count),
+            Record::Mark(Mark::Crash) => self.has_crashed = true,
+            Record::Mark(Mark::Lost(count)) => self.lost = self.lost.saturating_add(count),
             _ => {}
         }
     }
 
-    fn gains(&mut self, file: FileId, parent: Ino, name: &[u8], is_new: bool) {
-        if name.is_empty() {
-            return;
-        }
-        self.known.entry(file).or_default().insert((parent, name.into()));
-        if is_new {
-            self.names.insert((parent, name.into()), true);
-        }
-    }
-
-    fn loses(&mut self, file: FileId, parent: Ino, name: &[u8], is_new: bool) {
-        if let Some(names) = self.known.get_mut(&file) {
-            names.remove(&(parent, name.into()));
-        }
-        if is_new {
-            self.names.insert((parent, name.into()), false);
-        }
-    }
-
-    fn print(&self, args: &Args, log: &Log, context: &Context, out: &mut Output) -> Outcome {
+    fn print(
+        &self,
+        args: &Args,
+        log: &Log,
+        lineage: &mut Lineage,
+        context: &Context,
+        out: &mut Output,
+    ) -> Outcome {
         let mut paths = Paths::new(&log.volume);
         // Whether a path exists at the end.
         let mut found: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
         for ((parent, name), exists) in &self.names {
-            found.insert(paths.path(&self.directories, *parent, name), *exists);
+            found.insert(paths.path(lineage, *parent, name), *exists);
         }
-        for file in &self.files {
-            let known = self.known.get(file).into_iter().flatten();
-            let known: Vec<_> =
-                known.map(|(parent, name)| paths.path(&self.directories, *parent, name)).collect();
-            // A file may have names that are older than the log.
-            let all = match links(log, *file) {
-                Links::Directory if known.is_empty() => vec![paths.of_unnamed(&self.directories, *file)],
-                Links::File(count) if known.len() < count => paths.in_volume(*file).to_vec(),
-                _ => known,
-            };
-            found.extend(all.into_iter().map(|path| (path, true)));
+        for &file in &self.files {
+            go_on()?;
+            found.extend(all_paths(file, lineage, &mut paths, log).into_iter().map(|path| (path, true)));
         }
         for (path, exists) in &found {
             // After a crash, the log may contain a change that the volume lost.
@@ -152,6 +167,22 @@ impl Changes {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the paths of a file that exists.
+fn all_paths(file: FileId, lineage: &mut Lineage, paths: &mut Paths, log: &Log) -> Vec<Vec<u8>> {
+    let links = links(log, file);
+    if matches!(links, Links::None) {
+        return Vec::new();
+    }
+    let end = lineage.log().len();
+    let known = lineage.log().names(file, end);
+    match links {
+        Links::Directory if known.is_empty() => vec![paths.of_unnamed(lineage, file)],
+        // A file may have names that are older than the log.
+        Links::File(count) if known.len() < count => paths.in_volume(file).to_vec(),
+        _ => known.iter().map(|(parent, name)| paths.path(lineage, *parent, name)).collect(),
     }
 }
 

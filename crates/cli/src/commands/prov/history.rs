@@ -1,12 +1,14 @@
 //! All records, the newest first.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::Write as _;
 
-use obento::FileKind;
-use obento::provenance::{Actor, ActorId, Directories, Entry, FileId, Mark, OpenMode, Record, Transferred};
+use obento::base::FileKind;
+use obento::provenance::{
+    Actor, ActorId, Entries, Entry, FileId, IndexedLog, Mark, OpenMode, Record, SegmentNames, Transferred,
+};
 
-use super::Args;
+use super::args::Args;
 use super::log::Log;
 use super::paths::Paths;
 use super::select::{Selection, timestamp};
@@ -14,34 +16,79 @@ use crate::context::Context;
 use crate::format::mode::kind_word;
 use crate::format::time::{Clock, TimeStyle};
 use crate::json::Line;
-use crate::output::{Outcome, Output};
+use crate::output::{Outcome, Output, Stop, go_on};
 use crate::report::printable;
 
-/// Prints the selected records.
-pub fn run(args: &Args, selection: Selection, log: &Log, context: &Context) -> Outcome {
-    let most = args.lines.unwrap_or(usize::MAX);
-    let mut reader = EventReader::new(log);
-    let mut events: VecDeque<Event> = VecDeque::new();
-    log.each(context, |entry| {
-        if let Some(event) = reader.event(entry, &selection) {
-            if events.len() >= most {
-                events.pop_front();
-            }
-            if most > 0 {
-                events.push_back(event);
-            }
-        }
-        Ok(())
-    })?;
-    let mut clock = selection.into_clock();
+/// Prints the selected records, segment by segment.
+pub fn run(args: &Args, mut selection: Selection, log: &Log, context: &Context) -> Outcome {
+    let mut left = args.lines.unwrap_or(usize::MAX);
+    let mut indexed = log.indexed(context);
+    let mut paths = Paths::new(&log.volume);
     let mut out = Output::stdout();
-    for event in events.iter().rev() {
-        match context.json() {
-            true => event.json().write(&mut out)?,
-            false => event.print(log, &mut clock, &mut out)?,
+    for at in (0..indexed.len()).rev() {
+        go_on()?;
+        if left == 0 {
+            break;
         }
+        if !selection.may_include(&indexed, at) {
+            continue;
+        }
+        let events = events(&mut indexed, at, left, &selection, &mut paths, log, context)?;
+        left -= events.len();
+        for event in events.iter().rev() {
+            match context.json() {
+                true => event.json().write(&mut out)?,
+                false => event.print(log, selection.clock(), &mut out)?,
+            }
+        }
+        log.report_all(indexed.take_damage(), context);
     }
     out.finish()
+}
+
+/// Returns the last events of the segment at the position `at`, at most `most`.
+fn events(
+    indexed: &mut IndexedLog,
+    at: usize,
+    most: usize,
+    selection: &Selection,
+    paths: &mut Paths,
+    log: &Log,
+    context: &Context,
+) -> std::result::Result<Vec<Event>, Stop> {
+    let number = indexed.number(at).unwrap_or(0);
+    let mut events = Vec::new();
+    let bytes = match indexed.bytes(at) {
+        Ok(bytes) => bytes,
+        Err(error) => {
+            log.report(number, error, context);
+            return Ok(events);
+        }
+    };
+    let before = match most {
+        usize::MAX => 0,
+        most => selected(&bytes, selection).saturating_sub(most),
+    };
+    let names = SegmentNames::new(indexed, at);
+    let mut reader = EventReader { actors: HashMap::new(), names, paths, before };
+    log.each_of(number, &bytes, context, &mut |entry| {
+        events.extend(reader.event(entry, selection));
+        Ok(())
+    })?;
+    Ok(events)
+}
+
+/// Returns the number of selected records of a segment. To find the path of each would take much longer.
+fn selected(segment: &[u8], selection: &Selection) -> usize {
+    let mut actors: HashMap<ActorId, Actor> = HashMap::new();
+    let is_selected = |entry: &Entry<'_>| {
+        if let Record::Actor { id, actor } = entry.record {
+            actors.insert(id, actor);
+            return false;
+        }
+        selection.includes(entry, entry.record.actor().and_then(|id| actors.get(&id)))
+    };
+    Entries::new(segment).flatten().filter(is_selected).count()
 }
 
 /// A record, with the names of the time when it was written.
@@ -62,32 +109,36 @@ struct Event {
 enum Detail {
     None,
     Mode(OpenMode),
-    Transfer { read: Transferred, written: Transferred },
-    Created { kind: FileKind, mode: u16, target: Vec<u8> },
+    Transfer {
+        read: Transferred,
+        written: Transferred,
+    },
+    Created {
+        kind: FileKind,
+        mode: u16,
+        target: Vec<u8>,
+    },
     Links(u32),
     Size(u64),
     Attributes(Vec<&'static str>),
     Attribute(Vec<u8>),
     Count(u64),
     Version(u64),
+    /// The name of a file outside of the volume.
+    Source(Vec<u8>),
     Exchange,
 }
 
-/// Turns records into events.
-struct EventReader {
+/// Turns the records of a segment into events.
+struct EventReader<'a> {
     actors: HashMap<ActorId, Actor>,
-    directories: Directories,
-    /// The last name of each file.
-    names: HashMap<FileId, (obento::Ino, Vec<u8>)>,
-    paths: Paths,
+    names: SegmentNames<'a>,
+    paths: &'a mut Paths,
+    /// The number of selected records that are older than those to be listed.
+    before: usize,
 }
 
-impl EventReader {
-    fn new(log: &Log) -> Self {
-        let paths = Paths::new(&log.volume);
-        Self { actors: HashMap::new(), directories: Directories::default(), names: HashMap::new(), paths }
-    }
-
+impl EventReader<'_> {
     /// Returns the event of the next record, if it is selected.
     fn event(&mut self, entry: &Entry<'_>, selection: &Selection) -> Option<Event> {
         if let Record::Actor { id, actor } = entry.record {
@@ -95,17 +146,19 @@ impl EventReader {
             return None;
         }
         let actor = entry.record.actor().and_then(|id| self.actors.get(&id)).copied();
-        let is_selected = selection.includes(entry, actor.as_ref());
+        let mut is_selected = selection.includes(entry, actor.as_ref());
+        if is_selected && self.before > 0 {
+            (self.before, is_selected) = (self.before.saturating_sub(1), false);
+        }
         // A removal, and the old name of a rename, name the file as it was.
         let before = is_selected.then(|| self.path_of(&entry.record)).flatten();
-        self.note(&entry.record);
-        self.directories.add(&entry.record);
+        self.names.add(&entry.record);
         if !is_selected {
             return None;
         }
         let (verb, detail) = describe(&entry.record);
         let renamed = match entry.record {
-            Record::Rename { to, new_name, .. } => Some(self.paths.path(&self.directories, to, new_name)),
+            Record::Rename { to, new_name, .. } => Some(self.paths.path(&mut self.names, to, new_name)),
             _ => None,
         };
         let is_compacted = matches!(entry.record, Record::Used { .. } | Record::Generated { .. });
@@ -132,31 +185,9 @@ impl EventReader {
             _ => None,
         };
         if let Some((parent, name)) = named.filter(|(_, name)| !name.is_empty()) {
-            return Some(self.paths.path(&self.directories, parent, name));
+            return Some(self.paths.path(&mut self.names, parent, name));
         }
-        let file = record.file()?;
-        match self.names.get(&file) {
-            Some((parent, name)) => Some(self.paths.path(&self.directories, *parent, name)),
-            None => Some(self.paths.of_unnamed(&self.directories, file)),
-        }
-    }
-
-    /// Notes the name of a file.
-    fn note(&mut self, record: &Record<'_>) {
-        let (file, parent, name) = match *record {
-            Record::Create { parent, name, file, .. }
-            | Record::Link { parent, name, file, .. }
-            | Record::Generated { parent, name, file, .. } => (file, parent, name),
-            Record::Rename { to, new_name, moved, .. } => (moved, to, new_name),
-            Record::Remove { file, links: 0, .. } => {
-                self.names.remove(&file);
-                return;
-            }
-            _ => return,
-        };
-        if !name.is_empty() {
-            self.names.insert(file, (parent, name.into()));
-        }
+        record.file().map(|file| self.paths.of_file(&mut self.names, file))
     }
 }
 
@@ -180,6 +211,7 @@ fn describe(record: &Record<'_>) -> (&'static str, Detail) {
         Record::Xattr { name, .. } => ("xattr-remove", Detail::Attribute(name.into())),
         Record::Used { version, .. } => ("used", Detail::Version(version)),
         Record::Generated { version, .. } => ("generated", Detail::Version(version)),
+        Record::Source { name, .. } => ("source", Detail::Source(name.into())),
         Record::Mark(Mark::Mount { .. }) => ("mount", Detail::None),
         Record::Mark(Mark::Unmount) => ("unmount", Detail::None),
         Record::Mark(Mark::Crash) => ("crash", Detail::None),
@@ -235,6 +267,7 @@ impl Event {
             Detail::Created { kind: FileKind::Regular, .. } => {}
             Detail::Created { kind, .. } => write!(out, " ({})", kind_word(*kind))?,
             Detail::Links(0) => {}
+            Detail::Links(1) => write!(out, " (1 other name)")?,
             Detail::Links(links) => write!(out, " ({links} other names)")?,
             Detail::Size(size) => write!(out, " (to {size} bytes)")?,
             Detail::Attributes(names) => write!(out, " ({})", names.join(", "))?,
@@ -242,8 +275,13 @@ impl Event {
                 out.write_all(b" ")?;
                 out.write_name(name)?;
             }
+            Detail::Count(1) => write!(out, " (1 record)")?,
             Detail::Count(count) => write!(out, " ({count} records)")?,
             Detail::Version(version) => write!(out, " (version {version})")?,
+            Detail::Source(name) => {
+                out.write_all(b" <- ")?;
+                out.write_name(name)?;
+            }
         }
         Ok(())
     }
@@ -292,6 +330,7 @@ impl Event {
             Detail::Attribute(name) => line.bytes("name", name),
             Detail::Count(count) => line.field("records", count),
             Detail::Version(version) => line.field("version", version),
+            Detail::Source(name) => line.bytes("source", name),
         }
     }
 }

@@ -5,10 +5,12 @@ use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
-use obento::provenance::{FileId, Graph, Version};
-use obento::{FileKind, FileSelector, Mode, Symlinks};
+use obento::address::FileSelector;
+use obento::base::{FileKind, Mode};
+use obento::provenance::{FileId, Lineage, Version};
+use obento::vfs::Symlinks;
 
-use super::Args;
+use super::args::Args;
 use super::history::{process, seconds};
 use super::log::Log;
 use super::paths::Paths;
@@ -18,6 +20,7 @@ use crate::format::colors::{ColorTarget, Colors, Painter};
 use crate::format::time::Clock;
 use crate::json::Line;
 use crate::output::{Outcome, Output, go_on};
+use crate::pager::Pager;
 use crate::report::{Report, printable};
 
 /// The direction of a tree.
@@ -28,46 +31,58 @@ enum Direction {
 }
 
 /// Prints the lineage of the file `path`.
-pub fn run(args: &Args, path: &OsStr, log: &Log, clock: Clock, context: &Context) -> Outcome {
-    let graph = log.graph(context)?;
+pub fn run(
+    args: &Args,
+    path: &OsStr,
+    log: &Log,
+    clock: Clock,
+    pager: Option<Pager>,
+    context: &Context,
+) -> Outcome {
+    let mut lineage = Lineage::new(log.indexed(context));
     let mut paths = Paths::new(&log.volume);
-    let file = find(path.as_bytes(), &graph, &mut paths, log)?;
+    let file = find(path.as_bytes(), &mut lineage, &mut paths, log)?;
     let painter = context.colors().then(|| Painter::new(Colors::from_env()));
     let mut drawer = Drawer {
-        graph: &graph,
+        lineage,
         paths,
         log,
         clock,
         painter,
-        out: Output::stdout(),
+        out: Output::paged(pager),
         direction: if args.forward { Direction::Forward } else { Direction::Back },
         is_ascii: args.ascii,
         is_json: context.json(),
         depth: 0,
         programs: HashSet::new(),
     };
-    drawer.draw(graph.newest(file))?;
-    drawer.out.finish()
+    let newest = drawer.lineage.newest(file);
+    drawer.draw(newest)?;
+    // Messages follow the output, since a pager uses the whole terminal.
+    drawer.out.finish()?;
+    log.report_all(drawer.lineage.log().take_damage(), context);
+    Ok(())
 }
 
 /// Returns the file at `path` in the volume, or the last file with this path in the log.
-fn find(path: &[u8], graph: &Graph, paths: &mut Paths, log: &Log) -> Result<FileId, Report> {
+fn find(path: &[u8], lineage: &mut Lineage, paths: &mut Paths, log: &Log) -> Result<FileId, Report> {
     let place = FileSelector::Path(path.to_vec());
     if let Ok(attr) = log.volume.resolve(&place, Symlinks::Follow).and_then(|node| node.attr()) {
         return Ok(FileId { ino: attr.ino, generation: attr.generation });
     }
     let absolute = [b"/", path.strip_prefix(b"/").unwrap_or(path)].concat();
     let mut removed = None;
-    for file in graph.files() {
-        let end = graph.removed(file).map_or(0, |removal| removal.sequence);
-        if paths.of_file(graph, file) == absolute && removed.is_none_or(|(known, _)| known < end) {
+    let name = absolute.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    for file in lineage.log().named(name) {
+        let end = lineage.removed(file).map_or(0, |removal| removal.sequence);
+        if paths.of_file(lineage, file) == absolute && removed.is_none_or(|(known, _)| known < end) {
             removed = Some((end, file));
         }
     }
     removed.map(|(_, file)| file).ok_or_else(|| {
         let shown = [log.shown(), b":", path].concat();
         Report::on(
-            "cannot show the lineage of",
+            "cannot show the sources of",
             shown,
             "neither the volume nor its history has a file with this path",
         )
@@ -75,7 +90,7 @@ fn find(path: &[u8], graph: &Graph, paths: &mut Paths, log: &Log) -> Result<File
 }
 
 struct Drawer<'a> {
-    graph: &'a Graph,
+    lineage: Lineage,
     paths: Paths,
     log: &'a Log,
     clock: Clock,
@@ -123,10 +138,10 @@ impl Drawer<'_> {
         self.summary(drawn.len())
     }
 
-    fn level(&self, version: Version, lead: usize) -> Level {
+    fn level(&mut self, version: Version, lead: usize) -> Level {
         let mut rest = match self.direction {
-            Direction::Back => self.graph.sources(version),
-            Direction::Forward => self.graph.products(version),
+            Direction::Back => self.lineage.sources(version),
+            Direction::Forward => self.lineage.products(version),
         };
         rest.reverse();
         Level { version, rest, lead }
@@ -140,29 +155,34 @@ impl Drawer<'_> {
         depth: usize,
         is_repeated: bool,
     ) -> Outcome {
-        let path = self.paths.of_file(self.graph, version.file);
+        let path = self.paths.of_file(&mut self.lineage, version.file);
         if self.is_json {
             return self.json(version, of, depth, &path);
         }
         let mut text = lead.as_bytes().to_vec();
         let shown = self.out.shown(&path).into_owned();
         let look = ColorTarget::File { kind: FileKind::Regular, mode: Mode::new(0o644), nlink: 1 };
-        let look = if self.graph.removed(version.file).is_some() { ColorTarget::Missing } else { look };
+        let is_removed = self.lineage.removed(version.file).is_some();
+        let look = if is_removed { ColorTarget::Missing } else { look };
         match &mut self.painter {
             Some(painter) => painter.paint(&mut text, &path, look, &shown),
             None => text.extend_from_slice(&shown),
         }
-        if self.graph.removed(version.file).is_some() {
+        if is_removed {
             text.extend_from_slice(b" (removed)");
         }
         text.extend_from_slice(self.origin(version).as_bytes());
+        if let Some(source) = self.lineage.origin(version) {
+            text.extend_from_slice(b", from ");
+            text.extend_from_slice(&self.out.shown(source));
+        }
         text.extend_from_slice(if is_repeated { b" (shown above)\n" } else { b"\n" });
         Ok(self.out.write_all(&text)?)
     }
 
     /// Returns by which program, by whom and when a version was written.
     fn origin(&mut self, version: Version) -> String {
-        let Some(edge) = self.graph.generation(version) else { return "  older than the log".into() };
+        let Some(edge) = self.lineage.generation(version) else { return "  older than the log".into() };
         self.programs.insert(edge.actor.comm().to_vec());
         let user = self.log.volume.owners().user(edge.actor.uid);
         let user = user.map_or_else(|| edge.actor.uid.to_string(), printable);
@@ -180,10 +200,14 @@ impl Drawer<'_> {
         let line = line.field("ino", version.file.ino.0).field("generation", version.file.generation.0);
         let line = line
             .field("version", version.number)
-            .field("removed", self.graph.removed(version.file).is_some());
-        let line = match self.graph.generation(version) {
+            .field("removed", self.lineage.removed(version.file).is_some());
+        let line = match self.lineage.generation(version) {
             Some(edge) if edge.time != 0 => process(line, &edge.actor).time("time", timestamp(edge.time)),
             Some(edge) => process(line, &edge.actor),
+            None => line,
+        };
+        let line = match self.lineage.origin(version) {
+            Some(source) => line.bytes("source", source),
             None => line,
         };
         Ok(line.field("certainty", of.map(|_| "possible")).write(&mut self.out)?)

@@ -1,10 +1,11 @@
 //! The records of a volume, segment by segment, and the damage among them.
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use obento::Volume;
-use obento::provenance::{Damage, Entries, Entry, Graph, Header, Segments};
+use obento::provenance::{Damage, Entries, Entry, Graph, IndexedLog, Segments};
 
 use crate::context::Context;
 use crate::open::Location;
@@ -18,7 +19,8 @@ pub struct Log {
     segments: Segments,
     /// The address of the volume, without a path.
     shown: Vec<u8>,
-    is_damage_reported: Cell<bool>,
+    /// The segments and blocks whose damage is reported.
+    reported: RefCell<BTreeSet<(u32, String)>>,
 }
 
 impl Log {
@@ -31,7 +33,7 @@ impl Log {
             let report = Report::on("cannot show the history of", &shown, "the volume has no log");
             report.help("mount the volume with -o provenance to record its history")
         })?;
-        Ok(Self { volume: location.volume.clone(), segments, shown, is_damage_reported: Cell::new(false) })
+        Ok(Self { volume: location.volume.clone(), segments, shown, reported: RefCell::default() })
     }
 
     /// Returns the address of the volume, for messages.
@@ -40,36 +42,53 @@ impl Log {
     }
 
     /// Passes all records to `visit`, the oldest first. Damage is reported, and the rest of the log is read.
-    pub fn each(&self, context: &Context, mut visit: impl FnMut(&Entry<'_>) -> Outcome) -> Outcome {
+    fn each(&self, context: &Context, mut visit: impl FnMut(&Entry<'_>) -> Outcome) -> Outcome {
         for &number in self.segments.numbers() {
             go_on()?;
-            let bytes = match self.segments.read(number) {
-                Ok(bytes) => bytes,
-                Err(error) => {
-                    context.warn(&self.damage(number, error));
-                    continue;
-                }
-            };
-            for entry in Entries::new(&bytes) {
-                match entry {
-                    Ok(entry) => visit(&entry)?,
-                    Err(damage) => self.report(number, damage, context),
-                }
+            match self.segments.read(number) {
+                Ok(bytes) => self.each_of(number, &bytes, context, &mut visit)?,
+                Err(error) => self.report(number, error, context),
             }
         }
-        self.is_damage_reported.set(true);
         Ok(())
     }
 
-    fn report(&self, number: u32, damage: Damage, context: &Context) {
-        if !self.is_damage_reported.get() {
-            context.warn(&self.damage(number, damage));
+    /// Passes the records of a segment to `visit`.
+    pub fn each_of(
+        &self,
+        number: u32,
+        segment: &[u8],
+        context: &Context,
+        visit: &mut dyn FnMut(&Entry<'_>) -> Outcome,
+    ) -> Outcome {
+        for entry in Entries::new(segment) {
+            match entry {
+                Ok(entry) => visit(&entry)?,
+                Err(damage) => self.report(number, damage, context),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports why a part of a segment cannot be read, once.
+    pub fn report(&self, number: u32, cause: impl std::fmt::Display, context: &Context) {
+        if self.reported.borrow_mut().insert((number, cause.to_string())) {
+            let what = format!("cannot read all of segment {number} of the history of");
+            context.warn(&Report::on(&what, &self.shown, cause));
         }
     }
 
-    fn damage(&self, number: u32, cause: impl std::fmt::Display) -> Report {
-        let what = format!("cannot read all of segment {number} of the history of");
-        Report::on(&what, &self.shown, cause)
+    /// Reports the damage that a query found.
+    pub fn report_all(&self, damage: Vec<(u32, Damage)>, context: &Context) {
+        damage.into_iter().for_each(|(number, damage)| self.report(number, damage, context));
+    }
+
+    /// Returns the log with its indexes.
+    pub fn indexed(&self, context: &Context) -> IndexedLog {
+        let mut failed = |number, error| self.report(number, error, context);
+        let mut indexed = IndexedLog::open(&self.segments, &mut failed);
+        self.report_all(indexed.take_damage(), context);
+        indexed
     }
 
     /// Returns the graph of all records.
@@ -80,12 +99,5 @@ impl Log {
             Ok(())
         })?;
         Ok(graph)
-    }
-
-    /// Returns the sequence number of the oldest record that is not compacted.
-    pub fn first_sequence(&self) -> u64 {
-        let oldest = self.segments.numbers().iter().find(|&&number| number != 0);
-        let header = oldest.and_then(|&number| Header::decode(&self.segments.read(number).ok()?).ok());
-        header.map_or(1, |header| header.first)
     }
 }

@@ -3,6 +3,7 @@
 //! `log` reads the records, `select` filters them, and `paths` names their files. `history`, `lineage`, `changed` and
 //! `export` are the four forms of output.
 
+mod args;
 mod changed;
 mod export;
 mod history;
@@ -11,62 +12,37 @@ mod log;
 mod paths;
 mod select;
 
-use std::ffi::OsString;
-
 use crate::context::Context;
+use crate::help::page::{LS_COLORS, PAGER, Page, TZ};
 use crate::open::{self, BareOperand};
 use crate::output::Outcome;
+use crate::pager::Pager;
 use crate::report::Report;
-use obento::Access;
+use obento::driver::Access;
 
-use self::export::ExportFormat;
+pub use self::args::Args;
 use self::log::Log;
-use self::select::{Selection, Who};
+use self::select::Selection;
 
-/// Show which programs created, read and changed files of a volume
-///
-/// A volume has this history if it was mounted with `-o provenance`. Without options, all records are listed, the newest
-/// first. With --of, a tree shows the sources of a file. A program may have used each file that it opened for reading
-/// before it finished writing. Each edge is possible, not certain. The image is not changed.
-#[derive(clap::Args, Debug)]
-pub struct Args {
-    /// The image
-    #[arg(value_name = "IMAGE[@PART]")]
-    image: OsString,
-    /// Show the sources of the file PATH, and the programs that used them
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["by", "since", "changed_since", "export"])]
-    of: Option<OsString>,
-    /// With --of: show the sources of the file (the default)
-    #[arg(long, requires = "of", conflicts_with = "forward")]
-    back: bool,
-    /// With --of: show the files that may contain data of the file
-    #[arg(long, requires = "of")]
-    forward: bool,
-    /// Draw the tree with ASCII characters
-    #[arg(long, requires = "of")]
-    ascii: bool,
-    /// Show only records of a process: a process ID, the name of a program, or uid=UID
-    #[arg(long, value_name = "WHO")]
-    by: Option<Who>,
-    /// Show only records from TIME on: '2026-11-21 13:48', @1795268933, '3 days ago'
-    #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
-    since: Option<String>,
-    /// Show at most N records
-    #[arg(short = 'n', long, value_name = "N")]
-    lines: Option<usize>,
-    /// Print the paths of files that were changed by the record with the number SEQUENCE or later, for an incremental backup
-    #[arg(long, value_name = "SEQUENCE", conflicts_with_all = ["by", "since", "export", "lines"])]
-    changed_since: Option<u64>,
-    /// With --changed-since: end each path with a NUL
-    #[arg(short = '0', long, requires = "changed_since")]
-    null: bool,
-    /// Write the whole graph to standard output
-    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["by", "since", "lines"])]
-    export: Option<ExportFormat>,
-}
+/// The page of `prov`.
+pub const PAGE: Page = Page::new(&[
+    ("obento prov disk.img -n 20", "Show the last 20 records of a volume"),
+    ("obento prov disk.img --of /bin/app", "Show the sources of /bin/app"),
+    ("obento prov disk.img --of /src/bad.c --forward", "Show the files that may contain data of /src/bad.c"),
+    (
+        "obento prov disk.img --changed-since 1200 -0 > changed",
+        "List the files that changed in record 1200 or later",
+    ),
+    ("obento prov disk.img --export prov-json > prov.json", "Write the graph for other programs"),
+])
+.environment(&[TZ, LS_COLORS, PAGER]);
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    if context.json() && args.export.is_some() {
+        let report = Report::new("cannot show the history", "--export selects a format of its own");
+        return Err(report.help("omit --json, or omit --export").into());
+    }
     let address = open::address(&args.image, context)?;
     if address.place.is_some() {
         let report =
@@ -75,20 +51,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     // Reads the file of the time zone too, which is possible only now.
     let selection = Selection::new(args.by.clone(), args.since.as_deref())?;
+    let pager = args.of.as_ref().and_then(|_| Pager::prepare(context));
     open::seal_before_decoding([&args.image], BareOperand::Image, Access::ReadOnly, context);
     let location = open::open(&args.image, context)?;
     context.seal();
     let log = Log::open(&location, context)?;
     match (&args.of, args.changed_since, args.export) {
-        (Some(path), ..) => lineage::run(args, path, &log, selection.into_clock(), context),
+        (Some(path), ..) => lineage::run(args, path, &log, selection.into_clock(), pager, context),
         (_, Some(sequence), _) => changed::run(args, sequence, &log, context),
         (.., Some(format)) => export::run(format, &log, context),
         _ => history::run(args, selection, &log, context),
-    }
-}
-
-impl Args {
-    fn image_bytes(&self) -> Vec<u8> {
-        std::os::unix::ffi::OsStrExt::as_bytes(self.image.as_os_str()).to_vec()
     }
 }

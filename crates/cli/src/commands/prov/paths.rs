@@ -4,8 +4,50 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use obento::provenance::{Directories, FileId, Graph, Location};
-use obento::{Cookie, DirEntry, FileKind, Ino, Result, Step, Volume, Walk};
+use obento::base::{FileKind, Ino};
+use obento::driver::{Cookie, DirEntry};
+use obento::provenance::{FileId, Graph, Lineage, Location, SegmentNames, entry_path};
+use obento::walk::{Step, Walk};
+use obento::{Result, Volume};
+
+/// The names that a log contains.
+pub trait KnownNames {
+    /// Returns the last name of a file.
+    fn file(&mut self, file: FileId) -> Option<Location>;
+
+    /// Returns the location of a directory.
+    fn directory(&mut self, ino: Ino) -> Option<Location>;
+}
+
+impl KnownNames for &Graph {
+    fn file(&mut self, file: FileId) -> Option<Location> {
+        self.location(file).map(|(parent, name)| Location { parent, name: name.into() })
+    }
+
+    fn directory(&mut self, ino: Ino) -> Option<Location> {
+        self.directories().get(ino).cloned()
+    }
+}
+
+impl KnownNames for Lineage {
+    fn file(&mut self, file: FileId) -> Option<Location> {
+        self.location(file)
+    }
+
+    fn directory(&mut self, ino: Ino) -> Option<Location> {
+        self.directory(ino)
+    }
+}
+
+impl KnownNames for SegmentNames<'_> {
+    fn file(&mut self, file: FileId) -> Option<Location> {
+        self.name(file)
+    }
+
+    fn directory(&mut self, ino: Ino) -> Option<Location> {
+        self.directory(ino)
+    }
+}
 
 /// Finds paths.
 pub struct Paths {
@@ -23,27 +65,26 @@ impl Paths {
     }
 
     /// Returns the path of the entry `name` in `parent`.
-    pub fn path(&mut self, directories: &Directories, parent: Ino, name: &[u8]) -> Vec<u8> {
+    pub fn path(&mut self, known: &mut dyn KnownNames, parent: Ino, name: &[u8]) -> Vec<u8> {
         let root = self.root;
-        directories.path(root, parent, name, &mut |dir| self.look_up(dir))
+        entry_path(root, parent, name, &mut |dir| known.directory(dir).or_else(|| self.look_up(dir)))
     }
 
     /// Returns the last path of a file; `#12` if the file with inode number 12 has no known name.
-    pub fn of_file(&mut self, graph: &Graph, file: FileId) -> Vec<u8> {
-        if let Some((parent, name)) = graph.location(file) {
-            return self.path(graph.directories(), parent, name);
+    pub fn of_file(&mut self, known: &mut dyn KnownNames, file: FileId) -> Vec<u8> {
+        match known.file(file) {
+            Some(Location { parent, name }) => self.path(known, parent, &name),
+            None => self.of_unnamed(known, file),
         }
-        self.of_unnamed(graph.directories(), file)
     }
 
     /// Returns a path of a file that the log does not name.
-    pub fn of_unnamed(&mut self, directories: &Directories, file: FileId) -> Vec<u8> {
+    pub fn of_unnamed(&mut self, known: &mut dyn KnownNames, file: FileId) -> Vec<u8> {
         if file.ino == self.root {
             return b"/".to_vec();
         }
-        let known = directories.get(file.ino).cloned().or_else(|| self.look_up(file.ino));
-        match known {
-            Some(Location { parent, name }) => self.path(directories, parent, &name),
+        match known.directory(file.ino).or_else(|| self.look_up(file.ino)) {
+            Some(Location { parent, name }) => self.path(known, parent, &name),
             None => {
                 self.in_volume(file).first().cloned().unwrap_or_else(|| format!("#{}", file.ino).into_bytes())
             }

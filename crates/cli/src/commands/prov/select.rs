@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
-use obento::Timestamp;
-use obento::provenance::{Actor, Entry};
+use obento::base::Timestamp;
+use obento::provenance::{Actor, Entry, IndexedLog, Performer};
 
 use crate::format::date;
 use crate::format::time::Clock;
@@ -35,11 +35,23 @@ impl Who {
     fn is(&self, actor: &Actor) -> bool {
         match self {
             Self::Process(pid) => actor.pid == *pid,
-            // The kernel cuts names to 15 bytes.
-            Self::Program(name) => actor.comm() == name.as_bytes().get(..15).unwrap_or(name.as_bytes()),
+            Self::Program(name) => actor.comm() == recorded(name),
             Self::User(uid) => actor.uid == *uid,
         }
     }
+
+    fn performer(&self) -> Performer<'_> {
+        match self {
+            Self::Process(pid) => Performer::Process(*pid),
+            Self::Program(name) => Performer::Program(recorded(name)),
+            Self::User(uid) => Performer::User(*uid),
+        }
+    }
+}
+
+/// Returns a name of a program as it is recorded. The kernel cuts names to 15 bytes.
+fn recorded(name: &str) -> &[u8] {
+    name.as_bytes().get(..15).unwrap_or(name.as_bytes())
 }
 
 /// Conditions for records.
@@ -70,6 +82,18 @@ impl Selection {
     pub fn includes(&self, entry: &Entry<'_>, actor: Option<&Actor>) -> bool {
         let is_late = self.since.is_none_or(|since| entry.time >= since);
         is_late && self.by.as_ref().is_none_or(|who| actor.is_some_and(|actor| who.is(actor)))
+    }
+
+    /// Returns whether the segment at a position of the log may contain records that are selected.
+    pub fn may_include(&self, log: &IndexedLog, at: usize) -> bool {
+        let latest = log.summary(at).map_or(i64::MIN, |summary| summary.latest);
+        self.since.is_none_or(|since| latest >= since)
+            && self.by.as_ref().is_none_or(|who| log.may_contain(at, who.performer()))
+    }
+
+    /// Returns the clock in the time zone of the user.
+    pub fn clock(&mut self) -> &mut Clock {
+        &mut self.clock
     }
 
     /// Returns the clock in the time zone of the user.

@@ -5,7 +5,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use obento::{BlockDevice, DeviceError, Error};
+use obento::Error;
+use obento::base::DeviceError;
+use obento::block::BlockDevice;
 
 /// The error number of a medium that cannot be read (EIO).
 const EIO: i32 = 5;
@@ -27,12 +29,12 @@ impl Map {
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         // The first line is the state of ddrescue.
-        let (_, state) = lines.next().ok_or("it has no lines")?;
+        let (at, state) = lines.next().ok_or("the file has no lines")?;
         let mut words = state.split_whitespace();
         let is_state = words.next().is_some_and(|word| number(word).is_some())
             && words.next().is_some_and(|word| word.len() == 1);
         if !is_state {
-            return Err(format!("'{state}' is not the state of ddrescue"));
+            return Err(format!("line {at} is not the state line of a map file: '{state}'"));
         }
         let (mut finished, mut end) = (Vec::<Range<u64>>::new(), 0);
         for (at, line) in lines {

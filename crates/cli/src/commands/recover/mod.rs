@@ -2,6 +2,7 @@
 
 mod bad;
 mod report;
+mod rootless;
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,25 +11,49 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento::sandbox::Rights;
-use obento::{
-    Address, Checksums, CopyError, CopyOptions, CopySource, FileSelector, HostError, HostTarget, Image,
-    ImageFile, Options, Symlinks, TargetIs, TreeOptions, Trust, copy_out_to,
+use obento::address::{Address, FileSelector};
+use obento::copy::{
+    CopyError, CopyOptions, CopySource, Existing, HostTarget, TargetIs, TreeOptions, Trust, copy_out_to,
 };
+use obento::driver::Checksums;
+use obento::host::HostError;
+use obento::host::sandbox::Rights;
+use obento::image::ImageFile;
+use obento::vfs::Symlinks;
+use obento::{Image, Options};
 
 use self::bad::{BadRanges, Map};
 use self::report::Recovery;
 use crate::commands::cp;
 use crate::context::Context;
-use crate::open::{self, options};
+use crate::help::page::Page;
+use crate::open;
 use crate::output::{Outcome, Output};
 use crate::report::{Report, notice};
 
+/// The page of `recover`.
+pub const PAGE: Page = Page::new(&[
+    ("obento recover disk.img saved", "Copy all files that can be read out of a damaged volume"),
+    (
+        "obento recover --map rescue.map rescue.img saved --report list",
+        "Recover files from a copy of ddrescue, and list the damaged ones",
+    ),
+])
+.exit(&[
+    ("0", "All files are complete."),
+    ("1", "Files are damaged or lost, and the report lists them."),
+    ("2", "Wrong usage, or nothing could be recovered, or the report could not be written."),
+])
+.unwritten(2)
+.see_also(&["ddrescue(1)", "testdisk(8)"]);
+
 /// Copy everything that can be read out of a damaged volume
 ///
-/// Errors do not end the copy, and wrong checksums of metadata are ignored. Bytes that cannot be read are zeros in the
-/// copy. Each incomplete file has a line with these fields, separated by tabs: state (lost, damaged, attributes or
-/// unwritten), range of bytes or -, path, reason.
+/// Errors do not end the copy, and wrong checksums of metadata are ignored. If a directory is damaged, the
+/// command also copies the files that have lost their names and that 'obento check -y' would store in
+/// lost+found. The image is not changed. Bytes that cannot be read are zeros in the copy. The command prints
+/// a line for each incomplete file, with four fields separated by tabs: the state (lost, damaged, attributes
+/// or unwritten), the range of bytes or -, the path, and the reason.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image, or a directory in it
@@ -37,7 +62,7 @@ pub struct Args {
     /// The directory for the files, which must be empty or not exist
     #[arg(value_name = "DIR")]
     target: PathBuf,
-    /// Treat a range as unreadable unless FILE, a map file of ddrescue, lists the range as finished
+    /// Read only the ranges that FILE, a map file of ddrescue, lists as finished
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
     /// Write the list to FILE instead of standard output
@@ -53,7 +78,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let address = open::address(&args.source, context)?;
     let map = args.map.as_deref().map(read_map).transpose()?;
     expect_empty(&args.target)?;
-    let options = Options { checksums: Checksums::Ignore, ..options(context.options()) };
+    let options = Options { checksums: Checksums::Ignore, ..context.options().image_options() };
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     let target = HostTarget::open(&args.target).map_err(Report::plain)?;
     let out = match &args.report {
@@ -70,28 +95,64 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         ..CopyOptions::archive()
     };
     // The kernel engine and backing files need rights, as for other commands.
-    if open::prepare([&args.source], open::BareOperand::Image, obento::Access::ReadOnly, context)
+    if open::prepare([&args.source], open::BareOperand::Image, obento::driver::Access::ReadOnly, context)
         && let Some(base) = target.write_root(copy.target)
     {
         context.confine(Rights::WriteBeneath(&[base.as_fd()]));
     }
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
+    open::report_notices(args.source.as_bytes(), &image, context.messages());
     let image = match map {
         Some(map) => with_map(&image, map, &options, context)?,
         None => image,
     };
-    let source = source(&image, &address, context)?;
     let mut recovery = Recovery::new(out, context);
-    let copied = copy_out_to(&[source], &target, &copy, &mut recovery);
+    let image = rootless::with_root(image, &address, &options, &mut recovery)?;
+    let source = source(&image, &address, context)?;
+    context.stop_between_steps();
+    let copied = copy_out_to(&[source], &target, &copy, &mut recovery).and_then(|report| {
+        copy_unnamed((&image, &address, &options), (&target, &copy), &mut recovery, context)?;
+        Ok(report)
+    });
     let shown = args.target.as_os_str().as_bytes();
     match copied {
         Ok(report) => {
             cp::report_losses(&report.written, shown, args.untrusted, context);
-            recovery.finish(report.written.files, shown)
+            recovery.finish(&report, shown)
         }
         Err(CopyError::Host(HostError::Stopped)) => Err(crate::output::Stop::Interrupted),
         Err(error) => Err(Report::plain(error).into()),
     }
+}
+
+/// Copies the files of a whole volume without a name, if entries were lost. They are found by a repair of a copy in memory.
+/// The files that were copied before stay as they are, since a repair removes what is damaged.
+///
+/// # Errors
+///
+/// Those of the copy. A volume that cannot be repaired has no such files.
+fn copy_unnamed(
+    (image, address, options): (&Image, &Address, &Options),
+    (target, copy): (&HostTarget, &CopyOptions),
+    recovery: &mut Recovery<'_>,
+    context: &Context,
+) -> Result<(), CopyError> {
+    let is_whole = address.place.as_ref().is_none_or(|place| *place == FileSelector::Path(b"/".to_vec()));
+    if !is_whole || !recovery.has_lost_entries() {
+        return Ok(());
+    }
+    let repaired = rootless::repaired(image, address.part.as_ref(), options).ok().flatten();
+    let Some(source) = repaired.and_then(|image| source(&image, address, context).ok()) else {
+        return Ok(());
+    };
+    let place = match source.node.vfs().info().probe.fs_type {
+        "vfat" | "exfat" => "with names that start with FSCK",
+        _ => "in lost+found",
+    };
+    let tree = TreeOptions { existing: Existing::Keep, ..copy.tree.clone() };
+    let report = copy_out_to(&[source], target, &CopyOptions { tree, ..copy.clone() }, recovery)?;
+    recovery.add_unnamed(report.written.files + report.written.others, place);
+    Ok(())
 }
 
 /// # Errors
@@ -105,7 +166,7 @@ fn expect_empty(path: &Path) -> Result<(), Report> {
             None => Ok(()),
             Some(_) => {
                 let report = Report::on("cannot recover to", shown, "the directory is not empty");
-                Err(report.help("name a new directory"))
+                Err(report.help("name a new or an empty directory"))
             }
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -133,19 +194,22 @@ fn with_map(image: &Image, map: Map, options: &Options, context: &Context) -> Re
     Image::on_device(image.path(), device, context.registry(), options).map_err(open::cannot_open)
 }
 
+/// Returns the image and the partition as messages show them.
+fn shown(address: &Address) -> Vec<u8> {
+    let part = address.part.as_ref().map_or_else(String::new, |part| format!("@{part}"));
+    [address.image.as_os_str().as_bytes(), part.as_bytes()].concat()
+}
+
 fn source(image: &Image, address: &Address, context: &Context) -> Result<CopySource, Report> {
     let volume = image.volume_to_read(address.part.as_ref()).map_err(Report::plain)?;
-    let mut shown = address.image.as_os_str().as_bytes().to_vec();
-    if let Some(part) = &address.part {
-        shown.extend_from_slice(format!("@{part}").as_bytes());
-    }
+    let shown = shown(address);
     for each in volume.info().notices {
-        context.note(&shown, notice(&each, obento::Access::ReadOnly, image));
+        context.note(&shown, notice(&each, obento::driver::Access::ReadOnly, image));
     }
     let place = address.place.clone().unwrap_or(FileSelector::Path(b"/".to_vec()));
     let path = match &place {
         FileSelector::Path(path) => path.clone(),
-        FileSelector::Inode(ino) => format!("<{ino}>").into_bytes(),
+        FileSelector::Inode(ino) => format!("#{ino}").into_bytes(),
     };
     let prefix = [&shown[..], b":"].concat();
     let failed = |error| Report::on("cannot recover", [&prefix[..], &path].concat(), error);

@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{self, Write};
 
-use obento::{Observer, Problem, ProblemReason, interrupt};
+use obento::copy::{CopyReport, Observer, Problem, ProblemReason};
+use obento::host::interrupt;
 
 use crate::context::Context;
 use crate::json::Line;
@@ -45,22 +46,52 @@ pub struct Recovery<'c> {
     damaged: u64,
     lost: u64,
     others: u64,
+    /// Files without a name, and where they are stored.
+    unnamed: u64,
+    unnamed_place: &'static str,
 }
 
 impl<'c> Recovery<'c> {
     pub fn new(out: Out, context: &'c Context) -> Self {
-        let progress = Progress::new(context, "recovering");
-        Self { context, progress, out, failed: Ok(()), last: Vec::new(), damaged: 0, lost: 0, others: 0 }
+        let progress = Progress::new(context.messages(), "recovering");
+        let last = Vec::new();
+        Self {
+            context,
+            progress,
+            out,
+            failed: Ok(()),
+            last,
+            damaged: 0,
+            lost: 0,
+            others: 0,
+            unnamed: 0,
+            unnamed_place: "",
+        }
     }
 
-    /// Prints the summary.
-    pub fn finish(mut self, files: u64, target: &[u8]) -> Outcome {
+    /// Returns whether an entry, such as a directory, could not be read.
+    pub fn has_lost_entries(&self) -> bool {
+        self.lost > 0
+    }
+
+    /// Adds files that were copied after the others, since no directory leads to them.
+    pub fn add_unnamed(&mut self, files: u64, place: &'static str) {
+        self.unnamed += files;
+        self.unnamed_place = place;
+    }
+
+    /// Prints the summary, and sets the exit code.
+    pub fn finish(mut self, copied: &CopyReport, target: &[u8]) -> Outcome {
         drop(self.progress);
+        let tree = &copied.written;
+        let files = tree.files + self.unnamed;
+        let recovered = files + tree.directories + tree.others;
         self.failed?;
-        let Self { damaged, lost, others, .. } = self;
+        let Self { damaged, lost, others, unnamed, .. } = self;
         if self.context.json() {
             let line = Line::new("recovered").bytes("path", target).field("files", files);
             line.field("damaged", damaged)
+                .field("unnamed", unnamed)
                 .field("lost", lost)
                 .field("others", others)
                 .write(&mut self.out)?;
@@ -68,13 +99,20 @@ impl<'c> Recovery<'c> {
             let plural = |count: u64, one: &str, many: &str| {
                 format!("{count} {}", if count == 1 { one } else { many })
             };
-            let files = plural(files, "file is recovered", "files are recovered");
-            let damaged = plural(damaged, "of them is damaged", "of them are damaged");
-            let lost = plural(lost, "entry is lost", "entries are lost");
-            self.context.note(target, format!("{files}, {damaged}; {lost}"));
+            let files = plural(files, "file recovered", "files recovered");
+            let lost = plural(lost, "entry lost", "entries lost");
+            let others = match others {
+                0 => String::new(),
+                others => format!("; {}", plural(others, "other problem", "other problems")),
+            };
+            self.context.note(target, format!("{files}, of which {damaged} damaged; {lost}{others}"));
+            if unnamed > 0 {
+                let place = self.unnamed_place;
+                self.context.note(target, format!("files without a name: {unnamed}, stored {place}"));
+            }
         }
         if damaged + lost + others > 0 {
-            self.context.raise(1);
+            self.context.raise(if recovered == 0 { 2 } else { 1 });
         }
         Ok(self.out.flush()?)
     }
@@ -117,7 +155,7 @@ impl<'c> Recovery<'c> {
 }
 
 impl Observer for Recovery<'_> {
-    fn progress(&mut self, progress: &obento::Progress<'_>) {
+    fn progress(&mut self, progress: &obento::copy::Progress<'_>) {
         self.progress.update(progress.bytes, None, progress.path);
     }
 

@@ -2,7 +2,11 @@
 
 use std::rc::Rc;
 
-use obento::{FileKind, FileSelector, Symlinks, Volume, Walk};
+use obento::Volume;
+use obento::address::FileSelector;
+use obento::base::FileKind;
+use obento::vfs::Symlinks;
+use obento::walk::Walk;
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::Highlighter;
 use rustyline::hint::Hinter;
@@ -10,7 +14,7 @@ use rustyline::validate::Validator;
 use rustyline::{Context, Helper, Result};
 
 use crate::change::place::last_component;
-use crate::open::ShellImage;
+use crate::open::inside::ShellImage;
 
 use super::words::{Unfinished, quoted, unfinished};
 

@@ -17,15 +17,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use clap::error::ErrorKind;
-use obento::{Access, FileKind, FileSelector, Symlinks, Volume, interrupt};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use obento::Volume;
+use obento::address::FileSelector;
+use obento::base::FileKind;
+use obento::driver::Access;
+use obento::host::interrupt;
+use obento::vfs::Symlinks;
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{CompletionType, Config, Editor};
 
-use crate::cli::Cli;
-use crate::context::Context;
-use crate::open::{Location, ShellImage, address};
+use crate::context::{CommandLine, CommandTable, Context};
+use crate::help::page::Page;
+use crate::open::inside::ShellImage;
+use crate::open::{Location, address};
 use crate::output::{Outcome, Stop};
 use crate::report::{Report, printable, subject};
 use complete::Completion;
@@ -37,6 +43,14 @@ const HISTORY: usize = 1000;
 const INTERRUPTED: u8 = 130;
 /// Commands of the shell alone.
 const BUILT_IN: [&str; 6] = ["cd", "exit", "help", "lcd", "pwd", "quit"];
+
+/// The page of `shell`.
+pub const PAGE: Page = Page::new(&[
+    ("obento shell disk.img", "Start a shell on an image"),
+    ("obento shell disk.img -c 'cd /etc; ls; cat fstab'", "Run commands on an image that is opened once"),
+])
+.exit(&[("N", "The exit status of the last command.")])
+.environment(&[("XDG_STATE_HOME", "The directory of obento/history; the default is ~/.local/state.")]);
 
 /// Run commands on one open image
 ///
@@ -91,19 +105,20 @@ impl<'a> Shell<'a> {
         let shown = address.image.as_os_str().as_bytes().to_vec();
         let wanted = if args.read_only { Access::ReadOnly } else { Access::ReadWrite };
         let for_change = match wanted {
-            Access::ReadWrite => Some(context.opener().volume_for_change(&address, context)),
+            Access::ReadWrite => Some(context.volume_for_change(&address)),
             Access::ReadOnly => None,
         };
         let (volume, access) = match for_change {
             Some(Ok(volume)) => (volume, Access::ReadWrite),
             not_for_change => {
-                let volume = context.opener().volume(&address, context)?;
+                let volume = context.volume(&address)?;
                 if let Some(Err(report)) = not_for_change {
                     context.note(&shown, format_args!("opened read-only: {report}"));
                 }
                 (volume, Access::ReadOnly)
             }
         };
+        context.report_damage(|report| context.warn(report));
         let directory = match &address.place {
             Some(FileSelector::Path(path)) => normal(path),
             _ => b"/".to_vec(),
@@ -114,7 +129,7 @@ impl<'a> Shell<'a> {
             let cause = found.err().unwrap_or(obento::Error::NotDirectory);
             return Err(Report::on("cannot start in", start.shown(), cause));
         }
-        let root = obento::Address { place: None, ..address };
+        let root = obento::address::Address { place: None, ..address };
         let inside = ShellImage { root, access, directory: RefCell::new(directory) };
         let prefix = start.prefix.clone();
         Ok(Self {
@@ -133,7 +148,7 @@ impl<'a> Shell<'a> {
         let config = config.map(|config| config.auto_add_history(true).build());
         let editor = config.and_then(Editor::<Completion, FileHistory>::with_config);
         let Ok(mut editor) = editor else { return self.standard_input() };
-        let definition = crate::help::command();
+        let definition = (self.context.table().commands)();
         let mut commands: Vec<_> = definition
             .get_subcommands()
             .filter(|command| !command.is_hide_set())
@@ -175,7 +190,7 @@ impl<'a> Shell<'a> {
 
     /// Writes the changes of the line to stable storage.
     fn settle(&self) {
-        self.context.opener().sync(|report| self.fail(report));
+        self.context.sync(|report| self.fail(report));
     }
 
     /// Runs the lines of standard input. Each is read alone, so that a command reads the following lines.
@@ -184,9 +199,10 @@ impl<'a> Shell<'a> {
         while !self.is_over.get() {
             line.clear();
             // Release the lock: the command may read on.
-            let read = io::stdin().lock().read_until(b'\n', &mut line);
+            let read = interrupt::read_line(io::stdin().lock(), &mut line);
             match read {
                 Ok(0) => break,
+                Err(_) if interrupt::is_requested() => break,
                 Ok(_) => self.line(&line),
                 Err(error) => {
                     self.fail(&Report::new("cannot read standard input", error));
@@ -224,6 +240,10 @@ impl<'a> Shell<'a> {
         }
         if interrupt::is_requested() {
             self.status.set(INTERRUPTED);
+            if self.is_over.get() {
+                // The process ends by the signal, and reports it then.
+                return;
+            }
             // If standard error is closed, the message cannot be shown.
             let _ = writeln!(io::stderr().lock(), "obento: interrupted; completed changes stay");
         }
@@ -246,7 +266,8 @@ impl<'a> Shell<'a> {
             (b"lcd", [directory]) => change_host_directory(directory),
             (b"pwd", []) => self.print_directory(),
             (b"cd" | b"lcd" | b"pwd", _) => {
-                Err(Report::on("cannot run", name.as_bytes(), "wrong number of operands"))
+                Err(Report::on("cannot run", name.as_bytes(), "wrong number of operands")
+                    .help("usage: cd [DIR], lcd DIR, pwd"))
             }
             _ => return self.parsed(words.iter().cloned()),
         };
@@ -262,24 +283,30 @@ impl<'a> Shell<'a> {
     /// Runs a command of the command line.
     fn parsed(&self, words: impl Iterator<Item = OsString>) -> u8 {
         let words: Vec<OsString> = [OsString::from("obento")].into_iter().chain(words).collect();
-        let cli = match parse_here(words) {
-            Ok(cli) => cli,
+        let CommandLine { options, unwritten, run } = match parse_here(words, self.context.table()) {
+            Ok(line) => line,
+            Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
+                self.fail(&unknown_command(&error));
+                return 2;
+            }
             Err(error) => {
                 // Help on a closed pipe is not an error.
                 let _ = error.print();
                 return u8::from(error.use_stderr()) * 2;
             }
         };
-        let (options, command) = cli.into_parts();
         let line = self.context.of_line(options, self.inside.clone());
-        let stop = command.run(&line);
+        let stop = run(&line);
+        if line.stop_at_once() {
+            self.is_over.set(true);
+        }
         if interrupt::is_requested() {
             return INTERRUPTED;
         }
         match stop {
             Err(Stop::Failed(report)) => line.fail(&report),
             Err(Stop::Output(error)) if error.kind() != io::ErrorKind::BrokenPipe => {
-                line.warn(&Report::standard_output(error));
+                line.fail_with(&Report::standard_output(error), unwritten);
             }
             Err(Stop::Output(_)) => self.is_over.set(true),
             Err(Stop::Interrupted) | Ok(()) => {}
@@ -328,19 +355,34 @@ impl<'a> Shell<'a> {
 }
 
 /// Parses the words of a command. A command that lists, without an operand, lists the current directory.
-fn parse_here(mut words: Vec<OsString>) -> Result<Cli, clap::Error> {
+fn parse_here(mut words: Vec<OsString>, table: CommandTable) -> Result<CommandLine, clap::Error> {
     let name = words.get(1).map_or_else(Vec::new, |name| name.as_bytes().to_vec());
     let starts_with_test = |word: &OsString| matches!(word.as_bytes(), [b'-' | b'(' | b'!', ..]);
     if name == b"find" && words.get(2).is_none_or(starts_with_test) {
         words.insert(2, OsString::from("."));
     }
     let lists = matches!(&*name, b"ls" | b"tree" | b"du" | b"df" | b"lsattr");
-    match crate::cli::parse(words.clone()) {
+    match (table.parse)(words.clone()) {
         Err(error) if lists && error.kind() == ErrorKind::MissingRequiredArgument => {
             words.push(OsString::from("."));
-            crate::cli::parse(words)
+            (table.parse)(words)
         }
         parsed => parsed,
+    }
+}
+
+/// Returns the report of a word that is not a command.
+fn unknown_command(error: &clap::Error) -> Report {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
+        _ => None,
+    };
+    let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
+    let report = Report::on("cannot run", name, "unknown command");
+    match text(ContextKind::SuggestedSubcommand) {
+        Some(known) => report.help(format!("did you mean {known}? 'help' lists the commands")),
+        None => report.help("'help' lists the commands"),
     }
 }
 

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-use obento::is_printable;
+use obento::base::is_printable;
 
 /// A command, and the condition for running it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -11,36 +11,68 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use obento::sandbox::Rights;
-use obento::{Access, BlockDevice, Certainty, DeletedFile, ImageFile, Timestamp};
+use obento::base::Timestamp;
+use obento::block::BlockDevice;
+use obento::driver::{Access, Certainty, DeletedFile};
+use obento::host::sandbox::Rights;
+use obento::image::ImageFile;
 
-use self::extract::Extraction;
+use self::extract::{Extraction, Unextracted};
 use crate::context::Context;
 use crate::find::{Case, Pattern};
 use crate::format::time::{Clock, TimeStyle};
+use crate::help::page::{Page, TZ};
 use crate::json::Line;
-use crate::open::{self, BareOperand, options};
+use crate::open::{self, BareOperand};
 use crate::output::{Outcome, Output, Stop};
+use crate::parse::size::positive_size;
 use crate::report::Report;
+
+/// The page of `undelete`.
+pub const PAGE: Page = Page::new(&[
+    ("obento undelete card.img", "List the deleted files of a memory card"),
+    ("obento undelete card.img '*.jpg' --to photos", "Copy deleted photographs to a directory"),
+    ("obento undelete root.img 'home/*' --least likely", "List files of ext4 whose blocks are all free"),
+])
+.exit(&[
+    ("0", "Deleted files were found."),
+    ("1", "No deleted files were found, or a file could not be copied."),
+    (
+        "2",
+        "Wrong usage, the image could not be searched, the list could not be written, or the limit of --max-bytes was reached.",
+    ),
+])
+.unwritten(2)
+.environment(&[TZ])
+.see_also(&["testdisk(8)", "photorec(8)"]);
 
 /// List deleted files and copy them to the host
 ///
-/// FAT and exFAT are supported. A line shows the condition of a file, its size, the time of its last change and its path. The
-/// conditions are: certain (the clusters are known and free), likely (the clusters are guessed and free), doubtful (another file
-/// uses some of the clusters, or some were not found) and overwritten (another file uses the first cluster, or its location is
-/// lost). The image is not changed.
+/// FAT, exFAT, ext2, ext3 and ext4 are supported. A line shows the condition of a file, its size, the time of its last
+/// change and its path. On ext3 and ext4, files are found as long as the journal contains their inodes. The image is not
+/// changed.
+///
+/// Copies have mode 0600, and their directories 0700, whatever the mode of the deleted file.
+///
+/// The condition is 'certain' if the blocks of the file are known and free. It is 'likely' if the blocks are free, but
+/// their numbers are a guess, or come from an older state in the journal. It is 'doubtful' if another file uses some of
+/// the blocks, or if some blocks were not found. It is 'overwritten' if another file uses the first block, or if the
+/// location of the data is lost.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image
     #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
-    /// Select files whose path matches GLOB, or whose name does if GLOB has no slash
+    /// Select files whose path matches GLOB; a GLOB without a slash applies to the name of the file
     #[arg(value_name = "GLOB")]
     patterns: Vec<OsString>,
     /// Copy the files to this directory, which must be empty or not exist
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
-    /// Omit files whose condition is worse
+    /// Copy at most SIZE bytes of data (default: 1 GiB plus twice the size of the volume)
+    #[arg(long, value_name = "SIZE", value_parser = positive_size, requires = "to")]
+    max_bytes: Option<u64>,
+    /// Omit files whose condition is worse than LEVEL
     #[arg(long, value_name = "LEVEL", default_value = "doubtful")]
     least: Level,
 }
@@ -65,6 +97,9 @@ impl Level {
     }
 }
 
+/// The bytes that may be copied by default, in addition to twice the size of the volume.
+const USUAL_BYTES: u64 = 1 << 30;
+
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let address = open::address(&args.image, context)?;
@@ -72,10 +107,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let report = Report::on("cannot search", args.image.as_bytes(), "not an image or a partition");
         return Err(report.help("name the image, and the file as a pattern after it").into());
     }
-    let options = options(context.options());
+    let options = context.options().image_options();
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     let clock = Clock::system();
-    let extraction = args.to.as_deref().map(Extraction::new).transpose()?;
+    let mut extraction = args.to.as_deref().map(Extraction::new).transpose()?;
     if open::prepare([&args.image], BareOperand::Image, Access::ReadOnly, context) {
         match &extraction {
             Some(extraction) => context.confine(Rights::WriteBeneath(&[extraction.as_fd()])),
@@ -83,7 +118,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
     }
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
-    image.notices().iter().for_each(|notice| context.note(args.image.as_bytes(), notice));
+    open::report_notices(args.image.as_bytes(), &image, context.messages());
     let (device, choice) = image.volume_bytes(address.part.as_ref()).map_err(Report::plain)?;
     let fs_type = choice.probe().map_or("", |probe| probe.fs_type);
     let driver = context.registry().find(fs_type);
@@ -93,8 +128,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             None => format!("no supported file system; the data looks like {}", choice.holds),
         };
         let report = Report::on("cannot search", args.image.as_bytes(), cause);
-        return Err(report.help("supported are FAT and exFAT").into());
+        return Err(report.help("this command supports FAT, exFAT, ext2, ext3 and ext4").into());
     };
+    if let Some(extraction) = &mut extraction {
+        let usual = device.len().saturating_mul(2).saturating_add(USUAL_BYTES);
+        extraction.limit(args.max_bytes.unwrap_or(usual));
+    }
     let compile = |pattern: &OsString| Pattern::new(pattern.as_bytes(), Case::Sensitive);
     let patterns = args.patterns.iter().map(|pattern| (compile(pattern), pattern.as_bytes().contains(&b'/')));
     let mut listing = Listing {
@@ -108,7 +147,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         count: 0,
     };
     let mut stopped = Ok(());
-    let searched = undelete.deleted(&*listing.device.clone(), &mut |found| {
+    let searched = undelete.deleted(&listing.device.clone(), &mut |found| {
         stopped = listing.take(&found);
         if stopped.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
@@ -142,10 +181,23 @@ impl Listing<'_> {
         self.count += 1;
         self.list(found)?;
         let Some(extraction) = &mut self.extraction else { return Ok(()) };
-        if let Err(error) = extraction.file(&*self.device, found) {
-            self.context.warn(&Report::on("cannot extract", &found.path, error));
+        self.context.stop_between_steps();
+        let extracted = extraction.file(&*self.device, found);
+        // The search for the next file may take long, and needs no cleaning.
+        let is_stopped = self.context.stop_at_once();
+        match extracted {
+            Ok(()) => {}
+            Err(Unextracted::Stopped) => return Err(Stop::Interrupted),
+            Err(Unextracted::Failed(error)) => {
+                self.context.warn(&Report::on("cannot extract", &found.path, error));
+            }
+            Err(Unextracted::Limit) => {
+                let report = Report::on("cannot extract", &found.path, "the limit of bytes is reached");
+                let report = report.help("--max-bytes sets this limit; files that were copied before remain");
+                return Err(report.into());
+            }
         }
-        Ok(())
+        if is_stopped { Err(Stop::Interrupted) } else { crate::output::go_on() }
     }
 
     fn is_wanted(&self, path: &[u8]) -> bool {
@@ -165,7 +217,10 @@ impl Listing<'_> {
                 None => line,
             };
             let extents: Vec<_> = found.extents.iter().map(|range| [range.start, range.end]).collect();
-            return Ok(line.field("extents", extents).write(&mut self.out)?);
+            let line = line.field("extents", extents);
+            let holes: Vec<_> = found.holes.iter().map(|range| [range.start, range.end]).collect();
+            let line = if holes.is_empty() { line } else { line.field("holes", holes) };
+            return Ok(line.write(&mut self.out)?);
         }
         let text = |clock: &mut Clock, time: Timestamp| clock.text(&TimeStyle::LongIso, time);
         let time = found.modified.map_or_else(|| "-".to_owned(), |time| text(&mut self.clock, time));

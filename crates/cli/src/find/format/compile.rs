@@ -44,7 +44,7 @@ enum Escape {
 
 fn escape(rest: &mut &[u8], literal: &mut Vec<u8>, warnings: &mut Vec<String>) -> Escape {
     let Some((&byte, after)) = rest.split_first() else {
-        warnings.push(r"escape `\' followed by nothing at all".into());
+        warnings.push(r"a '\' at the end of the format escapes nothing".into());
         literal.push(b'\\');
         return Escape::Done;
     };
@@ -73,7 +73,7 @@ fn escape(rest: &mut &[u8], literal: &mut Vec<u8>, warnings: &mut Vec<String>) -
             (value & 0xff) as u8
         }
         other => {
-            warnings.push(format!(r"unrecognized escape `\{}'", char::from(other)));
+            warnings.push(format!(r"unknown escape '\{}' in the format", char::from(other)));
             literal.push(b'\\');
             other
         }
@@ -90,7 +90,7 @@ fn directive(
     let whole = *rest;
     let spec = Spec::parse(rest)?;
     let Some((&byte, after)) = rest.split_first() else {
-        return Err("% at end of format string".into());
+        return Err("a % at the end of the format is not a directive".into());
     };
     *rest = after;
     let stamp = match byte {
@@ -109,14 +109,12 @@ fn directive(
             *rest = after;
             return Ok(Some((spec, Field::Time(stamp, kind.into()))));
         }
-        warnings.push(format!(
-            "format directive `%{}' should be followed by another character",
-            char::from(byte)
-        ));
+        warnings
+            .push(format!("the directive '%{}' in the format requires another character", char::from(byte)));
     } else if let Some(field) = field(byte) {
         return Ok(Some((spec, field)));
     } else {
-        warnings.push(format!("unrecognized format directive `%{}'", char::from(byte)));
+        warnings.push(format!("unknown directive '%{}' in the format", char::from(byte)));
     }
     literal.push(b'%');
     literal.extend_from_slice(&whole[..whole.len() - rest.len()]);
@@ -201,7 +199,10 @@ mod tests {
         let format = PrintfFormat::parse(br"\101\q%-5q%T", &mut warnings).unwrap();
         assert_eq!(format.0, [Piece::Literal(br"A\q%-5q%T".to_vec())]);
         assert_eq!(warnings.len(), 3, "{warnings:?}");
-        assert_eq!(PrintfFormat::parse(b"a%", &mut warnings), Err("% at end of format string".into()));
+        assert_eq!(
+            PrintfFormat::parse(b"a%", &mut warnings),
+            Err("a % at the end of the format is not a directive".into())
+        );
         assert!(PrintfFormat::parse(b"%99999999999s", &mut warnings).is_err());
     }
 

@@ -5,7 +5,8 @@
 mod compile;
 mod general;
 
-use obento::{Error, FileKind};
+use obento::Error;
+use obento::base::FileKind;
 
 use crate::format::mode::mode_string;
 

@@ -65,9 +65,9 @@ fn actions(parser: &mut Parser<'_>, name: &str) -> Answer {
             parser.has_action = true;
             exec(parser, name)
         }
-        "-delete" => {
-            Err(SyntaxError::new("-delete changes the image, which find does not; obento rm removes"))
-        }
+        "-delete" => Err(SyntaxError::new(
+            "-delete is not supported, since find does not change the image; use 'obento rm'",
+        )),
         _ => return None,
     })
 }
@@ -80,7 +80,7 @@ fn exec(parser: &mut Parser<'_>, name: &str) -> Result<Expr> {
     let batched = loop {
         let word = parser.next().ok_or_else(|| {
             SyntaxError::new(format!("{name} does not end"))
-                .help("end the command with `;' (in most shells \\;) or with {} +")
+                .help("end the command with ';' (in most shells \\;) or with {} +")
         })?;
         match word.as_bytes() {
             b";" => break false,
@@ -109,9 +109,9 @@ fn safe_path(name: &str, path: Option<&OsStr>) -> Result<()> {
         Some(folder) => {
             let shown = String::from_utf8_lossy(folder);
             Err(SyntaxError::new(format!(
-                "PATH has `{shown}' in it, and {name} would run programs of the image"
+                "PATH contains '{shown}', and {name} would run programs of the image"
             ))
-            .help("take it, and any `:' at an end, out of PATH"))
+            .help("remove this folder, and any ':' at the start or end, from PATH"))
         }
         None => Ok(()),
     }

@@ -47,7 +47,7 @@ fn read<T>(
     let text = argument(parser, name)?;
     text.to_str()
         .and_then(read)
-        .ok_or_else(|| SyntaxError::new(format!("{name} takes {wanted}, not `{}'", text.display())))
+        .ok_or_else(|| SyntaxError::new(format!("{name} takes {wanted}, not '{}'", text.display())))
 }
 
 fn option(parser: &mut Parser<'_>, name: &str) -> Answer {
@@ -78,7 +78,7 @@ fn option(parser: &mut Parser<'_>, name: &str) -> Answer {
             parser.options.follow = true;
             always(true)
         }),
-        "-H" | "-L" | "-P" => Err(SyntaxError::new(format!("{name} stands before the first start point"))
+        "-H" | "-L" | "-P" => Err(SyntaxError::new(format!("{name} must come before the first start point"))
             .help(format!("obento find {name} disk.img ..."))),
         "-daystart" => {
             let midnight = parser.world.zone().midnight(parser.world.now());
@@ -109,18 +109,18 @@ fn regextype(parser: &mut Parser<'_>, name: &str) -> Result<Expr> {
     let text = argument(parser, name)?;
     let dialect = regexp::DIALECTS.iter().find(|(known, _)| text == *known);
     let (_, dialect) = dialect.ok_or_else(|| {
-        SyntaxError::new(format!("{name} does not know `{}'", text.display()))
-            .help(format!("it knows {}", known()))
+        SyntaxError::new(format!("{name} does not support '{}'", text.display()))
+            .help(format!("find supports {}", known()))
     })?;
     parser.dialect = *dialect;
     Ok(always(true))
 }
 
 fn unknown(name: &str) -> SyntaxError {
-    let error = SyntaxError::new(format!("find has no test or action `{name}'"));
+    let error = SyntaxError::new(format!("find has no test or action '{name}'"));
     let nearest = NAMES.split(' ').map(|known| (distance(name, known), known)).min();
     match nearest {
-        Some((distance, known)) if distance <= 2 && distance < name.len() - 1 => {
+        Some((distance, known)) if distance <= 2 && distance * 2 < name.len() => {
             error.help(format!("did you mean {known}?"))
         }
         _ if name.starts_with("--") => error.help("obento's own options come before the first start point"),

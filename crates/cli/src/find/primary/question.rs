@@ -2,7 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt;
 
-use obento::FileKind;
+use obento::base::FileKind;
 
 use super::{Answer, argument, read};
 use crate::find::compare::{Compare, SizeTest, TimeTest};
@@ -39,7 +39,7 @@ fn names(parser: &mut Parser<'_>, name: &str) -> Answer {
         {
             parser
                 .warnings
-                .push(format!("{name} {}: no name has a `/' in it; did you mean -path?", text.display()));
+                .push(format!("{name} {}: a name never contains '/'; did you mean -path?", text.display()));
         }
         Expr::Test(make(Pattern::new(bytes, case)))
     }))
@@ -49,7 +49,7 @@ fn regex(parser: &mut Parser<'_>, name: &str, case: Case) -> Result<Expr> {
     let text = argument(parser, name)?;
     let pattern = text.to_str().ok_or_else(|| SyntaxError::new(format!("{name} takes UTF-8")))?;
     let regex = regexp::compile(pattern, parser.dialect, case)
-        .map_err(|error| SyntaxError::new(format!("{name} `{pattern}': {error}")))?;
+        .map_err(|error| SyntaxError::new(format!("{name} '{pattern}': {error}")))?;
     Ok(Expr::Test(Test::Regex(regex)))
 }
 
@@ -69,7 +69,7 @@ fn numbers(parser: &mut Parser<'_>, name: &str) -> Answer {
             );
         }
         "-perm" => {
-            let wanted = "a mode (644, -u+w for all of its bits, /6000 for any)";
+            let wanted = "a mode (644 for exactly these bits, -u+w for at least these, /6000 for any)";
             return Some(
                 read(parser, name, wanted, PermTest::parse).map(|perm| Expr::Test(Test::Permission(perm))),
             );

@@ -6,27 +6,16 @@ mod prov_json;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::ValueEnum;
-use obento::Timestamp;
+use obento::base::Timestamp;
 use obento::provenance::{Activity, Actor, Edge, Graph, Version};
 
+use super::args::ExportFormat;
 use super::log::Log;
 use super::paths::Paths;
 use super::select::timestamp;
 use crate::context::Context;
 use crate::format::time::{Clock, TimeStyle};
 use crate::output::{Outcome, Output};
-
-/// A format of other programs.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ExportFormat {
-    /// W3C PROV-JSON
-    ProvJson,
-    /// OpenLineage events, one per line
-    Openlineage,
-    /// The graph language of Graphviz
-    Dot,
-}
 
 /// Writes the graph.
 pub fn run(format: ExportFormat, log: &Log, context: &Context) -> Outcome {
@@ -64,7 +53,7 @@ impl<'a> View<'a> {
         let mut activities: BTreeMap<Activity, Process<'a>> = BTreeMap::new();
         let mut versions = BTreeSet::new();
         let edges = graph.used().iter().map(|edge| (edge, false));
-        for (edge, is_generation) in edges.chain(graph.generated().map(|edge| (edge, true))) {
+        for (edge, is_generation) in edges.chain(graph.generated().into_iter().map(|edge| (edge, true))) {
             versions.insert(edge.version);
             let process = activities.entry(edge.actor.into()).or_insert_with(|| Process {
                 actor: edge.actor,
@@ -80,7 +69,7 @@ impl<'a> View<'a> {
     }
 
     fn path(&mut self, version: Version) -> Vec<u8> {
-        self.paths.of_file(self.graph, version.file)
+        self.paths.of_file(&mut self.graph, version.file)
     }
 
     /// Returns a time as XML Schema and RFC 3339 write it.
@@ -93,7 +82,7 @@ impl<'a> View<'a> {
     /// Returns the namespace of the volume: its UUID.
     fn namespace(&self) -> String {
         let probe = self.log.volume.info().probe;
-        format!("obento:{}", obento::probe_id_text(&probe).unwrap_or_else(|| "volume".into()))
+        format!("obento:{}", obento::text::probe_id_text(&probe).unwrap_or_else(|| "volume".into()))
     }
 }
 

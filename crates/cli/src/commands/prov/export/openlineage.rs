@@ -67,5 +67,5 @@ fn run_id(namespace: &str, activity: Activity) -> String {
     bytes.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
     bytes[6] = bytes[6] & 0x0f | 0x80;
     bytes[8] = bytes[8] & 0x3f | 0x80;
-    obento::uuid_text(bytes)
+    obento::text::uuid_text(bytes)
 }

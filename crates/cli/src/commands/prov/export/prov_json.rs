@@ -78,6 +78,9 @@ fn nodes(view: &mut View<'_>, out: &mut Output) -> io::Result<()> {
             fields.insert("obento:locationHex".into(), hex(&path).into());
         }
         fields.insert("obento:version".into(), version.number.into());
+        if let Some(source) = view.graph.origin(version) {
+            fields.insert("obento:source".into(), text(source).into());
+        }
         section.add(&entity(version), &fields.into())?;
     }
     section.end()?;

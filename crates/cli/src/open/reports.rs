@@ -1,0 +1,122 @@
+//! The reports of images and volumes that cannot be opened or are damaged.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use obento::base::{DeviceError, Feature};
+use obento::driver::Access;
+use obento::host::{HostError, Purpose};
+use obento::{Error, Image, OpenError, Registry, Volume};
+
+use crate::messages::Messages;
+use crate::options::GlobalOptions;
+use crate::report::Report;
+
+/// The environment variable that names the kernel of the kernel engine.
+const KERNEL: &str = "OBENTO_LINUX";
+
+/// Prints the notices about `image`, which a command opened itself, and reports its damage.
+pub fn report_notices(shown: &[u8], image: &Image, messages: &Messages) {
+    let notes = image.notices().iter().filter(|notice| !notice.is_damage());
+    notes.for_each(|notice| messages.note(shown, notice));
+    damage(shown, image).for_each(|report| messages.warn(&report));
+}
+
+/// Returns the reports of damaged compressed streams.
+pub fn damage<'a>(shown: &'a [u8], image: &'a Image) -> impl Iterator<Item = Report> + 'a {
+    let damage = image.notices().iter().filter(|notice| notice.is_damage());
+    damage.map(move |notice| {
+        Report::on("found damage in", shown, notice).help("get a complete and undamaged copy of the file")
+    })
+}
+
+/// # Errors
+///
+/// A compressed stream is damaged, so that `action`, such as `cannot mount`, could later return wrong data silently.
+pub fn expect_undamaged(action: &str, shown: &[u8], image: &Image) -> Result<(), Report> {
+    match image.notices().iter().find(|notice| notice.is_damage()) {
+        None => Ok(()),
+        Some(notice) => Err(Report::on(action, shown, notice).help(
+            "get a complete and undamaged copy of the file; 'obento recover' copies the files that it contains",
+        )),
+    }
+}
+
+/// Returns whether `obento check` supports the volume.
+pub fn can_be_checked(volume: &Volume, registry: &Registry) -> bool {
+    let driver = registry.find(volume.info().probe.fs_type);
+    driver.is_some_and(|driver| driver.check().is_some())
+}
+
+/// Returns the report that the command needs an image, and `server` is a FUSE server or an NFS export.
+pub fn needs_image(server: &Path) -> Report {
+    Report::on(
+        "cannot use",
+        server.as_os_str().as_bytes(),
+        "this command needs an image, not a file server",
+    )
+    .help(
+        "commands that read files take such addresses: ls, tree, cat, stat, find, du, cp, export, diff, grep, mount",
+    )
+}
+
+/// Returns the report of a volume that cannot be opened. If its driver only reads and builds volumes, the report names
+/// the command that builds one.
+pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registry) -> Report {
+    let report = Report::plain(error);
+    let OpenError::Volume { fs_type, error, image, .. } = error else { return report };
+    let driver = registry.find(fs_type);
+    let is_built =
+        driver.is_some_and(|driver| driver.access() == Access::ReadOnly && driver.build().is_some());
+    match **error {
+        Error::Unsupported(Feature::Writing) if is_built => report.help(format!(
+            "copy the files to a directory, change them there, and run 'obento build -t {fs_type} NEW --from DIR'"
+        )),
+        Error::NotFound => match options.shown().subvolume {
+            Some(number) => {
+                let cause = format!("the volume has no subvolume with the number {number}");
+                Report::on("cannot open", image.as_os_str().as_bytes(), cause)
+                    .help("omit subvolid to open the default subvolume")
+            }
+            None => report,
+        },
+        Error::Device(DeviceError::Engine(_)) => match std::env::var_os(KERNEL) {
+            Some(kernel) => report.help(format!(
+                "the kernel is that of {KERNEL}, {}: unset {KERNEL} to use the installed one",
+                crate::report::subject(kernel.as_bytes())
+            )),
+            None => report,
+        },
+        _ => report,
+    }
+}
+
+/// Returns the report of an image that cannot be opened, with the option that opens it.
+pub fn cannot_open(error: OpenError) -> Report {
+    let report = Report::plain(&error);
+    match error {
+        OpenError::Missing { image } if obento::address::server_of(&image).is_some() => needs_image(&image),
+        OpenError::Host(HostError::Unsupported { format, path, feature }) => {
+            let image = crate::report::subject(path.as_os_str().as_bytes());
+            match (format, &*feature) {
+                (_, feature) if feature.contains("qemu-img check") => {
+                    report.help(format!("repair the image: qemu-img check -r all {image}"))
+                }
+                (_, "encryption") => {
+                    report.help("decrypt the image first, for example with qemu-img convert")
+                }
+                ("qcow2" | "vhd" | "vhdx" | "vmdk" | "vdi", _) => {
+                    report.help(format!("convert the image: qemu-img convert -O qcow2 {image} plain.qcow2"))
+                }
+                _ => report,
+            }
+        }
+        OpenError::Host(HostError::Reference { .. }) => {
+            report.help("use --allow-backing if you trust the image: it can name any file that you can read")
+        }
+        OpenError::Host(HostError::InUse { purpose: Purpose::Read, .. }) => {
+            report.also("or use --no-lock to read a mixture of old and new contents")
+        }
+        _ => report,
+    }
+}
