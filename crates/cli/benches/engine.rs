@@ -186,11 +186,11 @@ fn mounted(
 ) -> Result<Run> {
     let mnt = folder.join("mnt");
     let commands = work(&mnt)?;
-    let started = Instant::now();
+    let (started, before) = (Instant::now(), pairs::ticks());
     succeed(program("mount").args(["-o", &format!("loop,{options}")]).arg(image).arg(&mnt))?;
     let done = commands.into_iter().try_for_each(|mut command| succeed(&mut command));
     succeed(program("umount").arg(&mnt))?;
     done?;
     sync_file(image)?;
-    Ok(Run { time: started.elapsed(), memory: 0 })
+    Ok(Run { time: started.elapsed(), ticks: pairs::ticks().saturating_sub(before), memory: 0 })
 }

@@ -12,9 +12,9 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::time::Instant;
 
-use obento::{
-    Access, Caller, DeviceNumber, FileKind, FileSystem as _, Ino, Mode, Name, NewNode, SetAttr, Symlinks, Vfs,
-};
+use obento::base::{DeviceNumber, FileKind, Ino, Mode, Name};
+use obento::driver::{Access, FileSystem as _, NewNode, SetAttr};
+use obento::vfs::{Caller, Symlinks, Vfs};
 use obento_testkit::null::{MAGIC, Null, NullDriver};
 
 const CALLS: u32 = 20_000;

@@ -124,6 +124,21 @@ fn a_workload_that_cannot_run_is_reported_once_and_the_rest_is_measured() {
 }
 
 #[test]
+fn a_run_that_fails_has_an_exit_code_also_if_it_is_not_repeated() {
+    let folder = tempfile::tempdir().unwrap();
+    // The target fails, because its command mounts nothing.
+    let run = |more: &[&str]| {
+        let words = [&["bench", "createfiles,T=1", "-T", "mount-cmd:exit 3", "--size", "64M"], more].concat();
+        let words = [&words[..], &["--scale", "4000", "--repeat", "1", "--output", "r.json"]].concat();
+        obento(folder.path(), &words)
+    };
+    for more in [&[][..], &["--resume"]] {
+        let done = run(more);
+        assert_eq!(done.status.code(), Some(1), "{more:?}: {}", text(&done.stderr));
+    }
+}
+
+#[test]
 fn a_run_over_the_limit_is_a_result_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let done = bench(
@@ -131,6 +146,7 @@ fn a_run_over_the_limit_is_a_result_and_leaves_nothing() {
         &["seq_read_4k,T=1", "--limit", "0.01", "--run-time", "60", "--output", "r.json"],
     );
     assert!(text(&done.stdout).contains("not finished in"), "{}", text(&done.stdout));
+    assert_eq!(done.status.code(), Some(1), "{}", text(&done.stderr));
     let left = std::fs::read_dir(folder.path()).unwrap().count();
     assert_eq!(left, 1);
 }
@@ -154,8 +170,20 @@ fn a_page_a_table_and_a_comparison_are_made_of_results() {
     assert!(page.contains("<svg") && page.contains("lat_rand_write_4k|") && page.ends_with("</html>\n"));
     let same = obento(folder.path(), &["bench", "compare", "a.json", "a.json"]);
     assert!(same.status.success() && text(&same.stdout).contains("0 slower"), "{}", text(&same.stdout));
+    // The exit code reports a missing result, also if the reader of the table has closed the pipe.
+    let results = std::fs::read_to_string(folder.path().join("a.json")).unwrap();
+    std::fs::write(folder.path().join("c.json"), results.replace("image:xv6", "image:other")).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut lost = Command::new(env!("CARGO_BIN_EXE_obento"));
+    lost.current_dir(folder.path()).args(["bench", "compare", "a.json", "c.json"]).stdout(writer);
+    assert_eq!(lost.status().unwrap().code(), Some(1));
     let absurd = obento(folder.path(), &["bench", "report", "r.html"]);
-    assert!(text(&absurd.stderr).contains("invalid results file"), "{}", text(&absurd.stderr));
+    assert!(
+        text(&absurd.stderr).contains("is not a file of results of 'obento bench'"),
+        "{}",
+        text(&absurd.stderr)
+    );
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn looked(folder: &Path, dark: bool) -> Value {
 
 /// Encodes base64 as `btoa` does.
 fn decoded(text: &str) -> Vec<u8> {
-    obento::base64::decode(text.trim().as_bytes()).unwrap()
+    obento::host::base64::decode(text.trim().as_bytes()).unwrap()
 }
 
 /// Returns the medians of the file, by the keys of the page.

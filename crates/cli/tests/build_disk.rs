@@ -34,7 +34,7 @@ impl Bench {
     #[track_caller]
     fn refused(&self, layout: &str) -> String {
         fs::write(self.path("bad.toml"), layout).unwrap();
-        let (_, err) = self.run("build bad.img --disk bad.toml", 1);
+        let (_, err) = self.run("build bad.img --disk bad.toml", 2);
         assert!(!self.path("bad.img").exists());
         err
     }
@@ -235,23 +235,26 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
         ),
         ("[disk]\ntable = \"bsd\"\n", "'bad.toml:2': table: write \"gpt\" or \"mbr\""),
         ("[disk]\nsize = \"1G\n", "'bad.toml:2': "),
-        ("", "partition: missing; write [[partition]]"),
+        ("", "partition: at least one is required; write [[partition]]"),
         ("[partition]\ntype = \"esp\"\n", "'bad.toml:1': partition: not a list of tables"),
-        ("[[partition]]\nsize = \"1M\"\n", "'bad.toml:1': type: missing"),
+        ("[[partition]]\nsize = \"1M\"\n", "'bad.toml:1': type: this key is required"),
         ("[[partition]]\n\ntype = \"root\"\n", "'bad.toml:3': type: unknown type 'root' for GPT"),
-        ("[[partition]]\ntype = \"esp\"\n", "size: a partition that is empty or a swap area requires a size"),
-        ("[[partition]]\ntype = \"esp\"\nsize = \"1M\"\nfrom = \"esp\"\n", "'bad.toml:4': from: unknown key"),
+        ("[[partition]]\ntype = \"esp\"\n", "size: an empty partition or a swap area requires a size"),
+        (
+            "[[partition]]\ntype = \"esp\"\nsize = \"1M\"\nfrom = \"esp\"\n",
+            "'bad.toml:4': from: this key requires a file system",
+        ),
         (
             "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nfrom = [\"gone\"]\n",
             "'bad.toml:4': from: cannot open 'gone'",
         ),
         (
             "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nfree = \"x\"\n",
-            "'bad.toml:4': free: 'x'\n  help: write a value such as 20%",
+            "'bad.toml:4': free: invalid value 'x'\n  help: write a value such as 20%",
         ),
         (
             "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nfs-uuid = \"x\"\n",
-            "'bad.toml:4': fs-uuid: 'x'\n  help: write a value such as a UUID",
+            "'bad.toml:4': fs-uuid: invalid value 'x'\n  help: write a value such as 01234567-89ab-cdef-0123-456789abcdef",
         ),
         (
             "[[partition]]\ntype = \"esp\"\nsize = \"1M\"\nattributes = [\"fast\"]\n",
@@ -288,7 +291,7 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
         let said = bench.refused(layout);
         assert!(said.contains(words), "{layout}: {said}");
     }
-    assert!(bench.run("build x.img --disk gone.toml", 1).1.contains("cannot open 'gone.toml'"));
+    assert!(bench.run("build x.img --disk gone.toml", 2).1.contains("cannot open 'gone.toml'"));
     bench.run("build x.img --disk gone.toml --from root", 2);
 }
 
@@ -317,9 +320,9 @@ fn files_that_a_small_format_cannot_store_are_refused_or_counted() {
         assert!(said.contains("the extended attributes of 1 file could not be stored"), "{said}");
     }
     fs::File::create(tree.join("huge")).unwrap().set_len(1 << 40).unwrap();
-    let (_, said) = bench.run("build other.img -t xv6 --from tree", 1);
+    let (_, said) = bench.run("build other.img -t xv6 --from tree", 2);
     assert!(said.contains("cannot store '/huge': it is longer than "), "{said}");
-    let (_, said) = bench.run("build other.img -t xv6 --from tree --exclude huge --size 64k", 1);
+    let (_, said) = bench.run("build other.img -t xv6 --from tree --exclude huge --size 64k", 2);
     assert!(said.contains("too small"), "{said}");
 }
 
@@ -346,7 +349,7 @@ fn a_fat_volume_refuses_files_without_space_and_stores_the_rest() {
     fs::write(tree.join("TWICE"), "").unwrap();
     fs::write(tree.join("linked"), "").unwrap();
     fs::hard_link(tree.join("linked"), tree.join("again")).unwrap();
-    let (_, said) = bench.run("build bad.img -t vfat --from tree", 1);
+    let (_, said) = bench.run("build bad.img -t vfat --from tree", 2);
     for words in [
         "cannot store '/link': files of its type cannot be stored",
         "cannot store '/twice': its name differs from another name in the directory only in case",
@@ -393,4 +396,156 @@ fn an_exfat_is_built_alone_and_in_a_partition_and_read_by_a_second_implementatio
             });
         }
     }
+}
+
+/// A root with a hash tree.
+const VERITY: &str = r#"
+[[partition]]
+type = "root-x86-64"
+label = "root"
+content = "ext4"
+from = ["root"]
+
+[[partition]]
+type = "root-x86-64-verity"
+content = "verity:root"
+"#;
+
+/// Returns the value of a field of the line of the partition `number`.
+fn partition_field(json: &str, number: u32, field: &str) -> String {
+    let start = format!("\"number\":{number},");
+    let line = json.lines().find(|line| line.contains("built_partition") && line.contains(&start)).unwrap();
+    let value = line.split(&format!("\"{field}\":")).nth(1).unwrap_or_else(|| panic!("{field}: {line}"));
+    value.trim_start_matches('"').split(['"', ',', '}']).next().unwrap().to_owned()
+}
+
+/// Writes the bytes of a partition to the file `name`.
+fn cut_out(bench: &Bench, json: &str, number: u32, name: &str) -> Vec<u8> {
+    let [start, size] = ["start", "size"].map(|field| partition_field(json, number, field).parse().unwrap());
+    let disk = fs::read(bench.path("disk.img")).unwrap();
+    let (start, size): (usize, usize) = (start, size);
+    fs::write(bench.path(name), &disk[start..start + size]).unwrap();
+    disk[start..start + size].to_vec()
+}
+
+#[test]
+fn a_hash_tree_verifies_its_partition_and_determines_the_guids_of_both() {
+    if !require(&[Oracle::Program("veritysetup")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.sources();
+    fs::write(bench.path("layout.toml"), VERITY).unwrap();
+    let (json, _) = bench.run("build disk.img --disk layout.toml --verify --root-hash root.hash --json", 0);
+    let root = partition_field(&json, 2, "root_hash");
+    assert_eq!(fs::read_to_string(bench.path("root.hash")).unwrap(), root);
+    let guid = |number| partition_field(&json, number, "partition_uuid").replace('-', "").to_lowercase();
+    assert_eq!(guid(1) + &guid(2), root);
+    let (said, _) = bench.run("build again.img --disk layout.toml", 0);
+    assert!(said.contains(&format!(": verity, root hash {root}\n")), "{said}");
+    assert!(fs::read(bench.path("again.img")).unwrap() == fs::read(bench.path("disk.img")).unwrap());
+
+    let mut data = cut_out(&bench, &json, 1, "data");
+    cut_out(&bench, &json, 2, "tree");
+    let verify = || {
+        call("veritysetup", ["verify".into(), bench.path("data"), bench.path("tree"), root.clone().into()])
+    };
+    verify().unwrap();
+    let last = data.len() - 1;
+    data[last] ^= 1;
+    fs::write(bench.path("data"), &data).unwrap();
+    verify().unwrap_err();
+}
+
+#[test]
+fn hash_trees_of_all_depths_have_the_bytes_of_veritysetup() {
+    if !require(&[Oracle::Program("veritysetup")]) {
+        return;
+    }
+    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+    for (blocks, salt) in
+        [(1, "00"), (2, "abcdef"), (127, ""), (128, "01"), (129, "02"), (16_384, "03"), (16_385, "0405")]
+    {
+        let bench = Bench::new();
+        // Every third block is zero, and the last one is not.
+        let block = |at: u32| if at % 3 == 1 { [0; 4096] } else { [(at % 251) as u8 + 1; 4096] };
+        let data: Vec<u8> = (0..blocks).rev().flat_map(block).collect();
+        fs::write(bench.path("data"), &data).unwrap();
+        let layout = format!(
+            "[[partition]]\ntype = \"linux-generic\"\nlabel = \"data\"\noffset = \"1MiB\"\n\
+             content = \"raw:data\"\n[[partition]]\ntype = \"linux-generic\"\n\
+             content = \"verity:data\"\nsalt = \"{salt}\"\nfs-uuid = \"{uuid}\"\n"
+        );
+        fs::write(bench.path("layout.toml"), layout).unwrap();
+        let (json, _) = bench.run("build disk.img --disk layout.toml --json", 0);
+        let tree = cut_out(&bench, &json, 2, "tree");
+        let salt = if salt.is_empty() { "-" } else { salt };
+        let made = program("veritysetup")
+            .current_dir(bench.0.path())
+            .args(["format", "data", "expected", "--salt", salt, "--uuid", uuid])
+            .output()
+            .unwrap();
+        let (said, error) = (text(&made.stdout), text(&made.stderr));
+        assert!(said.contains(&partition_field(&json, 2, "root_hash")), "{blocks}: {said}{error}");
+        let expected = fs::read(bench.path("expected")).unwrap();
+        assert!(tree[..expected.len()] == expected, "{blocks}");
+        assert!(tree[expected.len()..].iter().all(|&byte| byte == 0), "{blocks}");
+    }
+}
+
+#[test]
+fn a_hash_tree_that_is_not_possible_is_refused_with_its_line() {
+    let bench = Bench::new();
+    bench.sources();
+    let said = bench.refused(&VERITY.replace("verity:root", "verity:rot"));
+    assert!(said.contains("bad.toml:10': content: no partition has the label 'rot'"), "{said}");
+    let said = bench.refused(&VERITY.replace("\"verity:root\"", "\"verity:root\"\nsalt = \"abc\""));
+    assert!(said.contains("salt: must consist of pairs of hexadecimal digits"), "{said}");
+    let long = "00".repeat(257);
+    let said =
+        bench.refused(&VERITY.replace("\"verity:root\"", &format!("\"verity:root\"\nsalt = \"{long}\"")));
+    assert!(said.contains("the salt has more than 256 bytes"), "{said}");
+    let said =
+        bench.refused(&VERITY.replace("content = \"ext4\"", "size = \"rest\"\ncontent = \"ext4\"").replacen(
+            '\n',
+            "\n[disk]\nsize = \"64M\"\n",
+            1,
+        ));
+    assert!(said.contains("the hash tree of a partition with the size \"rest\" requires a size"), "{said}");
+    let said = bench.refused(&VERITY.replace("\"verity:root\"", "\"verity:tree\"\nlabel = \"tree\""));
+    assert!(said.contains("a hash tree refers to another hash tree"), "{said}");
+    let again = "\n[[partition]]\ntype = \"linux-generic\"\ncontent = \"verity:root\"\n";
+    let said = bench.refused(&(VERITY.to_owned() + again));
+    assert!(said.contains("two hash trees refer to the same partition"), "{said}");
+    let odd = "[[partition]]\ntype = \"swap\"\nlabel = \"odd\"\noffset = \"1MiB\"\nsize = \"41472\"\n\
+               content = \"swap\"\n[[partition]]\ntype = \"swap\"\ncontent = \"verity:odd\"\n";
+    let said = bench.refused(odd);
+    assert!(said.contains("the length of the verified partition is not a multiple of 4096 bytes"), "{said}");
+    let short = "[[partition]]\ntype = \"swap\"\nlabel = \"data\"\nsize = \"128M\"\ncontent = \"swap\"\n\
+                 [[partition]]\ntype = \"swap\"\ncontent = \"verity:data\"\noffset = \"256MiB\"\nsize = \"64K\"\n";
+    let said = bench.refused(short);
+    assert!(said.contains("1064960"), "{said}");
+    fs::write(bench.path("plain.toml"), VERITY.split("\n\n").next().unwrap()).unwrap();
+    let (_, said) = bench.run("build plain.img --disk plain.toml --root-hash hash", 2);
+    assert!(said.contains("the layout must have exactly one partition with a hash tree"), "{said}");
+    let (_, said) = bench.run("build plain.img --from tree --root-hash hash", 2);
+    assert!(said.contains("--root-hash requires --disk"), "{said}");
+    assert!(!bench.path("hash").exists());
+}
+
+#[test]
+fn a_failed_build_leaves_no_root_hash() {
+    let bench = Bench::new();
+    bench.sources();
+    let small = VERITY.replace("content = \"ext4\"", "size = \"1M\"\ncontent = \"ext4\"");
+    fs::write(bench.path("small.toml"), small).unwrap();
+    bench.run("build disk.img --disk small.toml --root-hash hash", 2);
+    assert!(!bench.path("hash").exists());
+    fs::write(bench.path("hash"), "old").unwrap();
+    let (_, said) = bench.run("build disk.img --disk small.toml --root-hash hash", 2);
+    assert!(said.contains("file already exists"), "{said}");
+    assert_eq!(fs::read_to_string(bench.path("hash")).unwrap(), "old");
+    bench.run("build disk.img --disk small.toml --root-hash hash --force", 2);
+    assert_eq!(fs::read_to_string(bench.path("hash")).unwrap(), "");
+    assert!(!bench.path("disk.img").exists());
 }

@@ -9,6 +9,9 @@ use tempfile::TempDir;
 /// Byte offset of `s_free_inodes_count`.
 const FREE_INODES: u64 = 1024 + 0x10;
 
+/// Byte offset of `s_state`.
+const STATE: u64 = 1024 + 0x3a;
+
 /// A folder with `disk.img`, an ext2 volume.
 struct Bench(TempDir);
 
@@ -50,6 +53,34 @@ fn a_sound_volume_has_nothing_wrong_and_exit_code_0() {
     assert!(out.starts_with("'disk.img': no problems; 11 of 1024 inodes (2 directories) and "), "{out}");
     assert_eq!(err, "");
     assert_eq!(bench.run("check -q disk.img", 0), (String::new(), String::new()));
+}
+
+#[test]
+fn an_important_note_is_shown_unless_only_problems_are_printed() {
+    let bench = Bench::new();
+    let file = File::options().write(true).open(bench.0.path().join("disk.img")).unwrap();
+    // Unmounted, and marked as having errors.
+    file.write_all_at(&3_u16.to_le_bytes(), STATE).unwrap();
+    let (out, _) = bench.run("check disk.img", 0);
+    assert!(out.contains("arked as having errors"), "{out}");
+    for quiet in ["check -q disk.img", "check -q -v disk.img"] {
+        assert_eq!(bench.run(quiet, 0), (String::new(), String::new()));
+    }
+}
+
+#[test]
+fn a_format_without_a_fixed_number_of_inodes_shows_the_used_ones() {
+    let bench = Bench::new();
+    for fs_type in ["vfat", "exfat"] {
+        bench.run(&format!("mkfs -q -t {fs_type} other.img 8M"), 0);
+        let (out, _) = bench.run("check other.img", 0);
+        assert!(out.starts_with("'other.img': no problems; 1 inode (1 directory) and "), "{out}");
+        bench.run("mkdir other.img:/d", 0);
+        bench.run("write other.img:/d/f", 0);
+        let (out, _) = bench.run("check other.img", 0);
+        assert!(out.starts_with("'other.img': no problems; 3 inodes (2 directories) and "), "{out}");
+        fs::remove_file(bench.0.path().join("other.img")).unwrap();
+    }
 }
 
 #[test]

@@ -186,9 +186,9 @@ fn nothing_is_left_of_a_conversion_that_fails() {
         assert_eq!(output.status.code(), Some(status), "{args:?}: {errors}");
         assert!(errors.contains(text), "{args:?}: {errors}");
     };
-    fails(&["convert", "disk.img", "disk.what"], 2, "the extension names no format");
-    fails(&["convert", "disk.img", "disk.qcow2.gz"], 2, "the extension names no format");
-    fails(&["convert", "-c", "disk.img", "disk.vmdk"], 2, "--compress is for qcow2 images");
+    fails(&["convert", "disk.img", "disk.what"], 2, "the extension does not select a format");
+    fails(&["convert", "disk.img", "disk.qcow2.gz"], 2, "the extension does not select a format");
+    fails(&["convert", "-c", "disk.img", "disk.vmdk"], 2, "--compress requires the format qcow2");
     fails(&["convert", "missing.img", "disk.vmdk"], 2, "missing.img");
     fs::write(path("there.qcow2"), "mine").unwrap();
     fails(&["convert", "disk.img", "there.qcow2"], 2, "file already exists");
@@ -275,6 +275,82 @@ fn a_huge_empty_disk_takes_no_time_and_no_space() {
 }
 
 #[test]
+fn nothing_is_converted_while_the_environment_forbids_changes() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    disk(&path("disk.img"));
+    fs::write(path("old.img"), "old").unwrap();
+    for args in [
+        &["disk.img", "new.img"][..],
+        &["--force", "disk.img", "old.img"],
+        &["--backing", "disk.img", "x.qcow2"],
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        command.current_dir(folder.path()).arg("convert").args(args).env("OBENTO_READONLY", "1");
+        let output = command.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("OBENTO_READONLY is set"), "{args:?}: {errors}");
+    }
+    assert!(!path("new.img").exists() && !path("x.qcow2").exists());
+    assert_eq!(fs::read(path("old.img")).unwrap(), b"old");
+}
+
+#[test]
+fn no_raw_image_gets_the_extension_of_another_format() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("tree")).unwrap();
+    for name in ["a.vhdx", "a.QCOW", "a.img.bz2"] {
+        let output = obento(folder.path(), &["build", "-q", name, "--from", "tree"]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("format that obento writes"), "{name}: {errors}");
+        assert!(!folder.path().join(name).exists());
+        let args = ["build", "-q", "--format", "raw", "--size", "16M", name, "--from", "tree"];
+        succeed(folder.path(), &args);
+    }
+}
+
+#[test]
+fn a_disk_that_is_larger_than_its_tables_or_than_the_host_allows_is_an_error_at_once() {
+    if !require(&["qemu-img"].map(Oracle::Program)) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let create = |name: &str| call("qemu-img", ["create", "-q", "-f", "qcow2", name, "1M"].map(Path::new));
+    create(path("short.qcow2").to_str().unwrap()).unwrap();
+    let file = File::options().read(true).write(true).open(path("short.qcow2")).unwrap();
+    let fails = |image: &str, args: &[&str], cause: &str| {
+        let output = obento(folder.path(), &[&["--engine", "native", "convert", "-q"], args].concat());
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{image}: {error}");
+        assert!(error.contains(cause), "{image}: {error}");
+    };
+    // The size of the disk is at byte 24. The L1 table has one entry, for 512 MiB.
+    for size in [(512 << 20) + 1, 1 << 46, 1 << 56, i64::MAX as u64, u64::MAX] {
+        file.write_all_at(&size.to_be_bytes(), 24).unwrap();
+        for to in ["new.img", "new.qcow2", "new.gz"] {
+            fails(to, &["short.qcow2", to], "the L1 table is too short for the disk");
+            fails(to, &["--checksum", "short.qcow2", to], "the L1 table is too short for the disk");
+        }
+    }
+    file.write_all_at(&(512_u64 << 20).to_be_bytes(), 24).unwrap();
+    succeed(folder.path(), &["convert", "-q", "short.qcow2", "whole.img"]);
+    // 2^55 bytes in clusters of 2 MiB, whose L1 table has an entry for each 512 GiB.
+    let l1_at = 2 << 20;
+    let mut header = vec![0; l1_at as usize + (8 << 16)];
+    let words: [(usize, u32); 5] = [(0, 0x5146_49fb), (4, 2), (20, 21), (24, 1 << 23), (36, 1 << 16)];
+    for (at, word) in words.into_iter().chain([(44, l1_at)]) {
+        header[at..at + 4].copy_from_slice(&word.to_be_bytes());
+    }
+    fs::write(path("huge.qcow2"), header).unwrap();
+    let too_large = File::create(path("probe")).unwrap().set_len(1 << 55).is_err();
+    match too_large {
+        true => fails("huge.qcow2", &["huge.qcow2", "new.img"], "file too large"),
+        false => drop(succeed(folder.path(), &["convert", "-q", "huge.qcow2", "new.img"])),
+    }
+}
+
+#[test]
 fn a_qcow2_image_is_changed_in_place_like_a_raw_one() {
     if !require(&["qemu-img", "mke2fs", "e2fsck"].map(Oracle::Program)) {
         return;
@@ -318,4 +394,30 @@ fn a_qcow2_image_is_changed_in_place_like_a_raw_one() {
     check("over.qcow2");
     assert!(fs::read(path("disk.img")).unwrap() == base);
     assert_eq!(succeed(folder.path(), &["--allow-backing", "ls", "over.qcow2:/"]), "lost+found\nnew\n");
+}
+
+/// Returns an Android sparse image of 8 MiB whose only chunk fills it with a pattern. Source: AOSP
+/// system/core/libsparse/sparse_format.h.
+fn filled() -> Vec<u8> {
+    let (block, blocks, chunk_header) = (4096_u32, 2048_u32, 12_u16);
+    let mut bytes = 0xed26_ff3a_u32.to_le_bytes().to_vec();
+    bytes.extend([1, 0, 28, chunk_header].map(u16::to_le_bytes).concat());
+    bytes.extend([block, blocks, 1, 0].map(u32::to_le_bytes).concat());
+    bytes.extend([0xcac2_u16, 0].map(u16::to_le_bytes).concat());
+    bytes.extend([blocks, u32::from(chunk_header) + 4, 0xdead_beef].map(u32::to_le_bytes).concat());
+    bytes
+}
+
+#[test]
+fn a_small_image_that_expands_has_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("in.simg"), filled()).unwrap();
+    let output = obento(folder.path(), &["convert", "--max-unpacked", "4M", "in.simg", "out.img"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("exceed the limit of 4"), "{said}");
+    assert!(said.contains("--max-unpacked"), "{said}");
+    assert!(!folder.path().join("out.img").exists());
+    let output = obento(folder.path(), &["convert", "-q", "--max-unpacked", "8M", "in.simg", "out.img"]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(fs::metadata(folder.path().join("out.img")).unwrap().len(), 8 * MIB);
 }

@@ -82,7 +82,8 @@ fn a_copy_has_the_name_that_cp_would_give_it() {
         &["cp", "disk.img.zst:/etc/passwd", "gone/"],
         2,
         "",
-        "obento: cannot copy to 'gone/': no such directory\n",
+        "obento: cannot copy to 'gone/': no such directory\n  \
+         help: create the directory of the target first\n",
     );
 }
 
@@ -103,7 +104,7 @@ fn a_plain_copy_takes_the_umask_and_an_archive_copy_the_mode() {
         0,
         "",
         {
-            "obento: safe: note: 1 file without its set-user-ID or set-group-ID bit (--untrusted), such as './safe'\n"
+            "obento: safe: note: 1 file without its set-user-ID or set-group-ID bit (--untrusted): './safe'\n"
         },
     );
     assert_eq!(mode("safe"), 0o755);
@@ -147,7 +148,7 @@ fn unsupported_options_of_cp_are_reported_with_the_supported_ones() {
     });
     check(at, &["cp", "--max-bytes", "10", "disk.img.zst:/etc/passwd", "x"], 1, "", {
         "obento: the copy is incomplete: cannot copy './x': the limit of 10 bytes is reached\n  \
-         help: the limit is that of --max-bytes; the files copied so far stay\n"
+         help: --max-bytes sets this limit; the files that were copied before remain\n"
     });
     assert!(!at.join("x").exists(), "half a file looks like a whole one");
 }
@@ -173,7 +174,7 @@ fn the_image_that_is_read_is_never_written_over() {
     fs::hard_link(at.join("disk.img.zst"), at.join("dir/passwd")).unwrap();
     let before = fs::read(at.join("disk.img.zst")).unwrap();
     let refused = |path: &str| {
-        format!("cannot write '{path}': it is the image that is read\n  help: name another target\n")
+        format!("cannot write '{path}': the command reads this image\n  help: name another target\n")
     };
     for path in ["disk.img.zst", "link", "hard"] {
         check(at, &["export", "disk.img.zst", "-o", path], 2, "", &format!("obento: {}", refused(path)));
@@ -218,10 +219,40 @@ fn a_fifo_as_the_target_takes_the_bytes_and_stays() {
 }
 
 #[test]
+fn no_command_waits_for_a_fifo_of_another_user() {
+    let folder = folder();
+    let at = folder.path();
+    let fifo = at.join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
+    fs::create_dir(at.join("pages")).unwrap();
+    fs::rename(&fifo, at.join("pages/obento.1")).unwrap();
+    std::os::unix::fs::symlink("pages/obento.1", &fifo).unwrap();
+    if std::os::unix::fs::lchown(at.join("pages/obento.1"), Some(12345), None).is_err() {
+        return println!("skipped: only root can change the owner of a FIFO");
+    }
+    for arguments in [
+        &["cp", "disk.img.zst:/etc/passwd", "pipe"][..],
+        &["export", "disk.img.zst:/etc", "pipe"],
+        &["export", "disk.img.zst:/etc", "-o", "pipe"],
+        &["find", "disk.img.zst:/etc", "-fprint", "pipe"],
+        &["recover", "disk.img.zst", "all", "--report", "pipe"],
+        &["man", "pages"],
+    ] {
+        let output = obento(at, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("it is a FIFO of another user"), "{arguments:?}: {said}");
+        assert!(!output.status.success(), "{arguments:?}");
+    }
+    // A pipe without a name belongs to the process that started the command.
+    let passwd = obento(at, &["cat", "disk.img.zst:/etc/passwd"]).stdout;
+    assert_eq!(obento(at, &["cp", "disk.img.zst:/etc/passwd", "/dev/stdout"]).stdout, passwd);
+}
+
+#[test]
 fn the_limit_on_bytes_holds_for_standard_output_too() {
     let folder = folder();
     let reported = "obento: the copy is incomplete: cannot copy 'disk.img.zst:/etc/passwd': the limit of 10 bytes is \
-                    reached\n  help: the limit is that of --max-bytes; the files copied so far stay\n";
+                    reached\n  help: --max-bytes sets this limit; the files that were copied before remain\n";
     let passwd = obento(folder.path(), &["cat", "disk.img.zst:/etc/passwd"]).stdout;
     let start = String::from_utf8(passwd[..10].to_vec()).unwrap();
     check(folder.path(), &["cp", "--max-bytes=10", "disk.img.zst:/etc/passwd", "-"], 1, &start, reported);
@@ -275,7 +306,7 @@ fn a_comparison_reads_like_diff_and_ends_with_0_1_or_2() {
 
 #[test]
 fn a_comparison_names_the_side_that_is_missing() {
-    let reported = "obento: cannot compare 'none': cannot open 'none': no such file or directory\n";
+    let reported = "obento: cannot open 'none': no such file or directory\n";
     check(folder().path(), &["diff", "-r", "disk.img.zst:/etc", "none"], 2, "", reported);
 }
 
@@ -351,7 +382,7 @@ fn inspect_shows_fields_with_their_places() {
         folder.path(),
         &["inspect", "group", "disk.img.zst", "99999"],
         1,
-        "       offset length  name                        value\n",
+        "",
         "obento: cannot inspect 'disk.img.zst': no such group: 99999\n",
     );
 }

@@ -182,6 +182,56 @@ fn reading_a_directory_block_with_a_wrong_checksum_shows_its_names_and_ends_with
 }
 
 #[test]
+fn files_named_in_a_damaged_directory_block_are_changed_and_its_names_are_not() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, block) = image_with_a_wrong_checksum(folder.path());
+    let image = image.to_str().unwrap();
+    let (place, name) = (format!("{image}:/full"), format!("{image}:/full/name-7"));
+    let (new, outside) = (format!("{image}:/full/new"), format!("{image}:/link"));
+    assert_eq!(obento(&["touch", &format!("{image}:/other")]).0, Some(0));
+    // Each change is done, and the damage is reported.
+    let changes: &[&[&str]] = &[
+        &["chmod", "604", &name],
+        &["chown", "12:34", &name],
+        &["touch", "-d", "@1000000000", &name],
+        &["setfattr", "-n", "user.key", "-v", "value", &name],
+        &["ln", &name, &outside],
+    ];
+    for arguments in changes {
+        let (code, _, report) = obento(arguments);
+        assert_eq!(code, Some(1), "{arguments:?}: {report}");
+        assert!(report.contains("found damage in") && report.contains(&format!("block {block}")), "{report}");
+    }
+    let line = obento(&["stat", "-c", "%a %u %g %Y %h", &outside]).1;
+    assert_eq!(line, "604 12 34 1000000000 2\n");
+    assert!(obento(&["getfattr", "-n", "user.key", &outside]).1.contains("\"value\""));
+    // A change of a name in the block would store a correct checksum of damaged bytes.
+    let refused: &[&[&str]] = &[
+        &["rm", &name],
+        &["touch", &new],
+        &["mkdir", &new],
+        &["mv", &outside, &new],
+        &["mv", &name, &format!("{image}:/moved")],
+    ];
+    for arguments in refused {
+        let (code, _, report) = obento(arguments);
+        assert_eq!(code, Some(1), "{arguments:?}: {report}");
+        assert!(report.contains("cannot ") && report.contains(&format!("block {block}")), "{report}");
+    }
+    assert_eq!(obento(&["chmod", "-R", "600", &place]).0, Some(1));
+    assert_eq!(obento(&["stat", "-c", "%a", &outside]).1, "600\n");
+    // Other directories do not matter.
+    assert_eq!(obento(&["rm", &format!("{image}:/other"), &outside]).0, Some(0));
+    assert_eq!(obento(&["ls", &place]).1.lines().count(), 39);
+    assert_eq!(obento(&["check", "-y", image]).0, Some(1));
+    assert_eq!(obento(&["rm", &name]).0, Some(0));
+    run(program("e2fsck").arg("-fn").arg(image)).unwrap();
+}
+
+#[test]
 fn ignored_checksums_are_not_reported_and_forbid_changes() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
         return;
@@ -230,4 +280,170 @@ fn diff_of_a_file_whose_name_is_in_a_damaged_block_ends_with_exit_code_2() {
     let (code, differences, report) = obento(&["diff", &name, same.to_str().unwrap()]);
     assert_eq!((code, differences.as_str()), (Some(2), ""));
     assert!(report.contains(&format!("block {block}")), "{report}");
+}
+
+/// The programs that pack, and the distance from the end of their files to a byte of the last checksum.
+const PACKERS: [(&str, u64); 4] = [("gzip", 8), ("bzip2", 3), ("xz", 12), ("zstd", 2)];
+
+/// Packs `file` with `packer` and changes one byte of a checksum: all bytes are unpacked, and nothing proves them.
+fn packed_with_a_wrong_checksum(file: &Path, (packer, from_end): (&'static str, u64)) -> PathBuf {
+    let packed = file.with_extension(packer);
+    run(program(packer).arg("-c").arg(file).stdout(fs::File::create(&packed).unwrap())).unwrap();
+    let mut bytes = fs::read(&packed).unwrap();
+    let at = bytes.len() - usize::try_from(from_end).unwrap();
+    bytes[at] ^= 1;
+    fs::write(&packed, bytes).unwrap();
+    packed
+}
+
+/// Converts `file` to an Android sparse image, whose header then contains a wrong checksum.
+fn sparse_with_a_wrong_checksum(file: &Path) -> PathBuf {
+    let sparse = file.with_extension("simg");
+    let (code, _, errors) =
+        obento(&["convert", "-O", "android-sparse", file.to_str().unwrap(), sparse.to_str().unwrap()]);
+    assert_eq!((code, &*errors), (Some(0), ""));
+    let mut bytes = fs::read(&sparse).unwrap();
+    bytes[24..28].copy_from_slice(&[1, 2, 3, 4]);
+    fs::write(&sparse, bytes).unwrap();
+    sparse
+}
+
+#[test]
+fn every_command_that_reads_a_packed_image_with_a_wrong_checksum_reports_it_and_fails() {
+    let packers = PACKERS.map(|(packer, _)| Oracle::Program(packer));
+    if !require(&packers) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/disk.img.zst"));
+    let image = mutants::unpack(sample, folder.path()).unwrap();
+    let passwd = folder.path().join("passwd");
+    let (code, text, _) = obento(&["cat", &format!("{}:/etc/passwd", image.display())]);
+    assert_eq!(code, Some(0));
+    fs::write(&passwd, text).unwrap();
+    let same = passwd.to_str().unwrap();
+    let (sound, sound_file) = (image.display().to_string(), format!("{}:/etc/passwd", image.display()));
+    let commands: &[(&[&str], i32)] = &[
+        (&["cat", "IMAGE:/etc/passwd"], 1),
+        (&["head", "-n", "1", "IMAGE:/etc/passwd"], 1),
+        (&["tail", "-n", "1", "IMAGE:/etc/passwd"], 1),
+        (&["wc", "IMAGE:/etc/passwd"], 1),
+        (&["file", "IMAGE:/etc/passwd"], 1),
+        (&["hexdump", "IMAGE:/etc/passwd"], 1),
+        (&["cp", "IMAGE:/etc/passwd", "OUT/file"], 1),
+        (&["cp", "-r", "IMAGE:/etc", "OUT/tree"], 1),
+        (&["export", "IMAGE", "-o", "OUT/tree.tar"], 1),
+        (&["recover", "IMAGE", "OUT/recovered"], 1),
+        (&["undelete", "IMAGE"], 1),
+        (&["ls", "-l", "IMAGE:/etc"], 1),
+        (&["tree", "IMAGE:/etc"], 1),
+        (&["stat", "IMAGE:/etc/passwd"], 1),
+        (&["find", "IMAGE:/etc"], 1),
+        (&["du", "IMAGE:/etc"], 1),
+        (&["df", "IMAGE"], 1),
+        (&["info", "IMAGE"], 1),
+        (&["inspect", "super", "IMAGE"], 1),
+        (&["readlink", "-f", "IMAGE:/etc/passwd"], 1),
+        (&["getfattr", "IMAGE:/etc/passwd"], 1),
+        (&["getfacl", "IMAGE:/etc/passwd"], 1),
+        (&["lsattr", "IMAGE:/etc/passwd"], 1),
+        (&["sha256sum", "IMAGE:/etc/passwd"], 1),
+        (&["shell", "-c", "cat /etc/passwd", "IMAGE"], 1),
+        (&["cp", "IMAGE:/etc/passwd", "SOUND:/copy"], 1),
+        (&["diff", "IMAGE:/etc/passwd", "SAME"], 2),
+        (&["diff", "-r", "IMAGE", "SOUND"], 2),
+        (&["diff", "--bytes", "IMAGE", "SOUND"], 2),
+        (&["cmp", "IMAGE:/etc/passwd", "SOUND_FILE"], 2),
+        (&["grep", "root", "IMAGE:/etc/passwd"], 2),
+        (&["check", "IMAGE"], 8),
+        (&["convert", "IMAGE", "OUT/plain.img"], 2),
+        (&["mount", "IMAGE", "OUT"], 1),
+    ];
+    let mut images: Vec<_> = PACKERS
+        .iter()
+        .map(|&packer| {
+            (packed_with_a_wrong_checksum(&image, packer), format!("{} data is damaged", packer.0))
+        })
+        .collect();
+    let reported = "the checksum of the android-sparse data is wrong".to_owned();
+    images.push((sparse_with_a_wrong_checksum(&image), reported));
+    for (packed, reported) in images {
+        for (arguments, expected) in commands {
+            let out = tempfile::tempdir().unwrap();
+            let place = |argument: &&str| {
+                let argument = argument.replace("SOUND_FILE", &sound_file).replace("SOUND", &sound);
+                let argument = argument.replace("IMAGE", packed.to_str().unwrap()).replace("SAME", same);
+                argument.replace("OUT", out.path().to_str().unwrap())
+            };
+            let words: Vec<String> = arguments.iter().map(place).collect();
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let (code, _, errors) = obento(&words);
+            assert_eq!(code, Some(*expected), "{words:?}: {errors}");
+            assert!(errors.contains(&reported), "{words:?}: {errors}");
+        }
+    }
+}
+
+#[test]
+fn a_packed_image_with_unknown_data_after_it_is_read_and_converted_with_a_note() {
+    if !require(&PACKERS.map(|(packer, _)| Oracle::Program(packer))) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/disk.img.zst"));
+    let image = mutants::unpack(sample, folder.path()).unwrap();
+    let place = format!("{}:/etc/passwd", image.display());
+    let (_, contents, _) = obento(&["cat", &place]);
+    for (packer, _) in PACKERS {
+        let packed = image.with_extension(packer);
+        run(program(packer).arg("-c").arg(&image).stdout(fs::File::create(&packed).unwrap())).unwrap();
+        let sound = fs::read(&packed).unwrap();
+        fs::write(&packed, [&sound[..], b"{ \"metadata_version\": \"1.1\" }FWx0"].concat()).unwrap();
+        let shown = packed.to_str().unwrap();
+        let reported = format!("obento: {shown}: note: unknown data follows the compressed data\n");
+        assert_eq!(
+            obento(&["cat", &format!("{shown}:/etc/passwd")]),
+            (Some(0), contents.clone(), reported.clone())
+        );
+        let plain = folder.path().join(format!("{packer}-plain.img"));
+        let (code, _, errors) = obento(&["convert", shown, plain.to_str().unwrap()]);
+        assert_eq!((code, errors), (Some(0), reported), "{packer}");
+        assert!(fs::read(&plain).unwrap() == fs::read(&image).unwrap(), "{packer}");
+    }
+}
+
+#[test]
+fn a_host_file_is_copied_into_an_image_although_it_is_a_damaged_packed_file() {
+    if !require(&PACKERS.map(|(packer, _)| Oracle::Program(packer))) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sample = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../samples/disk.img.zst"));
+    let image = mutants::unpack(sample, folder.path()).unwrap();
+    let packed = packed_with_a_wrong_checksum(&image, PACKERS[0]);
+    let target = format!("{}:/copy", image.display());
+    assert_eq!(obento(&["cp", packed.to_str().unwrap(), &target]), (Some(0), String::new(), String::new()));
+}
+
+#[test]
+fn an_archive_whose_packed_stream_has_a_wrong_checksum_is_reported() {
+    if !require(&PACKERS.map(|(packer, _)| Oracle::Program(packer))) || !require(&[Oracle::Program("tar")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(path("file"), "contents\n").unwrap();
+    run(program("tar").args(["-C", folder.path().to_str().unwrap(), "-cf", &path("a.tar"), "file"])).unwrap();
+    let (image, built) = (path("new.img"), path("built.img"));
+    for packer in PACKERS {
+        let packed = packed_with_a_wrong_checksum(Path::new(&path("a.tar")), packer);
+        let packed = packed.to_str().unwrap();
+        assert_eq!(obento(&["mkfs", "-t", "ext4", "--force", &image, "8M"]).0, Some(0));
+        let (code, _, errors) = obento(&["import", &format!("{image}:/"), packed]);
+        assert_eq!(code, Some(2), "{packed}: {errors}");
+        assert!(errors.contains("cannot import"), "{packed}: {errors}");
+        let (code, _, errors) = obento(&["build", &built, "--size", "8M", "--from", packed]);
+        assert!(code != Some(0) && !errors.is_empty(), "{packed}: {code:?} {errors}");
+        assert!(!Path::new(&built).exists(), "{packed}");
+    }
 }

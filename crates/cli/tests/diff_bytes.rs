@@ -93,7 +93,7 @@ fn the_structure_in_which_two_images_first_differ_is_named() {
     assert!(
         bench
             .differ(&image, entry)
-            .starts_with("directory entry 'uncommon' of '/folder', name; in the other")
+            .starts_with("directory entry 'uncommon' of '/folder', name in the first image, ")
     );
     assert_eq!(bench.differ(&image, entry - 8), "directory entry 'uncommon' of '/folder', inode");
     let data = find(&image, b"marker");

@@ -327,7 +327,7 @@ fn messages_about_mistakes_end_with_the_right_spelling() {
         &["disk.img.zst", "-nmae", "x"],
         2,
         "",
-        "obento: cannot search: find has no test or action `-nmae'\n  help: did you mean -name?\n",
+        "obento: cannot search: find has no test or action '-nmae'\n  help: did you mean -name?\n",
     );
     check(
         &["-name", "x"],
@@ -354,7 +354,7 @@ fn messages_about_mistakes_end_with_the_right_spelling() {
         2,
         "",
         "obento: cannot search: --json supports -print, but not -printf, -print0 and -ls\n  \
-         help: omit one of them\n",
+         help: omit --json, or the action that --json does not support\n",
     );
 }
 
@@ -456,7 +456,7 @@ fn a_command_in_a_directory_of_its_own_finds_the_files_of_one_directory_there() 
         .output()
         .unwrap();
     assert_eq!((unsafe_path.status.code(), unsafe_path.stdout), (Some(2), Vec::new()));
-    assert!(String::from_utf8_lossy(&unsafe_path.stderr).contains("PATH has `.' in it"));
+    assert!(String::from_utf8_lossy(&unsafe_path.stderr).contains("PATH contains '.'"));
 }
 
 #[test]

@@ -44,6 +44,7 @@ fn help_has_an_overview_commands_and_topics() {
     assert!(stdout(folder.path(), &["help", "options"]).contains("--json"));
     assert!(stdout(folder.path(), &["help", "layout"]).contains("[[partition]]"));
     assert!(stdout(folder.path(), &["cp", "-h"]).contains("Usage: obento cp"));
+    fails_with(folder.path(), &["help", "cp", "nosuch"], "cannot show help on 'cp nosuch'");
     let error = "obento: cannot show help on 'nosuch': unknown command or topic\n  help: run 'obento help' to list the commands and topics\n";
     assert_eq!(String::from_utf8(obento(folder.path(), &["help", "nosuch"]).stderr).unwrap(), error);
 }
@@ -57,7 +58,7 @@ fn help_texts_are_plain() {
         ("build", "Overwrite OUT if it exists"),
         ("mkfs", "Block size in bytes"),
         ("options", "Print JSON, one object per line"),
-        ("check", "Fix only problems with one certain, lossless repair"),
+        ("check", "Repair only problems whose repair is certain and loses no data"),
         ("write", "Append to the file"),
     ] {
         let help = stdout(folder.path(), &["help", command]);
@@ -101,11 +102,33 @@ fn sizes_have_the_same_units_in_every_command() {
 }
 
 #[test]
+fn a_manual_page_refers_to_the_options_of_every_command_in_a_paragraph_of_its_own() {
+    let folder = folder();
+    stdout(folder.path(), &["man", "."]);
+    let text = std::fs::read_to_string(folder.path().join("obento-umount.1")).unwrap();
+    assert!(text.contains(".PP\nThe options of every command are described in obento(1)."), "{text}");
+}
+
+#[test]
 fn a_manual_page_has_every_section() {
     let folder = folder();
     stdout(folder.path(), &["man", "."]);
     for (page, sections) in [
-        ("obento.1", &["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT"][..]),
+        (
+            "obento.1",
+            &[
+                "NAME",
+                "SYNOPSIS",
+                "DESCRIPTION",
+                "OPTIONS",
+                "EXAMPLES",
+                "EXIT STATUS",
+                "ENVIRONMENT",
+                "SEE ALSO",
+            ][..],
+        ),
+        ("obento-inspect-inode.1", &["NAME", "SYNOPSIS", "OPTIONS", "EXAMPLES", "SEE ALSO"]),
+        ("obento-part-add.1", &["NAME", "SYNOPSIS", "OPTIONS", "EXAMPLES", "SEE ALSO"]),
         (
             "obento-cp.1",
             &[
@@ -129,6 +152,11 @@ fn a_manual_page_has_every_section() {
             assert!(is_there, "{page} has no {section}:\n{text}");
         }
     }
+    let build = std::fs::read_to_string(folder.path().join("obento-build.1")).unwrap();
+    assert!(
+        build.contains(".TH obento-build 1  \"obento ") && build.contains("\\-\\-from <SRC>..."),
+        "{build}"
+    );
     assert!(!folder.path().join("obento-complete.1").exists());
 }
 

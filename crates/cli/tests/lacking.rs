@@ -143,7 +143,7 @@ fn build_refuses_by_reasons_and_makes_files_of_hard_links() {
     assert!(lines[1].starts_with("obento: cannot store 4 files, such as '/wh"), "{err}");
     assert!(lines[1].ends_with(": its name has characters that cannot be stored"), "{err}");
     assert!(lines[2].contains("10 files cannot be stored; nothing was written"), "{err}");
-    assert_eq!(status, Some(1));
+    assert_eq!(status, Some(2));
     assert!(!folder.join("fat.img").exists());
     let excluded = "--exclude link* --exclude socket* --exclude what* --exclude why*";
     let (status, out, err) = obento(folder, &format!("build -t vfat fat.img --from tree {excluded}"));
@@ -173,7 +173,7 @@ fn names_that_end_with_dots_and_spaces_are_counted_and_one_of_them_is_named() {
         let refused = "obento: cannot store 6 files, such as '/...': its name ends with a dot or a space\n\
             obento: cannot build 'built.img': 6 files cannot be stored; nothing was written\n  \
             help: fix these files, or omit them with --exclude\n";
-        says(folder, &format!("build -q -t {kind} built.img --from tree"), 1, refused);
+        says(folder, &format!("build -q -t {kind} built.img --from tree"), 2, refused);
         assert!(!folder.join("built.img").exists());
     }
     judge(folder, "vfat.img");
@@ -248,11 +248,11 @@ fn files_that_a_format_cannot_store_are_refused_with_a_hint() {
         says(folder, &format!("mkdir {kind}.img:/d"), 0, "");
         says(folder, &format!("touch {kind}.img:/f"), 0, "");
         for (line, what, why, help) in [
-            ("mkdir @/a:b", "create directory '@/a:b'", "invalid argument", names),
-            ("touch @/dot.", "touch '@/dot.'", "invalid argument", last_dot),
-            ("mkdir @/dot.", "create directory '@/dot.'", "invalid argument", last_dot),
-            ("mv @/d @/dot.", "move '@/d' to '@/dot.'", "invalid argument", last_dot),
-            ("mv @/f @/what?", "move '@/f' to '@/what?'", "invalid argument", names),
+            ("mkdir @/a:b", "create directory '@/a:b'", "invalid name", names),
+            ("touch @/dot.", "touch '@/dot.'", "invalid name", last_dot),
+            ("mkdir @/dot.", "create directory '@/dot.'", "invalid name", last_dot),
+            ("mv @/d @/dot.", "move '@/d' to '@/dot.'", "invalid name", last_dot),
+            ("mv @/f @/what?", "move '@/f' to '@/what?'", "invalid name", names),
             (
                 "ln -s f @/l",
                 "create symbolic link '@/l'",
@@ -284,4 +284,34 @@ fn files_that_a_format_cannot_store_are_refused_with_a_hint() {
         }
     }
     says(folder, "--mount-options keep_last_dots mkdir exfat.img:/dot.", 0, "");
+}
+
+#[test]
+fn chmod_reports_the_permissions_that_fat_cannot_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for kind in ["vfat", "exfat"] {
+        let image = format!("{kind}.img");
+        says(folder, &format!("mkfs -q -t {kind} {image} 8M"), 0, "");
+        says(folder, &format!("touch {image}:/file"), 0, "");
+        // A file is read-only or not.
+        for mode in ["555", "755", "a-w", "u+w"] {
+            says(folder, &format!("chmod {mode} {image}:/file"), 0, "");
+        }
+        let refused = |path: &str| {
+            format!(
+                "obento: cannot change the mode of '{image}:/{path}': the file system cannot store these \
+                 permissions; the mode is 0755\n  help: FAT and exFAT store only whether a file is read-only; \
+                 use --mount-options fmask=,dmask=,umask= to set the shown permissions\n"
+            )
+        };
+        for mode in ["600", "4755", "u-x"] {
+            says(folder, &format!("chmod {mode} {image}:/file"), 1, &refused("file"));
+        }
+        says(folder, &format!("chmod -f 600 {image}:/file"), 1, "");
+        says(folder, &format!("chmod -R u+rwX {image}:/"), 0, "");
+        says(folder, &format!("mkdir -m 755 {image}:/a"), 0, "");
+        says(folder, &format!("mkdir -m 700 {image}:/private"), 1, &refused("private"));
+        assert_eq!(obento(folder, &format!("ls {image}:/")).1, "a\nfile\nprivate\n");
+    }
 }

@@ -142,11 +142,19 @@ fn a_file_that_is_not_an_image_is_refused_with_a_hint() {
 
 #[test]
 fn wrong_usage_has_its_own_exit_code() {
-    for args in
-        [&["frobnicate"][..], &["ls"], &["ls", "--nope", "disk.img.zst"], &["du", "-a", "-s", "disk.img.zst"]]
-    {
+    for args in [
+        &["frobnicate"][..],
+        &["ls"],
+        &["ls", "--nope", "disk.img.zst"],
+        &["du", "-a", "-s", "disk.img.zst"],
+        &["du", "-s", "-d", "1", "disk.img.zst"],
+        &["prov", "disk.img.zst", "--of", "/x", "-n", "1"],
+        &["mount", "--status", "--log", "x"],
+    ] {
         assert_eq!(obento(folder().path(), args).status.code(), Some(2), "{args:?}");
     }
+    let output = obento(folder().path(), &["check", "--rescue", "disk.img.zst"]);
+    assert_eq!(output.status.code(), Some(16), "{output:?}");
     for args in [&["--help"][..], &["ls", "--help"], &["-h"], &["--version"]] {
         assert_eq!(obento(folder().path(), args).status.code(), Some(0), "{args:?}");
     }
@@ -169,15 +177,61 @@ fn a_closed_pipe_ends_the_command_quietly() {
 #[test]
 fn a_full_disk_is_reported() {
     let folder = folder();
-    for args in
-        [&["cat", "disk.img.zst:/etc/passwd"][..], &["export", "disk.img.zst"], &["ls", "-m", "disk.img.zst"]]
-    {
+    for args in [&["cat", "disk.img.zst:/etc/passwd"][..], &["export", "disk.img.zst"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let output = command(folder.path(), args).stdout(full).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         let reported = "obento: cannot write to standard output: no space left on device\n";
         assert_eq!(errors, reported, "{args:?}");
         assert_eq!(output.status.code(), Some(1), "{args:?}");
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_has_an_exit_code_without_another_meaning() {
+    let folder = folder();
+    std::fs::write(folder.path().join("one"), "1\n").unwrap();
+    std::fs::write(folder.path().join("two"), "2\n").unwrap();
+    mutants::unpack(&folder.path().join("disk.img.zst"), folder.path()).unwrap();
+    for (args, code) in [
+        (&["check", "disk.img.zst"][..], 8),
+        (&["check", "--json", "disk.img.zst"], 8),
+        (&["diff", "one", "two"], 2),
+        (&["cmp", "one", "two"], 2),
+        (&["cmp", "-l", "one", "two"], 2),
+        (&["grep", "root", "disk.img.zst:/etc/passwd"], 2),
+        (&["ls", "-m", "disk.img.zst"], 2),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command(folder.path(), args).stdout(full).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(
+            errors.ends_with("cannot write to standard output: no space left on device\n"),
+            "{args:?}: {errors}"
+        );
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+    }
+}
+
+#[test]
+fn a_closed_pipe_does_not_hide_a_result() {
+    let folder = folder();
+    std::fs::write(folder.path().join("one"), "1\n").unwrap();
+    std::fs::write(folder.path().join("two"), "2\n").unwrap();
+    let raw = mutants::unpack(&folder.path().join("disk.img.zst"), folder.path()).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&raw).unwrap().set_len(6 << 20).unwrap();
+    let raw = raw.to_str().unwrap();
+    for (args, code) in [
+        (&["check", raw][..], 4),
+        (&["check", "--json", raw], 4),
+        (&["diff", "one", "two"], 1),
+        (&["cmp", "one", "two"], 1),
+        (&["cmp", "-l", "one", "two"], 1),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = command(folder.path(), args).stdout(writer).stderr(Stdio::null()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{args:?}");
     }
 }
 
@@ -293,6 +347,59 @@ fn json_has_an_object_a_line() {
 }
 
 #[test]
+fn json_is_refused_by_each_command_that_has_no_json_output() {
+    let folder = folder();
+    let image = "disk.img.zst";
+    for args in [
+        &["cat", "disk.img.zst:/etc/passwd"][..],
+        &["head", "disk.img.zst:/etc/passwd"],
+        &["tail", "disk.img.zst:/etc/passwd"],
+        &["hexdump", "disk.img.zst:/etc/passwd"],
+        &["readlink", "-f", "disk.img.zst:/etc/passwd"],
+        &["getfacl", "disk.img.zst:/etc/passwd"],
+        &["cp", "disk.img.zst:/etc/passwd", "copy"],
+        &["export", image, "copy"],
+        &["chmod", "700", "disk.img.zst:/etc"],
+        &["tune", image],
+        &["shell", image],
+        &["man", "ls"],
+        &["completions", "bash"],
+    ] {
+        let output = obento(folder.path(), &[args, &["--json"]].concat());
+        let error = String::from_utf8(output.stderr).unwrap();
+        let refused = format!("'--json' cannot be used with '{}', which has no JSON output", args[0]);
+        assert!(error.contains(&refused), "{args:?}: {error}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{args:?}");
+    }
+    for args in [
+        &["mount", "--json", image, "."][..],
+        &["build", "--json", "--print-layout", image],
+        &["stat", "--json", "-c", "%n", image],
+        &["stat", "--json", "--terse", image],
+        &["prov", "--json", "--export", "dot", image],
+    ] {
+        let output = obento(folder.path(), args);
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("omit --json"), "{args:?}: {error}");
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{args:?}");
+    }
+}
+
+#[test]
+fn a_comparison_of_trees_refuses_files_without_a_file_system() {
+    let folder = folder();
+    for (name, bytes) in [("one", "1"), ("other", "2")] {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+    }
+    let refused = "obento: cannot compare 'one': not a directory or an image with a file system\n  \
+                   help: omit -r to compare the bytes of two files\n";
+    for sides in [["one", "other"], ["disk.img.zst", "one"], ["one", "disk.img.zst"]] {
+        check_in(folder.path(), &[&["diff", "-r"], &sides[..]].concat(), 2, "", refused);
+    }
+    check_in(folder.path(), &["diff", "one", "other"], 1, "Files one and other differ\n", "");
+}
+
+#[test]
 fn an_inode_has_an_address() {
     check(
         &["stat", "-c", "%F %i", "disk.img.zst:<2>", "disk.img.zst:2"],
@@ -301,7 +408,7 @@ fn an_inode_has_an_address() {
         "",
     );
     check(&["cat", "disk.img.zst:<14>"], 0, "NAME=\"obento sample\"\nID=obento\n", "");
-    let none = "obento: cannot read 'disk.img.zst:<999999>': no file has this inode number\n";
+    let none = "obento: cannot read 'disk.img.zst:#999999': no file has this inode number\n";
     check(&["cat", "disk.img.zst:<999999>"], 1, "", none);
 }
 
@@ -311,7 +418,7 @@ fn an_inode_that_has_no_name_can_be_inspected() {
     let journal = obento(folder.path(), &["inspect", "inode", "disk.img.zst:<8>"]);
     assert!(journal.status.success() && journal.stdout.starts_with(b"       offset"), "{journal:?}");
     let none = obento(folder.path(), &["inspect", "inode", "disk.img.zst:<999999>"]);
-    let reported = "obento: cannot inspect 'disk.img.zst:<999999>': no such inode: 999999\n";
+    let reported = "obento: cannot inspect 'disk.img.zst:#999999': no such inode: 999999\n";
     assert_eq!((String::from_utf8(none.stderr).unwrap().as_str(), none.status.code()), (reported, Some(1)));
 }
 
@@ -327,10 +434,21 @@ fn a_place_past_the_end_of_the_image_is_reported_as_such() {
 }
 
 #[test]
-fn help_that_cannot_be_written_is_a_failure() {
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let status = command(folder().path(), &["--help"]).stdout(full).status().unwrap();
-    assert_eq!(status.code(), Some(1));
+fn help_that_cannot_be_written_is_a_failure_with_the_exit_code_for_output() {
+    for (line, code) in [
+        ("--help", 1),
+        ("cat --help", 1),
+        ("check --help", 8),
+        ("diff --help", 2),
+        ("cmp --help", 2),
+        ("grep --help", 2),
+        ("--no-progress ls --help", 2),
+    ] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let args: Vec<_> = line.split(' ').collect();
+        let status = command(folder().path(), &args).stdout(full).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{line}");
+    }
 }
 
 #[test]
@@ -489,5 +607,303 @@ fn a_project_is_refused_by_name_where_the_volume_keeps_none() {
         let reported =
             "obento: cannot set the project of 'disk.img:/f': the volume does not support projects\n";
         check_in(folder.path(), &["chattr", "-p", "5", "disk.img:/f"], 1, "", reported);
+    }
+}
+
+/// A folder with a small ext4 volume as `disk.img`.
+fn volume() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    check_in(folder.path(), &["mkfs", "-q", "disk.img", "8M"], 0, "", "");
+    folder
+}
+
+#[test]
+fn each_command_reports_wrong_usage_with_its_exit_code() {
+    let folder = volume();
+    let help = String::from_utf8(obento(folder.path(), &["help"]).stdout).unwrap();
+    let group = help.lines().filter_map(|line| line.strip_prefix("  "));
+    let names = group.filter(|line| line.starts_with(|c: char| c.is_ascii_lowercase()));
+    let names: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(["ls", "mkfs", "build", "check", "bench"].iter().all(|name| names.contains(name)), "{names:?}");
+    for name in names {
+        let expected = if name == "check" { 16 } else { 2 };
+        let output = obento(folder.path(), &[name, "--no-such-option"]);
+        assert_eq!(output.status.code(), Some(expected), "{name}: {output:?}");
+    }
+    for line in [
+        "build x.img",
+        "build --from gone",
+        "build -t ntfs x.img --from .",
+        "build x.img --from . --size ten",
+        "mkfs x.img",
+        "mkfs x.img ten",
+        "mkfs x.img 0",
+        "mkfs -t nosuch x.img 8M",
+        "mkfs -b 1000 x.img 8M",
+        "mkfs -O nosuch x.img 8M",
+        "mkfs -J foo=1 x.img 8M",
+        "mkfs --journal x x.img 8M",
+        "build --journal x x.img --from .",
+        "mkfs.fat -A x.img",
+        "mkfs.exfat x.img",
+        "convert disk.img",
+        "touch -d foo disk.img:/x",
+        "touch -t foo disk.img:/x",
+        "chmod 999 disk.img:/",
+        "truncate -s ten disk.img:/x",
+        "find disk.img -size ten",
+        "grep [ disk.img:/",
+        "getfattr -m [ disk.img:/",
+        "tree -L x disk.img",
+        "resize disk.img ten",
+        "bench --limit 0 quick",
+        "recover disk.img:/nope out",
+    ] {
+        let output = obento(folder.path(), &line.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(2), "{line}: {output:?}");
+        assert!(!folder.path().join("x.img").exists() && !output.stderr.is_empty(), "{line}");
+    }
+}
+
+#[test]
+fn recover_distinguishes_a_partial_success_from_a_failure() {
+    let folder = volume();
+    let output = obento(folder.path(), &["recover", "disk.img", "/proc/x"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn a_value_that_is_not_a_number_is_reported_in_one_line() {
+    let folder = volume();
+    let first = |args: &[&str]| {
+        let output = obento(folder.path(), args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let text = String::from_utf8(output.stderr).unwrap();
+        let (first, rest) = text.split_once('\n').unwrap();
+        assert!(
+            ["", "  help: use - to show all attributes\n", "\nFor more information, try '--help'.\n"]
+                .contains(&rest),
+            "{args:?}: {text}"
+        );
+        first.to_owned()
+    };
+    for (args, line) in [
+        (
+            &["tree", "-L", "x", "disk.img"][..],
+            "error: invalid value 'x' for '--level <N>': not a whole number",
+        ),
+        (
+            &["tree", "-L", "99999999999999999999", "disk.img"],
+            "error: invalid value '99999999999999999999' for '--level <N>': the number is too large",
+        ),
+        (
+            &["bench", "compare", "--least", "x", "a", "b"],
+            "error: invalid value 'x' for '--least <N>': not a number",
+        ),
+        (
+            &["bench", "--limit", "0", "quick"],
+            "error: invalid value '0' for '--limit <MINUTES>': not a time above 0, such as 10 or 0.5",
+        ),
+        (
+            &["getfattr", "-m", "[", "disk.img:/"],
+            "obento: cannot use the pattern '[': not a regular expression",
+        ),
+        (&["grep", "[", "disk.img:/"], "obento: cannot use the pattern '[': a bracket is not closed"),
+        (
+            &["find", "disk.img:/", "-regex", "["],
+            "obento: cannot search: -regex '[': a bracket is not closed",
+        ),
+    ] {
+        assert_eq!(first(args), line);
+    }
+}
+
+#[test]
+fn a_structure_that_cannot_be_shown_has_no_heading() {
+    let folder = volume();
+    for args in [
+        &["group", "disk.img", "999"][..],
+        &["block", "disk.img", "99999999"],
+        &["dir", "disk.img:#11", "disk.img:#12"],
+    ] {
+        let output = obento(folder.path(), &[&["inspect"], args].concat());
+        let headings = String::from_utf8(output.stdout).unwrap().matches("offset length").count();
+        assert_eq!(
+            (output.status.code(), headings),
+            (Some(1), args.len() - 2 - usize::from(args[0] != "dir")),
+            "{args:?}"
+        );
+    }
+    let output = obento(folder.path(), &["inspect", "group", "disk.img", "999", "0"]);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.trim_start().starts_with("offset length") && shown.contains("bg_"), "{shown}");
+}
+
+#[test]
+fn touch_leaves_no_file_behind_if_the_time_cannot_be_stored() {
+    let folder = volume();
+    let late = ["touch", "-d", "9999-01-01", "disk.img:/late"];
+    check_in(
+        folder.path(),
+        &late,
+        1,
+        "",
+        "obento: cannot touch 'disk.img:/late': the volume cannot store this time\n  \
+         help: FAT and exFAT store the years 1980 to 2107, and ext4 the years 1901 to 2446\n",
+    );
+    check_in(folder.path(), &["ls", "disk.img"], 0, "lost+found\n", "");
+}
+
+#[test]
+fn check_reports_that_the_volume_is_marked_with_errors() {
+    if !require(&[Oracle::Program("debugfs")]) {
+        return;
+    }
+    let folder = volume();
+    let mark = ["-w", "-R", "ssv state 3", "disk.img"];
+    assert!(program("debugfs").args(mark).current_dir(folder.path()).output().unwrap().status.success());
+    let output = obento(folder.path(), &["check", "disk.img"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.lines().count() == 2 && said.contains("error"), "{said}");
+}
+
+/// A folder with `plain.img` (ext4), `fat.img`, `mbr.img` (an empty table), `zeros.img` and `empty.img`.
+fn folder_of_images() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for (name, len) in [("mbr.img", 4 << 20), ("zeros.img", 1 << 20), ("empty.img", 0)] {
+        std::fs::File::create(at.join(name)).unwrap().set_len(len).unwrap();
+    }
+    std::fs::write(at.join("notes.txt"), "text\n").unwrap();
+    for args in [
+        &["mkfs", "-q", "plain.img", "8M"][..],
+        &["mkfs", "-q", "-t", "vfat", "fat.img", "8M"],
+        &["part", "mbr.img", "create", "mbr"],
+    ] {
+        assert!(obento(at, args).status.success(), "{args:?}");
+    }
+    folder
+}
+
+#[test]
+fn a_hint_names_the_next_step_and_only_options_that_were_given() {
+    let folder = folder_of_images();
+    for (args, status, stderr) in [
+        (&["ls", "none.img"][..], 2, "cannot open 'none.img': no such file\n  help: check the name\n"),
+        (
+            &["ls", "none.img:/a"],
+            2,
+            "cannot open 'none.img': no such file\n  \
+             help: check the name, or write 'host:' before a host path that contains ':/'\n",
+        ),
+        (
+            &["ls", "--journal", "none.img", "plain.img"],
+            2,
+            "cannot open the journal 'none.img': no such file\n  help: check the name\n",
+        ),
+        (
+            &["ls", "plain.img:#x"],
+            2,
+            "invalid address 'plain.img:#x': '#' must be followed by the number of an inode\n  \
+             help: write an address such as 'plain.img:#12', or 'plain.img:/#x' for a file with this name\n",
+        ),
+        (
+            &["ls", "empty.img"],
+            2,
+            "cannot open 'empty.img': the file is empty\n  help: create a file system with 'obento mkfs empty.img \
+             SIZE', or set the size of the file with truncate(1)\n",
+        ),
+        (
+            &["ls", "zeros.img"],
+            2,
+            "cannot open 'zeros.img': no supported file system; the data looks like zeros\n  \
+             help: create a file system with 'obento mkfs'\n",
+        ),
+        (
+            &["ls", "mbr.img"],
+            2,
+            "cannot open 'mbr.img': the partition table has no partitions\n  \
+             help: add a partition: obento part mbr.img add\n",
+        ),
+        (
+            &["ls", "--fs-type", "xfs", "plain.img"],
+            2,
+            "cannot open 'plain.img': the volume has no signature of xfs\n  \
+             help: omit --fs-type: the volume is not of this type\n",
+        ),
+        (
+            &["ls", "--fs-type", "vfat", "plain.img"],
+            2,
+            "cannot open the vfat file system of 'plain.img': boot sector: BPB_BytsPerSec is 0 (byte 11 of block 0)\n  \
+             help: omit --fs-type if the type may be wrong; otherwise run 'obento check' to list the damage\n",
+        ),
+        (
+            &["grep", "x", "plain.img:/"],
+            2,
+            "cannot read 'plain.img:/': is a directory\n  help: use -r to read all files below it\n",
+        ),
+        (
+            &["rmdir", "plain.img:/"],
+            1,
+            "cannot remove directory 'plain.img:/': the root directory of the volume cannot be removed\n",
+        ),
+        (
+            &["mv", "plain.img:/", "plain.img:/a"],
+            1,
+            "cannot move 'plain.img:/' to 'plain.img:/a': the root directory cannot be moved\n",
+        ),
+        (
+            &["ln", "notes.txt", "plain.img:/a"],
+            1,
+            "cannot link to 'notes.txt': the target of a hard link must be a file in the image\n  \
+             help: write IMAGE:/PATH, or use -s to create a symbolic link with this text\n",
+        ),
+        (
+            &["part", "plain.img"],
+            2,
+            "cannot use 'plain.img': no partition table was found: the image contains an ext4 file system of 8 MiB\n  \
+             help: name a disk with partitions\n",
+        ),
+        (
+            &["convert", "plain.img:/a", "out.qcow2"],
+            2,
+            "cannot convert 'plain.img:/a': this is a path inside an image\n  \
+             help: name the image, or a partition: disk.img@2\n",
+        ),
+    ] {
+        check_in(folder.path(), args, status, "", &format!("obento: {stderr}"));
+    }
+}
+
+#[test]
+fn a_rejected_setting_is_named_by_its_option_and_its_value() {
+    let folder = folder_of_images();
+    for (args, stderr) in [
+        (
+            &["tune", "plain.img", "-m", "99"][..],
+            "cannot change the settings of 'plain.img': invalid value '99' for -m: must be a percentage from 0 to 50\n",
+        ),
+        (
+            &["tune", "plain.img", "-L", "a label of more than 16 bytes"],
+            "cannot change the settings of 'plain.img': invalid value 'a label of more than 16 bytes' for -L: \
+             must have at most 16 bytes, and no NUL\n",
+        ),
+        (
+            &["mkfs", "-F", "-U", "1234-ABCD", "plain.img"],
+            "cannot create a file system on 'plain.img': ext4 has a UUID, and no volume ID\n  \
+             help: write a UUID such as 01234567-89ab-cdef-0123-456789abcdef, or random\n",
+        ),
+        (
+            &["mkfs", "-F", "-O", "^extent,64bit", "plain.img"],
+            "cannot create a file system on 'plain.img': 64bit requires extent\n  \
+             help: use extent, or do without 64bit\n",
+        ),
+        (
+            &["cmp", "-i", "x", "notes.txt", "notes.txt"],
+            "invalid value 'x' for -i: not a size such as 4096, 10M or 10MB\n",
+        ),
+    ] {
+        check_in(folder.path(), args, 2, "", &format!("obento: {stderr}"));
     }
 }

@@ -44,7 +44,7 @@ impl Bench {
 
     #[track_caller]
     fn fails(&self, line: &str, expected: &str) {
-        let (out, err) = self.run(line, 1);
+        let (out, err) = self.run(line, 2);
         assert_eq!((out.as_str(), err.as_str()), ("", expected), "{line}");
     }
 
@@ -105,21 +105,21 @@ fn existing_contents_are_named_and_only_force_overwrites_them() {
 #[test]
 fn a_wrong_option_costs_nothing() {
     let bench = Bench::new();
-    let said = |line: &str| bench.run(line, 1).1;
+    let said = |line: &str| bench.run(line, 2).1;
     assert_eq!(
         said("mkfs new.img"),
         "obento: cannot create 'new.img': missing size of a new file\n  help: add the size: obento mkfs new.img 1G\n"
     );
     assert!(said("mkfs -O extend new.img 1M").contains("unknown feature 'extend'"));
     assert!(said("mkfs -O ^extent new.img 10M").contains("64bit requires extent"));
-    assert!(said("mkfs -E strid=1 new.img 1M").contains("unknown option 'strid'"));
+    assert!(said("mkfs -E strid=1 new.img 1M").contains("unknown setting 'strid'"));
     assert!(
         said("mkfs -I 100 new.img 1M")
             .contains("invalid value '100' for inode_size (expected a power of two")
     );
     assert!(
         said("mkfs -t floppyfs new.img 1M")
-            .contains("help: supported types: bfs, btrfs, exfat, ext2, ext3, ext4")
+            .contains("help: supported types: bfs, btrfs, exfat, ext4/ext3/ext2, ")
     );
     assert!(said("mkfs -d folder new.img 1M").contains("obento build IMAGE --from FOLDER"));
     assert!(said("mkfs -t ext2 new.img 17T").contains("is too large for these features"));
@@ -151,7 +151,7 @@ fn a_dry_run_reports_and_creates_nothing() {
 fn the_variable_that_forbids_changes_forbids_this_too() {
     let bench = Bench::new();
     let output = bench.command("mkfs disk.img 10M").env("OBENTO_READONLY", "1").output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("OBENTO_READONLY is set"), "{}", text(&output.stderr));
     assert!(!bench.path("disk.img").exists());
 }
@@ -201,7 +201,7 @@ fn an_image_that_is_in_use_is_refused() {
     let bench = Bench::new();
     bench.run("mkfs -q disk.img 20M", 0);
     let mount = LoopMount::new(&bench.path("disk.img"), "").unwrap();
-    let (_, err) = bench.run("mkfs -F disk.img", 1);
+    let (_, err) = bench.run("mkfs -F disk.img", 2);
     assert!(err.contains("/dev/loop") && err.contains("in use"), "{err}");
     mount.unmount().unwrap();
 }
@@ -219,16 +219,16 @@ fn a_partition_is_made_alone() {
     bench.run("mkfs -q -L one disk.img@1", 0);
     bench.run("mkfs -q -t ext2 -L two disk.img@2", 0);
     assert!(bench.run("info disk.img@label=one", 0).0.contains("ext4"));
-    let (_, err) = bench.run("mkfs disk.img", 1);
+    let (_, err) = bench.run("mkfs disk.img", 2);
     assert!(
         err.contains(
             "it contains a partition table (GPT) with 2 partitions: 1 (ext4 labelled \"one\"), 2 (ext2"
         ),
         "{err}"
     );
-    let (_, err) = bench.run("mkfs disk.img@2", 1);
+    let (_, err) = bench.run("mkfs disk.img@2", 2);
     assert!(err.contains("it contains an ext2 file system of 40 MiB labelled 'two'"), "{err}");
-    assert!(bench.run("mkfs disk.img@7 8M", 1).1.contains("disk.img@1"));
+    assert!(bench.run("mkfs disk.img@7 8M", 2).1.contains("disk.img@1"));
     let part = bench.path("part.img");
     let mut bytes = vec![0; 16 << 20];
     File::open(&image).unwrap().read_exact_at(&mut bytes, 1 << 20).unwrap();
@@ -256,9 +256,9 @@ fn an_external_journal_is_made_and_joined() {
     bench.run("touch --journal log.img disk.img:/file", 0);
     bench.run("mkfs -q -F -b 1024 -n disk.img", 0);
     assert!(
-        bench.run("mkfs -F -b 1024 -J device=log.img disk.img", 1).1.contains("has blocks of another size")
+        bench.run("mkfs -F -b 1024 -J device=log.img disk.img", 2).1.contains("has blocks of another size")
     );
-    assert!(bench.run("mkfs -J device=disk.img new.img 64M", 1).1.contains("-O journal_dev"));
+    assert!(bench.run("mkfs -J device=disk.img new.img 64M", 2).1.contains("-O journal_dev"));
     assert!(!bench.path("new.img").exists());
 }
 
@@ -271,7 +271,7 @@ fn a_full_host_leaves_no_file_behind() {
     let small = bench.path("small");
     fs::create_dir(&small).unwrap();
     call("mount", ["-t", "tmpfs", "-o", "size=256k", "tmpfs", small.to_str().unwrap()]).unwrap();
-    let (_, err) = bench.run("mkfs -t ext2 -b 1024 small/disk.img 200M", 1);
+    let (_, err) = bench.run("mkfs -t ext2 -b 1024 small/disk.img 200M", 2);
     let left = fs::read_dir(&small).unwrap().count();
     call("umount", [&small]).unwrap();
     assert!(err.contains("no space left on the disk of the image"), "{err}");
@@ -404,5 +404,46 @@ fn a_new_file_system_leaves_no_earlier_signature_on_the_device() {
                 assert_eq!(left, [""; 0], "{kind}{options} over {before:?}");
             }
         }
+    }
+}
+
+#[test]
+fn options_of_the_journal_are_reported_in_their_own_unit() {
+    let bench = Bench::new();
+    for (options, words) in [
+        ("-J size=999999", "invalid value '999999' for -J size (expected a number of MiB from 1 to 7)"),
+        ("-J size=abc", "invalid value 'abc' for -J size (expected a number of MiB, such as 16)"),
+        ("-J foo=1", "unknown journal option 'foo'\n  help: use size, location, fast_commit_size or device"),
+        ("-J abc", "unknown journal option 'abc'"),
+        ("--journal log.img", "--journal is for opening volumes\n  help: use -J device=FILE"),
+    ] {
+        let (_, said) = bench.run(&format!("mkfs {options} x.img 16M"), 2);
+        assert!(said.contains(words), "{options}: {said}");
+        assert!(!bench.path("x.img").exists());
+    }
+}
+
+#[test]
+fn the_summary_of_fat_and_exfat_counts_clusters_and_sectors() {
+    let bench = Bench::new();
+    for (options, space, backups) in [
+        ("-t vfat -E fat=32 -U 1234-ABCD x.img 64M", "clusters of ", Some("boot sector in sector 6\n")),
+        ("-t vfat -U 1234-ABCD y.img 64M", "32695 clusters of 2048 bytes\n", None),
+        (
+            "-t exfat -U 1234-ABCD z.img 64M",
+            "15872 clusters of 4096 bytes\n",
+            Some("boot sector in sector 12\n"),
+        ),
+    ] {
+        let (out, _) = bench.run(&format!("mkfs {options}"), 0);
+        assert!(out.contains(space), "{out}");
+        assert_eq!(
+            out.split_once("backups   of the ").map(|(_, rest)| &rest[..rest.find('\n').unwrap() + 1]),
+            backups
+        );
+        let image = options.split(' ').rev().nth(1).unwrap();
+        let (info, _) = bench.run(&format!("info {image}"), 0);
+        let count = info.lines().find_map(|line| line.trim().strip_prefix("clusters ")).unwrap().trim();
+        assert!(out.contains(&format!(" in {count} clusters of ")), "{out}{info}");
     }
 }

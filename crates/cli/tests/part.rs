@@ -100,14 +100,19 @@ fn a_disk_of_sgdisk_is_listed_and_changed_and_sgdisk_accepts_it() {
     let dump = bench.judged("sfdisk", "--dump", "root");
     assert_eq!(dump.lines().filter(|line| line.contains("start=")).count(), 1, "{dump}");
 
-    bench.refused("add --start 12M --size 1M", "the bytes overlap partition 2");
+    bench.refused("add --start 12M --size 1M", "the partition would overlap partition 2");
     bench.refused("add --size 1G", "no gap between partitions is large enough: the largest one has");
-    bench.refused("add --start 63M --size 1M", "the usable part of the disk");
+    bench.refused("add --start 63M --size 1M", "but the usable space of the disk ends at byte 67091968");
+    bench.refused("add --start 0 --size 1M", "but the disk has its partition table before byte 17408");
+    bench.refused(
+        "add --start 0 --size 1M",
+        "help: omit --start to use free space, or name a start such as 1M",
+    );
     bench.refused("grow 2 1M", "partition 2 has 10485760 bytes, which is more than the new size");
     bench.refused("delete 7", "no partition has the number, name or UUID '7'");
     bench.refused("type 2 cake", "unknown type 'cake' for GPT");
     bench.refused("attributes 2 +sweet", "unknown attribute 'sweet' for GPT");
-    bench.refused(&format!("name 2 {}", "x".repeat(37)), "37 UTF-16 units, more than 36");
+    bench.refused(&format!("name 2 {}", "x".repeat(37)), "37 UTF-16 units, but at most 36 are allowed");
 }
 
 #[test]
@@ -160,7 +165,7 @@ fn an_mbr_of_sfdisk_gets_logical_partitions_and_qcow2_and_vhd_are_changed_too() 
     let dump = bench.judged("sfdisk", "--dump", "label-id: 0xcafebabe");
     assert!(dump.contains("type=82") && dump.contains("type=c") && !dump.contains("bootable"), "{dump}");
     bench.judged("sfdisk", "--verify", "No errors detected");
-    bench.refused("name 1 x", "an MBR has no name for a partition");
+    bench.refused("name 1 x", "a partition of an MBR has no name");
     bench.refused("delete 2", "the extended partition contains partition 5");
     bench.refused("repair-backup", "an MBR has no backup");
     bench.part("delete 2 5 6");
@@ -203,7 +208,7 @@ fn a_table_is_printed_as_json_and_disks_without_a_table_are_refused() {
     assert!(lines[2].contains("\"kind\":\"free_space\""), "{listed}");
     let (added, _) = bench.run(&["--json", "part", "disk.img", "add"], 0);
     assert!(added.contains("\"number\":2,\"start\":5242880,\"size\":10485760"), "{added}");
-    bench.refused("grow 1 5M", "the bytes overlap partition 2");
+    bench.refused("grow 1 5M", "the partition would overlap partition 2");
     fs::write(bench.path("empty.img"), vec![0; 1 << 20]).unwrap();
     let (_, said) = bench.run(&["part", "empty.img"], 2);
     assert!(said.contains("no partition table was found"), "{said}");

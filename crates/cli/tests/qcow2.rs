@@ -211,7 +211,7 @@ fn an_overlay_that_could_not_be_opened_is_not_created() {
         (&["disk.qcow2", "sub/top.qcow2"][..], "the folder of OUT"),
         (&["disk.vmdk", "top.qcow2"], "the format is vmdk"),
         (&["-f", "disk.qcow2", "disk.qcow2"], "the new image would replace it"),
-        (&["disk.qcow2%before", "top.qcow2"], "not a whole image"),
+        (&["disk.qcow2%before", "top.qcow2"], "only a whole image file can be a backing file"),
         (&["disk.qcow2", "top.vdi"], "only qcow2 images have backing files"),
         (&["-c", "disk.qcow2", "top.qcow2"], "cannot be used with"),
     ] {
@@ -226,4 +226,40 @@ fn an_overlay_that_could_not_be_opened_is_not_created() {
     fixture.succeed(&["--allow-backing", "convert", "-q", "--backing", "sub/../sub/one.qcow2", "two.qcow2"]);
     assert_eq!(fixture.succeed(&["--allow-backing", "cat", "two.qcow2:/state"]), "now".repeat(30_000));
     fixture.run("qemu-img", &["compare", "-q", "two.qcow2", "disk.qcow2"]);
+}
+
+#[test]
+fn a_volume_near_the_end_of_a_disk_of_30_tib_with_clusters_of_2_mib_is_read_and_changed() {
+    const DISK: u64 = 30 << 40;
+    const START: u64 = DISK - 64 * MIB;
+    const LEN: u64 = 20 * MIB;
+    let programs = ["qemu-img", "qemu-io", "mkfs.fat", "mcopy", "mtype", "fsck.fat"];
+    if !require(&programs.map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    fs::write(fixture.path("large"), [b"0123456789abcdef".repeat(20_000), b"end".to_vec()].concat()).unwrap();
+    fs::write(fixture.path("new"), "new\n".repeat(5000)).unwrap();
+    File::create(fixture.path("fat.img")).unwrap().set_len(LEN).unwrap();
+    fixture.run("mkfs.fat", &["-F", "16", "fat.img"]);
+    fixture.run("mcopy", &["-i", "fat.img", "large", "::/"]);
+    fixture.run("qemu-img", &["create", "-q", "-f", "qcow2", "-o", "cluster_size=2M", "disk.qcow2", "30T"]);
+    fixture.succeed(&["part", "disk.qcow2", "create", "gpt"]);
+    let (start, len) = (START.to_string(), LEN.to_string());
+    fixture.succeed(&["part", "disk.qcow2", "add", "--start", &start, "--size", &len]);
+    fixture
+        .run("qemu-io", &["-f", "qcow2", "-c", &format!("write -q -s fat.img {START} {LEN}"), "disk.qcow2"]);
+    assert!(fixture.succeed(&["info", "disk.qcow2"]).contains(&format!("at byte {START}")));
+    assert_eq!(fixture.succeed(&["ls", "disk.qcow2@1:/"]), "large\n");
+    assert_eq!(
+        fixture.succeed(&["cat", "disk.qcow2@1:/large"]).into_bytes(),
+        fs::read(fixture.path("large")).unwrap()
+    );
+    fixture.succeed(&["cp", "new", "disk.qcow2@1:/"]);
+    fixture.run("qemu-img", &["check", "-q", "disk.qcow2"]);
+    let file = "file.driver=qcow2,file.file.driver=file,file.file.filename=disk.qcow2";
+    let part = format!("driver=raw,offset={START},size={LEN},{file}");
+    fixture.run("qemu-img", &["convert", "-O", "raw", "--image-opts", &part, "after.img"]);
+    fixture.run("fsck.fat", &["-n", "after.img"]);
+    assert_eq!(fixture.run("mtype", &["-i", "after.img", "::/new"]), "new\n".repeat(5000));
 }

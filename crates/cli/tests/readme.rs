@@ -56,3 +56,21 @@ fn the_page_has_at_most_200_lines_and_its_text_is_wrapped_at_120_columns() {
     let long: Vec<&str> = page.lines().filter(is_long).collect();
     assert!(long.is_empty(), "{long:#?}");
 }
+
+#[test]
+fn every_test_that_the_page_of_jobs_names_exists() {
+    let read = |path: &str| fs::read_to_string(Path::new(ROOT).join(path));
+    let page = read("docs/jobs.md").unwrap();
+    let words =
+        |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
+    let mut named = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ") && line.contains(".rs`")) {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let sources: String = words(cells[2]).iter().map(|path| read(path).unwrap()).collect();
+        for test in words(cells[3]) {
+            assert!(sources.contains(&format!("\nfn {test}()")), "{test} of {}", cells[2]);
+            named += 1;
+        }
+    }
+    assert!(named > 30, "{named} tests");
+}

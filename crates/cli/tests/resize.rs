@@ -151,6 +151,118 @@ fn volumes_grow_to_the_shape_that_resize2fs_gives_them() {
     assert_eq!(not_compared, failing);
 }
 
+/// A kind of volume whose contents are in all groups, its length in MiB, and the length to which it shrinks.
+const SHRINKING: &[(&str, u64, u64)] = &[
+    ("-t ext4 -b 1024", 120, 60),
+    ("-t ext4 -b 4096 -g 2048 -G 4", 120, 50),
+    ("-t ext4 -b 4096", 300, 100),
+    ("-t ext3 -b 1024", 120, 60),
+    ("-t ext2 -b 1024 -N 2000", 120, 60),
+    ("-t ext4 -b 1024 -O ^flex_bg", 120, 45),
+    ("-t ext4 -b 1024 -O ^metadata_csum,uninit_bg", 120, 60),
+    ("-t ext4 -b 1024 -O 64bit -g 1024", 100, 50),
+    ("-t ext4 -b 1024 -O ^64bit,^resize_inode", 120, 60),
+    ("-t ext4 -b 4096 -O orphan_file,metadata_csum_seed -g 4096", 120, 50),
+];
+
+#[test]
+fn volumes_shrink_and_keep_all_files() {
+    if !require(&ORACLES) {
+        return;
+    }
+    let bench = Bench::new();
+    for &(options, len, step) in SHRINKING {
+        bench.make(options, len << 20);
+        // Files at the end of the volume: fill it, and remove what is at the start.
+        fs::write(bench.path("large"), vec![7; usize::try_from(len).unwrap() << 19]).unwrap();
+        bench.run("cp large image:/ballast", 0);
+        bench.run("mkdir image:/dir/late", 0);
+        bench.run("cp -r tree image:/dir/late/", 0);
+        bench.run("rm image:/ballast", 0);
+        bench.run("rm -r image:/dir/late/tree/dir", 0);
+        let what = format!("{options} to {step}M");
+        fs::copy(bench.path("image"), bench.path("before")).unwrap();
+        bench.run(&format!("resize -q image {step}M"), 0);
+        assert_eq!(fs::metadata(bench.path("image")).unwrap().len(), step << 20, "{what}");
+        expect_unchanged(&bench, &what);
+        let (said, _) = bench.run("resize image --minimum", 0);
+        assert!(said.contains("shrank"), "{what}: {said}");
+        expect_unchanged(&bench, &what);
+        // Without a journal, inodes get no other numbers, so that resize2fs makes such volumes smaller.
+        if !options.starts_with("-t ext2") {
+            let ours = fs::metadata(bench.path("image")).unwrap().len();
+            fs::copy(bench.path("before"), bench.path("peer")).unwrap();
+            bench.judged("e2fsck -fp peer");
+            bench.judged("resize2fs -M peer");
+            let peer = fs::metadata(bench.path("peer")).unwrap().len();
+            assert!(ours <= peer, "{what}: {ours} bytes, and {peer} by resize2fs");
+        }
+        bench.run("resize -q image +64M", 0);
+        expect_unchanged(&bench, &what);
+    }
+}
+
+#[test]
+fn a_partition_shrinks_after_its_volume_and_the_next_one_stays() {
+    if !require(&ORACLES) || !require(&[Oracle::Program("sfdisk")]) {
+        return;
+    }
+    let bench = Bench::new();
+    for table in ["gpt", "dos"] {
+        bench.make_named("volume", "-t ext4 -b 1024", 64 << 20);
+        File::create(bench.path("disk")).unwrap().set_len(200 << 20).unwrap();
+        let script = format!("label: {table}\nstart=1MiB,size=64MiB\nstart=65MiB,size=16MiB\n");
+        fs::write(bench.path("script"), script).unwrap();
+        call("sh", ["-c", &format!("cd {} && sfdisk -q disk < script", bench.0.path().display())]).unwrap();
+        bench.judged("dd if=volume of=disk bs=1M seek=1 conv=notrunc status=none");
+        fs::write(bench.path("next"), vec![9; 16 << 20]).unwrap();
+        bench.judged("dd if=next of=disk bs=1M seek=65 conv=notrunc status=none");
+        let (said, _) = bench.run("--json resize disk@1 --minimum", 0);
+        let number = |key: &str| -> u64 {
+            let rest = said.split_once(&format!("\"{key}\":")).unwrap().1;
+            rest.split([',', '}']).next().unwrap().trim().parse().unwrap()
+        };
+        let len = number("size");
+        assert!(len < 32 << 20 && number("partition_size") == len.next_multiple_of(512), "{table}: {said}");
+        let sectors = len.div_ceil(512);
+        let dump = bench.judged("sfdisk -d disk");
+        assert!(dump.contains(&format!("start=        2048, size=       {sectors:>5},")), "{dump}");
+        let disk = fs::read(bench.path("disk")).unwrap();
+        assert!(disk[65 << 20..81 << 20].iter().all(|&byte| byte == 9), "{table}");
+        fs::write(bench.path("volume"), &disk[1 << 20..(1 << 20) + usize::try_from(len).unwrap()]).unwrap();
+        bench.expect_sound("volume", table);
+    }
+}
+
+#[test]
+fn a_file_with_other_data_after_the_volume_keeps_its_length() {
+    if !require(&ORACLES) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.make("-t ext4 -b 1024", 40 << 20);
+    File::options().write(true).open(bench.path("image")).unwrap().set_len(64 << 20).unwrap();
+    let note = "the image file keeps its length, because other data may follow the volume";
+    let (said, noted) = bench.run("resize image 30M --dry-run", 0);
+    assert!(said.contains("would shrink from 40 MiB to 30 MiB") && noted.contains(note), "{said}{noted}");
+    let (said, noted) = bench.run("resize image 30M", 0);
+    assert!(said.contains("shrank from 40 MiB to 30 MiB") && noted.contains(note), "{said}{noted}");
+    assert_eq!(fs::metadata(bench.path("image")).unwrap().len(), 64 << 20);
+    bench.expect_sound("image", "30M");
+    let (said, _) = bench.run("resize image --minimum --dry-run", 0);
+    assert!(said.contains("would shrink from 30 MiB to at most "), "{said}");
+}
+
+/// Checks that the volume is sound, and that its files are those of `before`.
+#[track_caller]
+fn expect_unchanged(bench: &Bench, what: &str) {
+    call("e2fsck", [Path::new("-fn"), &bench.path("image")])
+        .unwrap_or_else(|error| panic!("{what}: {error}"));
+    bench.run("check -q image", 0);
+    let (found, _) = bench.run("diff -r before:/ image:/", 0);
+    assert_eq!(found, "", "{what}");
+}
+
 #[test]
 fn the_kernel_reads_and_writes_grown_volumes() {
     if !require(&ORACLES) || !require(&[Oracle::LoopMount]) {
@@ -248,6 +360,30 @@ fn a_partition_grows_with_its_volume_into_the_free_space() {
 }
 
 #[test]
+fn space_that_a_volume_cannot_use_is_not_added_to_its_image_or_partition() {
+    let bench = Bench::new();
+    for (kind, name, part) in [
+        ("ext4 -b 4096", "file.img", ""),
+        ("exfat", "file.img", ""),
+        ("vfat", "file.img", ""),
+        ("ext4 -b 4096", "disk.img", "@1"),
+        ("exfat", "disk.img", "@1"),
+    ] {
+        let image = bench.path(name);
+        File::create(&image).unwrap().set_len(48 << 20).unwrap();
+        if !part.is_empty() {
+            bench.run("part disk.img create gpt", 0);
+            bench.run("part disk.img add --size 20M", 0);
+        }
+        bench.run(&format!("mkfs -q -F -t {kind} {name}{part}"), 0);
+        let before = fs::read(&image).unwrap();
+        let (said, _) = bench.run(&format!("resize {name}{part} +1K"), 0);
+        assert!(said.contains("already has"), "{kind} {name}: {said}");
+        assert!(fs::read(&image).unwrap() == before, "{kind} {name}: the image changed");
+    }
+}
+
+#[test]
 fn sizes_and_images_that_are_not_supported_are_refused() {
     if !require(&ORACLES) || !require(&[Oracle::Program("qemu-img")]) {
         return;
@@ -259,9 +395,8 @@ fn sizes_and_images_that_are_not_supported_are_refused() {
         let (_, said) = bench.run(line, 2);
         assert!(said.contains(why), "{line}: {said}");
     };
-    refused("resize image 16M", "shrinking is not supported yet");
-    refused("resize image 16M", "help: 'resize2fs' shrinks");
-    refused("resize image --minimum", "shrinking is not supported yet");
+    refused("resize image 1M", "the contents do not fit; the volume can shrink to ");
+    refused("resize image 1M", "help: use --minimum for this size");
     refused("resize image", "required");
     refused("resize image 5X", "not a size");
     refused("resize image:/dir 64M", "a path inside an image");
@@ -290,4 +425,98 @@ fn a_volume_that_needs_a_check_is_refused_until_it_is_checked() {
     bench.run("check -p -q image", 0);
     bench.run("resize -q image 64M", 0);
     bench.expect_sound("image", "checked");
+}
+
+#[test]
+fn a_damaged_volume_is_neither_grown_nor_shrunk_and_keeps_its_bytes() {
+    if !require(&ORACLES) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.make("-t ext4 -b 1024", 32 << 20);
+    // The root directory loses its map.
+    call("debugfs", ["-w", "-R", "sif <2> block[5] 0x00ffffff", bench.path("image").to_str().unwrap()])
+        .unwrap();
+    let before = fs::read(bench.path("image")).unwrap();
+    for size in ["64M", "16M", "--minimum"] {
+        let (_, said) = bench.run(&format!("resize image {size}"), 2);
+        assert!(said.contains("help: run 'obento check -y image' first"), "{size}: {said}");
+        assert!(fs::read(bench.path("image")).unwrap() == before, "{size}");
+    }
+    bench.run("check -y -q image", 1);
+    bench.run("resize -q image 64M", 0);
+    bench.judged("e2fsck -fn image");
+}
+
+#[test]
+fn a_fat_volume_shrinks_and_grows_with_its_image_file_and_its_partition() {
+    let oracles = ["mkfs.fat", "fsck.fat", "sfdisk"].map(Oracle::Program);
+    if !require(&oracles) {
+        return;
+    }
+    let bench = Bench::new();
+    File::create(bench.path("image")).unwrap().set_len(64 << 20).unwrap();
+    bench.judged("mkfs.fat -F 16 -s 4 image");
+    fs::create_dir_all(bench.path("tree/dir")).unwrap();
+    fs::write(bench.path("tree/dir/file"), vec![5; 700_001]).unwrap();
+    fs::write(bench.path("ballast"), vec![7; 50 << 20]).unwrap();
+    bench.run("cp ballast image:/ballast", 0);
+    bench.run("cp -r tree image:/", 0);
+    bench.run("rm image:/ballast", 0);
+    let expect_same = |image: &str| {
+        bench.judged(&format!("fsck.fat -n {image}"));
+        bench.run(&format!("diff -r tree {image}:/tree"), 0);
+    };
+    bench.run("resize -q image 32M", 0);
+    assert_eq!(fs::metadata(bench.path("image")).unwrap().len(), 32 << 20);
+    expect_same("image");
+    let (_, said) = bench.run("resize image 1M", 2);
+    assert!(said.contains("the volume can shrink to ") && said.contains("use --minimum"), "{said}");
+    bench.run("resize -q image --minimum", 0);
+    expect_same("image");
+    bench.run("resize -q image 48M", 0);
+    expect_same("image");
+
+    File::create(bench.path("disk")).unwrap().set_len(100 << 20).unwrap();
+    fs::write(bench.path("script"), "label: gpt\nstart=1MiB,size=48MiB\n").unwrap();
+    call("sh", ["-c", &format!("cd {} && sfdisk -q disk < script", bench.0.path().display())]).unwrap();
+    bench.judged("dd if=image of=disk bs=1M seek=1 conv=notrunc status=none");
+    bench.run("resize -q disk@1 24M", 0);
+    assert!(bench.judged("sfdisk -d disk").contains("start=        2048, size=       49152,"));
+    bench.run("check -q disk", 0);
+    bench.run("diff -r tree disk@1:/tree", 0);
+}
+
+#[test]
+fn a_floppy_of_mformat_shrinks_although_its_entry_begins_at_byte_0() {
+    if !require(&["mformat", "fsck.fat"].map(Oracle::Program)) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.judged("mformat -C -f 1440 -i floppy.img ::");
+    bench.run("resize -q floppy.img --minimum", 0);
+    bench.judged("fsck.fat -n floppy.img");
+    assert!(fs::metadata(bench.path("floppy.img")).unwrap().len() < 1_474_560);
+}
+
+#[test]
+fn an_exfat_partition_shrinks_to_the_minimum_and_grows_to_the_maximum() {
+    if !require(&[Oracle::Program("fsck.exfat")]) {
+        return;
+    }
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("tree/dir")).unwrap();
+    fs::write(bench.path("tree/a"), vec![1; 3_000_000]).unwrap();
+    fs::write(bench.path("tree/dir/b"), vec![2; 70_000]).unwrap();
+    let layout = "[disk]\nsize = \"80M\"\n[[partition]]\ntype = \"basic-data\"\nsize = \"40M\"\n\
+                  content = \"exfat\"\nfrom = [\"tree\"]\n";
+    fs::write(bench.path("layout.toml"), layout).unwrap();
+    bench.run("build -q disk.img --disk layout.toml", 0);
+    for size in ["--minimum", "--maximum", "20M"] {
+        bench.run(&format!("resize disk.img@1 {size}"), 0);
+        bench.run("check -q disk.img", 0);
+        bench.run("diff -r tree disk.img@1:/", 0);
+        bench.judged("dd if=disk.img of=volume.img bs=1M skip=1 status=none");
+        bench.judged("fsck.exfat -n volume.img");
+    }
 }

@@ -83,6 +83,9 @@ fn commands_decode_images_after_their_rights_were_given_up() {
         "diff -r one.img:/ two.img:/",
         "diff -r one.img:/ tree",
         "diff one.img:/file tree/file",
+        "cmp one.img:/file tree/file",
+        "cmp tree/file one.img:/file",
+        "cmp one.img two.img",
         "-t ext4 check -n one.img",
         "-t ext4 check -y one.img",
     ];

@@ -30,8 +30,8 @@ pub fn scratch() -> PathBuf {
 /// Prints the lines above those of [`compare`].
 pub fn head() {
     println!("{} rounds each; ratio below 1: obento is faster\n", rounds());
-    println!("| what | obento | peer | ratio | least | most | obento's memory |");
-    println!("|---|---|---|---|---|---|---|");
+    println!("| what | obento | peer | ratio | least | most | ratio of processor time | obento's memory |");
+    println!("|---|---|---|---|---|---|---|---|");
 }
 
 /// Returns the command, or the one that replaces it.
@@ -42,12 +42,15 @@ pub fn obento() -> Command {
 /// The cost of one run.
 pub struct Run {
     pub time: Duration,
+    /// Processor time of the command and of the processes that it waited for, in ticks.
+    pub ticks: u64,
     /// Peak memory in KiB.
     pub memory: u64,
 }
 
 /// Runs a command to its end and then `sync`, and discards the output.
 pub fn run(command: &mut Command, sync: impl FnOnce() -> Result<()>) -> Result<Run> {
+    let before = ticks();
     let started = Instant::now();
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
     let status = PathBuf::from(format!("/proc/{}/status", child.id()));
@@ -61,7 +64,15 @@ pub fn run(command: &mut Command, sync: impl FnOnce() -> Result<()>) -> Result<R
     };
     ensure!(ended.success(), "{command:?}: {ended}");
     sync()?;
-    Ok(Run { time: started.elapsed(), memory })
+    Ok(Run { time: started.elapsed(), ticks: ticks().saturating_sub(before), memory })
+}
+
+/// Returns the processor time of all children that ended, in ticks of 10 ms.
+/// Source: proc_pid_stat(5), `cutime` and `cstime`, the 16th and the 17th field. The second field ends with `)`.
+pub fn ticks() -> u64 {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+    fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 fn peak(status: &Path) -> Option<u64> {
@@ -92,10 +103,11 @@ pub fn compare(
     let other = sorted(|(_, theirs)| theirs.time.as_secs_f64());
     let ratios = sorted(|(ours, theirs)| ours.time.as_secs_f64() / theirs.time.as_secs_f64());
     let (middle, last) = (pairs.len() / 2, pairs.len() - 1);
+    let processor = sorted(|(ours, theirs)| ours.ticks as f64 / theirs.ticks.max(1) as f64);
     let memory = pairs.iter().map(|(ours, _)| ours.memory).max().unwrap_or(0).div_ceil(1024);
     println!(
-        "| {what} | {:.2} s | `{peer}`, {:.2} s | {:.2} | {:.2} | {:.2} | {memory} MiB |",
-        mine[middle], other[middle], ratios[middle], ratios[0], ratios[last],
+        "| {what} | {:.2} s | `{peer}`, {:.2} s | {:.2} | {:.2} | {:.2} | {:.2} | {memory} MiB |",
+        mine[middle], other[middle], ratios[middle], ratios[0], ratios[last], processor[middle],
     );
     Ok(())
 }

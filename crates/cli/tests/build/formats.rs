@@ -102,11 +102,11 @@ fn a_whole_disk_is_built_in_a_format() {
 fn names_and_options_that_contradict_each_other_are_refused() {
     let bench = bench();
     for (line, words) in [
-        ("build root.qcow2.gz --from tree", "the extension names no format"),
-        ("build root.vmdk --compress --from tree", "--compress is for qcow2 images"),
-        ("build root.img --compress --from tree", "--compress is for qcow2 images"),
+        ("build root.qcow2.gz --from tree", "the extension does not select a format"),
+        ("build root.vmdk --compress --from tree", "--compress requires the format qcow2"),
+        ("build root.img --compress --from tree", "--compress requires the format qcow2"),
     ] {
-        let (_, errors) = bench.run(line, 1);
+        let (_, errors) = bench.run(line, 2);
         assert!(errors.contains(words), "{line}: {errors}");
     }
     assert_eq!(fs::read_dir(bench.0.path()).unwrap().count(), 1);

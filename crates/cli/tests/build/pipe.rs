@@ -229,7 +229,7 @@ fn insufficient_inodes_are_reported_without_a_size() {
     let names: Vec<String> = (0..500).map(|at| format!("file{at}")).collect();
     let tar = archive(&names.iter().map(|name| (name.as_str(), 5, 1)).collect::<Vec<_>>());
     fs::write(bench.path("all.tar"), &tar).unwrap();
-    let (_, file) = bench.run("build disk.img --from all.tar -N 100 --size 8M", 1);
+    let (_, file) = bench.run("build disk.img --from all.tar -N 100 --size 8M", 2);
     let pipe = piped(&bench, "build disk.img --from - --stream -N 100 --size 8M", &tar, 1 << 20).unwrap_err();
     assert!(file.contains("501 files are too many") && file == pipe, "{file}{pipe}");
 }

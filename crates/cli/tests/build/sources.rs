@@ -228,10 +228,16 @@ fn every_kind_of_source_makes_the_tree_that_it_describes() {
     expect(&bench, &expected, Lacks::Nothing, "pipe.img");
     // If there are several images, one must be named, and must exist.
     for (line, words) in [
-        ("build x.img --from image", "it has 2 images; say which: old, linux/amd64, sha256:"),
-        ("build x.img --from image --image linux/s390x", "it has 2 images; say which: "),
+        (
+            "build x.img --from image",
+            "the index lists 2 images\n  help: select one with --image: old, linux/amd64, sha256:",
+        ),
+        (
+            "build x.img --from image --image linux/s390x",
+            "the index lists 2 images\n  help: select one with --image: ",
+        ),
     ] {
-        let (_, said) = bench.run(line, 1);
+        let (_, said) = bench.run(line, 2);
         assert!(said.contains(words), "{said}");
     }
 }
@@ -292,4 +298,16 @@ fn trees_of_the_world_equal_what_the_kernel_reads_in_their_images() {
         let name = tree.as_os_str().as_bytes().escape_ascii();
         writeln!(out, "{name}: {} entries with {bytes} bytes, both ways", expected.len()).unwrap();
     }
+}
+
+#[test]
+fn text_of_another_format_is_not_a_manifest() {
+    let bench = Bench::new();
+    for line in ["root:x:0:0:root:/root:/bin/sh", "mail:x:8:8:Mail Agent:/var/mail:/bin/sh", "two words"] {
+        fs::write(bench.path("passwd"), format!("{line}\n")).unwrap();
+        let (_, said) = bench.run("build disk.img --from mtree:passwd", 2);
+        assert!(said.contains("passwd:1'") && !bench.path("disk.img").exists(), "{line}: {said}");
+    }
+    fs::write(bench.path("list"), "#mtree\n/set type=dir\n./d\n./e sha256=00 nlink=2 optional\n").unwrap();
+    bench.run("build disk.img --from mtree:list", 0);
 }

@@ -101,9 +101,9 @@ fn a_move_replaces_the_link_itself_and_only_after_the_copy_is_complete() {
 fn the_next_move_removes_the_leftovers_of_a_killed_one() {
     let Some(disk) = two() else { return };
     disk.quietly(&["mkdir disk.img:/empty"]);
-    let image = obento::Image::open(&disk.image(), &Default::default(), &Default::default()).unwrap();
+    let image = obento::Image::open(disk.image()).unwrap();
     let root = image.volume(None).unwrap().root();
-    let left = obento::unfinished_name(&root, obento::Name::new(b"empty").unwrap()).unwrap();
+    let left = obento::host::unfinished_name(&root, obento::base::Name::new(b"empty").unwrap()).unwrap();
     drop((root, image));
     let left = format!("disk.img:/{}", text(left.as_bytes()));
     disk.quietly(&[&format!("mkdir -p {left}/half/done")]);
@@ -129,7 +129,7 @@ fn copies_back_up_replaced_files_as_requested_on_both_sides() {
     assert_eq!(fs::read_to_string(at.join("f~")).unwrap(), "mine");
     assert_eq!(fs::read_to_string(at.join("f")).unwrap(), "two");
     disk.check("cp --backup=sometimes f disk.img:/f", 2, "", {
-        "obento: invalid backup type 'sometimes': unknown\n  help: use none, simple, numbered or \
+        "obento: invalid backup type 'sometimes'\n  help: use none, simple, numbered or \
          existing in --backup or VERSION_CONTROL\n"
     });
     assert_eq!(disk.obento(&["cp", "-nb", "f", "disk.img:/f"]).status.code(), Some(2));

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use obento_testkit::oracle::{Oracle, call, require};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Disk, text};
@@ -54,13 +55,18 @@ fn an_unchanged_copy_is_not_written_back_and_the_exit_code_of_the_program_is_our
     assert_eq!(disk.read("cat disk.img:/f"), "samemore\n");
     disk.check(
         "exec disk.img:/none -- true",
-        1,
+        2,
         "",
-        "obento: cannot copy out 'disk.img:/none': no such file or directory\n",
+        "obento: cannot create a copy of 'disk.img:/none': no such file or directory\n",
     );
-    disk.check("exec disk.img:/ -- true", 1, "", "obento: cannot copy out 'disk.img:/': is a directory\n");
+    disk.check(
+        "exec disk.img:/ -- true",
+        2,
+        "",
+        "obento: cannot create a copy of 'disk.img:/': is a directory\n",
+    );
     let output = disk.obento(&["exec", "disk.img:/f", "--", "/no/such/program"]);
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).starts_with("obento: cannot start '/no/such/program': "));
 }
 
@@ -72,6 +78,36 @@ fn a_copy_that_became_a_link_is_not_followed_to_the_host() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("no longer a regular file"), "{}", text(&output.stderr));
     assert_eq!(disk.read("cat disk.img:/f"), "mine");
+}
+
+#[test]
+fn what_a_program_mounts_beside_its_copy_is_not_removed() {
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/f"], b"mine");
+    let kept = tempfile::tempdir().unwrap();
+    std::fs::write(kept.path().join("precious"), "bytes").unwrap();
+    for end in ["exit 0", "kill -9 $PPID"] {
+        let script = format!(
+            "d=$(dirname $0); mkdir $d/m && mount --bind {} $d/m && echo $d; {end}",
+            kept.path().display()
+        );
+        let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", &script]);
+        let folder = text(&output.stdout).trim().to_owned();
+        assert!(folder.starts_with('/'), "{}", text(&output.stderr));
+        // The keeper of a killed command removes the copy later.
+        let began = Instant::now();
+        let copy = std::path::Path::new(&folder).join("f");
+        while copy.exists() && began.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        assert!(!copy.exists(), "{end}: the copy is left");
+        assert!(kept.path().join("precious").exists(), "{end}");
+        call("umount", [format!("{folder}/m")]).unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }
 
 #[test]
@@ -134,6 +170,10 @@ fn an_editor_edits_and_makes_files() {
     assert_eq!(edit(&editor, "disk.img:/new"), silence);
     assert_eq!(disk.read("cat disk.img:/new"), "hello\nhello\n");
     assert_eq!(disk.read("stat -c %a disk.img:/new"), "644\n");
+    let (said, code) = edit("nosuch -n", "disk.img:/new");
+    assert!(said.contains("obento: cannot start 'nosuch -n': the program was not found\n"), "{said}");
+    assert_eq!(code, Some(2));
+    assert_eq!(disk.read("cat disk.img:/new"), "hello\nhello\n");
 }
 
 #[test]

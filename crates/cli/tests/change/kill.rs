@@ -10,7 +10,8 @@ use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime};
 
 use obento::fs::FsError;
-use obento::{Image, Options, Registry, Step, Volume};
+use obento::walk::Step;
+use obento::{Image, Volume};
 use obento_testkit::oracle::program;
 
 use super::support::{Disk, text};
@@ -123,7 +124,7 @@ fn new_content() -> Vec<u8> {
 }
 
 fn fill(image: &Path) {
-    let image = Image::open(image, &Registry::default(), &Options::default().for_change()).unwrap();
+    let image = Image::builder().for_change().open(image).unwrap();
     let volume = image.volume(None).unwrap();
     volume.create_dir("/tree").unwrap();
     volume.create_dir("/target").unwrap();
@@ -372,10 +373,9 @@ fn needs_replay(image: &Path) -> bool {
 
 /// Returns the tree that obento reads, after its own replay.
 fn look(image: &Path, folder: &Path, check: Check) -> Result<(), String> {
-    let image =
-        Image::open(image, &Registry::default(), &Options::default()).map_err(|error| error.to_string())?;
+    let image = Image::open(image).map_err(|error| error.to_string())?;
     let volume = image.volume(None).map_err(|error| error.to_string())?;
-    let steps = volume.walk("/").map_err(|error| error.to_string())?;
+    let steps = volume.walk();
     for entry in steps {
         let entry = entry.map_err(|damage| damage.error.to_string())?;
         assert!(entry.step == Step::Leave || entry.attr.nlink > 0);

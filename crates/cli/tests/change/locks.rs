@@ -46,7 +46,7 @@ fn an_image_that_is_being_changed_is_refused_with_the_user_and_a_hint() {
         "",
         &format!(
             "obento: cannot read 'disk.img': it is being changed by {who}\n  help: try again after that process ends; \
-             use --no-lock to read it anyway; the result may mix old and new contents\n"
+             or use --no-lock to read a mixture of old and new contents\n"
         ),
     );
     disk.check(
@@ -124,7 +124,7 @@ fn a_mounted_image_is_not_changed_and_its_readers_get_a_notice() {
 #[test]
 fn every_back_end_changes_an_image_as_the_others_do() {
     let Some(disk) = Disk::new("8M", &[]) else { return };
-    for io in ["buffered", "direct", "mmap", "uring"] {
+    for io in ["auto", "buffered", "direct", "mmap", "uring"] {
         let line = format!("write --io {io} disk.img:/{io}");
         let output = disk.obento_with(&line.split(' ').collect::<Vec<_>>(), &[7; 70_000]);
         let errors = text(&output.stderr);

@@ -9,6 +9,7 @@ mod kill;
 mod locks;
 mod messages;
 mod shell;
+mod signals;
 mod support;
 mod terminal;
 mod trim;

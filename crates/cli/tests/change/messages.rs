@@ -57,6 +57,23 @@ fn a_forgotten_path_overwrites_no_file_of_the_host() {
 }
 
 #[test]
+fn a_missing_path_is_an_error_for_a_command_that_acts_on_the_whole_volume() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    for (command, code) in [("sync", 1), ("trim", 1), ("df", 1), ("info", 2)] {
+        let missing = "obento: cannot access 'disk.img:/none': no such file or directory\n";
+        disk.check(&format!("{command} disk.img:/none"), code, "", missing);
+        for path in ["disk.img", "disk.img:/", "disk.img:/lost+found"] {
+            let output = disk.obento(&[command, path]);
+            assert_eq!(
+                (output.status.code(), text(&output.stderr)),
+                (Some(0), String::new()),
+                "{command} {path}"
+            );
+        }
+    }
+}
+
+#[test]
 fn a_reference_may_be_in_another_image_and_a_missing_one_is_named() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
     std::fs::copy(disk.image(), disk.folder().join("other.img")).unwrap();
@@ -180,6 +197,76 @@ fn the_root_is_not_removed_by_accident() {
         "obento: cannot remove 'disk.img:/': the root directory itself cannot be removed\n"
     );
     assert_eq!(disk.read("ls -a disk.img:/"), ".\n..\n");
+}
+
+#[test]
+fn options_are_recognised_after_the_operands() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["mkdir -m 755 disk.img:/a", "touch disk.img:/a/file", "chmod 644 disk.img:/a/file"]);
+    let modes = |expected: &str| {
+        assert_eq!(disk.read("find disk.img:/ -not -name lost+found -printf %p=%m,"), expected);
+    };
+    let before = "disk.img:/=755,disk.img:/a=755,disk.img:/a/file=644,";
+    for line in [
+        "chmod -R 700 disk.img:/ --preserve-root",
+        "chmod -R 700 disk.img:/a/.. --no-preserve-root --preserve-root",
+        "chown -R 7 disk.img:/ --preserve-root",
+        "chgrp -R 7 disk.img:/ --preserve-root",
+        "rm -r disk.img:/ --preserve-root",
+    ] {
+        let output = disk.obento(&line.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(1), "{line}");
+        assert!(
+            text(&output.stderr).contains("this is the root directory"),
+            "{line}: {}",
+            text(&output.stderr)
+        );
+        modes(before);
+    }
+    disk.quietly(&["chmod 700 disk.img:/ -R --preserve-root --no-preserve-root"]);
+    modes("disk.img:/=700,disk.img:/a=700,disk.img:/a/file=700,");
+    disk.quietly(&["chmod -w -x disk.img:/a/file", "chattr +d disk.img:/a/file -R"]);
+    modes("disk.img:/=700,disk.img:/a=700,disk.img:/a/file=400,");
+    assert!(disk.read("lsattr disk.img:/a/file").split(' ').next().unwrap().contains('d'));
+    disk.quietly(&["chattr -d disk.img:/a/file"]);
+}
+
+#[test]
+fn a_word_that_starts_with_two_dashes_is_a_file_only_after_two_dashes() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["touch disk.img:/a"]);
+    for command in CHANGING {
+        let mut args: Vec<&str> = command.split(' ').collect();
+        args.extend(["disk.img:/a", "--frobnicate"]);
+        let output = disk.obento(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(text(&output.stderr).contains("unexpected argument '--frobnicate'"), "{args:?}");
+    }
+    let output = disk.obento(&["chmod", "600", "--", "disk.img:/a", "--frobnicate"]);
+    assert!(text(&output.stderr).contains("cannot change '--frobnicate': not a path inside an image"));
+    assert_eq!((output.status.code(), disk.read("stat -c %a disk.img:/a")), (Some(1), "600\n".into()));
+}
+
+#[test]
+fn a_file_that_is_not_a_list_of_attributes_restores_nothing_and_is_refused() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.quietly(&["touch disk.img:/a"]);
+    for (wrong, line) in [("junk\n", 1), ("\nuser.a=\"1\"\n# file: a\n", 2), ("# a comment\n", 1)] {
+        let output = disk.obento_with(&["setfattr", "--restore=-", "disk.img:/"], wrong.as_bytes());
+        assert_eq!(
+            text(&output.stderr),
+            format!(
+                "obento: cannot restore attributes from '-': line {line} is not preceded by a line '# file: PATH'\n  \
+                 help: name a file that 'obento getfattr -d' or getfattr(1) wrote\n"
+            )
+        );
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+    for right in ["", "\n", "# made by a program\n# file: a\nuser.a=\"1\"\n"] {
+        let output = disk.obento_with(&["setfattr", "--restore=-", "disk.img:/"], right.as_bytes());
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()), "{right}");
+    }
+    assert_eq!(disk.read("getfattr -n user.a --only-values disk.img:/a"), "1");
 }
 
 #[test]
@@ -388,7 +475,7 @@ fn owners_are_called_as_the_image_calls_them() {
         "chown bob disk.img:/f",
         1,
         "",
-        "obento: unknown user 'bob': not in /etc/passwd of the image\n  help: use a number\n",
+        "obento: unknown user 'bob': not in /etc/passwd of the image\n  help: use a number from 0 to 4294967294\n",
     );
 }
 

@@ -238,3 +238,20 @@ fn a_build_gives_a_file_the_mode_of_its_list() {
     bench.prints(&["build", "-q", "-t", "ext4", "c.img", "--xattrs", "--from", "s", "--chmod", "go="]);
     assert_eq!(lists(&bench, "c.img", "acl"), ACL.replace("mask::rw-", "mask::---"));
 }
+
+#[test]
+fn a_file_is_copied_without_an_attribute_for_which_its_inode_has_no_room() {
+    let Some(bench) = Bench::new(&[]) else { return };
+    bench.quiet(&["mkfs", "-q", "-t", "ext4", "-b", "4096", "a.img", "16M"]);
+    bench.quiet(&["mkfs", "-q", "-t", "ext4", "-b", "1024", "b.img", "16M"]);
+    fs::write(bench.at("f"), "data").unwrap();
+    bench.quiet(&["cp", "f", "a.img:/"]);
+    bench.quiet(&["setfattr", "-n", "user.large", "-v", &"v".repeat(2000), "a.img:/f"]);
+    for target in ["b.img:/", "b.img:/g"] {
+        let output = bench.obento(&["cp", "-a", "a.img:/f", target]);
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(said.contains("1 extended attribute not preserved (too large for the inode)"), "{said}");
+    }
+    assert_eq!(bench.prints(&["cat", "b.img:/f", "b.img:/g"]), "datadata");
+}

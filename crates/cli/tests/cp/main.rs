@@ -70,9 +70,15 @@ impl Bench {
     /// Runs `args`, and expects exit status 1 and a message with `words`.
     #[track_caller]
     pub fn fails(&self, args: &[&str], words: &str) {
+        self.fails_with(1, args, words);
+    }
+
+    /// Expects that `args` fail with `code` and these words.
+    #[track_caller]
+    pub fn fails_with(&self, code: i32, args: &[&str], words: &str) {
         let output = self.obento(args);
         let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
         assert!(said.contains(words), "{args:?}: {said}");
     }
 

@@ -12,6 +12,34 @@ use crate::text;
 const EXT4: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::Root];
 
 #[test]
+fn a_copy_stops_at_the_limit_of_files() {
+    let Some(bench) = Bench::new(&[]) else { return };
+    for name in ["one", "two", "three", "four", "five"] {
+        bench.write(&format!("tree/{name}"), name);
+    }
+    bench.mkfs("ext4", "t.img");
+    bench.prints(&["cp", "-r", "tree", "t.img:/"]);
+    let limited = ["cp", "-a", "--max-files", "3", "t.img:/tree", "out"];
+    bench.fails(&limited, "the limit of files (3) is reached");
+    // The directory itself counts, too.
+    assert!(fs::read_dir(bench.at("out")).unwrap().count() <= 2);
+    bench.fails(&limited, "help: --max-files sets this limit");
+    let into = ["cp", "-r", "--max-files", "3", "tree", "t.img:/again"];
+    bench.fails(&into, "the limit of files (3) is reached");
+    assert_eq!(bench.prints(&["ls", "t.img:/again"]).lines().count(), 2);
+}
+
+#[test]
+fn a_copy_to_an_image_without_a_path_is_refused_with_the_path_to_use() {
+    let Some(bench) = Bench::new(&[]) else { return };
+    bench.write("f", "text");
+    bench.write("g", "text");
+    bench.mkfs("ext4", "t.img");
+    bench.fails(&["cp", "f", "t.img"], "help: t.img is an image; use t.img:/ for its root directory");
+    bench.fails(&["cp", "f", "g"], "help: use cp(1)");
+}
+
+#[test]
 fn a_copy_over_a_file_of_the_host_keeps_its_mode_owner_and_attributes_unless_asked() {
     let Some(bench) = Bench::new(&[EXT4, &[Oracle::Program("setfattr")]].concat()) else { return };
     bench.write("f", "new");

@@ -53,8 +53,10 @@ fn two_images_are_compared_by_the_files_in_them() {
     assert_eq!(only.status.code(), Some(1));
     bench.write("b/f", "one");
     assert_eq!(bench.prints(&["diff", "-r", "b.img", "b"]), "");
-    // Two files of the host that are no images stay files.
-    assert_eq!(bench.prints(&["diff", "-r", "f", "f"]), "");
+    // Two files of the host that are no images have no trees.
+    let files = bench.obento(&["diff", "-r", "f", "f"]);
+    assert_eq!((files.status.code(), text(&files.stdout)), (Some(2), String::new()));
+    assert_eq!(bench.prints(&["diff", "f", "f"]), "");
 }
 
 #[test]
@@ -67,4 +69,67 @@ fn an_inode_can_be_named_without_characters_that_a_shell_takes_for_its_own() {
     let shell = format!("{} cat t.img:#{}", env!("CARGO_BIN_EXE_obento"), number.trim());
     let output = Command::new("sh").current_dir(bench.path()).args(["-c", &shell]).output().unwrap();
     assert_eq!(text(&output.stdout), "text", "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_device_or_fifo_of_an_image_is_copied_only_by_a_recursive_copy() {
+    let Some(bench) = Bench::new(&[]) else { return };
+    bench.mkfs("ext4", "t.img");
+    bench.mkfs("ext4", "u.img");
+    bench.quiet(&["mknod", "t.img:/null", "c", "1", "3"]);
+    bench.quiet(&["mkfifo", "t.img:/fifo"]);
+    rustix::fs::mkfifoat(rustix::fs::CWD, bench.at("pipe"), rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    for (source, target, kind) in [
+        ("t.img:/null", "out", "device"),
+        ("t.img:/null", "u.img:/out", "device"),
+        ("t.img:/fifo", "out", "FIFO"),
+    ] {
+        let output = bench.obento(&["cp", source, target]);
+        let refused = format!(
+            "obento: cannot copy '{source}': is a {kind}, whose contents are not copied\n  \
+             help: use -r to copy the {kind} itself\n"
+        );
+        assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), refused));
+        assert!(!bench.at("out").exists());
+    }
+    assert_eq!(bench.prints(&["ls", "u.img:/"]), "lost+found\n");
+    bench.quiet(&["cp", "-r", "t.img:/null", "t.img:/fifo", "pipe", "u.img:/"]);
+    assert_eq!(
+        bench.prints(&["stat", "-c", "%F", "u.img:/null", "u.img:/fifo", "u.img:/pipe"]),
+        "character special file\nfifo\nfifo\n"
+    );
+}
+
+#[test]
+fn a_fifo_or_device_of_the_host_is_read_by_a_copy_that_is_not_recursive() {
+    let Some(bench) = Bench::new(&[]) else { return };
+    bench.mkfs("ext4", "t.img");
+    let fifo = bench.at("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o640)).unwrap();
+    let long: Vec<u8> = (0..3_000_000_u32).map(|at| at.to_le_bytes()[at as usize % 4]).collect();
+    let writer = std::thread::spawn({
+        let (fifo, long) = (fifo.clone(), long.clone());
+        move || fs::write(fifo, long).unwrap()
+    });
+    bench.quiet(&["cp", "pipe", "t.img:/out"]);
+    writer.join().unwrap();
+    assert!(bench.obento(&["cat", "t.img:/out"]).stdout == long);
+    bench.quiet(&["cp", "/dev/null", "t.img:/"]);
+    let shell = format!("{} cp <(printf text) t.img:/sub", env!("CARGO_BIN_EXE_obento"));
+    let output = Command::new("bash").current_dir(bench.path()).args(["-c", &shell]).output().unwrap();
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
+    assert_eq!(bench.prints(&["cat", "t.img:/sub"]), "text");
+    assert_eq!(
+        bench.prints(&["stat", "-c", "%F %s", "t.img:/out", "t.img:/null", "t.img:/sub"]),
+        "regular file 3000000\nregular empty file 0\nregular file 4\n"
+    );
+    // As in GNU cp, a socket cannot be read.
+    let _socket = std::os::unix::net::UnixListener::bind(bench.at("sock")).unwrap();
+    let output = bench.obento(&["cp", "sock", "t.img:/s"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("is a socket, whose contents are not copied"),
+        "{}",
+        text(&output.stderr)
+    );
 }

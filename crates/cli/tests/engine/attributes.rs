@@ -20,7 +20,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-const LOST: &str = "cannot read the extended attributes (capabilities and security labels among them) of 'image': \
+const LOST: &str = "cannot read the extended attributes (including capabilities and security labels) of 'image': \
     the kernel of the kernel engine was built without CONFIG_SQUASHFS_XATTR";
 
 #[test]
@@ -45,7 +45,10 @@ fn attributes_of_a_squashfs_that_the_kernel_hides_are_reported_as_lost_once_a_co
         assert!(output.status.success() && said(&output).is_empty(), "{line}: {}", said(&output));
     }
     let info = bench.done("info image").split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(info.contains("among them) cannot be read") && info.contains("CONFIG_SQUASHFS_XATTR"), "{info}");
+    assert!(
+        info.contains("security labels) cannot be read") && info.contains("CONFIG_SQUASHFS_XATTR"),
+        "{info}"
+    );
     let types = bench.done("types");
     let missing = "missing CONFIG_SQUASHFS_XATTR to show the extended attributes";
     assert!(

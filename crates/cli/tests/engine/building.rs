@@ -29,7 +29,7 @@ fn builds(name: &str, maker: &'static str, check: Option<&str>) {
         bench.shell(check);
     }
     let again = bench.obento(&format!("build image -t {name} --from tree"));
-    assert_eq!(again.status.code(), Some(1), "it has its name already");
+    assert_eq!(again.status.code(), Some(2), "it has its name already");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_failed_build_leaves_nothing_and_reports_the_reason() {
     let refused = |line: &str, why: &str| {
         let output = bench.obento(line);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && said.contains(why), "{line}: {said}");
+        assert!(output.status.code() == Some(2) && said.contains(why), "{line}: {said}");
         assert!(!bench.path("image").exists(), "{line}");
     };
     refused("build image -t xfs --from tree --size 1M", "mkfs.xfs ended with exit code");

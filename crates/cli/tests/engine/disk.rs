@@ -118,16 +118,20 @@ fn an_impossible_partition_is_reported_with_its_line_and_leaves_nothing() {
         fs::write(bench.path("layout.toml"), layout).unwrap();
         let output = bench.obento(format!("build disk.img --disk layout.toml {option}").trim_end());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(1) && said.contains(why), "{more}: {said}");
+        assert!(output.status.code() == Some(2) && said.contains(why), "{more}: {said}");
         assert!(!bench.path("disk.img").exists(), "{more}");
     };
     let uuid = "00000000-0000-0000-0000-000000000001";
     refused(
         &format!("content = \"xfs\"\nfs-uuid = \"{uuid}\""),
         "",
-        "'layout.toml:5': fs-uuid: mkfs.xfs creates this type and does not support it",
+        "'layout.toml:5': fs-uuid: not available for this type, which mkfs.xfs creates",
     );
-    refused("content = \"minix\"\nfs-label = \"name\"", "", "'layout.toml:5': fs-label: mkfs.minix creates");
+    refused(
+        "content = \"minix\"\nfs-label = \"name\"",
+        "",
+        "'layout.toml:5': fs-label: not available for this type, which mkfs.minix creates",
+    );
     refused(
         "content = \"erofs\"",
         "",

@@ -9,5 +9,6 @@ mod life;
 mod programs;
 mod reading;
 mod reasons;
+mod resize;
 mod support;
 mod writing;

@@ -62,15 +62,15 @@ fn a_member_that_cannot_be_is_left_out_and_the_others_are_there() {
         at,
         &["import", "disk.img:/", "all.tar"],
         1,
-        "obento: cannot import 'bad': skipped: its owner is not a number of 32 bits\n\
+        "obento: cannot import 'bad': skipped: the owner is not a number of 32 bits\n\
          obento: cannot import 'rest': skipped: the member continues a file of another volume of the archive\n",
     );
     assert_eq!(obento(at, &["ls", "disk.img:/"]).stdout, b"good\nlost+found\n");
     // A build takes all or nothing, and says all that is wrong.
     let output = obento(at, &["build", "-q", "built.img", "--from", "all.tar"]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("cannot store 'bad': its owner is not a number of 32 bits"), "{said}");
-    assert!(said.contains("cannot store 'rest'") && said.contains("2 files cannot be stored"), "{said}");
+    assert!(said.contains("cannot use 'bad': the owner is not a number of 32 bits"), "{said}");
+    assert!(said.contains("cannot use 'rest'") && said.contains("2 entries of the sources"), "{said}");
 }
 
 #[test]
@@ -78,8 +78,7 @@ fn a_member_of_an_unknown_type_is_a_regular_file_in_an_image_that_is_built() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     fs::write(at.join("all.tar"), archive(&[("odd", b'Z', "", b"bytes")])).unwrap();
-    let note =
-        "obento: built.img: note: all.tar: one member of an unknown type was taken as a regular file\n";
+    let note = "obento: built.img: note: all.tar: 1 member of an unknown type became a regular file\n";
     check(at, &["build", "-q", "-t", "ext2", "built.img", "--from", "all.tar"], 0, note);
     assert_eq!(obento(at, &["cat", "built.img:/odd"]).stdout, b"bytes");
 }
@@ -118,7 +117,8 @@ fn bzip2_and_lzma_are_decoded_and_formats_to_unpack_first_are_named() {
         (b"PK\x03\x04", "a ZIP archive"),
     ] {
         fs::write(at.join("other"), [start, &[0x55; 2000]].concat()).unwrap();
-        let reported = format!("not a tar archive: it is {like}; unpack it first\n");
+        let reported =
+            format!("not a tar archive: the data looks like {like}\n  help: unpack the file first\n");
         check(
             at,
             &["import", "disk.img:/", "other"],
@@ -127,8 +127,38 @@ fn bzip2_and_lzma_are_decoded_and_formats_to_unpack_first_are_named() {
         );
         let output = obento(at, &["build", "no.img", "--from", "other"]);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains(&format!("not a tar archive: it is {like}; unpack it first")), "{said}");
+        assert!(
+            said.contains(&format!(
+                "not a tar archive: the data looks like {like}\n  help: unpack the file first"
+            )),
+            "{said}"
+        );
     }
+}
+
+#[test]
+fn an_image_of_a_file_system_is_not_an_empty_archive() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("gzip")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    image(folder, "disk.img", &[]);
+    image(folder, "source.img", &[]);
+    call("gzip", ["-k", folder.join("source.img").to_str().unwrap()]).unwrap();
+    for source in ["source.img", "source.img.gz"] {
+        for words in [&["build", "out.img", "--from", source][..], &["import", "disk.img:/", source]] {
+            let output = obento(folder, words);
+            let said = String::from_utf8_lossy(&output.stderr);
+            let why = "not a tar archive: the file does not begin with a tar header";
+            assert!(!output.status.success() && said.contains(why), "{words:?}: {said}");
+        }
+    }
+    assert!(!folder.join("out.img").exists());
+    // An archive without members begins with the same zeros.
+    std::fs::write(folder.join("empty.tar"), [0; 10_240]).unwrap();
+    assert!(obento(folder, &["build", "-q", "out.img", "--from", "empty.tar"]).status.success());
+    assert!(obento(folder, &["import", "disk.img:/", "empty.tar"]).status.success());
 }
 
 #[test]

@@ -197,7 +197,7 @@ fn the_readable_part_of_a_damaged_or_truncated_archive_is_kept_and_the_damage_re
         at,
         &["import", "disk.img:/", "damaged.tar"],
         1,
-        "obento: cannot import all of 'damaged.tar': the archive is damaged at byte 1024: a header whose checksum is wrong\n\
+        "obento: cannot import all of 'damaged.tar': the archive is damaged at byte 1024: the checksum of a header is wrong\n\
          obento: disk.img:/: note: extracted 2 entries\n",
     );
     fs::write(at.join("cut.tar"), &bytes[2048..4000]).unwrap();
@@ -205,7 +205,8 @@ fn the_readable_part_of_a_damaged_or_truncated_archive_is_kept_and_the_damage_re
         at,
         &["import", "disk.img:/cut", "cut.tar"],
         2,
-        "obento: cannot write 'disk.img:/cut': no such file or directory\n",
+        "obento: cannot write 'disk.img:/cut': no such file or directory\n  \
+         help: create the directory of the target first: obento mkdir -p\n",
     );
     check(
         at,
@@ -226,7 +227,7 @@ fn the_readable_part_of_a_damaged_or_truncated_archive_is_kept_and_the_damage_re
     let mut child = child.spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"").unwrap();
     let output = child.wait_with_output().unwrap();
-    let reported = "obento: cannot import 'standard input': not a tar archive: it is empty\n";
+    let reported = "obento: cannot import 'standard input': not a tar archive: the file is empty\n";
     assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), (reported, Some(2)));
     e2fsck(at, "disk.img");
 }

@@ -52,6 +52,51 @@ fn check(folder: &Path, image: &str) {
 }
 
 #[test]
+fn a_link_in_place_of_the_directory_of_a_partition_is_refused() {
+    let Some(disk) = disk() else { return };
+    let folder = disk.path();
+    fs::create_dir(folder.join("precious")).unwrap();
+    std::os::unix::fs::symlink("../precious", folder.join("mnt/1")).unwrap();
+    let (code, said) = command(folder, &["mount", "--all", "disk.img", "mnt"]);
+    assert!(code != Some(0) && said.contains("not a directory"), "{said}");
+    fs::write(folder.join("precious/file"), "visible").unwrap();
+    fs::remove_file(folder.join("mnt/1")).unwrap();
+    assert_eq!(names(&folder.join("mnt")), [""; 0]);
+    if require(&[Oracle::Root]) {
+        std::os::unix::fs::symlink("mnt", folder.join("link")).unwrap();
+        run(program("chown").args(["-h", "1007"]).arg(folder.join("link"))).unwrap();
+        let (code, said) = command(folder, &["mount", "--all", "disk.img", "link"]);
+        assert!(code != Some(0) && said.contains("a symbolic link of another user"), "{said}");
+        assert_eq!(names(&folder.join("mnt")), [""; 0]);
+    }
+}
+
+#[test]
+fn a_volume_whose_root_is_not_a_directory_is_left_out() {
+    if !require(&[Oracle::Program("debugfs"), Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let Some(disk) = disk() else { return };
+    let folder = disk.path();
+    let bad = folder.join("bad.img");
+    run(program("mke2fs").args(["-q", "-F"]).arg(&bad).arg("8M")).unwrap();
+    run(program("debugfs").args(["-w", "-R", "set_inode_field <2> mode 0100755"]).arg(&bad)).unwrap();
+    let whole = File::options().write(true).open(folder.join("disk.img")).unwrap();
+    // The second partition begins after that of 16 MiB, which begins at 1 MiB.
+    std::os::unix::fs::FileExt::write_all_at(&whole, &fs::read(&bad).unwrap(), 17 << 20).unwrap();
+    drop(whole);
+    for options in [&["--all"][..], &["--all", "-r"]] {
+        let (code, said) = command(folder, &[&["mount"], options, &["disk.img", "mnt"]].concat());
+        assert_eq!(code, Some(0), "{said}");
+        assert!(said.contains("disk.img@2: note: not mounted: "), "{said}");
+        assert!(said.contains("the root (inode 2) is not a directory"), "{said}");
+        assert_eq!(names(&folder.join("mnt")), ["1", "3"]);
+        umount(folder);
+    }
+    check(folder, "disk.img");
+}
+
+#[test]
 fn all_file_systems_of_a_disk_are_changed_at_once_and_end_with_one_umount() {
     let Some(disk) = disk() else { return };
     let folder = disk.path();
@@ -105,7 +150,7 @@ fn what_cannot_be_mounted_together_is_refused_before_anything_is_mounted() {
         (&["volume.img", "mnt"][..], "no partition has a file system"),
         (&["disk.img@3", "mnt"], "--all mounts all partitions"),
         (&["-o", "fsname=x", "disk.img", "mnt"], "the option fsname is for a single volume"),
-        (&["disk.img", "missing"], "missing/1': no such file or directory"),
+        (&["disk.img", "missing"], "missing': no such file or directory"),
     ] {
         let (_, said) = command(folder, &[&["mount", "--all"], args].concat());
         assert!(said.contains(why), "{args:?}: {said}");

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use obento_testkit::oracle::{program, run};
+use obento_testkit::oracle::{LoopMount, program, run};
 use obento_testkit::{Oracle, require};
 
 use crate::support::{Disk, text};
@@ -26,6 +26,19 @@ fn python(script: &str, path: &Path) {
     run(program("python3").args(["-c", &format!("{PRELUDE}{script}")]).arg(path)).unwrap();
 }
 
+/// Runs a test on a mount of obento, and on a mount by the kernel.
+fn each_side(test: impl Fn(&Path)) {
+    let Some(disk) = mounted("rw") else { return };
+    test(&disk.at());
+    disk.umount();
+    let Some(disk) = Some(()).filter(|()| require(&[Oracle::LoopMount])).and_then(|()| Disk::new(&[])) else {
+        return;
+    };
+    let kernel = LoopMount::new(&disk.image(), "").unwrap();
+    test(kernel.path());
+    kernel.unmount().unwrap();
+}
+
 fn mounted(options: &str) -> Option<Disk> {
     let disk = Disk::mounted(options)?;
     if require(&[Oracle::Program("python3"), Oracle::Root]) {
@@ -37,10 +50,16 @@ fn mounted(options: &str) -> Option<Disk> {
 
 #[test]
 fn a_file_handle_opens_its_file_after_the_caches_are_dropped_and_no_other_file() {
-    let Some(disk) = mounted("rw") else { return };
-    fs::create_dir_all(disk.path("a/b")).unwrap();
-    fs::write(disk.path("a/b/f"), "contents").unwrap();
-    let script = "root = os.open(sys.argv[1], os.O_RDONLY)\n\
+    each_side(|at| {
+        fs::create_dir_all(at.join("a/b")).unwrap();
+        fs::write(at.join("a/b/f"), "contents").unwrap();
+        python(HANDLES, at);
+    });
+}
+
+/// Keeps handles of directories and a file while their inodes leave the cache, and while the number of the file is used
+/// again.
+const HANDLES: &str = "root = os.open(sys.argv[1], os.O_RDONLY)\n\
         def handle(path):\n\
         \x20   found, mount = ctypes.create_string_buffer(struct.pack('Ii', 128, 0) + bytes(128), 136), ctypes.c_int()\n\
         \x20   check(libc.name_to_handle_at(-100, (sys.argv[1] + path).encode(), found, ctypes.byref(mount), 0))\n\
@@ -63,9 +82,6 @@ fn a_file_handle_opens_its_file_after_the_caches_are_dropped_and_no_other_file()
         for name in names: open(name, 'w').write('another')\n\
         assert inode in [os.stat(name).st_ino for name in names], 'the number is used again'\n\
         fails(errno.ESTALE, lambda: opened(handles['/a/b/f']))\n";
-    python(script, &disk.at());
-    disk.umount();
-}
 
 #[test]
 fn a_file_has_the_time_of_its_birth_whatever_changes_it() {
@@ -130,21 +146,22 @@ fn free_space_is_discarded_and_the_label_read_and_set_by_ioctl() {
 
 #[test]
 fn flags_are_stored_or_refused_and_protection_ends_by_either_ioctl() {
-    let Some(disk) = mounted("rw") else { return };
-    if !require(&[Oracle::Program("chattr")]) {
-        return;
+    if require(&[Oracle::Program("chattr")]) {
+        each_side(|at| flags_are_stored_or_refused(&at.join("f")));
     }
-    let path = disk.path("f");
-    fs::write(&path, "x").unwrap();
+}
+
+fn flags_are_stored_or_refused(path: &Path) {
+    fs::write(path, "x").unwrap();
     let flags = || {
-        let output = run(program("lsattr").arg(&path)).unwrap();
+        let output = run(program("lsattr").arg(path)).unwrap();
         text(&output.stdout).split(' ').next().unwrap().to_owned()
     };
-    run(program("chattr").arg("+xd").arg(&path)).unwrap();
+    run(program("chattr").arg("+xd").arg(path)).unwrap();
     assert!(flags().contains('x') && flags().contains('d'), "{}", flags());
     let before = flags();
     // Btrfs has this flag, ext4 has not.
-    let refused = program("chattr").arg("+C").arg(&path).output().unwrap();
+    let refused = program("chattr").arg("+C").arg(path).output().unwrap();
     assert!(text(&refused.stderr).contains("not supported"), "{refused:?}");
     assert_eq!(flags(), before);
     let script = "f = os.open(sys.argv[1], os.O_RDONLY)\n\
@@ -155,8 +172,7 @@ fn flags_are_stored_or_refused_and_protection_ends_by_either_ioctl() {
         \x20   fails(errno.EPERM, lambda: os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC) and os.write(1, b''))\n\
         \x20   fcntl.ioctl(f, 0x401c5820, bytes(28))\n\
         \x20   os.close(os.open(sys.argv[1], os.O_WRONLY | os.O_TRUNC))\n";
-    python(script, &path);
-    disk.umount();
+    python(script, path);
 }
 
 #[test]
@@ -217,10 +233,14 @@ fn an_ntfs_volume_is_mounted_for_reading_without_an_option() {
 
 #[test]
 fn reads_after_an_asynchronous_direct_write_return_its_data() {
-    let Some(disk) = mounted("rw") else { return };
-    fs::write(disk.path("f"), vec![0; 4096]).unwrap();
-    // One thread reads through the cache of the kernel all the time.
-    let script = "import mmap, threading\n\
+    each_side(|at| {
+        fs::write(at.join("f"), vec![0; 4096]).unwrap();
+        python(DIRECT, &at.join("f"));
+    });
+}
+
+/// Writes asynchronously to a file, and reads each time. One thread reads through the cache of the kernel all the time.
+const DIRECT: &str = "import mmap, threading\n\
         f = os.open(sys.argv[1], os.O_RDWR | os.O_DIRECT)\n\
         cached = os.open(sys.argv[1], os.O_RDONLY)\n\
         buffer = mmap.mmap(-1, 4096)\n\
@@ -243,6 +263,3 @@ fn reads_after_an_asynchronous_direct_write_return_its_data() {
         ends = True\n\
         reader.join()\n\
         assert stale == 0, stale\n";
-    python(script, &disk.path("f"));
-    disk.umount();
-}

@@ -2,6 +2,11 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use obento_testkit::oracle::{program, run};
+use obento_testkit::{Oracle, require};
 
 use crate::support::{Disk, text, wait_until};
 
@@ -32,6 +37,43 @@ fn a_wrong_option_and_a_wrong_image_are_named_and_nothing_is_mounted() {
     assert!(said(&["mount", "disk.img", "nowhere"]).contains("nowhere"));
     assert!(said(&["umount", "mnt"]).contains("not mounted"));
     assert!(!disk.is_mounted());
+}
+
+#[test]
+fn a_volume_whose_root_is_not_a_directory_is_refused_and_every_command_reports_it() {
+    if !require(&[Oracle::Program("debugfs")]) {
+        return;
+    }
+    let Some(disk) = Disk::new(&[]) else { return };
+    let bad = disk.folder().join("bad.img");
+    run(program("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(&bad).arg("16M")).unwrap();
+    run(program("debugfs").args(["-w", "-R", "set_inode_field <2> mode 0100755"]).arg(&bad)).unwrap();
+    let before = fs::read(&bad).unwrap();
+    let reported = "the root (inode 2) is not a directory";
+    for options in [&["-o", "rw"][..], &["-o", "ro"], &[], &["-o", "ro,noload"]] {
+        let output = disk.obento(&[&["mount"], options, &["bad.img", "mnt"]].concat());
+        let said = text(&output.stderr);
+        assert_ne!(output.status.code(), Some(0), "{options:?}");
+        assert!(said.contains(reported) && said.contains("help: run 'obento check"), "{options:?}: {said}");
+        assert!(!disk.is_mounted(), "{options:?}");
+    }
+    for words in [
+        &["ls", "bad.img"][..],
+        &["ls", "bad.img:/name"],
+        &["find", "bad.img"],
+        &["cat", "bad.img:/name"],
+        &["cp", "-r", "bad.img:/", "copy"],
+        &["export", "bad.img"],
+        &["mkdir", "bad.img:/name"],
+        &["sync", "bad.img"],
+        &["trim", "bad.img"],
+        &["shell", "bad.img"],
+    ] {
+        let output = disk.obento(words);
+        let said = text(&output.stderr);
+        assert!(output.status.code() != Some(0) && said.contains(reported), "{words:?}: {said}");
+    }
+    assert!(fs::read(&bad).unwrap() == before, "a volume that cannot be used was changed");
 }
 
 #[test]
@@ -74,4 +116,193 @@ fn a_server_that_is_killed_loses_nothing_that_was_synced() {
     File::open(disk.path("f")).unwrap().read_to_string(&mut found).unwrap();
     assert_eq!(found, "synced");
     disk.umount();
+}
+
+#[test]
+fn a_server_logs_each_damage_that_it_meets_once() {
+    if !require(&[Oracle::Program("debugfs")]) {
+        return;
+    }
+    let Some(disk) = Disk::sized("8M", &["-b", "4096", "-O", "metadata_csum,^has_journal"]) else { return };
+    let names = ["one", "other"].map(|dir| {
+        disk.quietly(&["mkdir", &format!("disk.img:/{dir}")]);
+        disk.quietly(&["touch", &format!("disk.img:/{dir}/file")]);
+        let blocks =
+            run(program("debugfs").args(["-R", &format!("blocks /{dir}")]).arg(disk.image())).unwrap();
+        let block: u64 = text(&blocks.stdout).trim().parse().unwrap();
+        let image = fs::File::options().write(true).open(disk.image()).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&image, &[0xa5; 4], block * 4096 + 4092).unwrap();
+        (dir, format!("block {block})"))
+    });
+    disk.quietly(&["mount", "-o", "ro", "--log", "log", "disk.img", "mnt"]);
+    // The first is found by name, and the second is listed and found again and again.
+    fs::metadata(disk.path("one/file")).unwrap();
+    for _ in 0..3 {
+        assert!(fs::read_dir(disk.path("other")).unwrap().all(|entry| entry.unwrap().metadata().is_ok()));
+    }
+    disk.umount();
+    let log = fs::read_to_string(disk.folder().join("log")).unwrap();
+    for (dir, block) in names {
+        assert_eq!(
+            log.lines().filter(|line| line.contains("ERROR") && line.contains(&block)).count(),
+            1,
+            "{dir}, {block}: {log}"
+        );
+    }
+    assert_eq!(disk.obento(&["check", "-y", "disk.img"]).status.code(), Some(1));
+}
+
+/// Returns whether a file system is mounted at this path.
+fn is_mounted_at(path: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+}
+
+#[test]
+fn only_the_mount_of_the_server_is_ended_after_a_directory_above_it_was_renamed() {
+    if !require(&[Oracle::Root, Oracle::Fuse]) {
+        return;
+    }
+    let Some(disk) = Disk::new(&[]) else { return };
+    let folder = disk.folder().canonicalize().unwrap();
+    let at = |name: &str| folder.join(name);
+    for name in ["own/mnt", "other/mnt"] {
+        fs::create_dir_all(at(name)).unwrap();
+    }
+    run(program("mount").args(["-t", "tmpfs", "tmpfs"]).arg(at("other/mnt"))).unwrap();
+    disk.quietly(&["mount", "disk.img", "own/mnt"]);
+    let server = disk.server();
+    fs::rename(at("own"), at("moved")).unwrap();
+    symlink("other", at("own")).unwrap();
+    for words in [&["umount", "own/mnt"][..], &["mount", "-o", "remount,ro", "own/mnt"]] {
+        assert_ne!(disk.obento(words).status.code(), Some(0), "{words:?}");
+    }
+    rustix::process::kill_process(server, rustix::process::Signal::TERM).unwrap();
+    wait_until("the unmount", || !is_mounted_at(&at("moved/mnt")));
+    assert!(is_mounted_at(&at("other/mnt")));
+    run(program("umount").arg(at("other/mnt"))).unwrap();
+}
+
+#[test]
+fn the_server_of_a_mount_is_found_after_a_directory_above_it_was_renamed() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    let at = |name: &str| disk.folder().join(name);
+    fs::create_dir_all(at("old/mnt")).unwrap();
+    disk.quietly(&["mount", "-o", "io_uring=off", "disk.img", "old/mnt"]);
+    fs::rename(at("old"), at("new")).unwrap();
+    for words in
+        [&["mount", "--status", "new/mnt", "--json"][..], &["mount", "--status", "--json", "new/mnt"]]
+    {
+        let output = disk.obento(words);
+        assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""), "{words:?}");
+        assert!(text(&output.stdout).contains("new/mnt\""), "{}", text(&output.stdout));
+    }
+    disk.quietly(&["mount", "--upgrade", "new/mnt"]);
+    fs::write(at("new/mnt/f"), "written").unwrap();
+    disk.quietly(&["umount", "new/mnt"]);
+    let output = disk.obento(&["cat", "disk.img:/f"]);
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("written", ""));
+}
+
+#[test]
+fn two_directories_after_status_are_wrong_usage() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    let output = disk.obento(&["mount", "--status", "one", "two"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_signal_unmounts_after_a_directory_above_the_mount_was_renamed() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    let at = |name: &str| disk.folder().canonicalize().unwrap().join(name);
+    fs::create_dir_all(at("old/mnt")).unwrap();
+    disk.quietly(&["mount", "disk.img", "old/mnt"]);
+    fs::rename(at("old"), at("new")).unwrap();
+    rustix::process::kill_process(disk.server(), rustix::process::Signal::TERM).unwrap();
+    wait_until("the unmount", || !is_mounted_at(&at("new/mnt")));
+    // The next process that opens the image waits for the server.
+    disk.quietly(&["sync", "disk.img"]);
+}
+
+#[test]
+fn one_of_two_places_of_a_mount_is_unmounted_without_its_end() {
+    if !require(&[Oracle::Root, Oracle::Fuse]) {
+        return;
+    }
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let other = disk.folder().join("other");
+    fs::create_dir(&other).unwrap();
+    run(program("mount").arg("--bind").arg(disk.at()).arg(&other)).unwrap();
+    fs::write(other.join("f"), "written").unwrap();
+    wait_until("the unmount", || {
+        let output = disk.obento(&["umount", "other"]);
+        let said = text(&output.stderr);
+        assert!(said.contains("still mounted at '") || said.contains("a process uses the mount"), "{said}");
+        output.status.code() == Some(0)
+    });
+    assert_eq!(fs::read(disk.path("f")).unwrap(), b"written");
+    disk.umount();
+}
+
+#[test]
+fn a_mount_on_a_regular_file_and_a_path_that_ends_with_a_dot_are_unmounted() {
+    if !require(&[Oracle::Root, Oracle::Fuse]) {
+        return;
+    }
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let place = disk.folder().join("place");
+    fs::write(disk.path("f"), "x").unwrap();
+    fs::write(&place, "").unwrap();
+    run(program("mount").arg("--bind").arg(disk.path("f")).arg(&place)).unwrap();
+    wait_until("the unmount", || disk.obento(&["umount", "place"]).status.code() == Some(0));
+    assert_eq!(fs::read(&place).unwrap(), b"");
+    // Even if no server looks the dot up.
+    disk.kill();
+    let output = disk.obento(&["umount", "mnt/."]);
+    assert!(!disk.is_mounted(), "{output:?}");
+}
+
+#[test]
+fn a_forced_unmount_of_a_mount_in_use_succeeds_and_loses_no_written_data() {
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let mut open = File::create(disk.path("f")).unwrap();
+    open.write_all(b"written").unwrap();
+    disk.quietly(&["umount", "--force", "mnt"]);
+    assert!(!disk.is_mounted());
+    assert!(open.write_all(b"late").and_then(|()| open.sync_all()).is_err(), "the file is still served");
+    drop(open);
+    let output = disk.obento(&["cat", "disk.img:/f"]);
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("written", ""));
+}
+
+#[test]
+fn nothing_is_mounted_behind_the_link_of_another_user() {
+    if !require(&[Oracle::Root, Oracle::Fuse]) {
+        return;
+    }
+    let Some(disk) = Disk::new(&[]) else { return };
+    fs::create_dir(disk.folder().join("target")).unwrap();
+    symlink("target", disk.folder().join("link")).unwrap();
+    run(program("chown").args(["-h", "1007"]).arg(disk.folder().join("link"))).unwrap();
+    let output = disk.obento(&["mount", "disk.img", "link"]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("a symbolic link of another user"), "{said}");
+    assert_eq!(fs::read_dir(disk.folder().join("target")).unwrap().count(), 0);
+    disk.quietly(&["mount", "disk.img", "target"]);
+    // Nor is a mount found by the link.
+    for words in [
+        &["umount", "link"][..],
+        &["mount", "-o", "remount,ro", "disk.img", "link"],
+        &["mount", "--upgrade", "link"],
+        &["mount", "--status", "link"],
+    ] {
+        let output = disk.obento(words);
+        let said = text(&output.stderr);
+        assert!(
+            !output.status.success() && said.contains("a symbolic link of another user"),
+            "{words:?}: {said}"
+        );
+    }
+    symlink("target", disk.folder().join("own")).unwrap();
+    disk.quietly(&["umount", "own"]);
 }

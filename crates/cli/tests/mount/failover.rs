@@ -94,6 +94,20 @@ fn compare(folder: &Path, model: &std::collections::BTreeMap<String, Vec<u8>>) {
 }
 
 #[test]
+fn a_server_is_restarted_after_a_directory_above_the_mount_was_renamed() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    let at = |name: &str| disk.folder().join(name);
+    fs::create_dir_all(at("old/mnt")).unwrap();
+    disk.quietly(&["mount", "-o", "failover", "disk.img", "old/mnt"]);
+    fs::rename(at("old"), at("new")).unwrap();
+    kill(&serving(&at("new")));
+    fs::write(at("new/mnt/f"), "written").unwrap();
+    disk.quietly(&["umount", "new/mnt"]);
+    let output = disk.obento(&["cat", "disk.img:/f"]);
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("written", ""));
+}
+
+#[test]
 fn programs_see_no_error_and_no_change_is_lost_when_the_server_is_killed() {
     let needed = [Oracle::Program("python3")];
     let Some(disk) = Some(()).filter(|()| require(&needed)).and_then(|()| Disk::mounted("failover=1000"))
@@ -227,6 +241,30 @@ fn a_signal_to_the_keeper_unmounts() {
 }
 
 #[test]
+fn the_keeper_has_no_capabilities_and_still_starts_servers_that_unmount() {
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let Some(disk) = Disk::mounted("failover=1000") else { return };
+    let keeper = parent(&serving(disk.folder()));
+    let has_none = |task: fs::DirEntry| {
+        let status = fs::read_to_string(task.path().join("status")).unwrap();
+        let sets = ["CapInh", "CapPrm", "CapEff", "CapAmb"];
+        sets.iter().all(|set| status.contains(&format!("{set}:\t0000000000000000")))
+    };
+    // The keeper continues while the mount command ends.
+    wait_until("two threads without capabilities", || {
+        let tasks = fs::read_dir(format!("/proc/{keeper}/task")).unwrap();
+        let tasks: Vec<_> = tasks.map(|task| has_none(task.unwrap())).collect();
+        tasks == [true, true]
+    });
+    let killed = kill_server(&disk);
+    fs::write(disk.path("after"), "text").unwrap();
+    assert_ne!(serving(disk.folder()), killed);
+    disk.umount();
+}
+
+#[test]
 fn without_its_keeper_a_server_goes_on_as_without_failover() {
     let Some(disk) = Disk::mounted("failover") else { return };
     let server = serving(disk.folder());
@@ -267,7 +305,7 @@ fn a_volume_or_an_option_that_does_not_support_failover_is_refused() {
     }
     obento(folder.path(), &["mount", "-o", "failover", "ext4.img", "mnt"]);
     let said = text(&upgrade(folder.path()).stderr);
-    assert!(said.contains("it has a keeper (-o failover)"), "{said}");
+    assert!(said.contains("it was mounted with -o failover"), "{said}");
     umount(folder.path());
 }
 

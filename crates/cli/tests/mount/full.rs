@@ -8,16 +8,24 @@ use std::path::{Path, PathBuf};
 use obento_testkit::oracle::{call, program, run};
 use obento_testkit::{Oracle, require};
 
-use super::support::{obento, server_of, umount};
+use super::support::{obento, server_of, transports, umount};
 
 const MIB: usize = 1 << 20;
 
-/// Formats, the programs that check them, and sizes: one volume is too small for the write-back cache, one is not.
-const VOLUMES: [(&str, &str, &[&str], &str); 6] = [
-    ("ext4", "e2fsck", &["-f", "-n"], "64M"),
+/// A format, the program that checks it and its arguments, and a size.
+type Spec = (&'static str, &'static str, &'static [&'static str], &'static str);
+
+/// An ext4 volume of this size.
+const fn ext4(size: &'static str) -> Spec {
+    ("ext4", "e2fsck", &["-f", "-n"], size)
+}
+
+/// One volume is too small for the write-back cache, one is not.
+const VOLUMES: [Spec; 6] = [
+    ext4("64M"),
     ("vfat", "fsck.fat", &["-n"], "64M"),
     ("exfat", "fsck.exfat", &["-n"], "64M"),
-    ("ext4", "e2fsck", &["-f", "-n"], "300M"),
+    ext4("300M"),
     ("vfat", "fsck.fat", &["-n"], "300M"),
     ("exfat", "fsck.exfat", &["-n"], "300M"),
 ];
@@ -26,26 +34,20 @@ const VOLUMES: [(&str, &str, &[&str], &str); 6] = [
 struct Volume {
     folder: tempfile::TempDir,
     check: (&'static str, &'static [&'static str]),
+    /// The options of each mount.
+    options: String,
 }
 
 impl Volume {
-    fn mounted(
-        (kind, checker, args, size): (&str, &'static str, &'static [&'static str], &str),
-    ) -> Option<Self> {
+    fn mounted((kind, checker, args, size): Spec, options: &str) -> Option<Self> {
         if !require(&[Oracle::Fuse, Oracle::Program(checker)]) {
             return None;
         }
         let folder = tempfile::Builder::new().prefix("obento-full-").tempdir().unwrap();
         fs::create_dir(folder.path().join("mnt")).unwrap();
         obento(folder.path(), &["mkfs", "-t", kind, "disk.img", size]);
-        obento(folder.path(), &["mount", "disk.img", "mnt"]);
-        Some(Self { folder, check: (checker, args) })
-    }
-
-    /// An ext4 volume that is large enough for the write-back cache, of which `free` bytes are free.
-    fn with_free(free: u64) -> Option<Self> {
-        let volume = Self::mounted(("ext4", "e2fsck", &["-f", "-n"], "1G"))?;
-        volume.take(&volume.path("big"), volume.free() - free);
+        let volume = Self { folder, check: (checker, args), options: options.to_owned() };
+        volume.mount();
         Some(volume)
     }
 
@@ -55,14 +57,31 @@ impl Volume {
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len).is_ok()
     }
 
-    /// Runs `test` on each volume.
+    /// Runs `test` on each volume, mounted over each transport.
     fn each(test: impl Fn(&Self)) {
-        for volume in VOLUMES {
-            let Some(mounted) = Self::mounted(volume) else { continue };
-            println!("{volume:?}");
+        VOLUMES.into_iter().for_each(|volume| Self::each_transport(volume, "rw", &test));
+    }
+
+    /// Runs `test` on new volumes, mounted over each transport.
+    fn each_transport(volume: Spec, options: &str, test: impl Fn(&Self)) {
+        for transport in transports() {
+            let Some(mounted) = Self::mounted(volume, &format!("{options},{transport}")) else { continue };
+            println!("{volume:?} {transport}");
             test(&mounted);
             mounted.umount();
         }
+    }
+
+    /// Runs `test` on volumes that are large enough for the write-back cache, and of which `free` bytes are free.
+    fn each_with_free(free: u64, test: impl Fn(&Self)) {
+        Self::each_transport(ext4("1G"), "rw", |volume| {
+            volume.take(&volume.path("big"), volume.free() - free);
+            test(volume);
+        });
+    }
+
+    fn mount(&self) {
+        obento(self.folder.path(), &["mount", "-o", &self.options, "disk.img", "mnt"]);
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -72,7 +91,7 @@ impl Volume {
     /// Has everything written to the image, and drops the caches of the kernel.
     fn again(&self) {
         umount(self.folder.path());
-        obento(self.folder.path(), &["mount", "disk.img", "mnt"]);
+        self.mount();
     }
 
     fn umount(&self) {
@@ -224,10 +243,8 @@ fn a_full_volume_is_read_overwritten_truncated_and_filled_again() {
 
 #[test]
 fn the_write_back_cache_comes_back_when_space_is_free_again() {
-    let Some(volume) = Volume::mounted(("ext4", "e2fsck", &["-f", "-n"], "2G")) else { return };
     // Each request is a read of the server.
-    volume.umount();
-    obento(volume.folder.path(), &["mount", "-o", "io_uring=off", "disk.img", "mnt"]);
+    let Some(volume) = Volume::mounted(ext4("2G"), "io_uring=off") else { return };
     let requests_of_small_writes = || {
         let file = File::create(volume.path("small")).unwrap();
         let before = volume.requests();
@@ -252,14 +269,12 @@ fn the_write_back_cache_comes_back_when_space_is_free_again() {
 
 #[test]
 fn a_file_that_is_written_through_a_mapping_has_room_in_a_volume_that_refuses_writes() {
-    let Some(volume) = Volume::mounted(("ext4", "e2fsck", &["-f", "-n"], "2G")) else { return };
     if !require(&[Oracle::Program("python3")]) {
         return;
     }
-    let big = File::create(volume.path("big")).unwrap();
-    rustix::fs::fallocate(&big, rustix::fs::FallocateFlags::empty(), 0, volume.free() - (40 << 20)).unwrap();
-    drop(big);
-    let script = "import mmap, os, sys\n\
+    Volume::each_transport(ext4("2G"), "rw", |volume| {
+        volume.take(&volume.path("big"), volume.free() - (40 << 20));
+        let script = "import mmap, os, sys\n\
         f = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)\n\
         os.ftruncate(f, 8 << 20)\n\
         m = mmap.mmap(f, 8 << 20)\n\
@@ -269,82 +284,80 @@ fn a_file_that_is_written_through_a_mapping_has_room_in_a_volume_that_refuses_wr
         except OSError as error: assert error.errno == 28, error\n\
         m[:] = b'm' * (8 << 20)\n\
         m.flush()\n";
-    run(program("python3").args(["-c", script]).arg(volume.path("m")).arg(volume.path("g"))).unwrap();
-    volume.again();
-    assert!(fs::read(volume.path("m")).unwrap().iter().all(|&byte| byte == b'm'));
-    assert!(fs::read(volume.path("g")).unwrap().iter().all(|&byte| byte == b'g'));
-    volume.umount();
+        run(program("python3").args(["-c", script]).arg(volume.path("m")).arg(volume.path("g"))).unwrap();
+        volume.again();
+        assert!(fs::read(volume.path("m")).unwrap().iter().all(|&byte| byte == b'm'));
+        assert!(fs::read(volume.path("g")).unwrap().iter().all(|&byte| byte == b'g'));
+    });
 }
 
 #[test]
 fn a_server_with_one_thread_searches_for_holes_while_data_is_written_back() {
-    let Some(volume) = Volume::mounted(("ext4", "e2fsck", &["-f", "-n"], "1G")) else { return };
-    umount(volume.folder.path());
-    obento(volume.folder.path(), &["mount", "-o", "threads=1", "disk.img", "mnt"]);
-    let path = volume.path("f");
-    let (done, is_done) = std::sync::mpsc::channel();
-    let is_written = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
-    let flush = {
-        let (is_written, root) = (std::sync::Arc::clone(&is_written), File::open(volume.path("")).unwrap());
-        move || {
-            while !is_written.load(std::sync::atomic::Ordering::Relaxed) {
-                rustix::fs::syncfs(&root).unwrap();
+    Volume::each_transport(ext4("1G"), "threads=1", |volume| {
+        let path = volume.path("f");
+        let (done, is_done) = std::sync::mpsc::channel();
+        let is_written = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let flush = {
+            let (is_written, root) =
+                (std::sync::Arc::clone(&is_written), File::open(volume.path("")).unwrap());
+            move || {
+                while !is_written.load(std::sync::atomic::Ordering::Relaxed) {
+                    rustix::fs::syncfs(&root).unwrap();
+                }
             }
+        };
+        let write = move || {
+            let file = File::create(path).unwrap();
+            for at in 0..200 {
+                file.write_all_at(&vec![7; MIB], at * MIB as u64).unwrap();
+                let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap();
+                assert_eq!(hole, (at + 1) * MIB as u64);
+            }
+            is_written.store(true, std::sync::atomic::Ordering::Relaxed);
+            done.send(()).unwrap();
+        };
+        let threads = [std::thread::spawn(flush), std::thread::spawn(write)];
+        if is_done.recv_timeout(std::time::Duration::from_secs(120)).is_err() {
+            let _ = rustix::mount::unmount(volume.path(""), rustix::mount::UnmountFlags::FORCE);
+            panic!("the server hangs");
         }
-    };
-    let write = move || {
-        let file = File::create(path).unwrap();
-        for at in 0..200 {
-            file.write_all_at(&vec![7; MIB], at * MIB as u64).unwrap();
-            let hole = rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).unwrap();
-            assert_eq!(hole, (at + 1) * MIB as u64);
-        }
-        is_written.store(true, std::sync::atomic::Ordering::Relaxed);
-        done.send(()).unwrap();
-    };
-    let threads = [std::thread::spawn(flush), std::thread::spawn(write)];
-    if is_done.recv_timeout(std::time::Duration::from_secs(120)).is_err() {
-        let _ = rustix::mount::unmount(volume.path(""), rustix::mount::UnmountFlags::FORCE);
-        panic!("the server hangs");
-    }
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    volume.umount();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
 }
 
 #[test]
 fn names_do_not_take_the_space_of_accepted_data() {
-    let Some(volume) = Volume::with_free(130 << 20) else { return };
-    let mut file = File::create(volume.path("f")).unwrap();
-    (0..20).for_each(|_| file.write_all(&[7; MIB]).unwrap());
-    fs::create_dir(volume.path("d")).unwrap();
-    // Targets of this length take a block each.
-    let target = "x".repeat(200);
-    let make = |n| std::os::unix::fs::symlink(&target, volume.path(&format!("d/{n}")));
-    let refused = (0..60_000).find_map(|n| make(n).err()).unwrap();
-    assert_eq!(refused.kind(), ErrorKind::StorageFull);
-    file.sync_all().unwrap();
-    drop(file);
-    volume.again();
-    assert!(fs::read(volume.path("f")).unwrap() == vec![7; 20 * MIB]);
-    volume.umount();
+    Volume::each_with_free(130 << 20, |volume| {
+        let mut file = File::create(volume.path("f")).unwrap();
+        (0..20).for_each(|_| file.write_all(&[7; MIB]).unwrap());
+        fs::create_dir(volume.path("d")).unwrap();
+        // Targets of this length take a block each.
+        let target = "x".repeat(200);
+        let make = |n| std::os::unix::fs::symlink(&target, volume.path(&format!("d/{n}")));
+        let refused = (0..60_000).find_map(|n| make(n).err()).unwrap();
+        assert_eq!(refused.kind(), ErrorKind::StorageFull);
+        file.sync_all().unwrap();
+        drop(file);
+        volume.again();
+        assert!(fs::read(volume.path("f")).unwrap() == vec![7; 20 * MIB]);
+    });
 }
 
 #[test]
 fn allocations_in_parallel_do_not_take_the_space_of_accepted_data() {
-    let Some(volume) = Volume::with_free(300 << 20) else { return };
-    let mut file = File::create(volume.path("f")).unwrap();
-    (0..20).for_each(|_| file.write_all(&[7; MIB]).unwrap());
-    let len = volume.free() - (1 << 20);
-    std::thread::scope(|scope| {
-        for n in 0..8 {
-            let path = volume.path(&format!("a{n}"));
-            let volume = &volume;
-            scope.spawn(move || volume.take(&path, len));
-        }
+    Volume::each_with_free(300 << 20, |volume| {
+        let mut file = File::create(volume.path("f")).unwrap();
+        (0..20).for_each(|_| file.write_all(&[7; MIB]).unwrap());
+        let len = volume.free() - (1 << 20);
+        std::thread::scope(|scope| {
+            for n in 0..8 {
+                let path = volume.path(&format!("a{n}"));
+                scope.spawn(move || volume.take(&path, len));
+            }
+        });
+        file.sync_all().unwrap();
+        drop(file);
+        volume.again();
+        assert!(fs::read(volume.path("f")).unwrap() == vec![7; 20 * MIB]);
     });
-    file.sync_all().unwrap();
-    drop(file);
-    volume.again();
-    assert!(fs::read(volume.path("f")).unwrap() == vec![7; 20 * MIB]);
-    volume.umount();
 }

@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use obento_testkit::oracle::{program, run};
+use obento_testkit::oracle::{LoopMount, program, run};
 use obento_testkit::{Oracle, require};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 
@@ -69,6 +69,30 @@ fn times_are_unchanged_after_another_mount() {
         }
         disk.umount();
     }
+}
+
+/// With the write-back cache, the kernel shows its own times: docs/mount.md.
+#[test]
+fn without_the_write_back_cache_the_time_of_chattr_and_the_nearest_stored_time_are_seen_at_once() {
+    if !require(&[Oracle::LoopMount, Oracle::Program("chattr")]) {
+        return;
+    }
+    let change = |path: &Path| {
+        fs::write(path, "x").unwrap();
+        let before = fs::metadata(path).unwrap();
+        chattr("+d", path);
+        let changed = fs::metadata(path).unwrap();
+        assert!((changed.ctime(), changed.ctime_nsec()) > (before.ctime(), before.ctime_nsec()));
+        let long_ago = UNIX_EPOCH - Duration::from_secs(10_000_000_000);
+        File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+        assert_eq!(fs::metadata(path).unwrap().mtime(), i64::from(i32::MIN));
+    };
+    let [Some(disk), Some(other)] = [Disk::mounted("no_writeback_cache"), Disk::new(&[])] else { return };
+    change(&disk.path("f"));
+    disk.umount();
+    let kernel = LoopMount::new(&other.image(), "").unwrap();
+    change(&kernel.path().join("f"));
+    kernel.unmount().unwrap();
 }
 
 #[test]
@@ -258,14 +282,30 @@ fn every_thread_of_a_server_has_given_up_its_rights() {
 
 #[test]
 fn the_thread_that_commits_begins_after_rights_were_given_up() {
-    let Some(disk) = Disk::mounted("rw") else { return };
-    let threads = || -> Vec<String> {
-        let tasks = format!("/proc/{}/task", disk.server().as_raw_nonzero());
-        let tasks = fs::read_dir(tasks).unwrap();
-        tasks.map(|task| fs::read_to_string(task.unwrap().path().join("comm")).unwrap()).collect()
+    let Some(disk) = Disk::new(&[]) else { return };
+    let threads = || -> Vec<(String, String)> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", disk.server().as_raw_nonzero())).unwrap();
+        let read = |task: &Path, name: &str| fs::read_to_string(task.join(name)).unwrap();
+        let rights =
+            |status: String| status.lines().find(|line| line.starts_with("CapEff:")).unwrap().to_owned();
+        let tasks = tasks.map(|task| task.unwrap().path());
+        tasks.map(|task| (read(&task, "comm"), rights(read(&task, "status")))).collect()
     };
-    assert!(!threads().contains(&"obento-commit\n".to_owned()), "{:?}", threads());
-    overwrite_new(&disk.path("f"), &[1; 10]);
-    assert!(threads().contains(&"obento-commit\n".to_owned()), "{:?}", threads());
-    disk.umount();
+    for fs_type in ["vfat", "exfat", "ext4"] {
+        for options in ["rw", "provenance"] {
+            disk.quietly(&["mkfs", "-q", "-F", "-t", fs_type, "disk.img"]);
+            disk.mount(options);
+            let commits =
+                |threads: &[(String, String)]| threads.iter().any(|(name, _)| name == "obento-commit\n");
+            let before = threads();
+            assert!(!commits(&before) || options == "provenance", "{fs_type}: {before:?}");
+            overwrite_new(&disk.path("f"), &[1; 10]);
+            let after = threads();
+            assert!(commits(&after), "{fs_type}, {options}: {after:?}");
+            for (name, rights) in before.iter().chain(&after) {
+                assert_eq!(rights.trim_end_matches('0'), "CapEff:\t", "{fs_type}, {options}: {name}");
+            }
+            disk.quietly(&["umount", "mnt"]);
+        }
+    }
 }

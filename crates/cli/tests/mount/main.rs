@@ -15,6 +15,8 @@ mod matrix;
 mod options;
 mod programs;
 mod provenance;
+mod refusals;
+mod requests;
 mod stress;
 mod support;
 mod together;

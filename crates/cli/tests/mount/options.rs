@@ -1,12 +1,14 @@
 //! Options that change while a volume is mounted, and the users of its image.
 
 use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 
 use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
 
-use crate::support::{Disk, obento, text, umount};
+use crate::support::{Disk, obento, offers_rings, text, umount};
 
 /// The flags of the mount point, as the kernel shows them.
 fn flags(disk: &Disk) -> String {
@@ -116,7 +118,7 @@ fn a_device_that_obento_has_mounted_is_in_use_by_its_server() {
 
 /// Formats without links and holes.
 #[test]
-fn fat_and_exfat_refuse_holes_links_and_sizes_as_the_kernel_does() {
+fn fat_and_exfat_refuse_holes_links_and_sizes_as_the_kernel_does_and_store_the_nearest_time() {
     for kind in ["vfat", "exfat"] {
         if !require(&[Oracle::Fuse, Oracle::Program("python3")]) {
             return;
@@ -139,10 +141,13 @@ fn fat_and_exfat_refuse_holes_links_and_sizes_as_the_kernel_does() {
             for contents in [b'', b'x' * 10000]:\n\
             \x20   os.write(f, contents)\n\
             \x20   for mode in [3, 0x10, 0x11]: fails(errno.EOPNOTSUPP, lambda: fallocate(mode, 0, 4096))\n\
+            fails(errno.EOPNOTSUPP, lambda: fallocate(1, 0, 200000))\n\
             fallocate(0, 0, 20000)\n\
             assert os.fstat(f).st_size == 20000\n\
             fails(errno.EPERM, lambda: os.link('f', 'g'))\n\
-            fails(errno.EFBIG, lambda: os.ftruncate(f, 10**15))\n";
+            fails(errno.EFBIG, lambda: os.ftruncate(f, 10**15))\n\
+            os.utime('f', (7258118400, 7258118400))\n\
+            assert int(os.stat('f').st_mtime) == 4354819198, 'the last time of 2107'\n";
         let ended = program("python3").args(["-c", script]).arg(folder.path().join("mnt")).output().unwrap();
         umount(folder.path());
         assert!(ended.status.success(), "{kind}: {}", text(&ended.stderr));
@@ -152,21 +157,21 @@ fn fat_and_exfat_refuse_holes_links_and_sizes_as_the_kernel_does() {
 #[test]
 fn requests_arrive_through_rings_if_the_kernel_offers_them_and_nothing_forbids_them() {
     let Some(disk) = Disk::new(&[]) else { return };
-    let offer = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").unwrap_or_default();
+    let is_offered = offers_rings();
     let has_rings = || {
         let threads =
             fs::read_dir(format!("/proc/{}/task", disk.server().as_raw_nonzero())).unwrap().flatten();
         let names = threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
         names.filter(|name| name.starts_with("fuse-ring-")).count() > 0
     };
-    for (option, expected) in [("io_uring=auto", offer.trim() == "Y"), ("io_uring=off", false)] {
+    for (option, expected) in [("io_uring=auto", is_offered), ("io_uring=off", false)] {
         disk.mount(option);
         fs::write(disk.path("f"), option).unwrap();
-        assert_eq!(has_rings(), expected, "{option} {offer}");
+        assert_eq!(has_rings(), expected, "{option}");
         assert_eq!(fs::read_to_string(disk.path("f")).unwrap(), option);
         disk.umount();
     }
-    if offer.trim() == "Y" {
+    if is_offered {
         disk.mount("io_uring=on");
         fs::write(disk.path("f"), "on").unwrap();
         assert!(has_rings());
@@ -175,4 +180,63 @@ fn requests_arrive_through_rings_if_the_kernel_offers_them_and_nothing_forbids_t
     let refused = disk.obento(&["mount", "-o", "io_uring=on", "disk.img", "mnt"]);
     assert!(text(&refused.stderr).contains("the kernel does not offer io_uring"), "{refused:?}");
     assert!(!disk.is_mounted());
+}
+
+/// Steps of a user without privileges, who extracts an archive of root.
+const AS_ROOT: &str = "set -e
+    $OBENTO mount -o fakeroot disk.img mnt
+    cd mnt
+    echo secret > file; mkdir dir; mkfifo pipe; ln -s file link; ln file hard
+    tar -xpf ../archive.tar --same-owner
+    cat old/private
+    chown 1234:5678 file; chmod 6755 file; chown -h 9:10 link; chown 7:8 pipe dir; chmod 0 dir
+    touch -d 2001-02-03 file; ls dir; echo more > dir/new; cat dir/new
+    chown 0:0 dir; mv old moved; rm moved/private; setfattr -n user.note -v x file
+    cd ..; $OBENTO mount --status mnt > status; stat -c '%u %g %a' mnt/file";
+
+#[test]
+fn a_user_sets_owners_and_modes_as_root_with_fakeroot() {
+    let needed = ["tar", "setfattr"].map(Oracle::Program);
+    if !require(&[Oracle::Root, Oracle::Program("fusermount3")]) || !require(&needed) {
+        return;
+    }
+    let Some(disk) = Disk::new(&[]) else { return };
+    let folder = disk.folder();
+    fs::create_dir(folder.join("old")).unwrap();
+    fs::write(folder.join("old/private"), "of another user\n").unwrap();
+    chown(folder.join("old/private"), Some(42), Some(43)).unwrap();
+    run(program("chmod").arg("600").arg(folder.join("old/private"))).unwrap();
+    run(program("tar").current_dir(folder).args(["-cf", "archive.tar", "old"])).unwrap();
+    for path in [folder.to_owned(), disk.image(), disk.at()] {
+        chown(path, Some(65534), Some(65534)).unwrap();
+    }
+    let user = |script: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", script]).env("OBENTO", env!("CARGO_BIN_EXE_obento")).current_dir(folder);
+        shell.uid(65534).gid(65534).output().unwrap()
+    };
+    let output = user(AS_ROOT);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(text(&output.stdout), "of another user\nmore\n1234 5678 6755\n");
+    // Linux refuses these calls before the server is asked.
+    for refused in ["mknod mnt/device c 1 3", "setfattr -n trusted.x -v y mnt/file"] {
+        assert!(!user(refused).status.success(), "{refused}");
+    }
+    // Even root cannot use the mount.
+    assert_eq!(fs::read(disk.path("file")).unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+    let output = user("$OBENTO umount mnt");
+    assert!(output.status.success(), "{output:?}");
+    for (path, expected) in [
+        ("file", "1234 5678 6755"),
+        ("link", "9 10 777"),
+        ("pipe", "7 8 644"),
+        ("dir", "0 0 0"),
+        ("dir/new", "0 0 644"),
+        ("moved", "0 0 755"),
+    ] {
+        let stat = disk.obento(&["stat", "-c", "%u %g %a", &format!("disk.img:/{path}")]);
+        assert_eq!(text(&stat.stdout).trim(), expected, "{path}: {stat:?}");
+    }
+    let refused = user("$OBENTO mount -o fakeroot,allow_other disk.img mnt");
+    assert!(text(&refused.stderr).contains("all users would have the rights of root"), "{refused:?}");
 }

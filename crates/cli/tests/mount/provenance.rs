@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
 
 use obento_testkit::oracle::{program, python, run, shell};
 use obento_testkit::{Oracle, require};
@@ -173,6 +174,40 @@ fn records_have_the_process_and_the_bytes() {
     assert!(events.iter().all(is_own), "{events:?}");
 }
 
+/// Copies `in` through a mapping after closing the file.
+const COPY_MAPPED: &str = "\
+import mmap, os
+file = os.open('in', os.O_RDONLY)
+data = mmap.mmap(file, 0, prot=mmap.PROT_READ)
+os.close(file)
+open('out', 'wb').write(data[:])
+";
+
+#[test]
+fn a_file_that_is_read_through_a_mapping_is_a_source() {
+    if !require(&[Oracle::Program("python3")]) {
+        return;
+    }
+    let Some(disk) = Disk::mounted("provenance") else { return };
+    fs::write(disk.path("in"), vec![7; 100_000]).unwrap();
+    fs::write(disk.path("other"), "not read").unwrap();
+    // Without its pages in the cache, the file is read through the server.
+    disk.umount();
+    disk.mount("provenance");
+    let copied = program("python3").args(["-c", COPY_MAPPED]).current_dir(disk.at()).status().unwrap();
+    assert!(copied.success());
+    assert_eq!(fs::read(disk.path("out")).unwrap(), vec![7; 100_000]);
+    disk.umount();
+    let lines = prov(&disk, &["--of", "/out", "--json"]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let paths: Vec<_> = lines.iter().map(|line| line["path"].as_str().unwrap()).collect();
+    assert_eq!(paths, ["/out", "/in"]);
+    let closed = prov(&disk, &["--by", "python3", "--json"]);
+    let is_close = |event: &Value| event["event"] == "close" && event["path"] == "/in";
+    let events = closed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    assert_eq!(events.filter(is_close).map(|event| event["bytes_read"].as_u64()).max(), Some(Some(100_000)));
+}
+
 /// While a program starts, the kernel reads it from the mount and locks the files of `/proc` that describe the process.
 #[test]
 fn programs_start_from_a_mount_whose_server_identifies_processes() {
@@ -218,13 +253,50 @@ fn the_log_of_a_mount_is_hidden_and_cannot_be_changed() {
     assert!(!prov(&disk, &[]).is_empty());
 }
 
+/// Returns the events of the log, the oldest first.
+fn events(disk: &Disk) -> Vec<Value> {
+    let lines = prov(disk, &["--json"]);
+    lines.lines().rev().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 #[test]
-fn an_upgrade_is_refused_with_the_reason() {
-    let Some(disk) = Disk::mounted("provenance,io_uring=off") else { return };
-    let output = disk.obento(&["mount", "--upgrade", "mnt", "--dry-run"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(text(&output.stderr).contains("the history of the volume is recorded"), "{output:?}");
+fn the_history_of_open_files_continues_when_the_server_is_replaced() {
+    let options = "provenance,io_uring=off";
+    let Some(disk) = Disk::mounted(options) else { return };
+    fs::write(disk.path("in"), vec![7; 300_000]).unwrap();
+    // Without its pages in the cache, the file is read through the server.
     disk.umount();
+    disk.mount(options);
+    let script = "exec 3<in 4>out; echo ready; read go; cat <&3 >&4";
+    let mut shell = Command::new("sh");
+    let shell =
+        shell.args(["-c", script]).current_dir(disk.at()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut shell = shell.spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(shell.stdout.as_mut().unwrap()).read_line(&mut said).unwrap();
+    disk.quietly(&["mount", "--upgrade", "mnt", "--dry-run"]);
+    for _ in 0..3 {
+        disk.quietly(&["mount", "--upgrade", "mnt"]);
+    }
+    shell.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let process = shell.id();
+    assert!(shell.wait().unwrap().success());
+    disk.umount();
+    disk.fsck();
+    let events = events(&disk);
+    let count = |event: &str| events.iter().filter(|found| found["event"] == event).count();
+    assert_eq!(["mount", "unmount", "upgrade", "crash", "lost"].map(count), [2, 2, 3, 0, 0]);
+    let closes = events.iter().filter(|found| found["event"] == "close" && found["pid"] == process);
+    let closed: Vec<_> = closes
+        .map(|event| (event["path"].as_str().unwrap(), &event["bytes_read"], &event["bytes_written"]))
+        .collect();
+    assert_eq!(closed.len(), 2, "{events:?}");
+    assert!(closed.contains(&("/in", &300_000.into(), &0.into())), "{closed:?}");
+    assert!(closed.contains(&("/out", &0.into(), &300_000.into())), "{closed:?}");
+    let tree = prov(&disk, &["--of", "/out"]);
+    assert!(tree.contains("── /in  version 1"), "{tree}");
+    // Fails if a record may be missing.
+    assert!(prov(&disk, &["--changed-since", "1"]).contains("out"));
 }
 
 #[test]
@@ -234,8 +306,7 @@ fn a_killed_server_leaves_a_mark_and_all_synced_changes() {
     disk.kill();
     disk.mount_after_kill_with("provenance");
     disk.umount();
-    let events = prov(&disk, &["--json"]);
-    let events: Vec<Value> = events.lines().rev().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = events(&disk);
     let find = |event: &str| events.iter().position(|found| found["event"] == event).unwrap();
     assert!(find("write") < find("crash"));
     assert_eq!(events[find("write")]["path"], "/kept");

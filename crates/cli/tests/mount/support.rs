@@ -152,6 +152,17 @@ pub fn umount(folder: &Path) {
     });
 }
 
+/// Returns whether the kernel offers rings to new mounts. Root decides this.
+pub fn offers_rings() -> bool {
+    let offer = fs::read_to_string("/sys/module/fuse/parameters/enable_uring").unwrap_or_default();
+    offer.trim() == "Y"
+}
+
+/// Returns the mount option of each transport for requests that the kernel offers.
+pub fn transports() -> &'static [&'static str] {
+    if offers_rings() { &["io_uring=off", "io_uring=on"] } else { &["io_uring=off"] }
+}
+
 /// Returns the process that has the image open.
 pub fn server_of(path: &Path) -> rustix::process::Pid {
     let image = fs::metadata(path).unwrap().ino();
@@ -174,7 +185,7 @@ pub fn obento(folder: &Path, args: &[&str]) -> String {
 
 /// Waits until `is_so` returns true, for a minute at most, for conditions without an event.
 #[track_caller]
-pub fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !is_so() {
         assert!(begin.elapsed().as_secs() < 60, "{what} did not come");

@@ -2,7 +2,8 @@
 //! message, the old server continues to serve.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use obento_fuse::find_mount;
-use obento_fuse::handover::{Connection, ConnectionError, Hello, Kind, Message, VERSION};
+use obento_fuse::handover::{Claim, Connection, ConnectionError, Hello, Kind, Message, VERSION};
 use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
 
@@ -105,11 +106,26 @@ pub fn mapping(disk: &Disk) -> std::process::Child {
 
 #[test]
 fn open_files_mappings_and_a_nameless_file_survive_twenty_replacements_under_load() {
-    let needed = [Oracle::Program("python3")];
-    let Some(disk) = Some(()).filter(|()| require(&needed)).and_then(|()| Disk::mounted("io_uring=off"))
-    else {
-        return;
-    };
+    if let Some(disk) = mounted("io_uring=off") {
+        survives(&disk, upgrades());
+    }
+}
+
+#[test]
+fn a_mount_whose_history_is_recorded_survives_replacements_under_load_without_a_lost_record() {
+    let Some(disk) = mounted("provenance,io_uring=off") else { return };
+    survives(&disk, upgrades().div_ceil(4));
+    // Fails if a record may be missing.
+    let listed = disk.obento(&["prov", "disk.img", "--changed-since", "1"]);
+    assert_eq!(listed.status.code(), Some(0), "{listed:?}");
+}
+
+fn mounted(options: &str) -> Option<Disk> {
+    Some(()).filter(|()| require(&[Oracle::Program("python3")])).and_then(|()| Disk::mounted(options))
+}
+
+/// Replaces the server of a mount `count` times while programs use it, and unmounts it.
+fn survives(disk: &Disk, count: usize) {
     let mut nameless =
         File::options().read(true).write(true).create_new(true).open(disk.path("gone")).unwrap();
     nameless.write_all(b"begin").unwrap();
@@ -117,7 +133,7 @@ fn open_files_mappings_and_a_nameless_file_survive_twenty_replacements_under_loa
     fs::create_dir(disk.path("cwd")).unwrap();
     let mut sleeper = Command::new("sleep").arg("1000").current_dir(disk.path("cwd")).spawn().unwrap();
     fs::remove_dir(disk.path("cwd")).unwrap();
-    let mut mapped = mapping(&disk);
+    let mut mapped = mapping(disk);
     let is_over = AtomicBool::new(false);
     let mut server = serving(disk.folder());
     let expected: Vec<_> = std::thread::scope(|threads| {
@@ -127,8 +143,8 @@ fn open_files_mappings_and_a_nameless_file_survive_twenty_replacements_under_loa
         };
         let loads: Vec<_> = (0..2).map(start).collect();
         let end = End(&is_over);
-        for round in 0..upgrades() {
-            upgrade(&disk);
+        for round in 0..count {
+            upgrade(disk);
             nameless.write_all(format!("{round},").as_bytes()).unwrap();
             let before = std::mem::replace(&mut server, serving(disk.folder()));
             assert_ne!(before, server, "another process serves");
@@ -143,14 +159,14 @@ fn open_files_mappings_and_a_nameless_file_survive_twenty_replacements_under_loa
     let mut contents = String::new();
     nameless.seek(SeekFrom::Start(0)).unwrap();
     nameless.read_to_string(&mut contents).unwrap();
-    let rounds: String = (0..upgrades()).map(|round| format!("{round},")).collect();
+    let rounds: String = (0..count).map(|round| format!("{round},")).collect();
     assert_eq!(contents, format!("begin{rounds}"));
     assert_eq!(nameless.metadata().unwrap().nlink(), 0);
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
     drop(nameless);
     let status = text(&disk.obento(&["mount", "--status", "mnt"]).stdout);
-    assert!(status.contains(&format!("replacements: {}", upgrades())), "{status}");
+    assert!(status.contains(&format!("replacements: {count}")), "{status}");
     disk.umount();
     disk.fsck();
     disk.mount("ro");
@@ -174,20 +190,36 @@ impl Drop for End<'_> {
 
 /// Returns the process that serves `mnt` in `folder`. The one before may not have left the list of processes yet.
 pub fn serving(folder: &Path) -> String {
-    let status = obento(folder, &["mount", "--status", "mnt", "--json"]);
+    let mut status = String::new();
+    // A server that was killed can still accept the connection.
+    wait_until("a server that responds", || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        let output =
+            command.current_dir(folder).args(["mount", "--status", "mnt", "--json"]).output().unwrap();
+        status = text(&output.stdout);
+        output.status.success()
+    });
     let (_, pid) = status.split_once("\"pid\":").unwrap();
     pid.split(',').next().unwrap().to_owned()
 }
 
 /// The steps of a new server, of which a test performs the first ones.
 fn steps(connection: &Connection, count: usize) -> Result<Option<Message>, ConnectionError> {
+    steps_with(connection, count, &Claim::new().unwrap())
+}
+
+fn steps_with(
+    connection: &Connection,
+    count: usize,
+    claim: &Claim,
+) -> Result<Option<Message>, ConnectionError> {
     let mut state = None;
     let steps: [&mut dyn FnMut() -> Result<(), ConnectionError>; 6] = [
         &mut || connection.send(Kind::Hello, &hello(), &[]),
         &mut || connection.expect(Kind::Offer).map(drop),
         &mut || connection.send(Kind::Ready, &[], &[]),
         &mut || connection.expect(Kind::State).map(|message| state = Some(message)),
-        &mut || connection.send(Kind::Taken, &[], &[]),
+        &mut || connection.send(Kind::Taken, &[], &[claim.as_fd()]),
         &mut || connection.expect(Kind::Go).map(drop),
     ];
     steps.into_iter().take(count).try_for_each(|step| step())?;
@@ -249,12 +281,77 @@ fn a_new_server_that_is_silent_refuses_or_sends_other_messages_leaves_the_mount_
         connection.send(Kind::Started, &[], &[]).unwrap();
         works(&disk);
     }
+    // The old server continues after its time limit.
+    for count in [4, 6] {
+        let (connection, claim) = (connect(&disk), Claim::new().unwrap());
+        steps_with(&connection, count, &claim).unwrap();
+        works(&disk);
+        assert_eq!(claim.take(), count == 4, "after {count} messages");
+    }
+    // A server without a claim.
     let connection = connect(&disk);
     steps(&connection, 4).unwrap();
-    // The old server continues after its time limit.
+    connection.send(Kind::Taken, &[], &[]).unwrap();
     works(&disk);
     drop(connection);
     assert_eq!(disk.server(), server);
+    disk.umount();
+}
+
+#[test]
+fn an_old_server_ends_if_the_new_one_has_the_claim_and_is_silent() {
+    let Some(disk) = Disk::mounted("io_uring=off") else { return };
+    fs::write(disk.path("synced"), "before").unwrap();
+    File::open(disk.path("synced")).unwrap().sync_all().unwrap();
+    let (connection, claim) = (connect(&disk), Claim::new().unwrap());
+    let state = steps_with(&connection, 6, &claim).unwrap();
+    assert!(claim.take());
+    assert_eq!(connection.receive(None).unwrap_err(), ConnectionError::Ended);
+    // This process, which has the mount now, ends it without a write.
+    drop(state);
+    disk.clear_killed();
+    disk.mount_after_kill();
+    assert_eq!(fs::read_to_string(disk.path("synced")).unwrap(), "before");
+    disk.umount();
+}
+
+/// The environment variable with the mount point for [`a_process_that_stops_before_it_claims_a_mount`].
+const MOUNT: &str = "OBENTO_TEST_MOUNT";
+
+/// The name of that test, and of the line that it prints.
+const STOPS: &str = "upgrade::a_process_that_stops_before_it_claims_a_mount";
+
+/// Takes the place of a new server, with an open file whose data the kernel has gathered. Then it waits to be killed.
+#[test]
+#[ignore = "a process of another test"]
+fn a_process_that_stops_before_it_claims_a_mount() {
+    let Some(at) = std::env::var_os(MOUNT).map(PathBuf::from) else { return };
+    let mut open = File::create(at.join("open")).unwrap();
+    open.write_all(&[7; 5000]).unwrap();
+    let connection = Connection::to_server(&find_mount(&at).unwrap()).unwrap();
+    let _state = steps(&connection, 6).unwrap();
+    println!("\n{STOPS}");
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_new_server_that_is_killed_with_an_open_file_of_the_mount_leaves_the_mount_to_the_old_one() {
+    let Some(disk) = Disk::mounted("io_uring=off") else { return };
+    let server = disk.server();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", STOPS, "--include-ignored", "--nocapture"]);
+    command.env(MOUNT, disk.at().canonicalize().unwrap()).stdout(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let lines = BufReader::new(process.stdout.take().unwrap()).lines();
+    assert!(lines.map_while(Result::ok).any(|line| line == STOPS));
+    process.kill().unwrap();
+    works(&disk);
+    process.wait().unwrap();
+    assert_eq!(disk.server(), server);
+    assert_eq!(fs::read(disk.path("open")).unwrap(), [7; 5000]);
+    upgrade(&disk);
     disk.umount();
 }
 
@@ -299,6 +396,37 @@ fn another_user_cannot_replace_a_server_nor_read_its_state() {
     assert_eq!(disk.server(), server);
     works(&disk);
     disk.umount();
+}
+
+#[test]
+fn root_does_not_take_or_change_the_mount_of_another_user() {
+    if !require(&[Oracle::Root, Oracle::Fuse, Oracle::Program("fusermount3")]) {
+        return;
+    }
+    if fs::metadata("/dev/fuse").unwrap().mode() & 0o006 != 0o006 {
+        return println!("skipped: /dev/fuse is closed to users");
+    }
+    let folder = tempfile::Builder::new().prefix("obento-mount-").tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    obento(folder.path(), &["mkfs", "-q", "disk.img", "8M"]);
+    fs::create_dir(at("mnt")).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_obento"), at("obento")).unwrap();
+    run(program("chown").args(["-R", "nobody"]).arg(folder.path())).unwrap();
+    let user = |words: &[&str]| {
+        let mut command = Command::new(at("obento"));
+        let output = command.uid(65534).gid(65534).current_dir(folder.path()).args(words).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    };
+    user(&["mount", "disk.img", "mnt"]);
+    // Its server would name the arguments of a new one, and its flags protect this user.
+    for words in [&["--upgrade"][..], &["--dry-run", "--upgrade"], &["-o", "remount,suid", "disk.img"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        let output = command.arg("mount").args(words).arg(at("mnt")).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("belongs to user 65534"), "{said}");
+    }
+    user(&["mount", "--upgrade", "mnt"]);
+    user(&["umount", "mnt"]);
 }
 
 #[test]

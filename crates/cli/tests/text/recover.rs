@@ -49,13 +49,42 @@ fn an_undamaged_volume_is_recovered_whole() {
     let Some(twins) = twins() else { return };
     let output = twins.ours(&["recover", "disk.img", "saved"], b"");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), String::new()));
-    assert!(text(&output.stderr).contains("0 of them are damaged; 0 entries are lost"), "{output:?}");
+    assert!(text(&output.stderr).contains("of which 0 damaged; 0 entries lost"), "{output:?}");
     same_file(&twins, "bad");
     same_file(&twins, "d/e/f7");
     // A second recovery would mix with the first one.
     let again = twins.ours(&["recover", "disk.img", "saved"], b"");
     assert_eq!(again.status.code(), Some(2));
     assert!(text(&again.stderr).contains("the directory is not empty"));
+}
+
+/// Adds the contents of all files below `folder`.
+fn add_contents(folder: &std::path::Path, contents: &mut Vec<Vec<u8>>) {
+    for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        match entry.is_dir() {
+            true => add_contents(&entry, contents),
+            false => contents.push(fs::read(entry).unwrap()),
+        }
+    }
+}
+
+#[test]
+fn the_files_of_a_volume_whose_root_is_not_a_directory_are_recovered() {
+    let Some(twins) = twins() else { return };
+    let image = twins.path("disk.img");
+    run(program("debugfs").args(["-w", "-R", "set_inode_field <2> mode 0100755"]).arg(&image)).unwrap();
+    let before = fs::read(&image).unwrap();
+    let output = twins.ours(&["recover", "disk.img", "saved"], b"");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let lost = "lost\t-\tdisk.img:/\tthe root (inode 2) is not a directory\n";
+    assert_eq!(text(&output.stdout), lost, "{output:?}");
+    let mut found = Vec::new();
+    add_contents(&twins.path("saved"), &mut found);
+    for name in ["good", "bad", "d/e/f0", "d/e/f19"] {
+        let wanted = fs::read(twins.tree().join(name)).unwrap();
+        assert!(found.contains(&wanted), "{name} is not recovered: {output:?}");
+    }
+    assert!(fs::read(&image).unwrap() == before, "the image was changed");
 }
 
 #[test]
@@ -109,4 +138,12 @@ fn the_rest_of_a_volume_with_overwritten_metadata_is_recovered() {
     assert!(list.contains("\"kind\":\"recovered\""), "{list}");
     same_file(&twins, "good");
     same_file(&twins, "bad");
+    // The files of the lost directory have no name.
+    let mut found = Vec::new();
+    add_contents(&twins.path("saved"), &mut found);
+    for number in 0..20 {
+        let wanted = fs::read(twins.tree().join(format!("d/e/f{number}"))).unwrap();
+        assert!(found.contains(&wanted), "f{number} is not recovered: {list}");
+    }
+    assert!(list.contains("\"unnamed\":20,"), "{list}");
 }

@@ -132,9 +132,7 @@ fn cmp_finds_what_gnu_cmp_finds() {
                 let words = ["cmp"].into_iter().chain(options.split(' ').filter(|word| !word.is_empty()));
                 let args: Vec<_> = words.chain([one.as_str(), &other]).collect();
                 // Different skips make nearly all bytes differ.
-                let theirs = twins.theirs(&args, b"");
-                twins.same(&args);
-                let ours = twins.ours(&args, b"");
+                let (theirs, ours) = twins.same_with(&args, b"");
                 let said = String::from_utf8_lossy(&ours.stderr).into_owned();
                 let end = String::from_utf8_lossy(&theirs.stderr);
                 let position = end.split(" after ").nth(1).unwrap_or_default();

@@ -99,14 +99,16 @@ impl Twins {
         self.same_with(args, b"");
     }
 
+    /// Asserts the same with `input` on standard input. Returns the outputs of the host's program and of obento.
     #[track_caller]
-    pub fn same_with(&self, args: &[&str], input: &[u8]) {
+    pub fn same_with(&self, args: &[&str], input: &[u8]) -> (Output, Output) {
         let theirs = self.theirs(args, input);
         let ours = self.ours(args, input);
         let expected = Seen::of(&theirs, "tree/");
         let found = Seen::of(&ours, "disk.img:/");
         let errors = String::from_utf8_lossy(&ours.stderr);
         assert_eq!(found, expected, "{args:?}: {errors}");
+        (theirs, ours)
     }
 }
 

@@ -1,4 +1,4 @@
-//! `undelete` on FAT and exFAT: files that obento or the kernel deleted.
+//! `undelete` on FAT, exFAT, ext2, ext3 and ext4: files that obento, the kernel or debugfs deleted.
 
 use std::fs;
 use std::path::Path;
@@ -109,6 +109,60 @@ fn deleted_files_are_listed_and_extracted_with_their_names_and_bytes() {
 }
 
 #[test]
+fn extracted_files_are_private_and_their_bytes_are_limited() {
+    use std::os::unix::fs::MetadataExt;
+
+    for fs_type in TYPES {
+        let card = Card::new(fs_type, fill);
+        card.quietly(&["rm", "-r", "card.img:/DCIM", "card.img:/SHORT.TXT"]);
+        card.list(&["--to", "out"]);
+        let mut pending = vec![card.0.path().join("out")];
+        let mut files = 0;
+        while let Some(folder) = pending.pop() {
+            for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                let meta = entry.metadata().unwrap();
+                let expected = if meta.is_dir() { 0o700 } else { 0o600 };
+                assert_eq!(meta.mode() & 0o7777, expected, "{fs_type}: {:?}", entry.path());
+                files += u32::from(meta.is_file());
+                pending.extend(meta.is_dir().then(|| entry.path()));
+            }
+        }
+        assert_eq!(files, 9, "{fs_type}");
+        let limit = ["undelete", "card.img", "*.TXT", "--to", "less", "--max-bytes"];
+        let len = fs::metadata(card.tree().join("SHORT.TXT")).unwrap().len();
+        let (code, _, said) = card.obento(&[&limit[..], &[&(len - 1).to_string()]].concat());
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("the limit of bytes is reached") && said.contains("--max-bytes"), "{said}");
+        assert_eq!(fs::read_dir(card.0.path().join("less")).unwrap().count(), 0);
+        card.quietly(&[&limit[..], &[&len.to_string()]].concat());
+    }
+}
+
+#[test]
+fn nothing_is_extracted_through_a_link_of_another_user() {
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let obento = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_obento"));
+        command.current_dir(folder.path()).args(words).output().unwrap()
+    };
+    assert!(obento(&["mkfs", "-q", "-t", "vfat", "card.img", "8M"]).status.success());
+    assert!(obento(&["write", "card.img:/deleted"]).status.success());
+    assert!(obento(&["rm", "card.img:/deleted"]).status.success());
+    fs::create_dir(folder.path().join("other")).unwrap();
+    std::os::unix::fs::symlink("other", folder.path().join("link")).unwrap();
+    std::os::unix::fs::lchown(folder.path().join("link"), Some(12345), None).unwrap();
+    for to in ["link", "link/new"] {
+        let output = obento(&["undelete", "card.img", "--to", to]);
+        assert_eq!(output.status.code(), Some(2), "{to}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("symbolic link of another user"), "{to}");
+    }
+    assert_eq!(fs::read_dir(folder.path().join("other")).unwrap().count(), 0);
+}
+
+#[test]
 fn files_of_a_deleted_tree_are_found_below_its_name() {
     for fs_type in TYPES {
         let card = Card::new(fs_type, fill);
@@ -145,14 +199,14 @@ fn a_volume_without_deleted_files_and_other_types_are_reported() {
     let (code, text, said) = card.obento(&["undelete", "card.img"]);
     assert_eq!((code, text.as_str()), (Some(1), ""));
     assert!(said.contains("no deleted files were found"), "{said}");
-    card.quietly(&["mkfs", "-q", "other.img", "8M"]);
-    let (code, _, said) = card.obento(&["undelete", "other.img"]);
-    assert_eq!(code, Some(2));
-    assert!(said.contains("obento cannot find deleted files on ext4"), "{said}");
+    card.quietly(&["mkfs", "-q", "-t", "ext4", "other.img", "8M"]);
+    let (code, text, said) = card.obento(&["undelete", "other.img"]);
+    assert_eq!((code, text.as_str()), (Some(1), ""));
+    assert!(said.contains("no deleted files were found"), "{said}");
     fs::write(card.0.path().join("other.img"), [0x55; 1 << 20]).unwrap();
     let (code, _, said) = card.obento(&["undelete", "other.img"]);
     assert_eq!(code, Some(2));
-    assert!(said.contains("no supported file system; the data looks like"), "{said}");
+    assert!(said.contains("no supported file system; the data looks like text"), "{said}");
     let (code, _, said) = card.obento(&["undelete", "card.img:/DCIM"]);
     assert_eq!(code, Some(2));
     assert!(said.contains("not an image or a partition"), "{said}");
@@ -176,5 +230,138 @@ fn files_that_the_kernel_deleted_are_found() {
         let found = card.list(&["--to", "out"]);
         assert_eq!(found.iter().map(|(_, path)| path.as_str()).collect::<Vec<_>>(), [photo], "{fs_type}");
         card.same(photo, photo);
+    }
+}
+
+impl Card {
+    /// Runs `change` on the volume, which the kernel has mounted.
+    fn mounted(&self, change: impl FnOnce(&Path)) {
+        let (image, at) = (self.0.path().join("card.img"), self.0.path().join("mnt"));
+        fs::create_dir_all(&at).unwrap();
+        run(program("mount").args(["-o", "loop"]).arg(&image).arg(&at)).unwrap();
+        let changed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| change(&at)));
+        run(program("umount").arg(&at)).unwrap();
+        if let Err(panic) = changed {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// A volume whose files the kernel has written and deleted: one in a directory, a directory with two, and one with holes.
+fn deleted_by_the_kernel(options: &[&str]) -> Card {
+    let card = Card::new("vfat", |tree| {
+        fill(tree);
+        fs::create_dir(tree.join("gone")).unwrap();
+        fs::write(tree.join("gone/large"), Dice(7).text(3 << 20)).unwrap();
+        fs::write(tree.join("gone/small"), "a few bytes").unwrap();
+    });
+    let image = card.0.path().join("card.img");
+    fs::remove_file(&image).unwrap();
+    run(program("mke2fs").args(["-q", "-F"]).args(options).arg(&image).arg("48M")).unwrap();
+    card.mounted(|at| {
+        run(program("cp").arg("-r").arg(card.tree().join(".")).arg(at)).unwrap();
+        let script = "printf start > sparse; printf end | dd of=sparse bs=1k seek=300 2>/dev/null; sync; cp sparse ../tree/sparse";
+        run(program("sh").args(["-c", script]).current_dir(at)).unwrap();
+        let remove = "rm 'DCIM/Holiday in Rome/Photograph 5.jpeg' sparse; rm -r gone; echo > new";
+        run(program("sh").args(["-c", remove]).current_dir(at)).unwrap();
+    });
+    card
+}
+
+const DELETED: [&str; 4] = ["DCIM/Holiday in Rome/Photograph 5.jpeg", "gone/large", "gone/small", "sparse"];
+
+#[test]
+fn files_that_the_kernel_deleted_are_found_in_the_journal() {
+    if !require(&[Oracle::Root, Oracle::LoopMount, Oracle::Program("mke2fs")]) {
+        return;
+    }
+    for options in
+        [&["-t", "ext4"][..], &["-t", "ext3"], &["-t", "ext4", "-b", "4096", "-O", "^filetype,bigalloc"]]
+    {
+        let card = deleted_by_the_kernel(options);
+        let before = fs::read(card.0.path().join("card.img")).unwrap();
+        let found = card.list(&["--to", "out"]);
+        assert_eq!(found, both("likely", &DELETED), "{options:?}");
+        for path in DELETED {
+            card.same(path, path);
+        }
+        assert!(fs::read(card.0.path().join("card.img")).unwrap() == before, "the image has changed");
+        // Blocks that another file uses are not shown as those of a deleted file.
+        card.mounted(|at| {
+            let _ = fs::write(at.join("filler"), vec![0; 48 << 20]);
+        });
+        let (_, found, _) = card.obento(&["undelete", "card.img", "--least", "likely"]);
+        assert!(!found.contains("gone/large"), "{options:?}: {found}");
+    }
+}
+
+#[test]
+fn files_that_were_deleted_while_they_were_open_are_certain() {
+    if !require(&[Oracle::Root, Oracle::LoopMount, Oracle::Program("mke2fs")]) {
+        return;
+    }
+    for options in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "orphan_file"]] {
+        let card = deleted_by_the_kernel(options);
+        card.mounted(|at| {
+            let photo = at.join("DCIM/Holiday in Rome/Photograph 2.jpeg");
+            let open = fs::File::open(&photo).unwrap();
+            fs::remove_file(&photo).unwrap();
+            run(program("sync").arg("-f").arg(at)).unwrap();
+            fs::copy(card.0.path().join("card.img"), card.0.path().join("copy.img")).unwrap();
+            drop(open);
+        });
+        fs::rename(card.0.path().join("copy.img"), card.0.path().join("card.img")).unwrap();
+        let photo = "DCIM/Holiday in Rome/Photograph 2.jpeg";
+        let found = card.list(&["--least", "certain", "--to", "out"]);
+        assert_eq!(found, both("certain", &[photo]), "{options:?}");
+        card.same(photo, photo);
+    }
+}
+
+#[test]
+fn inodes_that_debugfs_lists_as_deleted_are_found() {
+    if !require(&["mke2fs", "debugfs"].map(Oracle::Program)) {
+        return;
+    }
+    let card = Card::new("vfat", fill);
+    let image = card.0.path().join("card.img");
+    fs::remove_file(&image).unwrap();
+    let tree = card.tree();
+    run(program("mke2fs").args(["-q", "-F", "-t", "ext2", "-d"]).arg(tree).arg(&image).arg("16M")).unwrap();
+    for name in ["SHORT.TXT", "kept file.bin"] {
+        run(program("debugfs").args(["-w", "-R", &format!("rm \"{name}\"")]).arg(&image)).unwrap();
+    }
+    let listed = run(program("debugfs").args(["-R", "lsdel"]).arg(&image)).unwrap();
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("2 deleted inodes found"), "{listed}");
+    let found = card.list(&["--to", "out"]);
+    assert_eq!(found, both("certain", &["SHORT.TXT", "kept file.bin"]), "{listed}");
+    card.same("SHORT.TXT", "SHORT.TXT");
+    card.same("kept file.bin", "kept file.bin");
+}
+
+#[test]
+fn a_search_of_a_damaged_volume_ends() {
+    if !require(&[Oracle::Root, Oracle::LoopMount, Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let card = deleted_by_the_kernel(&["-t", "ext4"]);
+    let image = card.0.path().join("card.img");
+    let sound = fs::read(&image).unwrap();
+    let mut dice = Dice(99);
+    for round in 0..12 {
+        let mut bytes = sound.clone();
+        // Bytes that are not zero are metadata or data.
+        for _ in 0..400 {
+            let start = dice.below(bytes.len() as u64 - 64) as usize;
+            let Some(at) = bytes[start..].iter().position(|&byte| byte != 0) else { continue };
+            let at = start + at;
+            let end = (at + 1 + dice.below(8) as usize).min(bytes.len());
+            let value = dice.below(256) as u8;
+            bytes[at..end].fill(value);
+        }
+        fs::write(&image, &bytes).unwrap();
+        let (code, _, said) = card.obento(&["undelete", "card.img", "--least", "overwritten"]);
+        assert!(matches!(code, Some(0..=2)), "{round}: {said}");
     }
 }

@@ -7,11 +7,11 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use obento::driver::{Limits, OpenOptions};
+use obento::Registry;
+use obento::block::{BlockDevice, MemDevice};
+use obento::driver::{Access, Driver, FileSystem, FormatOptions, Limits, OpenOptions};
+use obento::env::{FixedRandom, SystemClock};
 use obento::tmpfs::{Options, Tmpfs};
-use obento::{
-    Access, BlockDevice, Driver, FileSystem, FixedRandom, FormatOptions, MemDevice, Registry, SystemClock,
-};
 use obento_host::FileDevice;
 use obento_testkit::hosts::{Folder, Library};
 use obento_testkit::trials;
@@ -152,15 +152,20 @@ impl Volume {
 }
 
 /// A volume behind a mount point.
-pub struct Mount(TempDir);
+pub struct Mount {
+    folder: TempDir,
+    /// The option of the transport for requests.
+    transport: &'static str,
+}
 
 impl Mount {
-    pub fn new(shape: &Shape) -> Rc<Self> {
-        let mount = Self(tempfile::Builder::new().prefix("obento-matrix-").tempdir().unwrap());
+    pub fn new(shape: &Shape, transport: &'static str) -> Rc<Self> {
+        let folder = tempfile::Builder::new().prefix("obento-matrix-").tempdir().unwrap();
+        let mount = Self { folder, transport };
         // The user of `Host::act_as` must be allowed to enter the folders above the volume.
-        fs::set_permissions(mount.0.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(mount.folder.path(), Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(mount.at()).unwrap();
-        let image = mount.0.path().join("disk.img");
+        let image = mount.folder.path().join("disk.img");
         File::create(&image).and_then(|file| file.set_len(shape.mib << 20)).unwrap();
         let driver = shape.driver().expect("what is mounted has a driver");
         shape.format(&*driver, &FileDevice::open_writable(&image).unwrap());
@@ -169,21 +174,21 @@ impl Mount {
     }
 
     fn at(&self) -> PathBuf {
-        self.0.path().join("mnt")
+        self.folder.path().join("mnt")
     }
 
     fn mount(&self, options: &str) {
-        let options = format!("{options},allow_other");
-        obento(self.0.path(), &["mount", "-o", &options, "disk.img", "mnt"]);
+        let options = format!("{options},allow_other,{}", self.transport);
+        obento(self.folder.path(), &["mount", "-o", &options, "disk.img", "mnt"]);
     }
 
     pub fn umount(&self) {
-        wait_until("the unmount", || succeeds(self.0.path(), &["umount", "mnt"]));
+        wait_until("the unmount", || succeeds(self.folder.path(), &["umount", "mnt"]));
     }
 
     /// Panics if the check finds problems with the unmounted volume.
     pub fn check(&self) {
-        obento(self.0.path(), &["check", "disk.img"]);
+        obento(self.folder.path(), &["check", "disk.img"]);
     }
 
     /// Returns the folder as a host.
@@ -198,7 +203,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = succeeds(self.0.path(), &["umount", "--lazy", "mnt"]);
+        let _ = succeeds(self.folder.path(), &["umount", "--lazy", "mnt"]);
     }
 }
 

@@ -1,0 +1,175 @@
+//! Commands on the files of a FUSE server, without a mount.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use obento_testkit::oracle::{Oracle, program, run};
+use obento_testkit::require;
+use tempfile::TempDir;
+
+struct Served(TempDir);
+
+impl Served {
+    /// Creates an image for squashfuse from a tree.
+    fn new() -> Option<Self> {
+        if !require(&[Oracle::Program("squashfuse"), Oracle::Program("mksquashfs")]) {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("tree/dir/deep")).unwrap();
+        fs::write(folder.path().join("tree/dir/file"), "contents\n").unwrap();
+        fs::write(folder.path().join("tree/dir/deep/large"), vec![7; 1 << 20]).unwrap();
+        let mut make = program("mksquashfs");
+        run(make.args(["tree", "a b.sqfs", "-quiet", "-no-progress"]).current_dir(folder.path())).unwrap();
+        Some(Self(folder))
+    }
+
+    /// Runs a command, and returns its code, output and messages.
+    fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir(self.0.path()).args(arguments);
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+}
+
+#[test]
+fn commands_read_the_files_of_a_server() {
+    let Some(served) = Served::new() else { return };
+    let ls = served.run(&["ls", "fuse:squashfuse 'a b.sqfs':/dir"]);
+    assert_eq!(ls, (Some(0), "deep\nfile\n".into(), String::new()));
+    let cat = served.run(&["cat", "fuse:squashfuse 'a b.sqfs':/dir/file"]);
+    assert_eq!(cat, (Some(0), "contents\n".into(), String::new()));
+    let find = served.run(&["find", "fuse:squashfuse 'a b.sqfs':/", "-size", "+100k"]);
+    assert_eq!(find.0, Some(0), "{find:?}");
+    assert!(find.1.trim_end().ends_with("/dir/deep/large"), "{find:?}");
+    assert_eq!(
+        served.run(&["cp", "-a", "fuse:squashfuse 'a b.sqfs':/dir", "out"]),
+        (Some(0), String::new(), String::new())
+    );
+    assert_eq!(fs::read(served.0.path().join("out/deep/large")).unwrap(), vec![7; 1 << 20]);
+    let diff = served.run(&["diff", "-r", "fuse:squashfuse 'a b.sqfs':/", "host:tree"]);
+    assert_eq!(diff, (Some(0), String::new(), String::new()));
+    let export = served.run(&["export", "fuse:squashfuse 'a b.sqfs':/dir", "-o", "out.tar"]);
+    assert_eq!(export, (Some(0), String::new(), String::new()));
+    let listed = run(program("tar").arg("tf").arg(served.0.path().join("out.tar"))).unwrap();
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("deep/large"), "{listed:?}");
+}
+
+#[test]
+fn servers_that_do_not_serve_are_refused_with_the_reason() {
+    let Some(served) = Served::new() else { return };
+    let (code, _, text) = served.run(&["ls", "fuse:obento-no-such-program:/"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("cannot start 'obento-no-such-program'"), "{text}");
+    let (code, _, text) = served.run(&["ls", "fuse:true:/"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("the FUSE server ended") && text.contains("must accept /dev/fd/N"), "{text}");
+    for refused in [&["info", "fuse:squashfuse 'a b.sqfs'"][..], &["df", "fuse:squashfuse 'a b.sqfs'"]] {
+        let (code, _, text) = served.run(refused);
+        assert!(code != Some(0), "{refused:?}: {text}");
+        assert!(text.contains("this command needs an image, not a file server"), "{refused:?}: {text}");
+    }
+    let (code, _, text) = served.run(&["mkdir", "fuse:squashfuse 'a b.sqfs':/new"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("can only be read"), "{text}");
+}
+
+/// Copies the files of a server, and compares them with the directory `tree`.
+fn is_served(folder: &Path, command: &str) {
+    println!("{command}");
+    let mut copy = Command::new(env!("CARGO_BIN_EXE_obento"));
+    copy.current_dir(folder).env("TMPDIR", folder.join("tmp"));
+    let output = copy.args(["cp", "-r", &format!("fuse:{command}:/"), "out"]).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let mut diff = program("diff");
+    run(diff.args(["-r", "--no-dereference", "-x", "lost+found", "tree", "out"]).current_dir(folder))
+        .unwrap();
+    fs::remove_dir_all(folder.join("out")).unwrap();
+    // The folder of the server is removed once the server has ended.
+    let start = Instant::now();
+    while fs::read_dir(folder.join("tmp")).unwrap().count() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "{command}");
+    }
+}
+
+/// Creates a tree, and a folder for temporary files.
+fn folder_with_tree() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    fs::create_dir_all(path.join("tree/dir/deep")).unwrap();
+    fs::create_dir(path.join("tmp")).unwrap();
+    fs::write(path.join("tree/dir/file"), "contents\n").unwrap();
+    let large: Vec<u8> = (0..600_000_u32).flat_map(u32::to_le_bytes).collect();
+    fs::write(path.join("tree/dir/deep/large"), large).unwrap();
+    symlink("dir/file", path.join("tree/link")).unwrap();
+    for number in 0..200 {
+        fs::write(path.join(format!("tree/dir/deep/file {number}")), number.to_string()).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn servers_of_libfuse_2_get_their_connection_from_the_helper() {
+    let programs = ["bindfs", "unionfs", "archivemount", "fuse2fs", "mke2fs", "unshare"];
+    if !require(&programs.map(Oracle::Program)) || !require(&[Oracle::Root]) {
+        return;
+    }
+    let folder = folder_with_tree();
+    let path = folder.path();
+    is_served(path, "bindfs tree");
+    fs::create_dir(path.join("lower")).unwrap();
+    is_served(path, "unionfs tree=RO:lower=RO");
+    run(program("tar").args(["cf", "tree.tar", "-C", "tree", "."]).current_dir(path)).unwrap();
+    is_served(path, "archivemount tree.tar");
+    let image = ["-q", "-t", "ext4", "-d", "tree", "tree.ext4", "16M"];
+    run(program("mke2fs").args(image).current_dir(path)).unwrap();
+    is_served(path, "fuse2fs tree.ext4");
+}
+
+#[test]
+fn servers_of_go_get_their_connection_from_the_helper() {
+    if !require(&["rclone", "gocryptfs"].map(Oracle::Program)) {
+        return;
+    }
+    let folder = folder_with_tree();
+    let path = folder.path();
+    fs::write(path.join("rclone.conf"), "").unwrap();
+    // rclone follows links.
+    fs::remove_file(path.join("tree/link")).unwrap();
+    is_served(path, "rclone --config rclone.conf mount tree");
+    is_served(path, "rclone --config rclone.conf mount2 tree");
+
+    fs::write(path.join("password"), "secret\n").unwrap();
+    run(program("cp").args(["-a", "tree", "plain"]).current_dir(path)).unwrap();
+    let init = ["-q", "-init", "-reverse", "-scryptn", "10", "-passfile", "password", "plain"];
+    run(program("gocryptfs").args(init).current_dir(path)).unwrap();
+    // The files of the first server are the source of the second one.
+    let mut copy = Command::new(env!("CARGO_BIN_EXE_obento"));
+    copy.args(["cp", "-r", "fuse:gocryptfs -q -reverse -passfile password plain:/", "cipher"]);
+    let output = copy.current_dir(path).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    is_served(path, "gocryptfs -q -passfile password cipher");
+}
+
+#[test]
+fn a_server_that_ends_before_it_runs_the_helper_is_reported_and_leaves_no_folder() {
+    if !require(&[Oracle::Program("bindfs"), Oracle::Program("unshare"), Oracle::Root]) {
+        return;
+    }
+    let folder = folder_with_tree();
+    let mut ls = Command::new(env!("CARGO_BIN_EXE_obento"));
+    ls.current_dir(folder.path()).env("TMPDIR", folder.path().join("tmp"));
+    let output = ls.args(["ls", "fuse:bindfs missing:/"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("the FUSE server ended") && said.contains("unshare(1)"), "{said}");
+    let start = Instant::now();
+    while fs::read_dir(folder.path().join("tmp")).unwrap().count() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60));
+    }
+}

@@ -1,0 +1,5 @@
+//! Commands on the sources that obento only reads, on FUSE servers and on NFS exports.
+
+mod fuse;
+mod nfs;
+mod table;
