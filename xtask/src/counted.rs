@@ -20,8 +20,8 @@ pub const FLAG: &str = "-Cinstrument-coverage";
 const PACKAGES: &str = "OBENTO_COUNTED_PACKAGES";
 
 /// Makes the following builds add counters to `packages`.
-pub fn push<'a>(shell: &'a Shell, packages: &BTreeSet<&str>) -> Result<[PushEnv<'a>; 2]> {
-    let packages: Vec<&str> = packages.iter().copied().collect();
+pub fn push<'a>(shell: &'a Shell, packages: &BTreeSet<String>) -> Result<[PushEnv<'a>; 2]> {
+    let packages: Vec<&str> = packages.iter().map(String::as_str).collect();
     Ok([
         shell.push_env("RUSTC_WORKSPACE_WRAPPER", env::current_exe()?),
         shell.push_env(PACKAGES, packages.join(" ")),

@@ -13,36 +13,19 @@ use anyhow::{Context as _, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
 use crate::counted;
+use crate::crates::{self, Crate};
 use crate::packages;
 use crate::programs::{self, Program};
 use crate::timed::Taken;
 
-/// The measured folders of `crates`, each with the packages whose tests count for it. `block` contains the cache.
-const MEASURED: [(&str, &[&str]); 15] = [
-    ("block", &["obento-block"]),
-    ("journal", &["obento-journal"]),
-    ("vfs", &["obento-vfs"]),
-    ("fs/bcachefs", &["obento-bcachefs"]),
-    ("fs/exfat", &["obento-exfat"]),
-    // `obento` builds images from sources.
-    ("fs/ext4", &["obento-ext4", "obento"]),
-    ("fs/fat", &["obento-fat"]),
-    ("fs/jffs2", &["obento-jffs2"]),
-    ("fs/lfs", &["obento-lfs"]),
-    ("fs/ntfs", &["obento-ntfs"]),
-    // tmpfs is the model in the tests of other crates, and the volume on which the contract tests are tested.
-    ("fs/tmpfs", &["obento-tmpfs", "obento-vfs", "obento-testkit"]),
-    ("fs/xv6", &["obento-xv6"]),
-    // The host opens, writes and converts images of these formats.
-    ("containers", &["obento-containers", "obento-host"]),
-    // A kit has no format of its own; the tests of the drivers that use it cover it.
-    ("kits/clusters", &["obento-clusters", "obento-fat", "obento-exfat"]),
-    ("kits/inodes", &["obento-inodes", "obento-xv6"]),
-];
-
 /// Returns the packages whose tests count.
-pub fn packages() -> BTreeSet<&'static str> {
-    MEASURED.iter().flat_map(|(_, packages)| *packages).copied().collect()
+pub fn packages(shell: &Shell) -> Result<BTreeSet<String>> {
+    Ok(counting(&crates::all(shell)?))
+}
+
+/// Returns the packages whose tests count for `crates`.
+fn counting(crates: &[Crate]) -> BTreeSet<String> {
+    crates.iter().flat_map(|one| one.coverage.iter().flatten()).cloned().collect()
 }
 
 /// The default of the least coverage, in percent.
@@ -80,12 +63,12 @@ pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut T
     let tools = Tools::find(shell)?;
     // The compiler writes file names without `..`.
     let root = shell.current_dir().canonicalize()?;
-    let measured: Vec<_> = MEASURED
-        .into_iter()
-        .filter(|(folder, _)| options.only.as_ref().is_none_or(|only| only == folder))
-        .collect();
-    ensure!(!measured.is_empty(), "no measured folder has this name: {MEASURED:?}");
-    let packages: BTreeSet<_> = measured.iter().flat_map(|(_, packages)| *packages).copied().collect();
+    let is_meant =
+        |one: &Crate| options.only.as_ref().is_none_or(|only| one.folder == format!("crates/{only}"));
+    let measured: Vec<_> =
+        crates::all(shell)?.into_iter().filter(|one| one.coverage.is_some() && is_meant(one)).collect();
+    ensure!(!measured.is_empty(), "no crate whose coverage is measured has this folder");
+    let packages = counting(&measured);
     let counts = root.join("target/coverage/counts");
     if counts.exists() {
         fs::remove_dir_all(&counts)?;
@@ -98,7 +81,8 @@ pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut T
     let tested = programs::run(shell, all, &options.arguments, taken);
     let documented = documented(shell, &packages, taken);
     let lines = tools.lines(shell, &counts, &executables(&built))?;
-    let share = reported(&root, &measured, &lines, options.missing)?;
+    let folders: Vec<&str> = measured.iter().map(|one| one.folder.as_str()).collect();
+    let share = reported(&root, &folders, &lines, options.missing)?;
     tested?;
     documented?;
     ensure!(share >= options.least, "fewer than {} % of the lines are run", options.least);
@@ -106,7 +90,7 @@ pub fn run(shell: &Shell, options: &Options, others: Vec<Program>, taken: &mut T
 }
 
 /// Builds the tests of `packages` with counters. Returns cargo's messages.
-fn build(shell: &Shell, packages: &BTreeSet<&str>) -> Result<String> {
+fn build(shell: &Shell, packages: &BTreeSet<String>) -> Result<String> {
     let _counting = counted::push(shell, packages)?;
     let packages = packages.iter().flat_map(|package| ["-p", package]);
     Ok(cmd!(shell, "cargo test --locked --no-run --message-format=json-render-diagnostics {packages...}")
@@ -114,7 +98,7 @@ fn build(shell: &Shell, packages: &BTreeSet<&str>) -> Result<String> {
 }
 
 /// Runs the documentation examples of `packages`, which are built separately.
-fn documented(shell: &Shell, packages: &BTreeSet<&str>, taken: &mut Taken) -> Result<()> {
+fn documented(shell: &Shell, packages: &BTreeSet<String>, taken: &mut Taken) -> Result<()> {
     let _counting = counted::push(shell, packages)?;
     let _linked = shell.push_env("RUSTDOCFLAGS", counted::FLAG);
     let packages = packages.iter().flat_map(|package| ["-p", package]);
@@ -123,7 +107,18 @@ fn documented(shell: &Shell, packages: &BTreeSet<&str>, taken: &mut Taken) -> Re
 
 /// Builds all tests as [`run`] does, so that [`run`] builds nothing.
 pub fn build_all(shell: &Shell) -> Result<Vec<Program>> {
-    Program::built(&build(shell, &packages())?)
+    Program::built(&build(shell, &packages(shell)?)?)
+}
+
+/// Builds the tests of the packages that are not measured.
+pub fn build_others(shell: &Shell) -> Result<Vec<Program>> {
+    let measured = packages(shell)?;
+    let left_out = measured.iter().flat_map(|package| ["--exclude", package]);
+    let built = cmd!(
+        shell,
+        "cargo test --workspace {left_out...} --locked --no-run --message-format=json-render-diagnostics"
+    );
+    Program::built(&built.read()?)
 }
 
 /// The LLVM tools of the compiler's version.
@@ -195,16 +190,11 @@ fn of_lcov(text: &str) -> BTreeMap<PathBuf, Lines> {
 }
 
 /// Prints a table, and with `missing` the lines that did not run. Returns the lowest coverage in percent.
-fn reported(
-    root: &Path,
-    measured: &[(&str, &[&str])],
-    files: &BTreeMap<PathBuf, Lines>,
-    missing: bool,
-) -> Result<u64> {
+fn reported(root: &Path, folders: &[&str], files: &BTreeMap<PathBuf, Lines>, missing: bool) -> Result<u64> {
     println!("| crate | lines | run | |\n|---|---|---|---|");
     let (mut least, mut gaps) = (100, Vec::new());
-    for (folder, _) in measured {
-        let source = root.join("crates").join(folder).join("src");
+    for folder in folders {
+        let source = root.join(folder).join("src");
         let (mut all, mut run) = (0, 0);
         let own: Vec<_> = files.iter().filter(|(path, _)| path.starts_with(&source)).collect();
         let tests =
@@ -220,7 +210,11 @@ fn reported(
             gaps.extend((!left.is_empty()).then(|| format!("{}: {}", path.display(), ranges(&left))));
         }
         ensure!(all > 0, "no line of {folder} was counted");
-        println!("| {folder} | {all} | {run} | {:.1} % |", run as f64 * 100.0 / all as f64);
+        println!(
+            "| {} | {all} | {run} | {:.1} % |",
+            folder.trim_start_matches("crates/"),
+            run as f64 * 100.0 / all as f64
+        );
         least = least.min(run * 100 / all);
     }
     gaps.iter().filter(|_| missing).for_each(|gap| println!("{gap}"));
@@ -310,11 +304,8 @@ mod tests {
         let text = format!("SF:{}\nDA:1,7\nDA:2,7\nDA:3,0\nDA:4,0\nDA:6,0\nend_of_record\n", file.display());
         // A line of a generic function is listed once for each of its types.
         let files = of_lcov(&format!("{text}SF:{}\nDA:4,1\n", file.display()));
-        assert_eq!(reported(folder.path(), &[("x", &["x"])], &files, true).unwrap(), 75);
-        assert!(
-            reported(folder.path(), &[("y", &["y"])], &files, true).is_err(),
-            "nothing counted is no share"
-        );
+        assert_eq!(reported(folder.path(), &["crates/x"], &files, true).unwrap(), 75);
+        assert!(reported(folder.path(), &["crates/y"], &files, true).is_err(), "nothing counted is no share");
         assert_eq!(ranges(&[3, 4, 5, 9]), "3-5, 9");
     }
 

@@ -16,6 +16,7 @@ mod campaign;
 mod corpus;
 mod counted;
 mod coverage;
+mod crates;
 mod deb;
 mod demo;
 mod deny;

@@ -15,6 +15,7 @@ const PUBLISHED: [&str; 30] = [
     "obento-inodes",
     "obento-tmpfs",
     "obento-vfs",
+    "obento-linux-wire",
     "obento-testkit",
     "obento-containers",
     "obento-host",
@@ -27,7 +28,6 @@ const PUBLISHED: [&str; 30] = [
     "obento-ntfs",
     "obento-xv6",
     "obento-prov",
-    "obento-linux-wire",
     "obento-linux-agent",
     "obento-linux",
     "obento",
@@ -40,7 +40,7 @@ const PUBLISHED: [&str; 30] = [
 
 /// The crates on which drivers outside of this repository depend. Only these are built from their packages: building all
 /// takes many minutes.
-const CORE: [&str; 10] = [
+const CORE: [&str; 11] = [
     "obento-base",
     "obento-env",
     "obento-block",
@@ -50,6 +50,7 @@ const CORE: [&str; 10] = [
     "obento-inodes",
     "obento-tmpfs",
     "obento-vfs",
+    "obento-linux-wire",
     "obento-testkit",
 ];
 

@@ -17,16 +17,20 @@ use xshell::{Shell, cmd};
 use crate::timed::Taken;
 
 /// The programs that take minutes, the longest first. The other programs follow in the order in which they were built.
-const LONG: [&str; 12] = [
+const LONG: [&str; 16] = [
     "types",
-    "matrix",
     "engine",
     "new_driver",
-    "crash",
-    "large_volume",
-    "format",
-    "check_corpus",
+    "mount",
+    "damaged",
+    "matrix",
     "faults",
+    "build",
+    "check_corpus",
+    "large_volume",
+    "text",
+    "crash",
+    "format",
     "conformance",
     "kernel",
     "names",

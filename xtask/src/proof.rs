@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
-use crate::coverage;
 use crate::packages::{self, Package};
 use crate::programs::{self, Program};
+use crate::{coverage, crates};
 
 const ORACLES: &[Package] = &[("/sbin/mke2fs", "e2fsprogs")];
 const FORMATS: &[Package] = &[
@@ -48,17 +48,6 @@ pub struct CrashOptions {
     name: Option<String>,
 }
 
-/// The crates with a crash campaign, and the campaigns.
-const CUT: [(&str, &str); 4] = [
-    ("ext4", "campaign_over_all_shapes_and_modes"),
-    ("fat", "campaign_over_short_and_random_plans"),
-    ("exfat", "campaign_over_short_and_random_plans"),
-    ("xv6", "campaign_over_short_and_random_plans"),
-];
-
-/// The crates with a test of device errors.
-const FAULTS: [&str; 4] = ["ext4", "fat", "exfat", "xv6"];
-
 /// The result of a campaign.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Count {
@@ -98,7 +87,9 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     let name = options.name.as_deref().map(|name| name.strip_prefix("OBENTO_CRASH=").unwrap_or(name));
     let _name = name.map(|name| shell.push_env("OBENTO_CRASH", name));
     let is_meant = |format: &str| options.only.as_deref().is_none_or(|only| only == format);
-    let cut: Vec<_> = CUT.into_iter().filter(|(format, _)| is_meant(format)).collect();
+    let crates = crates::all(shell)?;
+    let campaigns = crates.iter().filter_map(|one| Some((one.name(), one.crash.as_ref()?)));
+    let cut: Vec<_> = campaigns.filter(|(format, _)| is_meant(format)).collect();
     ensure!(!cut.is_empty(), "no format is called {:?}", options.only);
     let seconds = options.minutes.map(|minutes| (60 * minutes / cut.len() as u64).to_string());
     let _seconds = seconds.map(|seconds| shell.push_env("OBENTO_CRASH_SECONDS", seconds));
@@ -110,7 +101,8 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
         shell.create_dir(folder)?;
     }
     let built = if options.counted {
-        coverage::build_all(shell)?
+        // The programs of `cargo xtask test --full`: those of measured packages, and the others.
+        [coverage::build_all(shell)?, coverage::build_others(shell)?].concat()
     } else {
         // All programs are built at once, so that common crates are built once and with the same features.
         let packages: Vec<_> =
@@ -122,7 +114,8 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
     let _uncounted = shell.push_env("LLVM_PROFILE_FILE", "/dev/null");
     let (mut reported, mut known) = (Vec::new(), 0);
     for (format, campaign) in cut {
-        let program = programs::find(&built, format, "crash").context("cargo printed no list of programs")?;
+        let program = programs::find(&built, format, "crash")
+            .with_context(|| format!("cargo has built no program 'crash' of {format}"))?;
         let seen = options.seen.as_ref().map(|folder| shell.current_dir().join(folder).join(format));
         let _seen = seen.map(|seen| shell.push_env("OBENTO_CRASH_SEEN", seen));
         let said = cmd!(shell, "{program} --ignored --nocapture {campaign}").ignore_status().read()?;
@@ -158,8 +151,8 @@ pub fn crash(shell: &Shell, options: &CrashOptions) -> Result<()> {
         name.unwrap_or_default()
     );
     let is_bounded = is_part || options.minutes.is_some() || options.sequences;
-    for format in FAULTS.into_iter().filter(|format| !is_bounded && is_meant(format)) {
-        let package = format!("obento-{format}");
+    for one in crates.iter().filter(|one| one.faults && !is_bounded && is_meant(one.name())) {
+        let package = &one.package;
         cmd!(
             shell,
             "cargo test --release -p {package} --test faults -- --ignored --nocapture every_single_request_fails_in_turn"
@@ -321,6 +314,7 @@ pub fn stress(shell: &Shell, options: &StressOptions) -> Result<()> {
 /// Runs all drivers with all hosts and cases, and writes `docs/matrix.md` (requires root, for owners).
 pub fn matrix(shell: &Shell) -> Result<()> {
     packages::ensure(shell, &[("/usr/bin/fusermount3", "fuse3")])?;
+    let _module = shell.push_env("OBENTO_MODULE_ENDS", crate::kernel::hosts::page(shell)?);
     let _write = shell.push_env("OBENTO_WRITE_MATRIX", "1");
     let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
     cmd!(shell, "cargo test -p obento-cli --test mount -- --nocapture matrix::").run()?;

@@ -5,15 +5,14 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Result;
-use serde_json::Value;
 use xshell::{Shell, cmd};
 
 use crate::corpus;
-use crate::coverage;
 use crate::packages::{self, Package};
 use crate::programs::{self, Program};
 use crate::python;
 use crate::timed::Taken;
+use crate::{coverage, crates};
 
 /// The programs that verify the data that obento reads and writes.
 pub const ORACLES: &[Package] = &[
@@ -33,6 +32,7 @@ pub const ORACLES: &[Package] = &[
     ("/usr/bin/img2simg", "android-sdk-libsparse-utils"),
     ("/sbin/sgdisk", "gdisk"),
     ("/sbin/sfdisk", "fdisk"),
+    ("/sbin/veritysetup", "cryptsetup-bin"),
     ("/usr/bin/find", "findutils"),
     ("/usr/bin/script", "bsdutils"),
     ("/usr/bin/tree", "tree"),
@@ -67,6 +67,11 @@ pub const ORACLES: &[Package] = &[
     ("/usr/bin/squashfuse", "squashfuse"),
     ("/usr/bin/fuse-overlayfs", "fuse-overlayfs"),
     ("/usr/bin/bindfs", "bindfs"),
+    ("/usr/bin/fuse2fs", "fuse2fs"),
+    ("/usr/bin/unionfs", "unionfs-fuse"),
+    ("/usr/bin/archivemount", "archivemount"),
+    ("/usr/bin/rclone", "rclone"),
+    ("/usr/bin/gocryptfs", "gocryptfs"),
     ("/usr/sbin/mkfs.jffs2", "mtd-utils"),
     ("/usr/bin/7zz", "7zip"),
     ("/usr/bin/wimlib-imagex", "wimtools"),
@@ -162,27 +167,14 @@ fn quick(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
 
 /// Returns the number of test programs of the workspace.
 fn all_programs(shell: &Shell) -> Result<usize> {
-    let metadata = cmd!(shell, "cargo metadata --locked --no-deps --format-version 1").quiet().read()?;
-    let metadata: Value = serde_json::from_str(&metadata)?;
-    let packages = metadata["packages"].as_array().into_iter().flatten();
-    let targets = packages.flat_map(|package| package["targets"].as_array().into_iter().flatten());
-    let kinds = |target: &&Value| {
-        let kinds = target["kind"].as_array();
-        kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind == "lib" || kind == "bin" || kind == "test"))
-    };
-    Ok(targets.filter(kinds).count())
+    Ok(crates::all(shell)?.iter().map(|one| one.programs).sum())
 }
 
 /// Runs each test once: those of the drivers and of the crates around them with line counters.
 fn all_and_coverage(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
-    let counted = coverage::packages();
-    let left_out: Vec<_> = counted.iter().flat_map(|package| ["--exclude", package]).collect();
-    let left_out = &left_out;
-    let others = cmd!(
-        shell,
-        "cargo test --workspace {left_out...} --locked --no-run --message-format=json-render-diagnostics"
-    );
-    let others = Program::built(&others.read()?)?;
+    let counted = coverage::packages(shell)?;
+    let left_out: Vec<&str> = counted.iter().flat_map(|package| ["--exclude", package]).collect();
+    let others = coverage::build_others(shell)?;
     let tested = coverage::run(shell, &coverage::Options::all(arguments), others, taken);
     let documented =
         taken.run(cmd!(shell, "cargo test --doc --workspace {left_out...} --locked --no-fail-fast"));

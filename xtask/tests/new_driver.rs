@@ -1,5 +1,8 @@
 //! A driver in a repository of its own. `cargo xtask new-driver` creates it, its tests pass, every command supports its
 //! format, it can be mounted and measured, and its fuzz target compiles.
+//!
+//! The program of that repository is built with a copy of `crates/cli` that has one more subcommand, so that one build
+//! tests both extensions.
 
 use std::fs;
 use std::path::Path;
@@ -18,8 +21,62 @@ fn said(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A subcommand of its own file.
+const GREET: &str = r#"//! `obento greet NAME`: greets.
+
+use std::io::Write;
+
+use crate::context::Context;
+use crate::help::page::Page;
+use crate::output::{Outcome, Output};
+
+/// The page of `greet`.
+pub const PAGE: Page = Page::new(&[("obento greet Ann", "Greet Ann")]);
+
+/// Print a greeting
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The name
+    name: String,
+}
+
+pub fn run(args: &Args, _: &Context) -> Outcome {
+    let mut output = Output::stdout();
+    writeln!(output, "Hello, {}.", args.name)?;
+    output.finish()
+}
+"#;
+
+/// Adds the subcommand `greet` to the copy of `crates/cli` in `folder`, by three edits: its file, its module and its
+/// line in the table.
+fn add_subcommand(folder: &Path) {
+    let commands = folder.join("src/commands");
+    fs::write(commands.join("greet.rs"), GREET).unwrap();
+    let table = commands.join("mod.rs");
+    let mut text = fs::read_to_string(&table).unwrap();
+    for (line, before) in [
+        ("mod greet;\n", "mod grep;\n"),
+        ("\"greet\" Greet(greet::Args) => greet::run, greet::PAGE;\n", "\"grep\" Grep("),
+    ] {
+        let at = text.find(before).unwrap();
+        text.insert_str(at, line);
+    }
+    fs::write(table, text).unwrap();
+}
+
+/// Copies `crates/cli` into `repository`, whose workspace it joins, and adds a subcommand to it. `workspace` is the
+/// manifest of this workspace. Returns the tables that the copy inherits.
+fn copy_command(repository: &Path, workspace: &str) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    said(Command::new("cp").arg("-a").arg(format!("{root}/crates/cli")).arg(repository));
+    add_subcommand(&repository.join("cli"));
+    let inherited = &workspace[workspace.find("[workspace.package]").unwrap()..];
+    let inherited = &inherited[..inherited.find("[profile.dev]").unwrap()];
+    inherited.replace("path = \"crates/", &format!("path = \"{root}/crates/"))
+}
+
 #[test]
-fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
+fn a_driver_outside_of_the_tree_and_a_subcommand_are_added_by_three_edits_each() {
     let room = tempfile::tempdir().unwrap();
     let repository = room.path().join("floppyfs");
     said(
@@ -33,7 +90,11 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
     let ours = workspace.lines().filter_map(|line| line.split_once(" = { path =")).map(|(name, _)| name);
     let quick = |name| format!("[profile.dev.package.{name}]\nopt-level = 0\n");
     let quick: String = ours.chain(["obento-cli"]).map(quick).collect();
-    let text = [fs::read_to_string(&manifest).unwrap().as_str(), profiles, &quick].join("\n");
+    let inherited = copy_command(&repository, &workspace);
+    let own = fs::read_to_string(&manifest).unwrap();
+    let (before, after) = own.split_once("obento-cli = { path = \"").unwrap();
+    let own = format!("{before}obento-cli = {{ path = \"cli\" }}{}", &after[after.find('\n').unwrap()..]);
+    let text = [&own, &inherited, profiles, &quick].join("\n");
     fs::write(&manifest, text).unwrap();
     let target = Path::new(env!("CARGO_BIN_EXE_xtask")).ancestors().nth(2).unwrap();
     let cargo = |arguments: &[&str]| {
@@ -54,7 +115,7 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
     let tested = said(&mut cargo(&["test", "--offline", "--quiet"]));
     let count = OTHERS + reading_cases().len() + writing_cases().len();
     assert!(tested.contains(&format!("running {count} tests")), "{tested}");
-    said(&mut cargo(&["build", "--offline", "--quiet"]));
+    // The tests of the driver require its program, so `cargo test` built it.
     let command = |arguments: &[&str]| {
         let program = target.join("debug/floppyfs");
         said(Command::new(program).current_dir(&repository).args(arguments))
@@ -67,6 +128,9 @@ fn a_driver_outside_of_the_tree_passes_its_tests_and_has_every_command() {
     assert_eq!(command(&["cat", "disk.img:/hello"]), "Hello, world.\n");
     assert!(command(&["info", "disk.img"]).contains("floppyfs"));
     command(&["check", "disk.img"]);
+    assert_eq!(command(&["greet", "Ann"]), "Hello, Ann.\n");
+    assert!(command(&["--help"]).contains("\n  greet        Print a greeting\n"));
+    assert!(command(&["help", "greet"]).contains("obento greet Ann"));
     command(&["rm", "disk.img:/hello"]);
     assert_eq!(command(&["ls", "disk.img"]), "empty\n");
     // The formats of obento are supported, too.

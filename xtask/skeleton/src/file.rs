@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use obento::{Error, Extent, Ino, Result, Span, TimeChange, Timestamp};
+use obento::{Error, Result};
+use obento::base::{Ino, Timestamp};
+use obento::driver::{Extent, Span, TimeChange};
 
 use crate::raw::PAGE;
 use crate::tree::{Body, IN_PAGE, INODE, Inode, Tree};

@@ -22,12 +22,10 @@ mod volume;
 
 use std::sync::Arc;
 
-use obento::driver::{Check, OpenOptions, Setting};
-use obento::{
-    BlockDevice, CheckObserver, CheckOptions, CheckReport, Driver, Error, Feature, FileKind, FileSystem,
-    Finding, Format, FormatError, FormatNotice, FormatOptions, Formatted, RepairMode, Mode, NewNode, Probe,
-    Result, Severity,
-};
+use obento::{Error, Result};
+use obento::base::{Feature, FileKind, Mode};
+use obento::block::BlockDevice;
+use obento::driver::{Check, OpenOptions, Setting, Access, CheckObserver, CheckOptions, CheckReport, Driver, FileSystem, Finding, Format, FormatError, FormatNotice, FormatOptions, Formatted, NewNode, Probe, RepairMode, Severity};
 use zerocopy::FromBytes as _;
 
 use raw::{MAGIC, PAGE, ROOTS, RawRoot};
@@ -49,6 +47,10 @@ fn probe(root: &RawRoot) -> Probe {
 impl Driver for MyDriver {
     fn names(&self) -> &'static [&'static str] {
         &[TYPE]
+    }
+
+    fn access(&self) -> Access {
+        Access::ReadWrite
     }
 
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {

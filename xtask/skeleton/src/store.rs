@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use obento::{
-    BlockDevice, Corrupt, DeviceNumber, Error, FileFlags, FileKind, Ino, Mode, NameBuf, NewNode, Result,
-    Structure, Timestamp,
-};
+use obento::{Error, Result};
+use obento::base::{Corrupt, DeviceNumber, FileFlags, FileKind, Ino, Mode, NameBuf, Structure, Timestamp};
+use obento::block::BlockDevice;
+use obento::driver::NewNode;
 use obento_base::crc::crc32c;
 use zerocopy::{FromBytes, FromZeros as _, IntoBytes as _};
 

@@ -5,11 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use obento::driver::{AskUsage, Usage, RemovalKind};
-use obento::{
-    Attr, Cookie, Error, FileFlags, FileKind, Generation, Ino, Name, NameBuf, NewNode, RenameFlags, Result,
-    SetAttr, TimeChange, Timestamp,
-};
+use obento::{Error, Result};
+use obento::base::{Attr, FileFlags, FileKind, Generation, Ino, Name, NameBuf, Timestamp};
+use obento::driver::{AskUsage, RemovalKind, Usage, Cookie, NewNode, RenameFlags, SetAttr, TimeChange};
 
 use crate::raw::{PAGE, RawEntry, RawInode, RawPage};
 
@@ -311,7 +309,9 @@ impl Tree {
         let usage = ask(&inode.attr())?;
         match victim {
             RemovalKind::File if inode.is_dir() => return Err(Error::IsDirectory),
-            RemovalKind::EmptyDirectory if !inode.directory()?.names.is_empty() => return Err(Error::NotEmpty),
+            RemovalKind::EmptyDirectory if !inode.directory()?.names.is_empty() => {
+                return Err(Error::NotEmpty);
+            }
             _ => {}
         }
         self.point(dir, name, None, now);

@@ -3,13 +3,11 @@
 use std::ops::Range;
 use std::sync::{Arc, RwLock};
 
-use obento::driver::{
-    AskUsage, Crash, EntrySink, ExclusiveLayout, Layout, RemovalKind, WritableFileSystem, WritePlace, WriteTicket,
-};
-use obento::{
-    Access, Attr, BlockDevice, Clock, Cookie, DirEntry, Error, Extent, FileSystem, Ino, StoredProperties, Limits, Name,
-    NewNode, RenameFlags, Result, SetAttr, Size, Span, StatFs, TimeChange, Timestamp, VolumeInfo,
-};
+use obento::{Error, Result};
+use obento::base::{Attr, Ino, Name, Timestamp};
+use obento::block::BlockDevice;
+use obento::driver::{AskUsage, Crash, EntrySink, ExclusiveLayout, Layout, RemovalKind, WritableFileSystem, WritePlace, WriteTicket, Access, Cookie, DirEntry, Extent, FileSystem, Limits, NewNode, RenameFlags, SetAttr, Size, Span, StatFs, StoredProperties, TimeChange, VolumeInfo};
+use obento::env::Clock;
 
 use crate::file::SIZE_MAX;
 use crate::raw::{PAGE, RawRoot};

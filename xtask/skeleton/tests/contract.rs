@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use skeletonfs::raw::{PAGE, seal, state_of, volume_of};
 use skeletonfs::{MyDriver, TYPE};
-use obento::driver::{Driver as _, FileSystem, Format, OpenOptions};
-use obento::{
-    BlockDevice, Clock, DataMode, FileKind, FixedClock, FixedRandom, FormatOptions, MemDevice, Result,
-    SystemClock, Timestamp, Vfs,
-};
+use obento::Result;
+use obento::base::{FileKind, Timestamp};
+use obento::block::{BlockDevice, MemDevice};
+use obento::driver::{Driver as _, FileSystem, Format, OpenOptions, DataMode, FormatOptions};
+use obento::env::{Clock, FixedClock, FixedRandom, SystemClock};
+use obento::vfs::Vfs;
 use obento_base::Name;
 use obento_testkit::crash::campaign::{self, Volume};
 use obento_testkit::crash::volume::Subject;
@@ -32,7 +33,7 @@ fn open(device: Arc<dyn BlockDevice>, clock: Arc<dyn Clock>) -> Result<Arc<dyn F
     trials::open(&MyDriver, device, clock)
 }
 
-fn check(device: &Arc<dyn BlockDevice>, _: &[u8]) -> Result<(), String> {
+fn check(device: &Arc<dyn BlockDevice>, _: Option<&[u8]>) -> Result<(), String> {
     trials::check(&MyDriver, device)
 }
 

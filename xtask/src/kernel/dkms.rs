@@ -25,10 +25,16 @@ pub fn run(shell: &Shell, options: &KernelOptions, out: &Path) -> Result<()> {
     for file in shell.read_dir("crates/kernel/c")? {
         fs::copy(&file, folder.join(file.file_name().unwrap_or_default()))?;
     }
-    fs::copy(library, folder.join(build::LIBRARY))?;
+    fs::copy(library, folder.join(shipped()))?;
     fs::write(folder.join("dkms.conf"), conf())?;
     println!("{0}: install it with\n    dkms install {0}", folder.display());
     Ok(())
+}
+
+/// The name of the library in the folder. DKMS cleans the folder before each build, which removes `*.a`. Kbuild copies a
+/// file with this suffix to the name without it. Source: scripts/Makefile.lib, `cmd_shipped`.
+fn shipped() -> String {
+    format!("{}_shipped", build::LIBRARY)
 }
 
 /// The description for DKMS. Source: dkms(8).
@@ -45,6 +51,15 @@ fn conf() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cleaning_the_folder_of_dkms_keeps_the_library() {
+        // Makefile, `clean`.
+        let removed = [".a", ".i", ".o", ".s", ".ko", ".mod", ".mod.c", ".cmd", ".order"];
+        let name = shipped();
+        assert!(removed.iter().all(|end| !name.ends_with(end)), "{name}");
+        assert_eq!(name.strip_suffix("_shipped"), Some(build::LIBRARY));
+    }
 
     #[test]
     fn dkms_is_limited_to_the_kernels_that_the_module_supports() {

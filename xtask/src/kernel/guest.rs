@@ -6,16 +6,48 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use obento_linux_wire::registers;
 use xshell::{Shell, cmd};
+
+use super::stock::Stock;
 
 /// The program in the guest ends its output with this.
 const LAST: &str = "obento-guest: ";
+/// How many times longer a case may take on a processor that is emulated.
+const SLOWER: u32 = 10;
 
 /// A guest that can be started.
 pub struct Guest {
     initrd: PathBuf,
-    /// Folder of the kernel's own files.
+    /// Folder of the console, and of the files of user-mode-linux.
     folder: PathBuf,
+    /// The stock kernel; user-mode-linux without one.
+    stock: Option<Stock>,
+}
+
+/// The program of a guest.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum GuestProgram {
+    /// The cases of this folder.
+    Cases,
+    /// Also the cases of `obento_testkit::hosts`, which catch panics.
+    Hosts,
+}
+
+impl GuestProgram {
+    fn build(self, shell: &Shell) -> Result<PathBuf> {
+        let _flags = shell.push_env("RUSTFLAGS", "-C target-feature=+crt-static");
+        let folder = shell.current_dir().join("target/kernel/guest");
+        let profile = if self == Self::Hosts { "try" } else { "agent" };
+        let features: &[&str] = if self == Self::Hosts { &["--features", "hosts"] } else { &[] };
+        let target = ["--target", "x86_64-unknown-linux-gnu"];
+        cmd!(
+            shell,
+            "cargo build --quiet --locked -p obento-kernel-guest {features...} --profile {profile} {target...} --target-dir {folder}"
+        )
+        .run()?;
+        Ok(folder.join("x86_64-unknown-linux-gnu").join(profile).join("obento-kernel-guest"))
+    }
 }
 
 /// How to start a guest.
@@ -29,12 +61,14 @@ pub struct Start<'a> {
     pub memory: u32,
     pub disks: Vec<PathBuf>,
     pub limit: Duration,
+    /// Whether the clock of the stock kernel counts instructions.
+    pub counts: bool,
 }
 
 impl<'a> Start<'a> {
     pub fn new(case: &'a str, disks: &[&Path]) -> Self {
         let disks = disks.iter().map(|&disk| disk.to_owned()).collect();
-        Self { case, words: Vec::new(), memory: 256, disks, limit: Duration::from_secs(300) }
+        Self { case, words: Vec::new(), memory: 256, disks, limit: Duration::from_secs(300), counts: false }
     }
 
     #[must_use]
@@ -45,30 +79,34 @@ impl<'a> Start<'a> {
 }
 
 impl Guest {
-    /// Builds the program, and packs it with the module.
-    pub fn new(shell: &Shell, module: &Path, target: &Path) -> Result<Self> {
-        let program = {
-            let _flags = shell.push_env("RUSTFLAGS", "-C target-feature=+crt-static");
-            let folder = shell.current_dir().join("target/kernel/guest");
-            let target = ["--target", "x86_64-unknown-linux-gnu"];
-            cmd!(shell, "cargo build --quiet --locked -p obento-kernel-guest --profile agent {target...} --target-dir {folder}").run()?;
-            folder.join("x86_64-unknown-linux-gnu/agent/obento-kernel-guest")
-        };
+    /// Builds the program, and packs it with the module and what the kernel needs before it.
+    pub fn new(
+        shell: &Shell,
+        module: &Path,
+        target: &Path,
+        stock: Option<Stock>,
+        program: GuestProgram,
+    ) -> Result<Self> {
+        let program = program.build(shell)?;
         let mut archive = Vec::new();
-        for folder in ["dev", "proc", "sys", "tmp", "m", "n"] {
+        for folder in ["dev", "proc", "sys", "tmp", "m", "n", "modules"] {
             entry(&mut archive, folder, 0o040_755, &[]);
         }
         entry(&mut archive, "init", 0o100_755, &fs::read(&program)?);
         entry(&mut archive, "obento.ko", 0o100_644, &fs::read(module)?);
+        for (number, module) in stock.iter().flat_map(|stock| &stock.modules).enumerate() {
+            let name = module.file_name().unwrap_or_default().to_string_lossy();
+            entry(&mut archive, &format!("modules/{number:02}-{name}"), 0o100_644, &fs::read(module)?);
+        }
         entry(&mut archive, "TRAILER!!!", 0, &[]);
         let initrd = target.join("initrd");
         fs::write(&initrd, archive)?;
-        let folder = target.join("uml");
+        let folder = target.join("run");
         fs::create_dir_all(&folder)?;
-        Ok(Self { initrd, folder })
+        Ok(Self { initrd, folder, stock })
     }
 
-    /// Runs a case in user-mode-linux, and returns its output. Fails if the case fails, or if the kernel crashes or hangs.
+    /// Runs a case, and returns its output. Fails if the case fails, or if the kernel crashes or hangs.
     pub fn run(&self, start: &Start<'_>) -> Result<String> {
         let (output, reason) = self.output(start)?;
         match reason {
@@ -83,30 +121,21 @@ impl Guest {
     /// Runs a case, and returns its output and the reason of a failure.
     pub fn output(&self, start: &Start<'_>) -> Result<(String, Option<String>)> {
         let log = self.folder.join("console");
-        let mut command = Command::new("linux.uml");
-        command.arg(format!("mem={}M", start.memory)).arg(format!("initrd={}", self.initrd.display()));
-        command.arg(format!("uml_dir={}/", self.folder.display()));
-        command.args(["con=null", "con0=null,fd:1", "quiet", "panic=-1", "oops=panic", "pty.legacy_count=0"]);
-        // Self-tests of the kernel that take longer than a case.
-        command.arg("initcall_blacklist=raid6_select_algo,strp_dev_init,init_zswap,init_hostfs");
-        command.args(
-            start
-                .disks
-                .iter()
-                .zip('a'..)
-                .map(|(disk, letter)| format!("ubd{}={}", letter as u8 - b'a', disk.display())),
-        );
-        command.arg(format!("obento.case={}", start.case)).args(&start.words);
-        command
-            .env("TMPDIR", if Path::new("/dev/shm").exists() { Path::new("/dev/shm") } else { &self.folder });
+        let mut command = match &self.stock {
+            Some(stock) => stock.command(&self.initrd, start),
+            None => self.uml(start),
+        };
         command.stdin(Stdio::null()).stdout(File::create(&log)?).stderr(Stdio::null());
-        let mut child = command.spawn().context("cannot start linux.uml: apt-get install user-mode-linux")?;
+        let started = registers::on_limited_thread(|| command.spawn());
+        let mut child =
+            started.with_context(|| format!("cannot start {}", command.get_program().display()))?;
+        let limit = start.limit * if self.stock.is_some() { SLOWER } else { 1 };
         let began = Instant::now();
         let ended = loop {
             if child.try_wait()?.is_some() {
                 break true;
             }
-            if began.elapsed() > start.limit {
+            if began.elapsed() > limit {
                 child.kill()?;
                 child.wait()?;
                 break false;
@@ -119,9 +148,28 @@ impl Guest {
             Some("ok") => None,
             Some(reason) => Some(reason.to_owned()),
             None if ended => Some("the kernel ended without an outcome".to_owned()),
-            None => Some(format!("no end after {} seconds", start.limit.as_secs())),
+            None => Some(format!("no end after {} seconds", limit.as_secs())),
         };
         Ok((output, reason))
+    }
+
+    /// The command that starts user-mode-linux.
+    pub fn uml(&self, start: &Start<'_>) -> Command {
+        let mut command = Command::new("linux.uml");
+        command.arg(format!("mem={}M", start.memory)).arg(format!("initrd={}", self.initrd.display()));
+        command.arg(format!("uml_dir={}/", self.folder.display()));
+        command.args(["con=null", "con0=null,fd:1", "quiet", "panic=-1", "oops=panic", "pty.legacy_count=0"]);
+        // Self-tests of the kernel that take longer than a case.
+        command.arg("initcall_blacklist=raid6_select_algo,strp_dev_init,init_zswap,init_hostfs");
+        let disks = start.disks.iter().zip('a'..);
+        command.args(disks.map(|(disk, letter)| format!("ubd{}={}", letter as u8 - b'a', disk.display())));
+        command.arg(format!("obento.case={}", start.case)).args(&start.words);
+        command.args(registers::exceed_kernel().then_some(registers::BASELINE));
+        // A container often has 64 MiB there, and a guest that exceeds them ends with SIGBUS.
+        let memory = Path::new("/dev/shm");
+        let has_room = free_bytes(memory) > u64::from(start.memory) << 20;
+        command.env("TMPDIR", if has_room { memory } else { &self.folder });
+        command
     }
 }
 
@@ -151,6 +199,13 @@ pub fn e2fsck(shell: &Shell, image: &Path) -> Result<()> {
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "e2fsck of {}:\n{text}", image.display());
     Ok(())
+}
+
+/// Returns the free space of the file system of `folder`, or 0 if it is unknown.
+fn free_bytes(folder: &Path) -> u64 {
+    let output = Command::new("df").args(["--output=avail", "-B1"]).arg(folder).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().nth(1).and_then(|line| line.trim().parse().ok()).unwrap_or(0)
 }
 
 #[cfg(test)]

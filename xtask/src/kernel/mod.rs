@@ -1,23 +1,30 @@
-//! The kernel module: `cargo xtask kernel build | test | stack | dkms | damaged`. `docs/kernel.md` describes it.
+//! The kernel module: `cargo xtask kernel build | test | bench | stack | dkms | damaged | hosts | profile`, which
+//! `docs/kernel.md` describes.
 //!
 //! A kernel is one of two: Debian's user-mode-linux, which is a program, or Debian's stock kernel. Each command fetches what it
 //! needs from Debian's packages. Folders: the sources of a kernel are in `--folder`, which outlives a checkout; everything else is
 //! in `target/kernel`.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use xshell::Shell;
 
-use guest::Guest;
+use guest::{Guest, GuestProgram};
 
+mod bench;
 mod build;
 mod damaged;
 mod dkms;
 mod guest;
+mod history;
+pub mod hosts;
+mod profile;
 mod setup;
 mod stack;
+mod stock;
 mod test;
 
 /// Actions on the kernel module.
@@ -31,15 +38,24 @@ pub struct Options {
 enum Command {
     /// Build the module for a kernel.
     Build(BuildOptions),
-    /// Build the module and test it in user-mode-linux: minutes in all.
+    /// Build the module and test it, in user-mode-linux or in the stock kernel in QEMU.
     Test(TestOptions),
+    /// Compare the cost of operations with that of the kernel's own ext4, in QEMU.
+    Bench(BenchOptions),
     /// Print the largest stack frames of the module and the number of places that may panic, and fail above the limits.
     Stack(StackOptions),
     /// Write a folder from which DKMS builds the module.
     Dkms(DkmsOptions),
-    /// Mount, walk, change and unmount damaged ext4 volumes in user-mode-linux.
+    /// Mount, walk, change and unmount damaged ext4 volumes.
     Damaged(DamagedOptions),
+    /// Print the functions in which an operation spends its time, in user-mode-linux.
+    Profile(ProfileOptions),
+    /// Run the cases of programs on a mount of each driver, in user-mode-linux.
+    Hosts(HostsOptions),
 }
+
+/// The default of `--folder`.
+const DEFAULT_FOLDER: &str = "/var/tmp/obento-kernel";
 
 /// The kernel that a module is for.
 #[derive(Args, Clone)]
@@ -53,8 +69,8 @@ struct KernelOptions {
     /// Release of the kernel, as `uname -r` prints it [default: the newest with headers].
     #[arg(long, requires = "stock")]
     release: Option<String>,
-    /// Folder for the sources of user-mode-linux: 180 MiB.
-    #[arg(long, default_value = "/var/tmp/obento-kernel")]
+    /// Folder for the sources of user-mode-linux (180 MiB) and the images of stock kernels (100 MiB each).
+    #[arg(long, default_value = DEFAULT_FOLDER)]
     folder: PathBuf,
 }
 
@@ -77,8 +93,29 @@ struct TestOptions {
     /// Test this module, which is built already.
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
+    /// The obento program, which reads the histories that the module recorded [default: a new build].
+    #[arg(long, value_name = "FILE")]
+    command: Option<PathBuf>,
+    /// Run the cases that CI runs, and check the frames and the panics of the module.
+    #[arg(long, conflicts_with_all = ["stock", "cases"])]
+    short: bool,
     /// Run only the cases with these names.
     cases: Vec<String>,
+}
+
+#[derive(Args)]
+struct BenchOptions {
+    #[command(flatten)]
+    kernel: KernelOptions,
+    /// Measure this module, which is built already.
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
+    /// Number of files.
+    #[arg(long, default_value_t = 1000)]
+    count: u32,
+    /// Number of rounds, of which the median is printed.
+    #[arg(long, default_value_t = 3)]
+    rounds: u32,
 }
 
 #[derive(Args)]
@@ -110,6 +147,35 @@ struct DamagedOptions {
     images: PathBuf,
 }
 
+#[derive(Args)]
+struct ProfileOptions {
+    #[command(flatten)]
+    kernel: KernelOptions,
+    /// Profile this module, which is built already.
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
+    /// Type of the volume: `ext4` is the kernel's own.
+    #[arg(long, default_value = "obento-ext4")]
+    fs_type: String,
+    /// Number of files.
+    #[arg(long, default_value_t = 300)]
+    count: u32,
+    /// How often the operation is repeated.
+    #[arg(long, default_value_t = 100)]
+    rounds: u32,
+    /// The operation, as the table of `bench` names it: `readdir, per entry`.
+    phase: String,
+}
+
+#[derive(Args)]
+struct HostsOptions {
+    #[command(flatten)]
+    kernel: KernelOptions,
+    /// Test this module, which is built already.
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
+}
+
 /// A kernel that is ready for building modules.
 struct Kernel {
     /// `uml`, or the release of the kernel.
@@ -128,12 +194,34 @@ impl Kernel {
 
 /// A guest with a module that is built now, unless there is one, and the folder of everything for its kernel.
 fn guest(shell: &Shell, options: &KernelOptions, module: Option<&Path>) -> Result<(Guest, PathBuf)> {
-    ensure!(!options.stock, "tests run in user-mode-linux only");
+    guest_with(shell, options, module, GuestProgram::Cases)
+}
+
+fn guest_with(
+    shell: &Shell,
+    options: &KernelOptions,
+    module: Option<&Path>,
+    program: GuestProgram,
+) -> Result<(Guest, PathBuf)> {
+    let mut began = Instant::now();
+    let mut timed = |what: &str| {
+        println!("{what} in {} s", began.elapsed().as_secs());
+        began = Instant::now();
+    };
     let kernel = setup::kernel(shell, options)?;
+    timed("kernel prepared");
     let module =
         module.map_or_else(|| build::module(shell, &kernel, None), |module| Ok(module.to_owned()))?;
+    timed("module built");
     let target = kernel.target(&shell.current_dir());
-    Ok((Guest::new(shell, &module, &target)?, target))
+    let stock = if kernel.is_uml {
+        None
+    } else {
+        Some(stock::Stock::new(shell, &options.folder, &kernel.name, &module)?)
+    };
+    let guest = Guest::new(shell, &module, &target, stock, program)?;
+    timed("program of the guest built");
+    Ok((guest, target))
 }
 
 /// Runs the command.
@@ -153,6 +241,7 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
             Ok(())
         }
         Command::Test(options) => test::run(shell, options),
+        Command::Bench(options) => bench::run(shell, options),
         Command::Stack(options) => {
             let module = match &options.module {
                 Some(module) => module.clone(),
@@ -162,5 +251,7 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
         }
         Command::Dkms(options) => dkms::run(shell, &options.kernel, &options.out),
         Command::Damaged(options) => damaged::run(shell, options),
+        Command::Profile(options) => profile::run(shell, options),
+        Command::Hosts(options) => hosts::run(shell, &options.kernel, options.module.as_deref()).map(drop),
     }
 }

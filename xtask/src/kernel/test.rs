@@ -9,6 +9,7 @@ use xshell::{Shell, cmd};
 
 use super::TestOptions;
 use super::guest::{Guest, Start, e2fsck, empty};
+use super::history;
 use crate::packages;
 
 /// The deepest stack that a case may reach, of 16 KiB that a kernel thread has. This limit may only decrease.
@@ -23,6 +24,7 @@ type Case = (&'static str, fn(&Bench<'_>) -> Result<()>);
 const CASES: &[Case] = &[
     ("tree: every file as the kernel's own ext4 shows it", tree),
     ("features: every call on a mounted volume", features),
+    ("listings: memory of open directories", listings),
     ("model: operations against a model in memory, ext4", |bench| bench.model("obento-ext4", &[])),
     ("model-1k: blocks smaller than a page", model_1k),
     ("model-journal: data=journal, through the driver", model_journal),
@@ -30,31 +32,52 @@ const CASES: &[Case] = &[
     ("model-fat: FAT32", model_fat),
     ("model-fat-16k: FAT16 with clusters larger than a page", model_fat_16k),
     ("model-exfat: exFAT with clusters larger than a page", model_exfat),
+    ("model-xv6: xv6", model_xv6),
     ("parallel: models, moved trees and syncs at once", parallel),
     ("full: a full volume", full),
     ("memory: less memory than data", memory),
     ("cut: power off with open files without a name, and replay", cut),
+    ("cut-xv6: the same for xv6", cut_xv6),
+    ("history: -o provenance, which obento prov reads", history_of_processes),
+    ("history-model: a model on a recorded volume, ext4", |bench| bench.recorded("model", 96)),
+    ("history-model-exfat: the same for exFAT", history_model_exfat),
+    ("history-parallel: models, moved trees and syncs at once, recorded", |bench| {
+        bench.recorded("parallel", 96)
+    }),
+    ("history-full: a full volume, recorded", |bench| bench.recorded("full", 32)),
+    ("history-memory: less memory than data, recorded", history_memory),
+    ("history-cut: power off and replay, recorded", history_cut),
+    ("history-long: more records than the log has room for", |bench| bench.recorded("history-long", 32)),
     ("volumes: two at once", volumes),
     ("brief: mounts that end at once", brief),
 ];
+
+/// The cases that CI runs.
+const SHORT: &[&str] = &["tree", "listings", "model", "parallel", "full", "memory", "cut", "history"];
+
+/// Selects the mount option for recording.
+const RECORDED: &str = "obento.options=provenance";
 
 struct Bench<'a> {
     shell: &'a Shell,
     guest: Guest,
     folder: PathBuf,
+    command: Option<&'a Path>,
 }
 
 /// Builds the module, and runs the cases that `options` select.
 pub fn run(shell: &Shell, options: &TestOptions) -> Result<()> {
     packages::ensure(shell, CHECKS)?;
-    let began = Instant::now();
     let (guest, target) = super::guest(shell, &options.kernel, options.module.as_deref())?;
-    println!("built in {} s", began.elapsed().as_secs());
     let folder = target.join("images");
     fs::create_dir_all(&folder)?;
-    let bench = Bench { shell, guest, folder };
+    let bench = Bench { shell, guest, folder, command: options.command.as_deref() };
     let selected = |name: &str| {
-        options.cases.is_empty() || options.cases.iter().any(|case| name.starts_with(&format!("{case}:")))
+        let word = name.split(':').next().unwrap_or_default();
+        match options.short {
+            true => SHORT.contains(&word),
+            false => options.cases.is_empty() || options.cases.iter().any(|case| case == word),
+        }
     };
     let (mut passed, mut failed) = (0, Vec::new());
     for (name, case) in CASES.iter().filter(|(name, _)| selected(name)) {
@@ -73,6 +96,11 @@ pub fn run(shell: &Shell, options: &TestOptions) -> Result<()> {
     println!("{passed} passed, {} failed", failed.len());
     ensure!(failed.is_empty(), "these cases failed: {}", failed.join(", "));
     ensure!(passed > 0, "no case has this name");
+    if options.short {
+        ensure!(passed == SHORT.len(), "a case of the short form does not exist");
+        let built = target.join("obento.ko");
+        super::stack::run(shell, options.module.as_deref().unwrap_or(&built))?;
+    }
     Ok(())
 }
 
@@ -107,6 +135,24 @@ impl Bench<'_> {
         e2fsck(self.shell, &image)
     }
 
+    /// Runs a case on an ext4 volume whose history is recorded.
+    fn recorded(&self, case: &str, mib: u64) -> Result<()> {
+        let image = self.ext4("history.img", mib, &[])?;
+        self.start(&Start::new(case, &[&image]).word(RECORDED))?;
+        e2fsck(self.shell, &image)
+    }
+
+    /// Returns the program that reads histories.
+    fn command(&self) -> Result<PathBuf> {
+        match self.command {
+            Some(command) => Ok(command.canonicalize()?),
+            None => {
+                cmd!(self.shell, "cargo build --quiet --locked -p obento-cli").run()?;
+                Ok(self.shell.current_dir().join("target/debug/obento"))
+            }
+        }
+    }
+
     fn fat(&self, arguments: &[&str]) -> Result<()> {
         let image = self.image("model.img");
         empty(&image, 96)?;
@@ -130,6 +176,13 @@ fn features(bench: &Bench<'_>) -> Result<()> {
     let image = bench.ext4("features.img", 96, &["-L", "testing", "-I", "256", "-O", "project"])?;
     let output = bench.start(&Start::new("features", &[&image]))?;
     output.lines().filter(|line| line.starts_with("ok: ")).for_each(|line| println!("    {line}"));
+    e2fsck(bench.shell, &image)
+}
+
+fn listings(bench: &Bench<'_>) -> Result<()> {
+    let image = bench.ext4("listings.img", 64, &[])?;
+    let output = bench.start(&Start::new("listings", &[&image]))?;
+    output.lines().filter(|line| line.starts_with("bytes ")).for_each(|line| println!("    {line}"));
     e2fsck(bench.shell, &image)
 }
 
@@ -164,6 +217,14 @@ fn model_exfat(bench: &Bench<'_>) -> Result<()> {
     Ok(())
 }
 
+/// The program in the guest creates and checks the volume.
+fn model_xv6(bench: &Bench<'_>) -> Result<()> {
+    let image = bench.image("model.img");
+    empty(&image, 32)?;
+    bench.start(&Start::new("model", &[&image]).word("obento.type=obento-xv6").word("obento.format=xv6"))?;
+    Ok(())
+}
+
 fn parallel(bench: &Bench<'_>) -> Result<()> {
     let image = bench.ext4("parallel.img", 96, &[])?;
     bench.start(&Start::new("parallel", &[&image]))?;
@@ -195,6 +256,49 @@ fn cut(bench: &Bench<'_>) -> Result<()> {
     bench.start(&Start::new("replay", &[&image]))?;
     let after = cmd!(bench.shell, "dumpe2fs -h {image}").quiet().ignore_stderr().read()?;
     ensure!(!after.contains("First orphan inode"), "a file without a name was not freed");
+    e2fsck(bench.shell, &image)
+}
+
+fn cut_xv6(bench: &Bench<'_>) -> Result<()> {
+    let image = bench.image("cut.img");
+    empty(&image, 32)?;
+    let start = |case| Start::new(case, &[&image]).word("obento.type=obento-xv6");
+    bench.start(&start("cut").word("obento.format=xv6"))?;
+    bench.start(&start("replay"))?;
+    Ok(())
+}
+
+fn history_of_processes(bench: &Bench<'_>) -> Result<()> {
+    let command = bench.command()?;
+    let image = bench.ext4("history.img", 64, &[])?;
+    let output = bench.start(&Start::new("history", &[&image]))?;
+    history::check(bench.shell, &command, &image, &output)?;
+    e2fsck(bench.shell, &image)
+}
+
+fn history_model_exfat(bench: &Bench<'_>) -> Result<()> {
+    let image = bench.image("history.img");
+    empty(&image, 96)?;
+    cmd!(bench.shell, "mkfs.exfat -c 4K {image}").quiet().ignore_stdout().run()?;
+    bench.start(&Start::new("model", &[&image]).word("obento.type=obento-exfat").word(RECORDED))?;
+    cmd!(bench.shell, "fsck.exfat -n {image}").quiet().ignore_stdout().run()?;
+    Ok(())
+}
+
+fn history_memory(bench: &Bench<'_>) -> Result<()> {
+    let image = bench.ext4("history.img", 128, &[])?;
+    let mut start = Start::new("memory", &[&image]).word(RECORDED);
+    start.memory = 64;
+    bench.start(&start)?;
+    e2fsck(bench.shell, &image)
+}
+
+fn history_cut(bench: &Bench<'_>) -> Result<()> {
+    let command = bench.command()?;
+    let image = bench.ext4("history.img", 64, &[])?;
+    bench.start(&Start::new("cut", &[&image]).word(RECORDED))?;
+    bench.start(&Start::new("replay", &[&image]).word(RECORDED))?;
+    history::check_cut(bench.shell, &command, &image)?;
     e2fsck(bench.shell, &image)
 }
 

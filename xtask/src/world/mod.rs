@@ -30,6 +30,7 @@ const PACKAGES: &[Package] = &[
     ("/sbin/fsck.fat", "dosfstools"),
     ("/sbin/fsck.exfat", "exfatprogs"),
     ("/sbin/mount.exfat-fuse", "exfat-fuse"),
+    ("/sbin/mount.ntfs-3g", "ntfs-3g"),
     ("/usr/bin/mcopy", "mtools"),
     ("/usr/bin/bsdtar", "libarchive-tools"),
     ("/usr/bin/getfattr", "attr"),

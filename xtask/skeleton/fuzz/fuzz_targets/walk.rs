@@ -2,7 +2,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use obento::MemDevice;
+use obento::block::MemDevice;
 use obento_testkit::walk::open_and_walk;
 
 // A fuzzer soon finds valid values for the first bytes of an image, but it never reaches the code after a checksum.
