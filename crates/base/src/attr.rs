@@ -14,8 +14,7 @@ impl fmt::Display for Ino {
     }
 }
 
-/// A counter that distinguishes the inodes that had the same number one after the other, for NFS handles and
-/// FUSE nodes.
+/// A counter that distinguishes successive inodes with the same number, for NFS handles and FUSE nodes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Generation(pub u32);
 

@@ -132,10 +132,10 @@ pub enum Feature {
     /// Opening a volume without the signature of the requested type.
     #[error("a volume without the signature of this type")]
     NoSignature,
-    /// A type that only the kernel engine opens, which is unavailable.
+    /// Opening a volume of a type that only the kernel engine opens. The engine is unavailable.
     #[error("this type without the kernel engine")]
     Engine(EngineObstacle),
-    /// An option for opening, which the kernel engine lacks.
+    /// An option for opening a volume that the kernel engine does not support.
     #[error("{0} with the kernel engine")]
     EngineOption(OpenOption),
     /// Feature bits without documentation. `set` is the name of the field that contains the bits.
@@ -153,7 +153,7 @@ pub enum Feature {
 pub enum EngineObstacle {
     /// The caller excludes the engine.
     Excluded,
-    /// The caller requires the engine, which has no driver for the type.
+    /// The caller requires the engine, and the engine does not support the type.
     NoDriver,
     /// The kernel is not installed.
     NotInstalled,
@@ -450,7 +450,7 @@ pub enum DeviceError {
 }
 
 impl Error {
-    /// Returns whether the volume is damaged or the device failed: whether this is `Corrupt` or `Device`.
+    /// Returns whether this error is `Corrupt` or `Device`: the volume is damaged, or the device failed.
     pub fn is_damage(&self) -> bool {
         matches!(self, Self::Corrupt(_) | Self::Device(_))
     }

@@ -28,7 +28,7 @@ enum Change {
 
 /// The changes of a device that writes nothing yet.
 struct Held {
-    /// The device as it will be.
+    /// The device with all held changes.
     view: Overlay<Arc<dyn BlockDevice>>,
     changes: Mutex<(u64, Vec<Change>)>,
 }

@@ -32,7 +32,7 @@ impl<D: BlockDevice> Slice<D> {
     }
 
     /// Converts byte `offset` of the slice to an offset of the underlying device. Saturates, so that the
-    /// underlying device rejects it.
+    /// underlying device rejects an offset that is too large.
     fn below(&self, offset: u64) -> u64 {
         self.start.saturating_add(offset)
     }

@@ -59,7 +59,7 @@ pub trait Build: Send + Sync {
 
 /// Access to the contents of the regular files of a tree.
 pub trait FileBytes: Sync {
-    /// Fills `buf` with bytes of the contents `data`, starting at byte `offset`.
+    /// Reads the contents `data` from byte `offset` on into `buf`, and fills `buf` completely.
     ///
     /// # Errors
     ///

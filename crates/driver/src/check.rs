@@ -226,7 +226,7 @@ pub struct CheckReport {
     pub directories: u64,
     /// Block size in bytes.
     pub block_size: u32,
-    /// Number of findings, including repaired findings and without notes.
+    /// Number of findings that are not notes. Repaired findings are counted.
     pub found: u64,
     /// Number of repaired findings.
     pub repaired: u64,

@@ -163,7 +163,7 @@ pub trait FileSystem: Send + Sync {
     /// Returns the inode that `name` refers to in the directory `dir`.
     ///
     /// After success, the inode is in use: the caller must call [`FileSystem::forget`] after its last use.
-    /// One call is sufficient, even if the caller looked up the inode several times.
+    /// One call of `forget` is sufficient, even after several lookups of the inode.
     ///
     /// If `dir` has the flag `FileFlags::CASEFOLD`, the lookup ignores case. If the format does not store
     /// [`StoredProperties::NAMES`], the format defines which byte strings are the same name.

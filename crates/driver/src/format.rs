@@ -58,7 +58,7 @@ pub struct FormatOptions {
     pub len: Option<u64>,
     /// Label. For a label that is too long, a driver follows the format's own program: FAT and exFAT refuse the
     /// label, and ext2, ext3, ext4 and xv6 truncate it. A driver whose format has no label ignores the label.
-    /// [`FormatNotice::LabelCut`] reports both changes.
+    /// [`FormatNotice::LabelCut`] reports a label that was truncated or ignored.
     pub label: Vec<u8>,
     /// UUID; `None` generates a random one. FAT uses the first four bytes as the serial number, the most
     /// significant byte first. exFAT stores the UUID as the GUID of the volume.
@@ -87,7 +87,8 @@ pub enum Contents {
     /// volume in this way. Otherwise, it writes the necessary zeros.
     #[default]
     Unknown,
-    /// Unknown. The driver does not zero the device as a whole.
+    /// Unknown, as for [`Unknown`](Self::Unknown). The driver does not zero the device as a whole: it writes only the
+    /// necessary zeros.
     Preserved,
     /// Zeros only, as in a new file. The driver need not write zeros.
     Zeros,
@@ -327,7 +328,8 @@ impl From<Error> for FormatError {
 /// A remark about a new volume. The volume was created nevertheless.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FormatNotice {
-    /// The label was truncated to these bytes. They are empty if the format has no label.
+    /// The label was truncated to these bytes. If the format has no label, the label was ignored, and these bytes
+    /// are empty.
     LabelCut(Vec<u8>),
     /// The message of the boot sector was truncated to this number of bytes.
     MessageCut(u32),
@@ -335,14 +337,15 @@ pub enum FormatNotice {
     BadUnits(u64),
     /// The volume is too small for a journal and has none.
     NoJournal,
-    /// The volume has fewer clusters than the specification requires of its kind, so other systems may not recognise it.
+    /// The volume has fewer clusters than the specification requires of its kind, so other systems may not recognise
+    /// it.
     FewClusters {
         /// Number of clusters.
         clusters: u64,
         /// The minimum number that the specification requires.
         least: u64,
     },
-    /// This number of blocks at the end is too small for another group and is not used.
+    /// This number of blocks at the end of the volume is unused, because the blocks are too few for another group.
     Unused(u64),
     /// Systems with pages smaller than this block size cannot mount the volume.
     LargeBlocks(u32),

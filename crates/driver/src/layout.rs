@@ -26,7 +26,7 @@ pub struct Layout<'a> {
     _guard: RwLockReadGuard<'a, ()>,
 }
 
-/// An exclusive guard. No other thread maps or transfers data while this guard exists.
+/// An exclusive guard. While this guard exists, no other thread maps or transfers data of the file.
 #[derive(Debug)]
 pub struct ExclusiveLayout<'a> {
     _guard: RwLockWriteGuard<'a, ()>,

@@ -157,7 +157,8 @@ mod tests {
 
     use super::*;
 
-    /// Damage of a volume that is a set of numbers: even ones are safe to repair, multiples of 7 have no repair.
+    /// A defect of a test volume, which is a set of numbers. Even numbers are safe to repair. Multiples of 7 have no
+    /// repair.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     struct Wrong(u32);
 

@@ -145,7 +145,7 @@ impl SetAttr {
 }
 
 bitflags! {
-    /// Flags of `rename`. At most one flag may be set: both flags fail with `Invalid`.
+    /// Flags of `rename`. At most one flag may be set. A call with both flags fails with `Invalid`.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct RenameFlags: u32 {
         /// Fail with `Exists` if the new name exists.
@@ -436,13 +436,13 @@ pub trait WritableFileSystem: Send + Sync {
     /// # Errors
     ///
     /// After any error, the file is unchanged, and the driver has released the blocks that it reserved for
-    /// the ticket. After `Device`, these blocks may stay allocated without being part of a file.
+    /// the ticket. Exception: after `Device`, these blocks may stay allocated without being part of a file.
     ///
     /// 1. `IsDirectory`: the inode of the ticket is a directory. Only a ticket of `resume_write` can have such an
     ///    inode.
     /// 2. `Invalid`: the inode is not a regular file. Only a ticket of `resume_write` can have such an inode.
-    /// 3. `FileTooBig`: the range of the ticket ends after `file_size_max` (FAT). `begin_write` accepts a range that
-    ///    ends later in the last block, so the caller must limit the range.
+    /// 3. `FileTooBig`: the range of the ticket ends after `file_size_max` (FAT). `begin_write` accepts such a range
+    ///    if it ends in the same block as the limit. The caller must therefore check the limit itself.
     /// 4. `Invalid`: a block of the range is neither part of the file nor reserved (ext4, FAT, exFAT), or the
     ///    driver never maps data for writing. In the last case, a driver may return `NotSupported` instead
     ///    (NFS).

@@ -2,8 +2,8 @@
 //! checkpointed long ago.
 //!
 //! The log is a ring, and a checkpoint only moves its start. Descriptors and copies before the start therefore stay in
-//! the log until later transactions overwrite them. A copy counts as overwritten in two cases. The block contains a
-//! control block, or its checksum differs from that in the tag (`CSUM_V2`, `CSUM_V3`).
+//! the log until later transactions overwrite them. A copy counts as overwritten in two cases: the block contains a
+//! control block, or its checksum differs from the checksum in the tag (`CSUM_V2`, `CSUM_V3`).
 //!
 //! Invariant: there are at most as many copies as the log has blocks, because each block of the log belongs to at most
 //! one copy.

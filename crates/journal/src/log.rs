@@ -32,7 +32,7 @@ pub(crate) struct Walk<'j> {
 }
 
 impl<'j> Walk<'j> {
-    /// Starts at the beginning of the log; at its end if there is nothing to replay.
+    /// Starts at the beginning of the log, or at the end of the log if nothing must be replayed.
     pub(crate) fn new(journal: &'j Journal) -> Result<Self> {
         let sb = journal.super_block();
         let left = if sb.needs_replay() { sb.log_end } else { 0 };
@@ -121,8 +121,8 @@ impl<'j> Walk<'j> {
         }
     }
 
-    /// Checks the checksum of the last control block. Returns an error if the block has a checksum that is
-    /// wrong.
+    /// Checks the checksum of the last control block. Returns `None` if the checksum is correct, or if the
+    /// blocks of the journal have no checksums. Otherwise returns the error for the wrong checksum.
     pub(crate) fn damage(&self, control: Control, seed: u32) -> Result<Option<Error>> {
         if !self.journal.super_block().checksums().in_blocks() {
             return Ok(None);

@@ -266,7 +266,7 @@ struct Scan<'j> {
     seed: u32,
     checksums: Checksums,
     asynchronous: bool,
-    /// A wrong checksum in the current transaction. Its commit block decides about the consequence.
+    /// A wrong checksum in the current transaction. The commit block of the transaction determines the consequence.
     suspect: Option<Error>,
     /// With v1: the running checksum of the transaction.
     running: u32,

@@ -3,7 +3,8 @@
 //! Invariant: no directory becomes its own descendant. A name moves to another directory only under the rename lock.
 //! Therefore, the parents of the target directory do not change while they are checked.
 //! Locking: the rename lock, then the exclusive guards of the directories in ascending order of inode numbers. If an
-//! inode has lost its name, the guards are released before the inode is, since freeing it may take long.
+//! inode has lost its name, the thread releases the guards first and the inode afterwards, since freeing an inode may
+//! take long.
 
 use obento_base::{Attr, DeviceNumber, Error, FileFlags, FileKind, Ino, Mode, Name, Result};
 use obento_driver::{NewNode, RemovalKind, RenameFlags, Usage};
@@ -278,7 +279,7 @@ impl Vfs {
     ///    4. `NotPermitted`: the directory is immutable.
     /// 3. `NotFound`: the old name does not exist.
     /// 4. `NotPermitted`: the caller may not remove the old name, or the existing new name, for the reasons in
-    ///    [`unlink`](Self::unlink). The check of the existing new name may also follow 6.
+    ///    [`unlink`](Self::unlink). `vfs` may check the existing new name only after the errors 5 and 6.
     /// 5. `AccessDenied`: a directory would get another parent, and the caller lacks write permission for
     ///    that directory.
     /// 6. One of these errors, if a directory would get another parent:

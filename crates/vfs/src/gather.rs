@@ -38,8 +38,8 @@ use crate::table::Inode;
 use crate::vfs::Shared;
 use crate::write::{Times, Writer};
 
-/// Maximum amount of gathered data per file. It spreads the cost of a call to the driver over many blocks, and still
-/// fits into the cache of the processor.
+/// Maximum amount of gathered data per file. A buffer of this size spreads the cost of a call to the driver over many
+/// blocks, and still fits into the cache of the processor.
 pub(crate) const MOST: usize = 64 << 10;
 /// Maximum length of a gathered write. Copying longer writes costs more than gathering saves.
 const LONGEST: usize = MOST / 4;
@@ -68,7 +68,7 @@ struct State {
     not_below: u64,
 }
 
-/// Data after the end of the file as the driver stores it.
+/// Gathered data. It follows the end of the file that the driver stores.
 #[derive(Debug)]
 struct Gathered {
     start: u64,
@@ -258,7 +258,7 @@ pub(crate) struct Gathering {
     /// Signals the thread that there is work.
     wanted: Condvar,
     thread: Mutex<Option<Thread>>,
-    /// Whether data was lost, so that the check is cheap.
+    /// Whether data was lost. A thread reads this flag without a lock.
     has_lost: AtomicBool,
 }
 
@@ -348,7 +348,7 @@ impl Gathering {
         self.has_lost.store(true, Ordering::Release);
     }
 
-    /// Returns the error with which gathered data was lost.
+    /// Returns the error that caused the loss of gathered data.
     pub(crate) fn lost(&self) -> Option<Error> {
         if self.has_lost.load(Ordering::Acquire) { self.list.lock().lost } else { None }
     }

@@ -106,7 +106,7 @@ impl Names {
         }
     }
 
-    /// Returns the cache key of a name, so that the name is hashed once.
+    /// Returns the cache key of a name. The key contains the hash, so that the name is hashed only once.
     pub(crate) fn key<'a>(&self, dir: Ino, name: &'a Name) -> Key<'a> {
         Key { hash: self.hasher.hash_one((dir, name)), dir, name }
     }
@@ -142,8 +142,8 @@ impl Names {
         set.insert(entry).and_then(|old| old.target)
     }
 
-    /// Removes the entry of a name. Returns `None` if there is no entry; otherwise the reference that it
-    /// held, which is `None` for a name that does not exist.
+    /// Removes the entry of a name, and returns the reference of the entry. The reference is `None` if the entry is for
+    /// a name that does not exist. Returns `None` if the cache has no entry for the name.
     pub(crate) fn take(&self, key: &Key<'_>) -> Option<Dropped> {
         let mut set = self.set(key)?.lock();
         let at = set.entries.iter().position(|entry| entry.is(key))?;

@@ -1,5 +1,5 @@
-//! Reading files: the driver returns the location of the data, and the device reads it directly into the
-//! buffer of the caller.
+//! Reading files: the driver returns the location of the data, and the device reads the data directly into
+//! the buffer of the caller.
 
 use alloc::sync::Arc;
 use core::ops::Range;

@@ -221,7 +221,7 @@ impl Table {
         }
     }
 
-    /// Returns once `ino` is not leaving. It may start to leave again.
+    /// Returns once `ino` is not leaving. The number may be leaving again when the call returns.
     pub(crate) fn wait_gone(&self, ino: Ino) {
         drop(self.shard(ino).without(ino));
     }

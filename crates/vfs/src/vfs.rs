@@ -45,7 +45,7 @@ pub struct Config {
     /// its last block. The maximum number of files that gather at the same time is `gather` divided by 64
     /// KiB. With less than 64 KiB, each write is passed to the driver immediately.
     pub gather: usize,
-    /// Maximum age of gathered data. A thread passes the data to the driver before it reaches this age. If
+    /// Maximum age of gathered data. A thread passes data to the driver before the data reaches this age. If
     /// the environment has no threads, no data is gathered. With `None`, data has no maximum age, and no
     /// thread is needed.
     ///
@@ -224,7 +224,7 @@ impl Vfs {
     /// # Errors
     ///
     /// 1. `NotSupported`: the driver does not support passing the volume to another process.
-    /// 2. The error with which gathered data was lost.
+    /// 2. The error that caused the loss of gathered data.
     /// 3. The errors of [`Handover::prepare`](obento_driver::Handover::prepare).
     pub fn prepare_handover(&self) -> Result<Vec<u8>> {
         let handover = self.0.fs.handover().ok_or(Error::NotSupported)?;
@@ -282,7 +282,7 @@ impl Vfs {
     ///
     /// # Errors
     ///
-    /// 1. The error with which gathered data was lost.
+    /// 1. The error that caused the loss of gathered data.
     /// 2. The errors of [`sync`](obento_driver::WritableFileSystem::sync) of the driver.
     pub fn sync(&self) -> Result<()> {
         self.0.settle_all();
@@ -341,7 +341,7 @@ impl Vfs {
     /// # Errors
     ///
     /// 1. The errors of [`close`](obento_driver::WritableFileSystem::close).
-    /// 2. The error with which gathered data was lost. The volume is closed nevertheless.
+    /// 2. The error that caused the loss of gathered data. The volume is closed nevertheless.
     pub fn close(&self) -> Result<()> {
         self.drop_names();
         self.0.gathering.stop();
@@ -386,8 +386,8 @@ impl Shared {
         });
     }
 
-    /// Returns the operations that write changes to stable storage. Fails with the error with which gathered
-    /// data was lost, or with `ReadOnly`.
+    /// Returns the operations that write changes to stable storage. Fails with the error that caused the loss of
+    /// gathered data, or with `ReadOnly`.
     pub(crate) fn syncable(&self) -> Result<&dyn WritableFileSystem> {
         match self.gathering.lost() {
             Some(error) => Err(error),

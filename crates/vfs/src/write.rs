@@ -121,7 +121,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// 1. The error with which gathered data of any file was lost.
+    /// 1. The error that caused a loss of gathered data, of this or another file.
     /// 2. `ReadOnly`: the volume is open read-only.
     /// 3. The errors of the volume.
     pub fn sync(&self) -> Result<()> {

@@ -131,7 +131,7 @@ pub struct Cache {
     /// The first shard and the others.
     shards: (Cell, Vec<Cell>),
     pinned: AtomicUsize,
-    /// Number of blocks that were written back or dropped, so that a reader detects that its bytes may be
+    /// Number of blocks that were written back or dropped. If the number changes during a read, the bytes may be
     /// stale.
     outdated: AtomicU64,
 }

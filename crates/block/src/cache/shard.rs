@@ -27,7 +27,7 @@ struct Slot {
     used: bool,
 }
 
-/// A block that differs from the device, or is about to.
+/// A block that differs from the device, or that an edit is about to change.
 struct Pin {
     block: Block,
     /// Mark of the last change; `None` until the first change is published.
@@ -183,8 +183,8 @@ impl Shard {
         }
     }
 
-    /// Records that the device holds the block as `mark` left it. Returns whether the block is no longer
-    /// pinned. It stays pinned if it has changed since, and until the end of an edit.
+    /// Records that the device contains the version of the block with the mark `mark`. Returns whether the block is no
+    /// longer pinned. The block stays pinned if a later version exists, and while an edit of the block exists.
     pub(super) fn unpin(&mut self, number: u64, mark: u32) -> bool {
         match self.index.get_mut(&number) {
             Some(Place::Pinned(pin)) if pin.mark == Some(mark) => {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use obento_base::Result;
 use obento_env::sync::Mutex;
 
-/// Maximum number of buffers per shard: what a few operations need at the same time.
+/// Maximum number of buffers per shard: enough for a few operations at the same time.
 const MOST: usize = 8;
 
 /// The unused buffers of a shard. All have the same length.

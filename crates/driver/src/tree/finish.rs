@@ -91,7 +91,7 @@ fn in_order_of_use(nodes: &mut [Node], sets: Vec<XattrList>) -> Vec<XattrList> {
     used
 }
 
-/// Moves each value to its number and drops values without one. Works in place, since there are many.
+/// Moves each value to its number, and drops values without a number. Works in place, since the values are many.
 fn permute<T>(values: &mut Vec<T>, mut numbers: Vec<u32>, count: u32) {
     let mut spare = count;
     for number in numbers.iter_mut().filter(|number| **number == NONE) {

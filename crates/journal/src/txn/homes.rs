@@ -29,7 +29,7 @@ struct Logged {
     tid: Tid,
     /// Start position in the log.
     start: u32,
-    /// Number of its versions that are the newest.
+    /// Number of block versions of the transaction that are still the newest ones.
     newest: usize,
 }
 

@@ -2,7 +2,8 @@
 //! only in environments with threads.
 //!
 //! The thread starts with the first change after threads are permitted ([`thread::may_start`]). If the process drops
-//! privileges before then, the thread does not have them. Without the thread, callers do the work: a sync commits, and the start of a transaction writes blocks back.
+//! privileges before then, the thread does not have these privileges. Without the thread, callers do the work: a sync
+//! commits, and the start of a transaction writes blocks back.
 
 use alloc::boxed::Box;
 use alloc::sync::{Arc, Weak};
@@ -21,7 +22,7 @@ pub(super) struct Ticker {
 }
 
 enum Life {
-    /// There is no thread and will be none.
+    /// No thread exists, and none will start.
     Without,
     /// The function that the thread will run, once it is needed.
     Wanted(Box<dyn FnOnce() + Send>),
@@ -73,7 +74,7 @@ impl Ticker {
         matches!(*life, Life::Runs(_))
     }
 
-    /// Returns whether there is no thread and will be none.
+    /// Returns whether no thread exists and none will start.
     pub(super) fn is_without(&self) -> bool {
         matches!(*self.life.lock(), Life::Without)
     }

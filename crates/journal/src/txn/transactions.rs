@@ -34,7 +34,7 @@ pub struct Transactions {
     /// Locked by the leader while it works, and by other threads for a flush and for statistics.
     pub(super) backend: Mutex<Backend>,
     ticker: Ticker,
-    /// Whether the ticker may have a thread, so that the check is cheap.
+    /// Whether the ticker may have a thread. Read without a lock.
     ticks: AtomicBool,
     /// Whether the thread has started. Until then, each change tries to start it.
     has_thread: AtomicBool,
@@ -444,8 +444,8 @@ impl Transactions {
 }
 
 impl State {
-    /// Returns whether `tid` is durable, or is empty while all earlier transactions are durable. The
-    /// contents of a locked transaction are with the leader.
+    /// Returns whether `tid` is durable, or is empty while all earlier transactions are durable. A locked
+    /// transaction does not count as empty, because the leader has its contents.
     fn is_durable(&self, tid: Tid) -> bool {
         let is_empty = self.running.is_empty() && !self.running.locked;
         let idle = tid == self.running.tid && is_empty && self.durable.next() == tid;

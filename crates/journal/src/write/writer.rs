@@ -139,8 +139,8 @@ impl JournalWriter {
     }
 
     /// Writes transaction [`JournalWriter::next`] without its commit block. Fails with the errors of the
-    /// device, and with `NoSpace` if the transaction does not fit; the parts written by then are ignored by
-    /// recovery.
+    /// device, and with `NoSpace` if the transaction does not fit. Recovery ignores the parts that were written
+    /// before the failure.
     pub(crate) fn write(&mut self, blocks: &[Block], revoked: &[u64]) -> Result<()> {
         if !revoked.is_empty() && !self.super_block.incompat.contains(Incompat::REVOKE) {
             self.super_block.incompat |= Incompat::REVOKE;
@@ -225,7 +225,7 @@ fn gather(journal: &Journal) -> Gather<'_> {
     Gather::new(&**journal.device(), journal.super_block().block_size)
 }
 
-/// The path of blocks into the log.
+/// A writer that adds blocks to the log, at the head of the ring.
 struct Out<'w> {
     journal: &'w Journal,
     ring: &'w mut Ring,

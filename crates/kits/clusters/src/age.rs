@@ -1,8 +1,8 @@
 //! A thread that commits changes after a given age, if the environment supports threads.
 //!
 //! Without threads, changes wait for a sync, for the close, or until too many of them are pending.
-//! The thread starts with the first change after threads are permitted ([`thread::may_start`]), so that it does not have
-//! privileges that the process has dropped by then.
+//! The thread starts with the first change after threads are permitted ([`thread::may_start`]), so that it does not
+//! have privileges that the process has dropped by then.
 //! Locking: each lock in this module is a leaf; the thread commits without holding one.
 
 use alloc::boxed::Box;
@@ -21,7 +21,7 @@ pub(crate) struct CommitTimer {
 }
 
 enum Life {
-    /// There is no thread and will be none.
+    /// No thread exists, and none will start.
     Without,
     /// The function that the thread will run, once there is a change and threads are permitted.
     Wanted(Box<dyn FnOnce() + Send>),

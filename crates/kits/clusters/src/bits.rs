@@ -1,4 +1,4 @@
-//! Sets of clusters whose memory follows their contents, not the size of the volume.
+//! Sets of clusters whose memory depends on their contents, not on the size of the volume.
 //!
 //! A hostile or sparse image of a few MiB can declare 2^32 clusters, so that one bit per declared cluster is too much.
 //! Invariant: a page whose bits all have the same value uses 16 bytes, unless its bits had different values

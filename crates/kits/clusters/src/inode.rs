@@ -5,7 +5,8 @@ use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode
 use crate::owner::Owner;
 use crate::time::Zone;
 
-/// The root directory. No entry is at byte 32 of a volume, which is in the boot sector.
+/// The root directory. The inode number of another file is the location of its entry in units of 32 bytes. The number
+/// 1 is free for the root, because no entry is in the boot sector.
 pub const ROOT: Ino = Ino(1);
 
 /// The times of a file.

@@ -2,15 +2,15 @@
 //!
 //! - [`Chain`]: cluster chains as runs; [`Allocator`]: free clusters.
 //! - [`Numbers`]: inode numbers that survive a move of the directory entry.
-//! - [`Bits`]: sets of clusters; [`SparseTable`], [`Portions`]: tables of which most is zero. Their memory follows what
-//!   is in use, not the number of clusters that a volume declares.
+//! - [`Bits`]: sets of clusters; [`SparseTable`], [`Portions`]: tables that contain mostly zeros. Their memory depends
+//!   on the used parts, not on the number of clusters that a volume declares.
 //! - [`DirectoryOwners`]: the owners of directory clusters; [`MountState`]: the other state of a mounted volume.
 //! - [`time`]: dates and times of 16 bits; [`utf16`]: names.
 //! - [`sectors`]: writing sectors to the device; [`Waiting`]: changes that wait for a commit.
 //! - [`mod@format`]: common steps of creating volumes; [`ops`]: operations on names.
 //! - [`Mounted`]: the driver contract.
 //!
-//! This crate knows no on-disk format: the drivers implement the traits of [`Volume`] for their tables and directory
+//! This crate contains no on-disk format: the drivers implement the traits of [`Volume`] for their tables and directory
 //! entries.
 #![no_std]
 #![cfg_attr(

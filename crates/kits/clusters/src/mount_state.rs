@@ -17,7 +17,7 @@ use crate::chain::Chain;
 use crate::numbers::Numbers;
 use crate::unit::Slot;
 
-/// Maximum number of stored chains. Beyond it, chains without users are dropped.
+/// Maximum number of stored chains. If more chains are stored, chains without users are dropped.
 const MAX_CHAINS: usize = 4096;
 
 /// The metadata cache of a volume, and state derived from it. `E` is the attributes of a directory entry.

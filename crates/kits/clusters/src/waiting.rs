@@ -58,7 +58,7 @@ pub struct Waiting {
 struct State {
     /// Whether the volume was marked as in use when it was opened. The mark then stays.
     was_in_use: bool,
-    /// Whether this driver has marked it.
+    /// Whether this driver has marked the volume.
     is_marked: bool,
     /// The error of the first write that failed. All further changes are then refused.
     failure: Option<Error>,

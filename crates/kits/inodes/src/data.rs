@@ -1,7 +1,7 @@
 //! File data: where it is, and how data is written to holes.
 //!
-//! Data of allocated blocks is mapped: it is transferred without this crate in both directions. A write to a hole is
-//! written to the device before the inode refers to its block.
+//! Data of allocated blocks is mapped: the caller transfers the data in both directions without this crate. Data that
+//! is written to a hole is on the device before the inode refers to the new block.
 
 use alloc::vec::Vec;
 use core::ops::Range;

@@ -6,14 +6,14 @@
 //! contract, including power cuts ([`Volume`]), a consistency check ([`census()`]), and most of its `mkfs`
 //! ([`make()`]). The idea is that of Linux `fs/libfs.c` and its buffer heads, under one lock.
 //!
-//! Reading order: `format.rs` (what a driver provides), `volume.rs` (locks, changes, commits), `op.rs` (one change),
+//! Reading order: `format.rs` (the traits of a driver), `volume.rs` (locks, changes, commits), `op.rs` (one change),
 //! `log.rs`. Then `names.rs` and `data.rs`, and `contract.rs` with `writable.rs`, which implement the contract.
 //!
 //! Invariant: edits of a change are invisible until the change is complete. A change that fails is therefore undone by
 //! dropping it ([`obento_block::Edit`]), and the methods of a format may fail at any point.
 //!
-//! When not to use it: changes are serialised, and one commit contains at most what fits into the log. A format that
-//! must change many files at once, or whose journal is jbd2, uses `obento-journal` (ext4); one without inodes uses
+//! Limits: changes are serialised, and the log must have room for each commit. A driver that must change many files at
+//! once, or whose journal is jbd2, uses `obento-journal` instead (ext4). A driver of a format without inodes uses
 //! `obento-clusters` (FAT).
 #![no_std]
 #![cfg_attr(

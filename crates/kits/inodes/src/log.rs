@@ -33,7 +33,7 @@ pub struct RawLogHeader {
     pub magic: U32,
     /// Number of the commit.
     pub sequence: U64,
-    /// CRC-32C of the header block, with 0 here, and of all following blocks.
+    /// CRC-32C of the header block, with this field set to 0, and of all following blocks.
     pub checksum: U32,
     /// 0.
     pub reserved: U32,
@@ -53,7 +53,7 @@ pub(crate) struct Logged {
     pub(crate) blocks: Vec<(u32, Vec<u8>)>,
 }
 
-/// Reads the log. It is empty if its header is not valid. Fails with `NoMemory`, or if the device fails.
+/// Reads the log. If the header is invalid, the log is empty. Fails with `NoMemory`, or if the device fails.
 pub(crate) fn read(device: &dyn BlockDevice, geometry: &Geometry) -> Result<Logged> {
     let mut header = read_block(device, geometry, geometry.log.start)?;
     let Some((mut raw, homes)) = decode(&header, geometry) else { return Ok(Logged::default()) };

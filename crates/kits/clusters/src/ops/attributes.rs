@@ -19,7 +19,7 @@ pub fn stamp_data<V: Volume>(writer: &V::Writer, volume: &V, inode: &mut Inode<V
     inode.entry.set_archive();
 }
 
-/// Records that the names in a directory changed. The root has no attributes that could record it.
+/// Records that the names in a directory changed. The root has no attributes that could record the change.
 pub fn stamp_dir<V: Volume>(writer: &mut V::Writer, volume: &V, dir: Ino) -> Result<()> {
     if dir == ROOT {
         return Ok(());
@@ -31,8 +31,9 @@ pub fn stamp_dir<V: Volume>(writer: &mut V::Writer, volume: &V, dir: Ino) -> Res
     if inode.entry.times(zone) == before { Ok(()) } else { writer.put_inode(volume, &inode) }
 }
 
-/// Changes attributes. Fails with `NotPermitted` for an owner other than the mount's. Only the write permission of a
-/// mode is stored, and not for directories; other bits are ignored, as in Linux. The root stores nothing.
+/// Changes attributes. Fails with `NotPermitted` for an owner other than that of the mount, and with `NotSupported` for
+/// a project ID other than 0. For a file, only the write permission of a mode is stored. All other bits, and modes of
+/// directories, are ignored, as in Linux. The root stores nothing.
 pub fn set_attr<V: Volume>(writer: &mut V::Writer, volume: &V, ino: Ino, change: &SetAttr) -> Result<()> {
     let mut inode = volume.inode(ino)?;
     let owner = volume.owner();

@@ -1,4 +1,5 @@
-//! Operations on names and attributes. Each one looks up its objects, then tests for errors, then makes its changes.
+//! Operations on names and attributes. Each operation looks up its objects, then checks for errors, then makes its
+//! changes.
 
 mod attributes;
 mod names;

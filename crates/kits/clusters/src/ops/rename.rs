@@ -74,15 +74,15 @@ fn check_replaced<V: Volume>(volume: &V, source: &Inode<V::Entry>, target: &Inod
     }
 }
 
-/// Returns whether one write changes both places, and both are then shown as they are. A file that moved to one of
-/// them since the last commit must not appear at the other before its old place is written.
+/// Returns whether one write changes both places, and neither place must be written late. A place must be written late
+/// if a file moved to it since the last commit: the file must not appear on disk before its old place is written.
 fn is_at_once<V: Volume>(writer: &V::Writer, volume: &V, one: At<'_, V>, other: At<'_, V>) -> bool {
     let is_late = |at: At<'_, V>| writer.waiting().late.contains_key(&at.1.slot());
     !is_late(one) && !is_late(other) && V::Writer::is_one_write(volume, one, other)
 }
 
-/// Removes a name. Its directory may have grown since the lookup, and then has another object with a new index; its
-/// entries are in the same places.
+/// Removes a name. Reads the directory again: if the directory has grown since the lookup, a new object with a new
+/// index represents it. The entries of the directory are in the same places.
 fn take_away<V: Volume>(writer: &mut V::Writer, volume: &V, end: &End<V>) -> Result<()> {
     let dir = volume.directory(end.ino)?;
     writer.remove(volume, (&dir, &end.at))
@@ -135,7 +135,8 @@ fn move_over<V: Volume>(
     moved(writer, volume, source, target.ino)
 }
 
-/// Adds the name `to` for a file, which is written after its old place. Returns the place of the new entry.
+/// Adds the name `to` for a file. The new entry is written after the old place of the file. Returns the place of the
+/// new entry.
 fn add_late<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
