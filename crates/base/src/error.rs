@@ -41,7 +41,7 @@ pub enum Refusal {
     #[error("no such file or directory")]
     NotFound,
     /// `EBADF`: the file is not open for this operation.
-    #[error("handle is closed or open for something else")]
+    #[error("the file is not open for this operation")]
     BadHandle,
     /// `EACCES`: the permission bits or the access control list deny the access.
     #[error("permission denied")]
@@ -169,7 +169,7 @@ pub enum EngineObstacle {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 pub enum OpenOption {
     /// Use another super block.
-    #[error("another super block")]
+    #[error("selecting a super block")]
     SuperBlock,
     /// Do not replay the journal.
     #[error("opening without a replay of the journal")]

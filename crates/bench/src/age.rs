@@ -48,9 +48,9 @@ pub fn age(context: &WorkloadContext, percent: u8, size: u64) -> Result<()> {
         context.files.sync()
     };
     match run(&mut history) {
-        Err(error) if error.kind() == io::ErrorKind::StorageFull => {
-            Err(BenchError::Absent(format!("{percent} % do not fit the file system; use a smaller `--age`")))
-        }
+        Err(error) if error.kind() == io::ErrorKind::StorageFull => Err(BenchError::Absent(format!(
+            "the files for an age of {percent} % do not fit into the file system; use a smaller `--age`"
+        ))),
         done => done.during("age", FOLDER),
     }
 }

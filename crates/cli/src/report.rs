@@ -171,7 +171,7 @@ pub fn notice(notice: &Notice, access: Access, image: &Image) -> String {
             let is_partition = image.partitions().iter().any(|part| part.len == *found && part.end() <= len);
             let what = if is_partition { "the partition is too short" } else { "the image is truncated" };
             format!(
-                "{what}: the volume has {expected} bytes, of which {found} are present; files beyond them cannot be read"
+                "{what}: the volume has {expected} bytes, of which {found} are present; the data after these bytes cannot be read"
             )
         }
         Notice::Replayed { transactions } => {
@@ -185,7 +185,7 @@ pub fn notice(notice: &Notice, access: Access, image: &Image) -> String {
         Notice::NotReplayed => "not unmounted cleanly: the journal is not replayed".to_owned(),
         Notice::ReplayFailed(error) => {
             format!(
-                "not unmounted cleanly, and the journal cannot be replayed: {error}; the volume is shown without it"
+                "not unmounted cleanly, and the journal cannot be replayed: {error}; the volume is shown without the changes in the journal"
             )
         }
         Notice::JournalMissing { uuid } => format!(

@@ -147,7 +147,7 @@ fn unsupported_options_of_cp_are_reported_with_the_supported_ones() {
         "obento: cannot copy 'disk.img.zst:/nowhere': no such file or directory\n"
     });
     check(at, &["cp", "--max-bytes", "10", "disk.img.zst:/etc/passwd", "x"], 1, "", {
-        "obento: the copy is incomplete: cannot copy './x': the limit of 10 bytes is reached\n  \
+        "obento: the copy is incomplete: cannot copy './x': the limit of bytes (10) is reached\n  \
          help: --max-bytes sets this limit; the files that were copied before remain\n"
     });
     assert!(!at.join("x").exists(), "half a file looks like a whole one");
@@ -251,7 +251,7 @@ fn no_command_waits_for_a_fifo_of_another_user() {
 #[test]
 fn the_limit_on_bytes_holds_for_standard_output_too() {
     let folder = folder();
-    let reported = "obento: the copy is incomplete: cannot copy 'disk.img.zst:/etc/passwd': the limit of 10 bytes is \
+    let reported = "obento: the copy is incomplete: cannot copy 'disk.img.zst:/etc/passwd': the limit of bytes (10) is \
                     reached\n  help: --max-bytes sets this limit; the files that were copied before remain\n";
     let passwd = obento(folder.path(), &["cat", "disk.img.zst:/etc/passwd"]).stdout;
     let start = String::from_utf8(passwd[..10].to_vec()).unwrap();

@@ -897,7 +897,7 @@ fn a_rejected_setting_is_named_by_its_option_and_its_value() {
         (
             &["mkfs", "-F", "-O", "^extent,64bit", "plain.img"],
             "cannot create a file system on 'plain.img': 64bit requires extent\n  \
-             help: use extent, or do without 64bit\n",
+             help: use extent, or omit 64bit\n",
         ),
         (
             &["cmp", "-i", "x", "notes.txt", "notes.txt"],

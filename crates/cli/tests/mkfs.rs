@@ -108,7 +108,7 @@ fn a_wrong_option_costs_nothing() {
     let said = |line: &str| bench.run(line, 2).1;
     assert_eq!(
         said("mkfs new.img"),
-        "obento: cannot create 'new.img': missing size of a new file\n  help: add the size: obento mkfs new.img 1G\n"
+        "obento: cannot create 'new.img': a new file requires a size\n  help: add the size after 'new.img'\n"
     );
     assert!(said("mkfs -O extend new.img 1M").contains("unknown feature 'extend'"));
     assert!(said("mkfs -O ^extent new.img 10M").contains("64bit requires extent"));

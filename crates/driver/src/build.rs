@@ -216,7 +216,7 @@ impl fmt::Display for Unfit {
             Self::Characters => f.write_str("its name has characters that cannot be stored"),
             Self::LastCharacter => f.write_str("its name ends with a dot or a space"),
             Self::Twice => f.write_str("its name differs from another name in the directory only in case"),
-            Self::Kind => f.write_str("files of its type cannot be stored"),
+            Self::Kind => f.write_str("the format does not support files of this type"),
             Self::Reserved => f.write_str("the format reserves its name for another directory"),
         }
     }

@@ -119,7 +119,7 @@ pub enum HostError {
         path: PathBuf,
     },
     /// More bytes than the caller allows.
-    #[error("cannot copy '{}': the limit of {limit} bytes is reached", PathText(path))]
+    #[error("cannot copy '{}': the limit of bytes ({limit}) is reached", PathText(path))]
     Limit {
         /// The path at which the limit was reached.
         path: PathBuf,

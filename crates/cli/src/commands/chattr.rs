@@ -78,7 +78,7 @@ impl Change {
         if contradicts {
             return Err(Report::new(
                 "invalid flags",
-                "= cannot be combined with + and -, and + cannot add what - removes",
+                "= cannot be combined with + and -, and + cannot add a flag that - removes",
             ));
         }
         Ok(operands)

@@ -47,10 +47,10 @@ pub struct Args {
     /// Turn the range into zeros whose space stays allocated
     #[arg(short, long)]
     zero_range: bool,
-    /// Remove the range; the following data moves to its start
+    /// Remove the range; the following data moves to the start of the range
     #[arg(short, long)]
     collapse_range: bool,
-    /// Insert a hole; the following data moves to its end
+    /// Insert a hole; the data from the start of the range on moves to the end of the range
     #[arg(short, long)]
     insert_range: bool,
     /// Turn blocks of zeros into holes, in the range or in the whole file
@@ -63,9 +63,7 @@ pub struct Args {
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if args.length == Some(0) && !args.dig_holes {
-        return Err(Report::new("cannot change the space of files", "the length is 0")
-            .help("use a length such as 4096 or 10M")
-            .into());
+        return Err(Report::plain("invalid length '0'").help("use a length such as 4096 or 10M").into());
     }
     let mut verbose = Verbose::new(args.verbose);
     each_place(&args.paths, context, |location| allocate(location, args, &mut verbose));

@@ -84,7 +84,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
         (_, Some(major), Some(minor)) => DeviceNumber { major, minor },
         _ => {
-            let report = Report::new("cannot create the device", "missing major and minor number");
+            let report =
+                Report::new("cannot create the device", "a device requires a major and a minor number");
             return Err(report.help("usage: obento mknod disk.img:/dev/null c 1 3").into());
         }
     };

@@ -24,7 +24,7 @@ pub const PAGE: Page =
 ///
 /// BY is the engine: native for obento's own drivers, linux for the kernel engine (user-mode Linux), server
 /// for the files of a server (fuse:COMMAND:/PATH, nfs://HOST/EXPORT:/PATH). WRITE shows whether files can be
-/// changed. MAKE and CHECK name a program if the type requires one. The columns assume that all programs are
+/// changed. If a type requires a program, MAKE and CHECK name it. The columns assume that all programs are
 /// installed. A line that starts with 'missing' names a program that is not installed and the command that
 /// installs it, or a build option that the kernel of the kernel engine lacks.
 #[derive(clap::Args, Debug)]
@@ -88,7 +88,7 @@ struct Missing {
 }
 
 /// The reason why a kernel cannot open a type or show a feature.
-const BUILT_WITHOUT: &str = "the kernel was built without it";
+const BUILT_WITHOUT: &str = "the kernel was built without this option";
 
 /// Runs the subcommand.
 pub fn run(_: &Args, context: &Context) -> Outcome {
@@ -217,7 +217,7 @@ fn table(rows: &[Row], here: &MachineSupport, out: &mut Output) -> std::io::Resu
         )?;
     }
     if let Some(lack) = &here.mount {
-        writeln!(out, "missing {} to mount any: {}", lack.program, lack.install)?;
+        writeln!(out, "missing {} to mount volumes: {}", lack.program, lack.install)?;
     }
     let lacking: Vec<_> = rows.iter().map(|row| (row, missing(row, here))).collect();
     let is_kernel = |lack: &Missing| lack.program == KERNEL;

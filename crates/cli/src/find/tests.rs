@@ -313,7 +313,10 @@ fn mistakes_are_reported_with_the_right_spelling() {
         ("-true , )", "an expression is missing after ','"),
         ("-type x", "-type takes one or several of b c d f l p s, separated by commas, not 'x'"),
         ("-type f,", "-type takes one or several of b c d f l p s, separated by commas, not 'f,'"),
-        ("-size 1x", "-size takes a size (N, +N, -N with one of the units c w b k M G), not '1x'"),
+        (
+            "-size 1x",
+            "-size takes a size (N, +N or -N, optionally with one of the units c w b k M G), not '1x'",
+        ),
         (
             "-perm +222",
             "-perm takes a mode (644 for exactly these bits, -u+w for at least these, /6000 for any), \

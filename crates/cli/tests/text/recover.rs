@@ -49,7 +49,7 @@ fn an_undamaged_volume_is_recovered_whole() {
     let Some(twins) = twins() else { return };
     let output = twins.ours(&["recover", "disk.img", "saved"], b"");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(0), String::new()));
-    assert!(text(&output.stderr).contains("of which 0 damaged; 0 entries lost"), "{output:?}");
+    assert!(text(&output.stderr).contains("0 of them damaged; 0 entries lost"), "{output:?}");
     same_file(&twins, "bad");
     same_file(&twins, "d/e/f7");
     // A second recovery would mix with the first one.

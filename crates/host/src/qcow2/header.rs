@@ -98,7 +98,7 @@ impl Qcow2Header {
             }
         };
         if l1 == 0 {
-            return Err(damaged(path, "there is no L1 table"));
+            return Err(damaged(path, "the header names no L1 table"));
         }
         let disk = long(24).ok_or_else(|| damaged(path, "the header is too short"))?;
         // An L2 table fills a cluster with entries of 8 bytes, each of which refers to a cluster.

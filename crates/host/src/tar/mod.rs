@@ -103,7 +103,7 @@ impl<W: Write> PaxWriter<W> {
         let stored = stored_bytes(size, data).ok_or_else(|| HostError::Stream {
             operation: "write to",
             path: self.output.path.clone(),
-            reason: "the data of a sparse file does not begin and end at blocks".into(),
+            reason: "the data of a sparse file does not begin and end at block boundaries".into(),
         })?;
         let map = if stored == size { Vec::new() } else { sparse_map(size, data)? };
         let mut header = TarHeader::new(Kind::File, path, meta);

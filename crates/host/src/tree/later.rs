@@ -242,7 +242,7 @@ fn finish(batch: Batch, shared: &Shared) -> (Vec<u8>, Report, Vec<HostError>) {
         match write(&file, &batch.row) {
             Ok(()) => {}
             Err(Broken::Source(errno)) => {
-                errors.push(HostError::system("read all that belongs in", file.path.clone(), errno));
+                errors.push(HostError::system("read the complete data of", file.path.clone(), errno));
             }
             Err(Broken::Target(errno)) => {
                 // An incomplete file must not look complete. If it cannot be removed, the error is still

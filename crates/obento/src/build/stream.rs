@@ -55,7 +55,7 @@ impl Stream {
         let placed =
             self.receive.place(DataId(data), size, ranges, &mut |range, offset| places.push((range, offset)));
         placed.map_err(|error| HostError::Stream {
-            operation: "place what comes from",
+            operation: "allocate space for the files from",
             path: "standard input".into(),
             reason: error.to_string(),
         })

@@ -50,6 +50,9 @@ impl CannotOpen<'_> {
             Feature::Engine(EngineObstacle::NoDriver) => {
                 write!(f, "cannot open '{at}': the kernel engine does not support {fs_type}")
             }
+            Feature::Engine(EngineObstacle::NotInKernel) => {
+                write!(f, "cannot open '{at}': the kernel of the kernel engine was built without {fs_type}")
+            }
             Feature::Engine(obstacle) => {
                 write!(f, "cannot open '{at}': {name} needs the kernel engine{}", reason(*obstacle))
             }
@@ -81,11 +84,10 @@ impl CannotOpen<'_> {
 /// Returns the reason why the kernel engine is unavailable, to follow its name.
 fn reason(obstacle: EngineObstacle) -> &'static str {
     match obstacle {
-        EngineObstacle::Excluded | EngineObstacle::NoDriver => "",
+        EngineObstacle::Excluded | EngineObstacle::NoDriver | EngineObstacle::NotInKernel => "",
         EngineObstacle::NotInstalled => ", which is not installed",
         EngineObstacle::NoSuchKernel => ", and the program in OBENTO_LINUX does not exist",
         EngineObstacle::Processor => ", which runs only on x86-64",
-        EngineObstacle::NotInKernel => ", whose kernel was built without this type",
     }
 }
 

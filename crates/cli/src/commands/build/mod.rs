@@ -187,7 +187,7 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         }
         BuildFailure::Full { .. } => because(&failure).help("use the size auto, or a larger size"),
         BuildFailure::Format(FormatError::Needs { what, needs }) => {
-            because(&failure).help(format!("use {needs}, or do without {what}"))
+            because(&failure).help(format!("use {needs}, or omit {what}"))
         }
         BuildFailure::Format(FormatError::UnknownFeature { .. }) => {
             because(&failure).help(super::mkfs::KNOWN_FEATURES)

@@ -68,7 +68,7 @@ fn stored_name(args: &Args, base: &Path) -> Result<PathBuf, Report> {
     let there = FileId::of_path(&folder.join(base));
     if there.is_none() || there != FileId::of_path(base) {
         let report =
-            wrong("the name would refer to the folder of OUT, where it leads to another file or none");
+            wrong("a relative name is resolved in the directory of OUT, and there it does not refer to IN");
         return Err(report.help("use an absolute path for IN"));
     }
     let has_colon = match base.components().next() {

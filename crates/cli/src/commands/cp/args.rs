@@ -33,7 +33,7 @@ pub struct Args {
     /// Preserve everything: -dR --preserve=all
     #[arg(short, long)]
     archive: bool,
-    /// Copy directories recursively, and devices, FIFOs and sockets as such
+    /// Copy directories recursively, and create devices, FIFOs and sockets instead of copying their contents
     #[arg(short = 'R', short_alias = 'r', long)]
     recursive: bool,
     /// Preserve links: --no-dereference --preserve=links
@@ -116,7 +116,7 @@ enum Attribute {
     Ownership,
     Timestamps,
     Links,
-    /// SELinux contexts are extended attributes.
+    /// Extended attributes, including SELinux contexts.
     #[value(alias = "context")]
     Xattr,
     All,

@@ -245,7 +245,11 @@ impl Args {
         let lacking = [
             (self.from_folder.is_some(), "-d", "use 'obento build IMAGE --from FOLDER'"),
             (self.check_blocks, "-c", "use badblocks(8) to test a device"),
-            (self.bad_blocks.is_some(), "-l", "obento records no bad blocks: use a device without any"),
+            (
+                self.bad_blocks.is_some(),
+                "-l",
+                "obento records no bad blocks: use a device without bad blocks",
+            ),
             (self.super_only, "-S", "use 'e2fsck -b BLOCK' to restore the super block from a copy"),
             (self.undo.is_some(), "-z", "copy the image first: cp --reflink=auto IMAGE COPY"),
         ];

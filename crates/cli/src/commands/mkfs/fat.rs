@@ -201,7 +201,7 @@ impl Args {
 /// The maximum length of a list or a message, in bytes.
 const TEXT_MAX: u64 = 1 << 20;
 
-/// Returns the bytes of a file or of standard input, each as the character of its number.
+/// Returns the bytes of a file or of standard input as Latin-1 text: one character for each byte.
 fn text(path: &Path) -> Result<String, Report> {
     let report = |error: io::Error| Report::on("cannot read", path.as_os_str().as_bytes(), error.to_string());
     let source: Box<dyn io::Read> = if path == Path::new("-") {

@@ -298,8 +298,8 @@ fn open_journal(path: &Path, dry_run: bool, context: &Context) -> Result<Arc<dyn
 }
 
 fn needs_size(shown: &[u8]) -> Report {
-    Report::on("cannot create", shown, "missing size of a new file")
-        .help(format!("add the size: obento mkfs {} 1G", printable(shown)))
+    Report::on("cannot create", shown, "a new file requires a size")
+        .help(format!("add the size after '{}'", printable(shown)))
 }
 
 /// Reports why the file system was not created, and what to do.
@@ -311,9 +311,7 @@ fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report
         )) => {
             report(&"no space left on the disk of the image").help("free space there, or choose another disk")
         }
-        FormatError::Needs { what, needs } => {
-            report(error).help(format!("use {needs}, or do without {what}"))
-        }
+        FormatError::Needs { what, needs } => report(error).help(format!("use {needs}, or omit {what}")),
         FormatError::BadValue { name: "journal_size", value, allowed } => journal_size(value, allowed),
         FormatError::UnknownFeature { .. } => report(error).help(KNOWN_FEATURES),
         // `-U` with a volume ID sets it, on any type.
@@ -366,6 +364,9 @@ pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
             FormatNotice::MessageCut(len) => format!("the message was truncated to {len} bytes"),
             FormatNotice::BadUnits(1) => "1 cluster is bad and will not be used".to_owned(),
             FormatNotice::BadUnits(count) => format!("{count} clusters are bad and will not be used"),
+            FormatNotice::LabelCut(label) if label.is_empty() => {
+                "the label was ignored, because the format has no label".to_owned()
+            }
             FormatNotice::LabelCut(label) => format!("the label was truncated to '{}'", printable(label)),
             FormatNotice::NoJournal => "the volume is too small for a journal, and has none".to_owned(),
             FormatNotice::FewClusters { clusters, least } => format!(

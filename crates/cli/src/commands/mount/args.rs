@@ -41,7 +41,8 @@ Mount options:
                           N failures within ten seconds (the default is 3)
   fsname=NAME             the name that mount(8) shows
   remount                 change ro, rw, suid, dev, exec and noatime of a mount
-  threads=N               the number of requests that are served at once
+  threads=N               the number of threads for requests that wait for the
+                          disk; the default is 16
   no_writeback_cache      send each write to the server immediately
   io_uring=auto|on|off    whether requests arrive through io_uring";
 

@@ -202,7 +202,7 @@ fn keep(
 
 /// Makes all requests fail until the mount ends. Returns `why`.
 fn give_up(descriptors: Vec<OwnedFd>, why: String) -> String {
-    tracing::error!(%why, "no server is started any more: requests fail, and data that is not synced is lost");
+    tracing::error!(%why, "no further server is started: requests fail, and data that was not synced is lost");
     // Processes that unmount do not wait for a server, and others can open the image.
     let device = descriptors.into_iter().nth(DEVICE);
     if let Some(Err(error)) = device.map(refuse_all) {

@@ -107,7 +107,7 @@ struct MountLine {
 /// Parses the arguments that the other server was started with.
 fn parse(offer: &Offer, context: &Context) -> Result<(Args, Context), String> {
     let words = offer.arguments.iter().cloned().map(OsString::from_vec);
-    let unknown = |_| "its arguments are not known to this version".to_owned();
+    let unknown = |_| "this version does not support the arguments of the old server".to_owned();
     let line = MountLine::try_parse_from([OsString::from("mount")].into_iter().chain(words));
     let MountLine { global, args } = line.map_err(unknown)?;
     Ok((args, Context::new(global, context.registry().clone(), context.table())))
@@ -134,7 +134,7 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
     let janitor = Janitor::start(&place).map_err(failed)?;
     let null = start::null().map_err(failed)?;
     let claim = Claim::new().map_err(failed)?;
-    let refused = |error: ConnectionError| cannot(directory, format!("its server keeps it: {error}"));
+    let refused = |error: ConnectionError| cannot(directory, format!("the old server continues: {error}"));
     let connection = &offered.connection;
     connection.send(Kind::Ready, &[], &[]).map_err(refused)?;
     let message = connection.expect_within(Kind::State, Some(PREPARING)).map_err(refused)?;

@@ -29,7 +29,7 @@ pub struct Args {
     #[arg(long, requires = "of")]
     pub ascii: bool,
     /// Show only records of a process: a process ID, the name of a program, or uid=UID
-    #[arg(long, value_name = "WHO")]
+    #[arg(long, value_name = "PROCESS")]
     pub by: Option<Who>,
     /// Show only records from TIME on: '2026-11-21 13:48', @1795268933, '3 days ago'
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]

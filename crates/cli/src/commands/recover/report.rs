@@ -105,7 +105,7 @@ impl<'c> Recovery<'c> {
                 0 => String::new(),
                 others => format!("; {}", plural(others, "other problem", "other problems")),
             };
-            self.context.note(target, format!("{files}, of which {damaged} damaged; {lost}{others}"));
+            self.context.note(target, format!("{files}, {damaged} of them damaged; {lost}{others}"));
             if unnamed > 0 {
                 let place = self.unnamed_place;
                 self.context.note(target, format!("files without a name: {unnamed}, stored {place}"));

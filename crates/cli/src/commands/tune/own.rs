@@ -145,7 +145,7 @@ impl<'a> TunedVolume<'a> {
         let is_special = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b'\\');
         if !setter.quotes && value.as_bytes().iter().any(is_special) {
             let program = setter.tool.program;
-            return Err(refused(format!("{program} supports no spaces, quotes and backslashes")));
+            return Err(refused(format!("{program} supports no spaces, quotes or backslashes")));
         }
         let program = Program::find(setter.tool, ACTION, self.shown)?.with(setter.arguments.iter().copied());
         let mut word = OsString::from(setter.prefix);

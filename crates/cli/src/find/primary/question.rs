@@ -63,7 +63,7 @@ fn numbers(parser: &mut Parser<'_>, name: &str) -> Answer {
         "-uid" => Test::UserId,
         "-gid" => Test::GroupId,
         "-size" => {
-            let wanted = "a size (N, +N, -N with one of the units c w b k M G)";
+            let wanted = "a size (N, +N or -N, optionally with one of the units c w b k M G)";
             return Some(
                 read(parser, name, wanted, SizeTest::parse).map(|size| Expr::Test(Test::Size(size))),
             );

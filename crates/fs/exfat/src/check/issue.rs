@@ -32,7 +32,7 @@ obento_driver::issues! {
     BitmapEntry { why: &'static str } Damage "bitmap-entry", "the allocation bitmap {why}";
     /// There is no bitmap; a new one is written.
     NoBitmap { cluster: u32 } Damage "no-bitmap",
-        "the allocation bitmap is missing; a new one is written from cluster {cluster} on";
+        "the allocation bitmap is missing; a repair writes a new bitmap from cluster {cluster} on";
     /// The length of the bitmap does not match the number of clusters.
     BitmapLength { found: u64, expected: u64 } Safe "bitmap-length",
         "the allocation bitmap has {found} bytes, expected {expected}";
@@ -44,17 +44,17 @@ obento_driver::issues! {
         "the FAT lacks the chain of the {table}, which starts with cluster {cluster}";
     /// The root directory has a second entry of a kind that may occur once.
     SecondTable { index: u32, kind: u8 } Damage "second-table",
-        "entry {index} of the root directory is a second one of type {kind:#x}";
+        "entry {index} of the root directory is a second entry of type {kind:#x}";
     /// The up-case table is unusable.
     UpCaseTable { why: &'static str } Damage "up-case-table", "the up-case table {why}";
 
     // Sets.
     /// The checksum of a set is wrong.
     SetChecksum { ino: u64, dir: u64, found: u32, expected: u32 } Damage "set-checksum",
-        "directory {dir}: the checksum of a set is {found:#x}, expected {expected:#x} (inode {ino})";
+        "directory {dir}: the checksum of an entry set is {found:#x}, expected {expected:#x} (inode {ino})";
     /// Entries do not form a set.
     EntrySet { ino: u64, dir: u64, field: &'static str } Damage "entry-set",
-        "directory {dir}: the entries at {ino} are not a valid set: {field} is wrong";
+        "directory {dir}: the entries at {ino} are not a valid entry set: {field} is wrong";
     /// An entry belongs to no set, or has a kind that must not be there.
     StrayEntry { dir: u64, index: u32, kind: u32 } Damage "stray-entry",
         "directory {dir}: entry {index} of type {kind:#x} belongs to no file";
@@ -85,15 +85,15 @@ obento_driver::issues! {
     /// Clusters are contiguous, but the file claims that the FAT chains them, or the other way round.
     Arrangement { ino: u64, why: &'static str } Damage "arrangement", "inode {ino}: {why}";
     /// An empty file claims that its clusters are contiguous.
-    EmptyContiguous { ino: u64 } Safe "empty-contiguous", "inode {ino}: is empty but marked as contiguous";
+    EmptyContiguous { ino: u64 } Safe "empty-contiguous", "inode {ino} is empty, but is marked as contiguous";
     /// The length of a directory differs from the length of its clusters.
     DirectoryLength { ino: u64, found: u64, expected: u64 } Damage "directory-length",
-        "inode {ino}: a directory of {found} bytes, expected {expected}";
+        "inode {ino}: the length of the directory is {found} bytes, expected {expected}";
 
     // Clusters.
     /// The first cluster of a file is missing or not on the volume.
     StartCluster { ino: u64, cluster: u32, length: u64 } Damage "start-cluster",
-        "inode {ino}: {length} bytes with the first cluster {cluster}";
+        "inode {ino}: the first cluster {cluster} is invalid for a length of {length} bytes";
     /// Clusters cannot be followed.
     Chain { ino: u64, at: u32, cluster: u32, why: &'static str } Damage "chain",
         "inode {ino}: cluster {at} of the chain ({cluster}) {why}";
@@ -102,10 +102,10 @@ obento_driver::issues! {
         "inode {ino}: cluster {at} of the chain ({cluster}) belongs to another file";
     /// There are more clusters than the length needs.
     LongChain { ino: u64, length: u64, clusters: u32 } Damage "long-chain",
-        "inode {ino}: the chain is longer than {length} bytes need (clusters: {clusters})";
+        "inode {ino}: the chain is too long for {length} bytes (required clusters: {clusters})";
     /// There are fewer clusters than the length needs.
     ShortChain { ino: u64, length: u64, clusters: u32 } Damage "short-chain",
-        "inode {ino}: {length} bytes do not fit in the chain (clusters: {clusters})";
+        "inode {ino}: the chain is too short for {length} bytes (clusters in the chain: {clusters})";
     /// Clusters of files are free in the bitmap.
     UnmarkedClusters { cluster: u32, clusters: u32 } Safe "unmarked-clusters",
         "clusters in use that are free in the bitmap: {clusters}, from cluster {cluster} on";

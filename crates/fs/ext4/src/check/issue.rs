@@ -259,7 +259,7 @@ obento_driver::issues! {
     DotInode { dir: u32, found: u32 } Damage Directories "dot-inode", "directory {dir}: '.' is inode {found}";
     /// A name is invalid.
     EntryName { dir: u32, block: u64, offset: u32, name: Vec<u8> } Damage Directories "entry-name",
-        "directory {dir}: the bytes at byte {offset} of block {block} are no file name";
+        "directory {dir}: the bytes at byte {offset} of block {block} are not a file name";
     /// A name in a case-insensitive directory is not in the encoding that a strict volume requires.
     EntryEncoding { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encoding",
         "directory {dir}: {} is not UTF-8, which the directory requires", crate::check::issue::shown(name);

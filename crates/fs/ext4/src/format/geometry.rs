@@ -176,7 +176,7 @@ impl Geometry {
         let too_large = FormatError::BadValue {
             name: "cluster_size",
             value: 1024_u64.checked_shl(self.log_cluster_size).unwrap_or(0).to_string(),
-            allowed: Allowed::Text("a size of which 2^32 blocks hold a group"),
+            allowed: Allowed::Text("a size with which a group has fewer than 2^32 blocks"),
         };
         self.blocks_per_group = u32::try_from(per_group).map_err(|_| too_large)?;
         let blocks = self.blocks.saturating_sub(self.first_data_block.into());

@@ -176,7 +176,7 @@ impl RequestedSettings {
         if self.revision == 0 && self.features != Features::NONE {
             return Err(FormatError::Excludes {
                 what: "revision 0",
-                other: "all features, journals among them",
+                other: "all features, including journals",
             });
         }
         Ok(())

@@ -79,7 +79,7 @@ pub(super) fn expect_resizable(sb: &SuperBlock) -> Result<()> {
     }
     let part = sb.blocks_count.checked_rem(sb.cluster_blocks().into());
     if part != Some(0) {
-        return feature("bigalloc with a last cluster that is cut");
+        return feature("bigalloc with an incomplete last cluster");
     }
     Ok(())
 }

@@ -42,7 +42,7 @@ obento_driver::issues! {
     /// A copy of the FAT that is not in use differs from the one that is. `fsck.fat` and Linux do not read
     /// `BPB_ExtFlags`, and use the first copy.
     UnusedFat { copy: u8, cluster: u32 } Safe "unused-fat",
-        "FAT {copy}, which is not in use, differs, first at cluster {cluster}";
+        "FAT {copy}, which is inactive, differs from the active FAT, first at cluster {cluster}";
     /// The copies of the FAT contain different chains of a file, and not exactly one of them fits.
     FatChoice { cluster: u32 } Damage "fat-choice",
         "the FATs differ at cluster {cluster}, and it is unknown which one is right";
@@ -63,7 +63,7 @@ obento_driver::issues! {
         "directory {dir}: '{name}' refers to cluster {found}, expected {expected}";
     /// `.` or `..` has the flag of a name that is only long.
     DotFlag { dir: u64, name: &'static str } Safe "dot-flag",
-        "directory {dir}: '{name}' is marked as a long name only";
+        "directory {dir}: '{name}' is marked as an entry without a short name";
     /// Another entry is in the place of `.` or `..`.
     DotPlace { dir: u64, name: &'static str } Damage "dot-place",
         "directory {dir}: another entry is in the place of '{name}'";
@@ -71,7 +71,7 @@ obento_driver::issues! {
     HiddenEntries { dir: u64, index: u32 } Damage "hidden-entries",
         "directory {dir}: entries follow the end at entry {index}";
     /// A directory has more entries than the maximum.
-    LongDirectory { dir: u64 } Damage "long-directory", "directory {dir}: has more than 65536 entries";
+    LongDirectory { dir: u64 } Damage "long-directory", "directory {dir} has more than 65536 entries";
     /// A short name contains invalid characters.
     EntryName { ino: u64, dir: u64, name: Vec<u8> } Damage "entry-name",
         "directory {dir}: invalid name '{}' (inode {ino})", printable(name);
@@ -89,7 +89,7 @@ obento_driver::issues! {
         "directory {dir}: {field} of entry {index} is {found:#x}, expected {expected:#x}";
     /// The entry of a directory has a size.
     DirectorySize { ino: u64, found: u32 } Safe "directory-size",
-        "inode {ino}: a directory has a size of {found} in its entry, expected 0";
+        "inode {ino}: the size in the entry of the directory is {found}, expected 0";
     /// A directory does not refer to clusters of its own.
     DirectoryStart { ino: u64, cluster: u32, why: &'static str } Damage "directory-start",
         "inode {ino}: the first cluster {cluster} of the directory {why}";
@@ -105,10 +105,10 @@ obento_driver::issues! {
         "inode {ino}: cluster {at} of the chain ({cluster}) belongs to another file";
     /// There are more clusters than the size needs.
     LongChain { ino: u64, size: u32, clusters: u32 } Damage "long-chain",
-        "inode {ino}: the chain is longer than {size} bytes need (clusters: {clusters})";
+        "inode {ino}: the chain is too long for {size} bytes (required clusters: {clusters})";
     /// There are fewer clusters than the size needs.
     ShortChain { ino: u64, size: u32, clusters: u32 } Damage "short-chain",
-        "inode {ino}: {size} bytes do not fit in the chain (clusters: {clusters})";
+        "inode {ino}: the chain is too short for {size} bytes (clusters in the chain: {clusters})";
     /// Clusters are in use and have no owner.
     LostChain { cluster: u32, clusters: u32 } Safe "lost-chain",
         "the chain that starts at cluster {cluster} belongs to no file (clusters: {clusters})";

@@ -115,7 +115,7 @@ impl Plan {
                 fact("sector size", self.geometry.sector_size.to_string()),
                 fact("reserved sectors", reserved.to_string()),
                 fact("FATs", fats.to_string()),
-                fact("sectors a FAT", self.geometry.fat_sectors.to_string()),
+                fact("sectors per FAT", self.geometry.fat_sectors.to_string()),
                 fact("root directory entries", self.geometry.root_entries.to_string()),
             ]),
             ..Formatted::default()

@@ -25,9 +25,10 @@ const GEOMETRY: Allowed = Allowed::Text("HEADS/SECTORS, numbers from 1 to 65535"
 const BACKUP: Allowed = Allowed::Range(0, 0xffff);
 const VOLUME_ID: Allowed = Allowed::Text("up to eight hexadecimal digits");
 const CODE_PAGE: Allowed = Allowed::Words(&["437", "850", "1252"]);
-const LABEL: Allowed =
-    Allowed::Text("up to eleven characters of the code page, none of *?.,;:/\\|+=<>[]\", and no space first");
-const MESSAGE: Allowed = Allowed::Text("bytes, each written as the character of its number");
+const LABEL: Allowed = Allowed::Text(
+    "at most eleven characters of the code page, none of them *?.,;:/\\|+=<>[]\", and no leading space",
+);
+const MESSAGE: Allowed = Allowed::Text("text of Latin-1 characters, one for each byte");
 const BAD_BLOCKS: Allowed = Allowed::Text("numbers of blocks of 1024 bytes, separated by spaces");
 const CLUSTER: Allowed = Allowed::PowerOfTwo(512, 512 << 10);
 

@@ -17,12 +17,12 @@ obento_driver::issues! {
         "byte {offset}: {field} of the {node} node is {found}";
     /// A node runs past the end of the image.
     Truncated { offset: u32, len: u32 } Damage "node-length",
-        "byte {offset}: a node of {len} bytes runs past the end of the image";
+        "byte {offset}: a node of {len} bytes extends past the end of the image";
     /// A node of a type that no version of the format has.
     UnknownNode { offset: u32, kind: u16 } Note "unknown-node", "byte {offset}: a node has the unknown type {kind:#x}";
     /// A node of a type without which the volume cannot be used.
     IncompatibleNode { offset: u32, kind: u16 } Damage "incompatible-node",
-        "byte {offset}: a node has type {kind:#x}, without which the volume cannot be used";
+        "byte {offset}: a node has the unknown type {kind:#x}, which a reader of the volume must support";
     /// Bytes that are not erased and belong to no node.
     Garbage { offset: u32, len: u32 } Note "garbage", "byte {offset}: {len} bytes are neither erased nor part of a node";
 
@@ -32,7 +32,7 @@ obento_driver::issues! {
         "directory {dir}: '{}' refers to inode {ino}, which does not exist", name.escape_ascii();
     /// A name is in an inode that is no directory of the volume.
     MissingParent { offset: u32, ino: u32, dir: u32, name: Vec<u8> } Damage "missing-parent",
-        "inode {ino}: its name '{}' is in inode {dir}, which is no directory of the volume", name.escape_ascii();
+        "inode {ino}: its name '{}' is in inode {dir}, which is not a directory of the volume", name.escape_ascii();
     /// A directory has two names.
     SecondName { offset: u32, ino: u32, dir: u32, name: Vec<u8> } Damage "second-name",
         "directory {dir}: '{}' is a further name of directory {ino}", name.escape_ascii();
@@ -43,9 +43,9 @@ obento_driver::issues! {
     WrongType { offset: u32, ino: u32, dir: u32, name: Vec<u8>, found: u8 } Damage "entry-type",
         "directory {dir}: '{}' has type {found}, which is not that of inode {ino}", name.escape_ascii();
     /// A directory has entries and no inode node.
-    NoInode { ino: u32 } Damage "no-inode", "directory {ino} has entries and no inode node";
+    NoInode { ino: u32 } Damage "no-inode", "directory {ino} has entries, but no inode node";
     /// The type of an inode is unknown.
-    UnknownType { ino: u32, mode: u16 } Damage "mode", "inode {ino}: its mode {mode:#o} has no known type";
+    UnknownType { ino: u32, mode: u16 } Damage "mode", "inode {ino}: the mode {mode:#o} contains no known file type";
     /// Data cannot be decompressed.
     Data { ino: u32, offset: u32, codec: u8, why: &'static str } Damage "data",
         "inode {ino}: the data at byte {offset}, with codec {codec}, {why}";
@@ -56,5 +56,5 @@ obento_driver::issues! {
     Value { ino: u32 } Damage "value", "inode {ino}: its target or device number is invalid";
     /// A file uses an extended attribute that does not exist.
     DanglingXattr { ino: u32, id: u32 } Damage "dangling-xattr",
-        "inode {ino}: uses extended attribute {id}, which does not exist";
+        "inode {ino} uses extended attribute {id}, which does not exist";
 }

@@ -15,14 +15,14 @@ obento_driver::issues! {
     /// An inode cannot be read.
     Inode { ino: u64, why: Error } Damage "inode", "inode {ino}: {why}";
     /// The type of an inode is unknown.
-    Mode { ino: u64, mode: u16 } Damage "mode", "inode {ino}: its mode {mode:#o} has no known type";
+    Mode { ino: u64, mode: u16 } Damage "mode", "inode {ino}: the mode {mode:#o} contains no known file type";
     /// A block is outside of the volume.
-    Outside { ino: u64, address: u64 } Damage "block-outside", "inode {ino}: address {address} is outside the volume's data";
+    Outside { ino: u64, address: u64 } Damage "block-outside", "inode {ino}: address {address} is outside of the data of the volume";
     /// Two files have the same block, or a file has it twice.
     Shared { ino: u64, address: u64 } Damage "block-shared", "inode {ino}: address {address} is used more than once";
     /// The number of blocks of an inode is wrong.
     Blocks { ino: u64, found: u64, expected: u64 } Damage "block-count",
-        "inode {ino}: has {found} units, counted {expected}";
+        "inode {ino}: the block count is {found} units, counted {expected}";
     /// A file is longer than its addresses can be.
     Size { ino: u64, size: u64 } Damage "size", "inode {ino}: its size {size} is impossible";
     /// A symbolic link has an invalid target.
@@ -47,7 +47,7 @@ obento_driver::issues! {
         "directory {ino}: '{}' is a further name of directory {found}", name.escape_ascii();
     /// The link count is wrong.
     Links { ino: u64, found: u64, expected: u64 } Damage "link-count",
-        "inode {ino}: has link count {found}, counted {expected}";
+        "inode {ino}: the link count is {found}, counted {expected}";
     /// An inode in use has no name.
     Orphan { ino: u64 } Damage "no-name", "inode {ino} has no name";
 }

@@ -15,7 +15,7 @@ obento_driver::issues! {
         "the copy of the boot sector in sector {sector} differs from the boot sector";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage "truncated",
-        "the volume has {expected} bytes, the device only {found}";
+        "the volume has {expected} bytes, but the device has only {found}";
     /// The volume was not unmounted, or is in use.
     InUse {} Safe "in-use", "the volume is marked dirty: it was not unmounted, or is in use";
     /// The log contains changes that are not on the volume.
@@ -36,10 +36,10 @@ obento_driver::issues! {
         "record {ino} belongs to file {base}, which does not list it";
     /// A file has a different number of names than its link count.
     LinkCount { ino: u64, found: u16, expected: u16 } Safe "link-count",
-        "inode {ino}: link count {found}, expected {expected}";
+        "inode {ino}: the link count is {found}, expected {expected}";
     /// A name of a file is in no directory.
     MissingEntry { ino: u64, names: u16, entries: u16 } Damage "missing-entry",
-        "inode {ino}: has {names} names, of which {entries} are in directories";
+        "inode {ino} has {names} names, but directories contain only {entries} of them";
 
     // Clusters.
     /// A size contradicts the others or the runs.
