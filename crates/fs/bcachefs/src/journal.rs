@@ -17,7 +17,8 @@ use obento_block::BlockDevice;
 use crate::btree::key::{OwnedKey, kind};
 use crate::btree::tree::{Ignored, Overlay};
 use crate::checksum::Method;
-use crate::layout::bytes::{bits, u8_at, u16_at, u32_at, u64_at};
+use crate::layout::bytes::{bits, u32_at, u64_at};
+use crate::layout::record::{Entry, entries, kind as record_kind};
 use crate::layout::super_block::{SECTOR, SuperBlock};
 
 /// `JSET_MAGIC`, which is combined with the identifier of the volume.
@@ -30,65 +31,6 @@ const BUDGET: usize = 256 << 20;
 const BUCKETS_MAX: u64 = 1 << 20;
 /// Bytes that a key costs besides its value.
 const KEY_COST: usize = 128;
-
-/// Types of records (`BCH_JSET_ENTRY_TYPES`).
-mod record {
-    pub const BTREE_KEYS: u8 = 0;
-    pub const BTREE_ROOT: u8 = 1;
-    pub const BLACKLIST: u8 = 3;
-    pub const BLACKLIST_V2: u8 = 4;
-    pub const WRITE_BUFFER_KEYS: u8 = 11;
-}
-
-/// A record with keys.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    kind: u8,
-    /// Number of the tree.
-    pub tree: u8,
-    /// Level of the keys, or of the root.
-    pub level: u8,
-    /// The keys.
-    pub keys: Vec<OwnedKey>,
-    /// A range of sequence numbers that were skipped.
-    skipped: Option<(u64, u64)>,
-}
-
-impl Entry {
-    /// Returns whether the record contains the root of a tree.
-    pub fn is_root(&self) -> bool {
-        self.kind == record::BTREE_ROOT && !self.keys.is_empty()
-    }
-}
-
-/// Decodes the records in `bytes`. The first one that does not fit ends the list.
-pub fn entries(bytes: &[u8], is_big_endian: bool) -> impl Iterator<Item = Entry> + '_ {
-    let mut rest = bytes;
-    core::iter::from_fn(move || {
-        let len = usize::from(u16_at(rest, 0)?).checked_mul(8)?.checked_add(8)?;
-        let bytes = rest.get(8..len)?;
-        let (tree, level, kind) = (u8_at(rest, 2)?, u8_at(rest, 3)?, u8_at(rest, 4)?);
-        rest = rest.get(len..)?;
-        let mut entry = Entry { kind, tree, level, keys: Vec::new(), skipped: None };
-        match kind {
-            record::BTREE_KEYS | record::BTREE_ROOT | record::WRITE_BUFFER_KEYS => {
-                let mut keys = bytes;
-                while let Some((key, len)) = OwnedKey::decode(keys, is_big_endian) {
-                    entry.keys.push(key);
-                    keys = keys.get(len..).unwrap_or_default();
-                }
-            }
-            record::BLACKLIST => entry.skipped = u64_at(bytes, 0).map(|seq| (seq, seq.saturating_add(1))),
-            // The end is inclusive here (`journal_entry_blacklist_v2_validate`).
-            record::BLACKLIST_V2 => {
-                entry.skipped =
-                    u64_at(bytes, 0).zip(u64_at(bytes, 8)).map(|(start, end)| (start, end.saturating_add(1)));
-            }
-            _ => {}
-        }
-        Some(entry)
-    })
-}
 
 /// The roots of the trees: the level and the pointer of each.
 pub type Roots = BTreeMap<u8, (u8, OwnedKey)>;
@@ -162,7 +104,7 @@ pub fn read(device: &dyn BlockDevice, super_block: &SuperBlock, keys: Keys) -> R
         collect_roots(entries(records, is_big_endian), &mut journal.roots);
         for entry in entries(records, is_big_endian) {
             ignored.extend(entry.skipped);
-            let is_change = matches!(entry.kind, record::BTREE_KEYS | record::WRITE_BUFFER_KEYS);
+            let is_change = matches!(entry.kind, record_kind::BTREE_KEYS | record_kind::WRITE_BUFFER_KEYS);
             if keys == Keys::Apply && is_change {
                 apply(&mut journal.overlay, entry, &mut spent)?;
             }

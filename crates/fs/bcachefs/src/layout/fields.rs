@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use obento_base::wire::to_usize;
 
 use super::bytes::{slice, u16_at, u32_at, u64_at};
-use crate::journal::{Entry, entries};
+use super::record::{Entry, entries};
 
 /// The numbers of the fields.
 mod kind {

@@ -2,4 +2,5 @@
 
 pub mod bytes;
 pub mod fields;
+pub mod record;
 pub mod super_block;
