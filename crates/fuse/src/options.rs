@@ -10,7 +10,7 @@ use obento::base::Mode;
 use obento::driver::{DataMode, Journalling, VolumeOptions};
 use rustix::mount::MountFlags;
 
-use crate::session::RingChoice;
+use crate::session_options::RingChoice;
 
 /// The options of a mount.
 #[derive(Clone, PartialEq, Eq, Debug)]

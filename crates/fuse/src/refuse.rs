@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::session::attempt;
+use crate::receive::attempt;
 use crate::wire::{LONGEST_REQUEST, Refusal};
 
 /// Answers all requests at `device`, an open `/dev/fuse`, with EIO until the file system is unmounted. This includes

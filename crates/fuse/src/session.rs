@@ -5,51 +5,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::io::Errno;
-
 use crate::handover::SessionState;
 use crate::idle::Idle;
 use crate::pauser::Pauser;
 use crate::pool::{self, Queue, Workers};
+use crate::receive::{Received, attempt};
 use crate::request_poll::RequestPoll;
 use crate::rings::Rings;
 use crate::server::Server;
+use crate::session_options::{RingChoice, SessionOptions};
 use crate::wire::{self, LONGEST_REQUEST, Pools, Step, Wire};
 
 /// The time for which FORGET requests are gathered if they alone use `/dev/fuse`: each one would wake this thread.
 const GATHERING: Duration = Duration::from_millis(5);
-
-/// Whether requests arrive through `io_uring`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum RingChoice {
-    /// If the kernel offers it.
-    #[default]
-    Auto,
-    /// Always.
-    On,
-    /// Never.
-    Off,
-}
-
-/// The options of a connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SessionOptions {
-    /// The number of requests that may wait for the disk at the same time.
-    pub threads: usize,
-    /// The kernel caches writes in its page cache, if the volume is large enough.
-    pub writeback: bool,
-    /// Number of bytes that the kernel gathers at most: [`dirty_limit`](crate::dirty_limit).
-    pub dirty_limit: u64,
-    /// Whether requests arrive through `io_uring`.
-    pub io_uring: RingChoice,
-}
-
-impl Default for SessionOptions {
-    /// Sixteen threads, each of which may wait for one disk access; the kernel caches writes.
-    fn default() -> Self {
-        Self { threads: 16, writeback: true, dirty_limit: 0, io_uring: RingChoice::Auto }
-    }
-}
 
 /// The reason why a session has stopped.
 pub enum Served {
@@ -163,9 +131,6 @@ fn open_rings(device: &Arc<OwnedFd>, said: &[u8], choice: RingChoice) -> io::Res
     }
 }
 
-/// The length of the next request, or `None` after an unmount. The kernel returns only complete requests.
-pub(crate) type Received = io::Result<Option<usize>>;
-
 /// Sleeps until a request arrives.
 fn receive(device: &OwnedFd, buffer: &mut [u8], request_poll: &RequestPoll) -> Received {
     loop {
@@ -173,20 +138,6 @@ fn receive(device: &OwnedFd, buffer: &mut [u8], request_poll: &RequestPoll) -> R
             Some(received) => return received,
             None => request_poll.sleep(),
         }
-    }
-}
-
-/// Returns `None` if no request has arrived.
-pub(crate) fn attempt(device: &OwnedFd, buffer: &mut [u8]) -> Option<Received> {
-    loop {
-        return match rustix::io::read(device, &mut *buffer) {
-            Ok(len) => Some(Ok(Some(len))),
-            Err(Errno::AGAIN) => None,
-            // The requesting process was interrupted, or this thread was.
-            Err(Errno::NOENT | Errno::INTR) => continue,
-            Err(Errno::NODEV) => Some(Ok(None)),
-            Err(error) => Some(Err(error.into())),
-        };
     }
 }
 

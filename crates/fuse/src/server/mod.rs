@@ -14,6 +14,7 @@ mod flags;
 mod listing;
 mod names;
 mod open;
+mod reply;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,6 +35,7 @@ pub(crate) use flags::{ioctl_changes, ioctl_is_short};
 pub(crate) use listing::Listed;
 pub(crate) use names::{CreateRequest, RenameRequest};
 pub(crate) use open::Sender;
+pub(crate) use reply::{Found, Reply};
 
 /// The caller of all operations.
 const OWNER: Caller = Caller::Owner;
@@ -67,18 +69,6 @@ pub struct Server {
     has_failed: AtomicBool,
     recorder: Option<open::Recorder>,
     notices: damage::Notices,
-}
-
-/// A result, or the number of an error.
-pub(crate) type Reply<T> = Result<T, Errno>;
-
-/// The inode that a name refers to.
-pub(crate) struct Found {
-    /// The node ID of the inode.
-    pub(crate) id: u64,
-    pub(crate) attr: Attr,
-    /// Whether the kernel may cache the name.
-    pub(crate) stays: bool,
 }
 
 impl Server {

@@ -21,9 +21,10 @@ use parking_lot::Mutex;
 use crate::handover::SessionState;
 use crate::ledger::Effect;
 use crate::pool::Jobs;
+use crate::receive::{Received, attempt};
 use crate::rings::Entry;
 use crate::server::{Reply, Sender, Server};
-use crate::session::{Received, SessionOptions, attempt};
+use crate::session_options::SessionOptions;
 
 mod abi;
 mod broken;
@@ -32,6 +33,7 @@ mod encode;
 mod failover;
 mod init;
 mod inodes;
+mod limits;
 mod listing;
 mod names;
 mod reply;
@@ -44,6 +46,7 @@ mod tests;
 
 use abi::{BatchForgetIn, ForgetOne, InHeader, opcode};
 use encode::Validity;
+pub(crate) use limits::{LONGEST_REQUEST, MAX_IO};
 use reply::{Channel, Pending};
 use request::Request;
 use space::{Bounds, Space};
@@ -59,11 +62,6 @@ const NOT: Duration = Duration::ZERO;
 
 /// The time for which the reading thread waits for the pool before it reads again, when the session is to pause.
 const SETTLING: Duration = Duration::from_millis(50);
-
-/// The most bytes of a read or write.
-pub(crate) const MAX_IO: u32 = 1 << 20;
-/// The size of the buffer for a request: the longest write, and `FUSE_MIN_READ_BUFFER` bytes for the headers.
-pub(crate) const LONGEST_REQUEST: usize = MAX_IO as usize + 8192;
 
 /// Answers one kind of request: decodes its body, and encodes the body of the reply.
 type Handler = fn(&Wire, &InHeader, request::RequestBody<'_>, &mut reply::ReplyBody) -> Reply<()>;
