@@ -99,7 +99,9 @@ pub use open::{
     Access, Checksums, DataMode, Driver, Evidence, Fact, HandoverState, Journalling, Notice, OpenOptions,
     Probe, Replay, VolumeInfo, VolumeOptions,
 };
-pub use resize::{Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal};
+pub use resize::{
+    Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal, ResizeResult,
+};
 pub use rounds::{CheckEvent, CheckIssue, CheckRound, FoundIssue, check_in_rounds, issues_of};
 pub use tree::{NodeId, Tree, TreeBuilder};
 pub use tune::{Tune, TuneError, TuneOptions};

@@ -99,6 +99,9 @@ pub enum ResizeError {
     Failed(Error),
 }
 
+/// The result of a step of a resize.
+pub type ResizeResult<T> = core::result::Result<T, ResizeError>;
+
 impl fmt::Display for ResizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -13,9 +13,8 @@ use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_clusters::undelete::append;
 use obento_clusters::{Bits, Cluster, Entry, Piece, clusters_of, sectors};
-use obento_driver::ResizeObserver;
+use obento_driver::{ResizeObserver, ResizeResult};
 
-use super::Result;
 use super::entries::{self, Allocation, Contents};
 use super::fat::{Fat, zeros};
 use super::plan::Plan;
@@ -42,7 +41,7 @@ pub struct Change<'d> {
 
 impl<'d> Change<'d> {
     /// Prepares the change. Fails with `NoMemory`.
-    pub fn new(device: &'d dyn BlockDevice, old: Structures, plan: Plan) -> Result<Self> {
+    pub fn new(device: &'d dyn BlockDevice, old: Structures, plan: Plan) -> ResizeResult<Self> {
         let fat = match plan.shift {
             0 => old.fat.copy()?,
             _ => renumbered(&old, &plan)?,
@@ -51,7 +50,7 @@ impl<'d> Change<'d> {
     }
 
     /// Writes everything.
-    pub fn run(mut self, observer: ResizeObserver<'_>) -> Result<()> {
+    pub fn run(mut self, observer: ResizeObserver<'_>) -> ResizeResult<()> {
         self.mark_in_use()?;
         self.copy(observer)?;
         self.link_copies()?;
@@ -72,14 +71,14 @@ impl<'d> Change<'d> {
         self.old.sb.data_start.saturating_add(before)
     }
 
-    fn mark_in_use(&self) -> Result<()> {
+    fn mark_in_use(&self) -> ResizeResult<()> {
         let [at, ..] = UNSUMMED;
         self.device.write_at(to_u64(at), &(self.old.sb.flags | DIRTY).to_le_bytes())?;
         Ok(self.device.flush()?)
     }
 
     /// Copies the contents of files and of the up-case table that move.
-    fn copy(&self, observer: ResizeObserver<'_>) -> Result<()> {
+    fn copy(&self, observer: ResizeObserver<'_>) -> ResizeResult<()> {
         let up_case = self.plan.up_case.iter().flatten();
         let up_case = self.old.up_case.iter().copied().zip(up_case.copied());
         let pairs: Vec<(Cluster, Cluster)> = self.plan.moves.iter().copied().chain(up_case).collect();
@@ -103,7 +102,7 @@ impl<'d> Change<'d> {
 
     /// Clears the entries of new clusters, and links the copies, which no link leads to yet, as the originals are
     /// linked.
-    fn link_copies(&mut self) -> Result<()> {
+    fn link_copies(&mut self) -> ResizeResult<()> {
         if self.plan.shift > 0 {
             return Ok(());
         }
@@ -119,7 +118,7 @@ impl<'d> Change<'d> {
     }
 
     /// Changes the links from clusters that stay to clusters that move.
-    fn link_to_copies(&mut self) -> Result<()> {
+    fn link_to_copies(&mut self) -> ResizeResult<()> {
         for cluster in self.old.used.runs(self.old.sb.numbers()).flat_map(clusters_of) {
             if let Entry::Next(next) = self.fat.entry(cluster)
                 && self.plan.vacated.contains(&next.0)
@@ -132,7 +131,7 @@ impl<'d> Change<'d> {
     }
 
     /// Links the new bitmap and the up-case table.
-    fn link_tables(&mut self) -> Result<()> {
+    fn link_tables(&mut self) -> ResizeResult<()> {
         let tables = core::iter::once(&self.plan.bitmap).chain(&self.plan.up_case);
         let chains: Vec<Vec<Cluster>> = tables.map(|places| self.numbers(places)).collect();
         chains.iter().try_for_each(|chain| self.fat.link(chain))
@@ -143,7 +142,7 @@ impl<'d> Change<'d> {
     }
 
     /// Writes the new versions of directories.
-    fn write_folders(&mut self) -> Result<()> {
+    fn write_folders(&mut self) -> ResizeResult<()> {
         let firsts = self.old.folders.iter().enumerate();
         let firsts = firsts.filter_map(|(at, folder)| Some((*folder.clusters.first()?, at)));
         let by_first: BTreeMap<Cluster, usize> = firsts.collect();
@@ -170,7 +169,7 @@ impl<'d> Change<'d> {
         &mut self,
         found: Allocation,
         by_first: &BTreeMap<Cluster, usize>,
-    ) -> Result<Option<Allocation>> {
+    ) -> ResizeResult<Option<Allocation>> {
         let places = match found.contents {
             Contents::Bitmap => {
                 let first = self.plan.number(*self.plan.bitmap.first().ok_or(Error::Invalid)?);
@@ -209,7 +208,7 @@ impl<'d> Change<'d> {
     }
 
     /// Writes the new bitmap.
-    fn write_bitmap(&self) -> Result<()> {
+    fn write_bitmap(&self) -> ResizeResult<()> {
         let mut first = self.plan.new.numbers().start.saturating_add(self.plan.shift);
         let mut pieces = Vec::new();
         self.plan.bitmap.iter().for_each(|&place| append(&mut pieces, place));
@@ -236,7 +235,7 @@ impl<'d> Change<'d> {
     }
 
     /// Writes bits from cluster `first` on to `place`.
-    fn write_bits(&self, of: &Bits, first: u32, place: Range<u64>) -> Result<()> {
+    fn write_bits(&self, of: &Bits, first: u32, place: Range<u64>) -> ResizeResult<()> {
         let mut bytes = zeros(place.end.saturating_sub(place.start))?;
         of.store(Cluster(first), &mut bytes);
         Ok(self.device.write_at(place.start, &bytes)?)
@@ -244,7 +243,7 @@ impl<'d> Change<'d> {
 
     /// Marks the copies as used in the old bitmap too, because links of old files lead to them from the next write of the
     /// FAT on. A driver that opens the volume after a power failure then does not allocate them.
-    fn reserve_copies(&self) -> Result<()> {
+    fn reserve_copies(&self) -> ResizeResult<()> {
         if self.plan.shift > 0 || self.plan.moves.is_empty() {
             return Ok(());
         }
@@ -267,7 +266,7 @@ impl<'d> Change<'d> {
 
     /// Writes a boot region with the new geometry. The region has twelve sectors. If a power failure damages the main
     /// region, the backup is complete.
-    fn write_boot(&self, region: Region) -> Result<()> {
+    fn write_boot(&self, region: Region) -> ResizeResult<()> {
         let new = &self.plan.new;
         let mut found = BootRegion::read(self.device, Region::Main, new.sector_size)?;
         let sectors = |bytes: u64| bytes.checked_div(new.sector_size.into()).unwrap_or(0);
@@ -293,7 +292,7 @@ fn bits(place: &Range<u64>) -> u32 {
 }
 
 /// Returns the FAT of a volume whose clusters get other numbers.
-fn renumbered(old: &Structures, plan: &Plan) -> Result<Fat> {
+fn renumbered(old: &Structures, plan: &Plan) -> ResizeResult<Fat> {
     let mut fat = old.fat.empty(&plan.new)?;
     for cluster in plan.after.runs(old.sb.numbers()).flat_map(clusters_of) {
         let value = match old.fat.entry(cluster) {

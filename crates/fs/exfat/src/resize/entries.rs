@@ -3,8 +3,8 @@
 use obento_base::Error;
 use obento_base::wire::{IntoBytes as _, le};
 use obento_clusters::Cluster;
+use obento_driver::ResizeResult;
 
-use super::Result;
 use crate::inode::Attributes;
 use crate::raw::{RawEntry, RawFile, RawSecondary, kind};
 use crate::set::{ALLOCATION, NO_FAT_CHAIN, checksum};
@@ -34,11 +34,11 @@ pub struct Allocation {
 }
 
 /// A function that returns the new value of a reference, or `None` if the reference stays the same.
-pub type Change<'c> = &'c mut dyn FnMut(Allocation) -> Result<Option<Allocation>>;
+pub type Change<'c> = &'c mut dyn FnMut(Allocation) -> ResizeResult<Option<Allocation>>;
 
 /// Calls `change` for each reference in the entries of a directory, and stores the new values with the checksums of
 /// their sets. Fails with `Invalid` for a set that is cut, or if `change` fails.
-pub fn change(entries: &mut [RawEntry], change: Change<'_>) -> Result<()> {
+pub fn change(entries: &mut [RawEntry], change: Change<'_>) -> ResizeResult<()> {
     let mut rest = entries;
     while let Some(first) = rest.first().filter(|first| first.EntryType != kind::END) {
         let secondaries = match first.EntryType {
@@ -53,7 +53,7 @@ pub fn change(entries: &mut [RawEntry], change: Change<'_>) -> Result<()> {
 }
 
 /// Changes the references of one set, or of one entry that has no set.
-fn change_set(set: &mut [RawEntry], change: Change<'_>) -> Result<()> {
+fn change_set(set: &mut [RawEntry], change: Change<'_>) -> ResizeResult<()> {
     let mut file: RawFile = as_kind(set.first().ok_or(Error::Invalid)?)?;
     let is_file = file.EntryType == kind::FILE;
     let attributes = Attributes::from_bits_retain(file.FileAttributes.get());
@@ -84,7 +84,7 @@ fn change_set(set: &mut [RawEntry], change: Change<'_>) -> Result<()> {
 
 /// Returns the reference of an entry, if it has one. The flags of the bitmap and of the up-case table are no flags of a
 /// secondary entry: the FAT chains both.
-fn allocation(raw: &RawEntry, contents: Contents) -> Result<Option<Allocation>> {
+fn allocation(raw: &RawEntry, contents: Contents) -> ResizeResult<Option<Allocation>> {
     let fields: RawSecondary = as_kind(raw)?;
     let flags = match contents {
         Contents::Bitmap | Contents::UpCase => ALLOCATION,
@@ -97,7 +97,7 @@ fn allocation(raw: &RawEntry, contents: Contents) -> Result<Option<Allocation>> 
 }
 
 /// Returns an entry with another reference.
-fn with(raw: &RawEntry, new: Allocation) -> Result<RawEntry> {
+fn with(raw: &RawEntry, new: Allocation) -> ResizeResult<RawEntry> {
     let mut fields: RawSecondary = as_kind(raw)?;
     fields.FirstCluster = le::U32::new(new.first.0);
     match new.contents {
@@ -111,10 +111,10 @@ fn with(raw: &RawEntry, new: Allocation) -> Result<RawEntry> {
     as_kind_of(fields.as_bytes())
 }
 
-fn as_kind<T: obento_base::wire::FromBytes>(raw: &RawEntry) -> Result<T> {
+fn as_kind<T: obento_base::wire::FromBytes>(raw: &RawEntry) -> ResizeResult<T> {
     as_kind_of(raw.as_bytes())
 }
 
-fn as_kind_of<T: obento_base::wire::FromBytes>(bytes: &[u8]) -> Result<T> {
+fn as_kind_of<T: obento_base::wire::FromBytes>(bytes: &[u8]) -> ResizeResult<T> {
     Ok(T::read_from_bytes(bytes).map_err(|_| Error::Invalid)?)
 }

@@ -6,8 +6,8 @@ use obento_base::Error;
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
 use obento_clusters::{Cluster, Entry, SparseTable};
+use obento_driver::ResizeResult;
 
-use super::Result;
 use crate::super_block::SuperBlock;
 use crate::table::{BAD, LAST, decode};
 
@@ -28,19 +28,19 @@ pub fn len_for(sb: &SuperBlock, clusters: u32) -> u64 {
 impl Fat {
     /// Reads the entries of `clusters` clusters, which may be more than the volume has. Fails with `NoMemory`, or if
     /// the device fails.
-    pub fn read(device: &dyn BlockDevice, sb: &SuperBlock, clusters: u32) -> Result<Self> {
+    pub fn read(device: &dyn BlockDevice, sb: &SuperBlock, clusters: u32) -> ResizeResult<Self> {
         let bytes = SparseTable::read(device, sb.fat_start, len_for(sb, clusters), sb.sector_size)?;
         Ok(Self { sb: sb.clone(), bytes })
     }
 
     /// Returns a FAT with the same entries. No sector counts as changed. Fails with `NoMemory`.
-    pub fn copy(&self) -> Result<Self> {
+    pub fn copy(&self) -> ResizeResult<Self> {
         Ok(Self { sb: self.sb.clone(), bytes: self.bytes.copy()? })
     }
 
     /// Returns a FAT without used clusters for the volume that `sb` describes. All its sectors count as changed. Fails
     /// with `NoMemory`.
-    pub fn empty(&self, sb: &SuperBlock) -> Result<Self> {
+    pub fn empty(&self, sb: &SuperBlock) -> ResizeResult<Self> {
         let mut bytes = SparseTable::zeros(sb.fat_len, sb.sector_size);
         // The first two entries belong to no cluster: the media type and a mark.
         bytes.put(0, &self.bytes.get::<8>(0))?;
@@ -71,7 +71,7 @@ impl Fat {
     }
 
     /// Clears the entries of all clusters that the volume does not have yet. Fails with `NoMemory`.
-    pub fn clear_new(&mut self) -> Result<()> {
+    pub fn clear_new(&mut self) -> ResizeResult<()> {
         let end = self.sb.numbers().end;
         let new: Vec<Cluster> =
             self.entries().map(|(cluster, _)| cluster).filter(|new| new.0 >= end).collect();
@@ -79,7 +79,7 @@ impl Fat {
     }
 
     /// Changes the entry of a cluster in memory. Fails with `NoMemory`.
-    pub fn set(&mut self, cluster: Cluster, value: u32) -> Result<()> {
+    pub fn set(&mut self, cluster: Cluster, value: u32) -> ResizeResult<()> {
         let (at, value) = (u64::from(cluster.0).saturating_mul(ENTRY), value.to_le_bytes());
         if self.bytes.get(at) != value {
             self.bytes.put(at, &value)?;
@@ -88,7 +88,7 @@ impl Fat {
     }
 
     /// Links clusters to a chain in memory. Fails with `NoMemory`.
-    pub fn link(&mut self, clusters: &[Cluster]) -> Result<()> {
+    pub fn link(&mut self, clusters: &[Cluster]) -> ResizeResult<()> {
         let next = clusters.iter().skip(1).map(|next| next.0).chain([LAST]);
         clusters.iter().zip(next).try_for_each(|(&cluster, next)| self.set(cluster, next))
     }
@@ -104,13 +104,13 @@ impl Fat {
 
     /// Writes the changed sectors, and waits until they are on stable storage. Fails with `NoMemory`, or if
     /// the device fails.
-    pub fn write(&mut self, device: &dyn BlockDevice) -> Result<()> {
+    pub fn write(&mut self, device: &dyn BlockDevice) -> ResizeResult<()> {
         Ok(self.bytes.write(device, core::iter::once(self.sb.fat_start))?)
     }
 }
 
 /// Collects clusters. Fails with `NoMemory`.
-pub fn collected(clusters: impl Iterator<Item = Cluster>) -> Result<Vec<Cluster>> {
+pub fn collected(clusters: impl Iterator<Item = Cluster>) -> ResizeResult<Vec<Cluster>> {
     let mut all = Vec::new();
     for cluster in clusters {
         all.try_reserve(1).map_err(|_| Error::NoMemory)?;
@@ -120,7 +120,7 @@ pub fn collected(clusters: impl Iterator<Item = Cluster>) -> Result<Vec<Cluster>
 }
 
 /// Returns `len` zeros. Fails with `NoMemory`.
-pub fn zeros(len: u64) -> Result<Vec<u8>> {
+pub fn zeros(len: u64) -> ResizeResult<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(to_usize(len)).map_err(|_| Error::NoMemory)?;
     bytes.resize(to_usize(len), 0);

@@ -1,12 +1,12 @@
 //! The possible sizes of a volume.
 
-use obento_driver::{ResizeError, ResizeRefusal};
+use obento_driver::{ResizeError, ResizeRefusal, ResizeResult};
 
 use super::fat::len_for;
 use super::plan::{Plan, folder_clusters};
 use super::structures::Structures;
-use super::{Result, SuperBlock};
 use crate::super_block::CLUSTERS_MAX;
+use crate::super_block::SuperBlock;
 
 /// Minimum size of a volume (specification, 3.1.5 "VolumeLength"). Programs create
 /// smaller volumes, which may stay smaller.
@@ -17,7 +17,7 @@ pub const FULL: &str = "the size of its FAT";
 /// Returns the boot sector of a volume of at most `len` bytes, or `None` if the length stays the same, or
 /// grows by less than a cluster. The FAT becomes longer in place, or moves to the first clusters. Refuses a
 /// length above the limit.
-pub fn planned(sb: &SuperBlock, len: u64) -> Result<Option<SuperBlock>> {
+pub fn planned(sb: &SuperBlock, len: u64) -> ResizeResult<Option<SuperBlock>> {
     let len = floor(sb, len);
     let count = |start: u64| {
         let clusters = len.saturating_sub(start).checked_div(sb.cluster_size.into());
@@ -74,7 +74,7 @@ fn floor(sb: &SuperBlock, len: u64) -> u64 {
 
 /// Returns the length of the shortest volume that has room for all contents, and for the new versions of structures
 /// that change.
-pub fn shortest(from: &Structures) -> Result<u64> {
+pub fn shortest(from: &Structures) -> ResizeResult<u64> {
     let sb = &from.sb;
     let end_of = |clusters: u32| {
         let data = u64::from(clusters).saturating_mul(sb.cluster_size.into());
@@ -94,7 +94,7 @@ pub fn shortest(from: &Structures) -> Result<u64> {
 }
 
 /// Plans a volume of fewer clusters. Fails with `NoRoom`.
-pub fn shrunk(from: &Structures, clusters: u32) -> Result<Plan> {
+pub fn shrunk(from: &Structures, clusters: u32) -> ResizeResult<Plan> {
     let new = SuperBlock { clusters, ..from.sb.clone() };
     let vacated = clusters.saturating_add(2)..from.sb.clusters.saturating_add(2);
     Plan::new(from, &new, vacated, 0)

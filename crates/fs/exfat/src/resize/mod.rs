@@ -24,7 +24,9 @@ use alloc::vec::Vec;
 
 use obento_base::{DeviceError, Error};
 use obento_block::BlockDevice;
-use obento_driver::{Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal};
+use obento_driver::{
+    Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal, ResizeResult,
+};
 
 use crate::open::{ExFatDriver, locate};
 use crate::super_block::{DIRTY, MEDIA_FAILURE, SuperBlock};
@@ -32,16 +34,14 @@ use change::Change;
 use plan::Plan;
 use structures::Structures;
 
-type Result<T> = core::result::Result<T, ResizeError>;
-
 impl Resize for ExFatDriver {
-    fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> Result<ResizePlan> {
+    fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> ResizeResult<ResizePlan> {
         let old = super_block(&**device)?;
         let len = planned(device, &old, len)?.map_or(old.len, |(new, _)| new.len);
         Ok(ResizePlan { old_len: old.len, len, notes: Vec::new() })
     }
 
-    fn minimum(&self, device: &Arc<dyn BlockDevice>) -> Result<u64> {
+    fn minimum(&self, device: &Arc<dyn BlockDevice>) -> ResizeResult<u64> {
         let sb = super_block(&**device)?;
         expect_sound(device)?;
         limits::shortest(&Structures::read(&**device, &sb, sb.clusters)?)
@@ -52,7 +52,7 @@ impl Resize for ExFatDriver {
         device: Arc<dyn BlockDevice>,
         options: &ResizeOptions,
         observer: ResizeObserver<'_>,
-    ) -> Result<ResizePlan> {
+    ) -> ResizeResult<ResizePlan> {
         if device.is_read_only() {
             return Err(Error::ReadOnly.into());
         }
@@ -79,7 +79,7 @@ impl Resize for ExFatDriver {
 }
 
 /// Returns the boot sector of a volume that can be resized.
-fn super_block(device: &dyn BlockDevice) -> Result<SuperBlock> {
+fn super_block(device: &dyn BlockDevice) -> ResizeResult<SuperBlock> {
     let located = locate(device)?;
     let sb = located.sb;
     if located.damage.is_some() {
@@ -99,7 +99,7 @@ fn super_block(device: &dyn BlockDevice) -> Result<SuperBlock> {
 
 /// Refuses a volume in which a check finds anything. The structures of other volumes are followed without further
 /// checks.
-fn expect_sound(device: &Arc<dyn BlockDevice>) -> Result<()> {
+fn expect_sound(device: &Arc<dyn BlockDevice>) -> ResizeResult<()> {
     match crate::check::issues(Arc::clone(device))?.is_empty() {
         true => Ok(()),
         false => Err(ResizeRefusal::NeedsCheck("the volume has errors").into()),
@@ -113,7 +113,11 @@ struct Step {
 }
 
 /// Returns the boot sector after the change to `len` bytes, or `None` if nothing changes.
-fn planned(device: &Arc<dyn BlockDevice>, old: &SuperBlock, len: u64) -> Result<Option<(SuperBlock, Step)>> {
+fn planned(
+    device: &Arc<dyn BlockDevice>,
+    old: &SuperBlock,
+    len: u64,
+) -> ResizeResult<Option<(SuperBlock, Step)>> {
     let Some(new) = limits::planned(old, len)? else { return Ok(None) };
     expect_sound(device)?;
     let is_in_place = new.fat_start == old.fat_start;
@@ -128,7 +132,7 @@ fn planned(device: &Arc<dyn BlockDevice>, old: &SuperBlock, len: u64) -> Result<
 }
 
 /// Plans a shorter volume.
-fn shrink(structures: &Structures, new: &SuperBlock) -> Result<Plan> {
+fn shrink(structures: &Structures, new: &SuperBlock) -> ResizeResult<Plan> {
     let min = limits::shortest(structures)?;
     let vacated = new.clusters.saturating_add(2)..structures.sb.clusters.saturating_add(2);
     match Plan::new(structures, new, vacated, 0) {
@@ -141,7 +145,7 @@ fn shrink(structures: &Structures, new: &SuperBlock) -> Result<Plan> {
 }
 
 /// Plans the move of the contents of the first clusters, which a new FAT replaces.
-fn vacate(structures: &Structures, old: &SuperBlock, new: &SuperBlock) -> Result<Plan> {
+fn vacate(structures: &Structures, old: &SuperBlock, new: &SuperBlock) -> ResizeResult<Plan> {
     let refused = || limits::too_long(old, limits::room(old), limits::FULL);
     let vacated = 2..limits::shift(old, new).saturating_add(2);
     let is_possible = vacated.end < old.clusters.saturating_add(2)

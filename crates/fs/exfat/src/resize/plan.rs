@@ -10,11 +10,11 @@ use core::ops::Range;
 use obento_base::Error;
 use obento_base::wire::to_u64;
 use obento_clusters::{Bits, Cluster, Entry, clusters_of};
-use obento_driver::ResizeRefusal;
+use obento_driver::{ResizeRefusal, ResizeResult};
 
 use super::fat::collected;
 use super::structures::Structures;
-use super::{Result, SuperBlock};
+use crate::super_block::SuperBlock;
 
 /// A planned change.
 pub struct Plan {
@@ -39,7 +39,7 @@ pub struct Plan {
 impl Plan {
     /// Finds places for everything in the `vacated` places, for directories that change, and for the new bitmap. The
     /// new version of a structure is never in the place of the old one. Fails with `NoRoom` or `NoMemory`.
-    pub fn new(from: &Structures, new: &SuperBlock, vacated: Range<u32>, shift: u32) -> Result<Self> {
+    pub fn new(from: &Structures, new: &SuperBlock, vacated: Range<u32>, shift: u32) -> ResizeResult<Self> {
         let end = new.clusters.saturating_add(shift).saturating_add(2);
         let mut space = Space::new(from, shift.saturating_add(2)..end, vacated.clone())?;
         let bitmap = space.run(from.sb.clusters_for(new.bitmap_len()))?;
@@ -89,7 +89,7 @@ impl Plan {
     }
 
     /// Marks the places before `end` that are in use after the change. Fails with `NoMemory`.
-    fn mark(&mut self, from: &Structures, end: u32) -> Result<()> {
+    fn mark(&mut self, from: &Structures, end: u32) -> ResizeResult<()> {
         self.after = from.used.copy()?;
         let old_up_case = from.up_case.iter().filter(|_| self.up_case.is_some());
         let folders = from.folders.iter().zip(&self.copies).filter(|(_, copy)| copy.is_some());
@@ -110,7 +110,7 @@ impl Plan {
 }
 
 /// Returns the clusters that are not part of files.
-fn structure_clusters(from: &Structures) -> Result<Bits> {
+fn structure_clusters(from: &Structures) -> ResizeResult<Bits> {
     let mut found = Bits::default();
     let folders = from.folders.iter().flat_map(|folder| &folder.clusters);
     for &cluster in from.bitmap.iter().chain(&from.up_case).chain(folders) {
@@ -146,7 +146,7 @@ struct Space {
 }
 
 impl Space {
-    fn new(from: &Structures, range: Range<u32>, vacated: Range<u32>) -> Result<Self> {
+    fn new(from: &Structures, range: Range<u32>, vacated: Range<u32>) -> ResizeResult<Self> {
         let mut taken = from.used.copy()?;
         for bad in from.fat.bad() {
             taken.set(bad)?;
@@ -156,7 +156,7 @@ impl Space {
     }
 
     /// Takes the first free place.
-    fn next(&mut self) -> Result<Cluster> {
+    fn next(&mut self) -> ResizeResult<Cluster> {
         if self.next.is_empty() {
             let mut free = self.taken.gaps(self.next.end..self.range.end);
             let (start, len) = free.next().ok_or(ResizeRefusal::NoRoom)?;
@@ -167,7 +167,7 @@ impl Space {
     }
 
     /// Takes the first `count` free places.
-    fn take(&mut self, count: usize) -> Result<Vec<Cluster>> {
+    fn take(&mut self, count: usize) -> ResizeResult<Vec<Cluster>> {
         let mut places = Vec::new();
         places.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
         while places.len() < count {
@@ -179,7 +179,7 @@ impl Space {
     /// Takes the first `count` free places in a row. Linux and exfatprogs read the bitmap and the up-case table as
     /// contiguous clusters (`exfat_allocate_bitmap` and `exfat_create_upcase_table` of Linux). Must be called before
     /// [`next`](Self::next).
-    fn run(&mut self, count: u32) -> Result<Vec<Cluster>> {
+    fn run(&mut self, count: u32) -> ResizeResult<Vec<Cluster>> {
         let mut free = self.taken.gaps(self.range.clone());
         let (start, _) = free.find(|&(_, len)| len >= count).ok_or(ResizeRefusal::NoRoom)?;
         self.taken.set_run(start, count)?;

@@ -9,11 +9,12 @@ use obento_block::BlockDevice;
 use obento_clusters::undelete::append;
 use obento_clusters::unit::ENTRY_LEN;
 use obento_clusters::{Bits, Cluster, Portions};
+use obento_driver::ResizeResult;
 
 use super::entries::{self, Allocation, Contents};
 use super::fat::{Fat, collected, zeros};
-use super::{Result, SuperBlock};
 use crate::raw::RawEntry;
+use crate::super_block::SuperBlock;
 
 /// A directory.
 pub struct Folder {
@@ -48,7 +49,7 @@ pub struct Structures {
 impl Structures {
     /// Reads the structures of a sound volume, and the FAT for `clusters` clusters. Fails with `NoMemory`, or if the
     /// device fails.
-    pub fn read(device: &dyn BlockDevice, sb: &SuperBlock, clusters: u32) -> Result<Self> {
+    pub fn read(device: &dyn BlockDevice, sb: &SuperBlock, clusters: u32) -> ResizeResult<Self> {
         let fat = Fat::read(device, sb, clusters.max(sb.clusters))?;
         let root = Folder::new(None, collected(fat.chain(sb.root, sb.clusters))?);
         let mut this = Self {
@@ -69,7 +70,7 @@ impl Structures {
     }
 
     /// Returns the entries of a directory.
-    pub fn entries(&self, device: &dyn BlockDevice, clusters: &[Cluster]) -> Result<Vec<RawEntry>> {
+    pub fn entries(&self, device: &dyn BlockDevice, clusters: &[Cluster]) -> ResizeResult<Vec<RawEntry>> {
         let mut entries = Vec::new();
         let mut bytes = zeros(self.sb.cluster_size.into())?;
         for &cluster in clusters {
@@ -82,7 +83,7 @@ impl Structures {
     }
 
     /// Returns the clusters of an allocation. Fails with `NoMemory`.
-    fn read_clusters(&self, of: &Allocation) -> Result<Vec<Cluster>> {
+    fn read_clusters(&self, of: &Allocation) -> ResizeResult<Vec<Cluster>> {
         let count = self.sb.clusters_for(of.len);
         match of.is_contiguous {
             true => collected((of.first.0..of.first.0.saturating_add(count)).map(Cluster)),
@@ -100,7 +101,7 @@ impl Structures {
     }
 
     /// Reads one directory, and adds the directories in it.
-    fn read_folder(&mut self, device: &dyn BlockDevice, at: usize) -> Result<()> {
+    fn read_folder(&mut self, device: &dyn BlockDevice, at: usize) -> ResizeResult<()> {
         let clusters = self.folders.get(at).map(|folder| folder.clusters.as_slice()).unwrap_or_default();
         let mut entries = self.entries(device, clusters)?;
         let (mut lowest, mut highest) = (u32::MAX, 0);
@@ -133,7 +134,7 @@ impl Structures {
         Ok(())
     }
 
-    fn read_bitmap(&mut self, device: &dyn BlockDevice) -> Result<()> {
+    fn read_bitmap(&mut self, device: &dyn BlockDevice) -> ResizeResult<()> {
         let size = u64::from(self.sb.cluster_size);
         let mut pieces = Vec::new();
         self.bitmap.iter().for_each(|&cluster| append(&mut pieces, cluster));

@@ -8,11 +8,13 @@ use obento_base::Result;
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
 use obento_block::BlockDevice;
 
-use super::copies::{self, Choices};
+use super::choices::Choices;
+use super::copies;
+use super::edit::Edit;
 use super::geometry::{self, BootFallback, Chosen};
-use super::repair::Edit;
+use super::issue::Issue;
+use super::pass::Pass;
 use super::view::View;
-use super::{Issue, Pass};
 use crate::info::{DIRTY, ERRORS};
 use crate::raw::RawFsInfo;
 use crate::super_block::{SuperBlock, Width};

@@ -9,9 +9,10 @@ use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry};
 
 use super::copies::{self, RequiredChain};
-use super::repair::Edit;
+use super::edit::Edit;
+use super::issue::Issue;
+use super::pass::Pass;
 use super::view::View;
-use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
 use crate::inode::Attributes;
 use crate::raw::RawEntry;

@@ -2,13 +2,10 @@
 //!
 //! A chain is decided when its clusters are assigned. The copy in which the chain is complete wins. Such a chain ends
 //! in the cluster in which the file ends, and none of its clusters belongs to another file. A directory has no stored
-//! length; see [`best_of_a_directory`]. The rest of the check reads the FAT through the choices ([`Choices`]). If there
-//! are two different complete chains, or if no copy contains a complete chain, the choice is doubtful, and only `-y`
-//! writes it. Entries outside of all chains of files follow the copy that is read.
-//! Invariant: at most [`MOST`] values are stored. Further ones wait for the next pass.
-//! Invariant: at most [`EFFORT`] links are followed for each cluster in use. Later chains are those of the copy that is read.
+//! length; see [`best_of_a_directory`]. The rest of the check reads the FAT through the choices
+//! ([`choices`](super::choices)). If there are two different complete chains, or if no copy contains a complete chain,
+//! the choice is doubtful, and only `-y` writes it. Entries outside of all chains of files follow the copy that is read.
 
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -17,80 +14,19 @@ use obento_base::wire::{FromBytes as _, to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry, clusters_of, skip_zeros};
 
-use super::repair::Edit;
+use super::choices::{MOST, UndecidedEntries};
+use super::edit::Edit;
+use super::issue::Issue;
+use super::pass::Pass;
 use super::view::View;
-use super::{Issue, Pass};
 use crate::inode::Kind;
 use crate::raw::RawEntry;
 use crate::super_block::Width;
 use crate::table::{self, Reader, place};
 use crate::unit::Cluster;
 
-/// Maximum number of stored values.
-const MOST: usize = 1 << 16;
 /// Size of the parts of two FATs that are compared at a time.
 const STEP: usize = 64 << 10;
-
-/// The choices where copies differ.
-#[derive(Default)]
-pub struct Choices {
-    /// The copies that differ from the copy that is read, and the entry from which on they are compared.
-    pub copies: Vec<(u8, Cluster)>,
-    /// Chosen values of entries, with all their bits, that differ from the copy that is read.
-    values: BTreeMap<u32, u32>,
-    /// Entries that no copy decides.
-    doubtful: BTreeSet<u32>,
-    /// Clusters that follow another one in every copy, once they are needed.
-    followers: Option<Bits>,
-    /// Links that may still be followed. Each cluster belongs to one chain of a copy, unless an image is made to cost much.
-    links: u64,
-}
-
-/// The links for each cluster in use.
-const EFFORT: u64 = 64;
-
-impl Choices {
-    /// Creates the state of a volume with `used` clusters in use, of which these copies differ.
-    pub fn new(copies: Vec<(u8, Cluster)>, used: u32) -> Self {
-        let links = u64::from(used).saturating_add(to_u64(MOST)).saturating_mul(EFFORT);
-        Self { copies, links, ..Self::default() }
-    }
-
-    /// Returns the chosen value of an entry, if it differs from the copy that is read.
-    pub fn value(&self, cluster: Cluster) -> Option<u32> {
-        self.values.get(&cluster.0).copied()
-    }
-
-    /// Returns the chosen values that `doubt` allows to be written.
-    pub fn values(&self, doubt: UndecidedEntries) -> impl Iterator<Item = (Cluster, u32)> + '_ {
-        let values = self.values.iter().map(|(&cluster, &value)| (Cluster(cluster), value));
-        values.filter(move |&(cluster, _)| self.may_write(cluster, doubt))
-    }
-
-    /// Returns whether the entry of `cluster` may be made equal in all copies.
-    pub fn may_write(&self, cluster: Cluster, doubt: UndecidedEntries) -> bool {
-        doubt == UndecidedEntries::Decide || !self.doubtful.contains(&cluster.0)
-    }
-
-    /// Drops the values that were written.
-    pub fn written(&mut self, doubt: UndecidedEntries) {
-        let doubtful = &self.doubtful;
-        self.values.retain(|cluster, _| doubt == UndecidedEntries::Keep && doubtful.contains(cluster));
-    }
-
-    fn is_full(&self) -> bool {
-        self.values.len().max(self.doubtful.len()) >= MOST
-    }
-}
-
-/// The treatment of entries that no copy decides.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum UndecidedEntries {
-    /// They stay different.
-    Keep,
-    /// The best chain is written.
-    Decide,
-}
 
 /// The quality of a chain; the last variant is the best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,10 +5,11 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 
-use super::repair::Edit;
+use super::edit::Edit;
+use super::issue::Issue;
+use super::pass::Pass;
 use super::tree::root_slots;
 use super::view::View;
-use super::{Issue, Pass};
 use crate::format::{NO_NAME, is_label};
 use crate::inode::Kind;
 use crate::super_block::Width;

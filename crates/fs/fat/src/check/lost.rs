@@ -8,9 +8,10 @@ use obento_base::wire::FromBytes as _;
 use obento_clusters::{Bits, Entry, clusters_of};
 
 use super::chain::ClusterOwners;
-use super::repair::Edit;
+use super::edit::Edit;
+use super::issue::Issue;
+use super::pass::Pass;
 use super::view::View;
-use super::{Issue, Pass};
 use crate::raw::RawFsInfo;
 use crate::table::{Reader, last};
 use crate::unit::Cluster;

@@ -16,13 +16,16 @@
 
 mod boot;
 mod chain;
+mod choices;
 mod copies;
+mod edit;
 mod geometry;
 mod issue;
 mod label;
 mod long;
 mod lost;
 mod names;
+mod pass;
 mod repair;
 mod tree;
 mod view;
@@ -33,18 +36,17 @@ use alloc::vec::Vec;
 use obento_base::{DeviceError, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Check, CheckEvent, CheckObserver, CheckOptions, CheckProgress, CheckReport, CheckRound, Finding,
-    FoundIssue, RepairMode, Severity, check_in_rounds, issues_of,
+    Check, CheckObserver, CheckOptions, CheckReport, CheckRound, Finding, RepairMode, check_in_rounds,
+    issues_of,
 };
 
-use self::repair::Edit;
+use self::edit::Edit;
+use self::pass::Pass;
 use self::view::View;
 use crate::open::FatDriver;
 
 pub use issue::Issue;
-
-/// Maximum number of issues that are repaired at a time.
-const BATCH: usize = 4096;
+pub use pass::Event;
 
 impl Check for FatDriver {
     fn check(
@@ -61,9 +63,6 @@ impl Check for FatDriver {
     }
 }
 
-/// The events of a check.
-pub type Event = CheckEvent<Issue>;
-
 /// Checks the volume on `device` as [`Check::check`] does, with typed issues.
 pub fn check_volume(
     device: Arc<dyn BlockDevice>,
@@ -73,7 +72,7 @@ pub fn check_volume(
     if options.repair_mode != RepairMode::Nothing && device.is_read_only() {
         return Err(DeviceError::ReadOnly.into());
     }
-    let look = |emit: &mut dyn FnMut(Event)| Pass::at(&device, options.repair_mode, emit);
+    let look = |emit: &mut dyn FnMut(Event)| run_pass(&device, options.repair_mode, emit);
     check_in_rounds(options.repair_mode, emit, look, |view, edits| repair::apply(view, edits, options))
 }
 
@@ -82,84 +81,30 @@ pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
     issues_of(|options, emit| check_volume(device, options, emit))
 }
 
-type Item = FoundIssue<Issue, Edit>;
-
-/// One pass over the volume.
-struct Pass<'t> {
-    emit: &'t mut dyn FnMut(Event),
+/// Runs one pass.
+fn run_pass(
+    device: &Arc<dyn BlockDevice>,
     repair_mode: RepairMode,
-    found: Vec<Item>,
-    /// Whether the rest is left to the next pass.
-    waits: bool,
-    report: CheckReport,
+    emit: &mut dyn FnMut(Event),
+) -> Result<CheckRound<View, Issue, Edit>> {
+    let mut pass = Pass::new(emit, repair_mode);
+    let view = look(&mut pass, device)?;
+    Ok(CheckRound { view, found: pass.found, report: pass.report })
 }
 
-impl Pass<'_> {
-    /// Reports an issue, or stores it for a repair.
-    fn found(&mut self, issue: Issue, edits: Vec<Edit>) {
-        if self.repair_mode == RepairMode::Nothing {
-            let is_note = issue.severity() == Severity::Note;
-            self.report.found = self.report.found.saturating_add(u64::from(!is_note));
-            (self.emit)(Event::Found(issue, false));
-        } else if !self.is_full() {
-            self.found.push(Item { issue: Some(issue), edits });
-        }
-    }
-
-    /// Adds further edits.
-    fn also(&mut self, edits: Vec<Edit>) {
-        if self.repair_mode != RepairMode::Nothing && !self.is_full() {
-            self.found.push(Item { issue: None, edits });
-        }
-    }
-
-    /// Stores an issue, even past the limit.
-    fn must(&mut self, issue: Issue, edits: Vec<Edit>) {
-        let waits = core::mem::take(&mut self.waits);
-        self.found(issue, edits);
-        self.waits = waits;
-    }
-
-    /// Leaves everything else to the next pass.
-    fn wait(&mut self) {
-        self.waits = true;
-    }
-
-    /// Returns whether so many issues are stored that the rest is left to the next pass.
-    fn is_full(&self) -> bool {
-        self.waits || self.found.len() >= BATCH
-    }
-
-    fn progress(&mut self, pass: &'static str, done: u64, total: u64) {
-        (self.emit)(Event::Progress(CheckProgress { pass, done, total }));
-    }
-
-    /// Runs one pass.
-    fn at(
-        device: &Arc<dyn BlockDevice>,
-        repair_mode: RepairMode,
-        emit: &mut dyn FnMut(Event),
-    ) -> Result<CheckRound<View, Issue, Edit>> {
-        let report = CheckReport::default();
-        let mut pass = Pass { emit, repair_mode, found: Vec::new(), waits: false, report };
-        let view = pass.look(device)?;
-        Ok(CheckRound { view, found: pass.found, report: pass.report })
-    }
-
-    /// Checks the volume. Returns `None` if there is no volume that could be changed.
-    fn look(&mut self, device: &Arc<dyn BlockDevice>) -> Result<Option<View>> {
-        let Some(view) = boot::open(device, self)? else { return Ok(None) };
-        self.report.checked = true;
-        self.report.block_size = view.sb.cluster_size;
-        self.report.blocks.1 = view.sb.clusters.into();
-        self.report.label = view.sb.probe(None).label;
-        let state = tree::check(&view, self)?;
-        label::check(&view, self)?;
-        copies::check(&view, self)?;
-        lost::check(&view, state, self)?;
-        self.report.inodes.1 = self.report.inodes.0;
-        Ok(Some(view))
-    }
+/// Checks the volume. Returns `None` if there is no volume that could be changed.
+fn look(pass: &mut Pass<'_>, device: &Arc<dyn BlockDevice>) -> Result<Option<View>> {
+    let Some(view) = boot::open(device, pass)? else { return Ok(None) };
+    pass.report.checked = true;
+    pass.report.block_size = view.sb.cluster_size;
+    pass.report.blocks.1 = view.sb.clusters.into();
+    pass.report.label = view.sb.probe(None).label;
+    let state = tree::check(&view, pass)?;
+    label::check(&view, pass)?;
+    copies::check(&view, pass)?;
+    lost::check(&view, state, pass)?;
+    pass.report.inodes.1 = pass.report.inodes.0;
+    Ok(Some(view))
 }
 
 impl From<&Issue> for Finding {

@@ -12,9 +12,10 @@ use hashbrown::HashSet;
 use obento_base::{Error, Result};
 
 use super::chain::Named;
-use super::repair::Edit;
+use super::edit::Edit;
+use super::issue::Issue;
+use super::pass::Pass;
 use super::tree::Slots;
-use super::{Issue, Pass};
 use crate::inode::Kind;
 use crate::name::{CodePage, Folded, ShortName, checksum, to_bytes};
 

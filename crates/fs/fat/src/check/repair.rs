@@ -14,7 +14,9 @@ use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry, FileEntry as _, clusters_of, sectors};
 use obento_driver::CheckOptions;
 
-use super::copies::{self, UndecidedEntries};
+use super::choices::UndecidedEntries;
+use super::copies;
+use super::edit::Edit;
 use super::tree::{Slots, root_slots};
 use super::view::View;
 use crate::inode::{Attributes, Kind};
@@ -24,55 +26,6 @@ use crate::super_block::{Root, Width};
 use crate::table::{last, pieces, place};
 use crate::time::Zone;
 use crate::unit::Cluster;
-
-/// A change.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Edit {
-    /// Writes bytes at an offset.
-    Write {
-        /// The offset.
-        offset: u64,
-        /// The bytes.
-        bytes: Vec<u8>,
-    },
-    /// Changes an entry of the FAT.
-    Link {
-        /// The cluster of the entry.
-        cluster: Cluster,
-        /// The new value.
-        value: u32,
-    },
-    /// Frees a chain without an owner.
-    Free {
-        /// Its first cluster.
-        first: Cluster,
-        /// Number of clusters.
-        clusters: u32,
-    },
-    /// Turns a chain without an owner into a file in the root directory, or frees it if there is no space.
-    Save {
-        /// Its first cluster.
-        first: Cluster,
-        /// Number of clusters.
-        clusters: u32,
-    },
-    /// Makes the copies of the FAT equal, according to the choices.
-    Settle(UndecidedEntries),
-    /// Makes a copy of the FAT that is not in use equal to the one that is, after all other edits.
-    Mirror {
-        /// The copy.
-        copy: u8,
-    },
-    /// Updates the count of FSInfo, as after any edit.
-    FreeCount,
-}
-
-impl Edit {
-    /// Writes `bytes`.
-    pub fn write(offset: u64, bytes: &[u8]) -> Self {
-        Self::Write { offset, bytes: bytes.to_vec() }
-    }
-}
 
 /// Applies the edits. Fails with `NoMemory`, or if the device fails.
 pub fn apply<'e>(view: &View, edits: impl Iterator<Item = &'e Edit>, options: &CheckOptions) -> Result<()> {

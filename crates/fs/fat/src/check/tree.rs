@@ -10,11 +10,12 @@ use obento_base::{Error, Result};
 use obento_clusters::{Bits, Entry, ROOT, skip_zeros};
 
 use super::chain::{self, ClusterOwners, Named};
+use super::edit::Edit;
+use super::issue::Issue;
 use super::long::{Fault, Gathering};
 use super::names::{NO_SHORT_NAME, Names};
-use super::repair::Edit;
+use super::pass::Pass;
 use super::view::View;
-use super::{Issue, Pass};
 use crate::dir::MAX_SLOTS;
 use crate::inode::{Attributes, Kind, LONG_NAME};
 use crate::name::ShortName;

@@ -8,7 +8,7 @@ use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Cache};
 use obento_clusters::{Bits, Entry, Links as _};
 
-use super::copies::{Choices, UndecidedEntries};
+use super::choices::{Choices, UndecidedEntries};
 use crate::super_block::{SuperBlock, Width};
 use crate::table::{self, COUNTED_32, Reader, decode};
 use crate::unit::Cluster;

@@ -3,9 +3,10 @@
 use obento_base::Error;
 use obento_base::wire::{FromBytes as _, IntoBytes as _};
 use obento_block::BlockDevice;
+use obento_driver::ResizeResult;
 
-use super::{Result, SuperBlock};
 use crate::raw::{RawBoot, RawBpb16, RawBpb32, RawFsInfo};
+use crate::super_block::SuperBlock;
 use crate::super_block::{Root, Width};
 
 /// The primary boot sector.
@@ -13,7 +14,7 @@ pub struct BootSector(RawBoot);
 
 impl BootSector {
     /// Reads the boot sector. Fails if the device fails.
-    pub fn read(device: &dyn BlockDevice) -> Result<Self> {
+    pub fn read(device: &dyn BlockDevice) -> ResizeResult<Self> {
         let mut bytes = [0; size_of::<RawBoot>()];
         device.read_at(0, &mut bytes)?;
         Ok(Self(RawBoot::read_from_bytes(&bytes).map_err(|_| Error::Invalid)?))
@@ -25,7 +26,7 @@ impl BootSector {
     }
 
     /// Changes the first cluster of the root directory of a FAT32 volume in the primary boot sector.
-    pub fn write_root(&mut self, device: &dyn BlockDevice, root: Root) -> Result<()> {
+    pub fn write_root(&mut self, device: &dyn BlockDevice, root: Root) -> ResizeResult<()> {
         if let Root::Chain(root) = root
             && let Ok((bpb, _)) = RawBpb32::mut_from_prefix(&mut self.0.rest)
         {
@@ -37,7 +38,7 @@ impl BootSector {
 
     /// Writes the geometry and the state of `sb` to the backup boot sector and then to the primary one, each of which is
     /// one sector.
-    pub fn write_resized(mut self, device: &dyn BlockDevice, sb: &SuperBlock) -> Result<()> {
+    pub fn write_resized(mut self, device: &dyn BlockDevice, sb: &SuperBlock) -> ResizeResult<()> {
         let sectors = sb.len.checked_div(sb.sector_size.into()).unwrap_or(0);
         let sectors = u32::try_from(sectors).map_err(|_| Error::Invalid)?;
         match u16::try_from(sectors) {
@@ -60,7 +61,7 @@ impl BootSector {
 
 impl BootSector {
     /// Changes the places of the FATs and of the root directory, and the state.
-    fn set_places(&mut self, sb: &SuperBlock) -> Result<()> {
+    fn set_places(&mut self, sb: &SuperBlock) -> ResizeResult<()> {
         let sectors = |bytes: u64| bytes.checked_div(sb.sector_size.into()).unwrap_or(0);
         let reserved = u16::try_from(sectors(sb.fat_start)).map_err(|_| Error::Invalid)?;
         self.0.BPB_RsvdSecCnt = reserved.into();
@@ -80,7 +81,7 @@ impl BootSector {
 }
 
 /// Writes the number of free clusters to the FSInfo sector, and that the place of the next one is unknown.
-pub fn write_free_count(device: &dyn BlockDevice, sb: &SuperBlock, free: u32) -> Result<()> {
+pub fn write_free_count(device: &dyn BlockDevice, sb: &SuperBlock, free: u32) -> ResizeResult<()> {
     let Some(at) = sb.fs_info else { return Ok(()) };
     let mut bytes = [0; size_of::<RawFsInfo>()];
     device.read_at(at, &mut bytes)?;

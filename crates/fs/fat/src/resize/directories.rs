@@ -7,11 +7,12 @@ use obento_base::Error;
 use obento_base::wire::{FromBytes as _, IntoBytes as _, to_usize};
 use obento_block::BlockDevice;
 use obento_clusters::Entry;
+use obento_driver::ResizeResult;
 
 use super::table::AllocationTable;
-use super::{Result, SuperBlock};
 use crate::inode::{Attributes, Kind};
 use crate::raw::RawEntry;
+use crate::super_block::SuperBlock;
 use crate::super_block::{Root, Width};
 use crate::unit::{Cluster, ENTRY_LEN};
 
@@ -31,7 +32,7 @@ impl Part {
         &mut self,
         width: Width,
         change: &mut dyn FnMut(u64, &RawEntry, Cluster) -> Option<Cluster>,
-    ) -> Result<bool> {
+    ) -> ResizeResult<bool> {
         let places = (0..).step_by(to_usize(ENTRY_LEN));
         for (at, entry) in places.zip(self.bytes.chunks_exact_mut(to_usize(ENTRY_LEN))) {
             let mut raw = RawEntry::read_from_bytes(entry).map_err(|_| Error::Invalid)?;
@@ -56,8 +57,8 @@ pub fn each(
     device: &dyn BlockDevice,
     sb: &SuperBlock,
     table: &AllocationTable,
-    visit: &mut dyn FnMut(Part) -> Result<()>,
-) -> Result<()> {
+    visit: &mut dyn FnMut(Part) -> ResizeResult<()>,
+) -> ResizeResult<()> {
     let mut pending = Vec::new();
     let mut read = |cluster, start, len: u64, pending: &mut Vec<Cluster>| {
         let mut part = Part { cluster, start, bytes: vec![0; to_usize(len)] };

@@ -10,14 +10,14 @@ use alloc::vec::Vec;
 use obento_base::Error;
 use obento_block::BlockDevice;
 use obento_clusters::{Entry, clusters_of};
-use obento_driver::{ResizeObserver, ResizeRefusal};
+use obento_driver::{ResizeObserver, ResizeRefusal, ResizeResult};
 
 use super::boot::{self, BootSector};
 use super::directories;
 use super::relocate::{Moves, Relocation};
 use super::table::AllocationTable;
-use super::{Result, SuperBlock};
 use crate::super_block::Root;
+use crate::super_block::SuperBlock;
 use crate::unit::Cluster;
 
 /// Returns the number of clusters in whose place the larger FATs are.
@@ -28,7 +28,7 @@ fn replaced(old: &SuperBlock, new: &SuperBlock) -> u32 {
 }
 
 /// Returns whether the first clusters can be replaced: none is bad, and the others have room for their contents.
-pub fn has_room(table: &AllocationTable, old: &SuperBlock, new: &SuperBlock) -> Result<bool> {
+pub fn has_room(table: &AllocationTable, old: &SuperBlock, new: &SuperBlock) -> ResizeResult<bool> {
     let (end, last) = (replaced(old, new).saturating_add(2), old.clusters.saturating_add(2));
     if end >= last {
         return Ok(false);
@@ -55,7 +55,7 @@ impl<'d> Growing<'d> {
         old: &SuperBlock,
         new: &SuperBlock,
         observer: ResizeObserver<'_>,
-    ) -> Result<Self> {
+    ) -> ResizeResult<Self> {
         let shift = replaced(old, new);
         let end = shift.saturating_add(2);
         let mut relocation = Relocation::plan(device, old, 2..end, end..old.clusters.saturating_add(2))?;
@@ -65,7 +65,7 @@ impl<'d> Growing<'d> {
     }
 
     /// Writes the new structures, and then the boot sectors.
-    pub fn run(mut self) -> Result<()> {
+    pub fn run(mut self) -> ResizeResult<()> {
         let copies = self.copies()?;
         self.write_directories(&copies)?;
         let mut table = self.renumbered(&copies)?;
@@ -79,7 +79,7 @@ impl<'d> Growing<'d> {
     }
 
     /// Finds a free cluster for a copy of each cluster of a directory.
-    fn copies(&self) -> Result<Moves> {
+    fn copies(&self) -> ResizeResult<Moves> {
         let mut clusters = Vec::new();
         directories::each(self.device, &self.old, &self.table, &mut |part| {
             clusters.try_reserve(1).map_err(|_| Error::NoMemory)?;
@@ -101,7 +101,7 @@ impl<'d> Growing<'d> {
     }
 
     /// Writes all directories with the new numbers.
-    fn write_directories(&self, copies: &Moves) -> Result<()> {
+    fn write_directories(&self, copies: &Moves) -> ResizeResult<()> {
         directories::each(self.device, &self.old, &self.table, &mut |mut part| {
             part.change(self.old.width, &mut |_, _, first| Some(self.number(copies, first)))?;
             let start = match (part.cluster, self.new.root) {
@@ -114,7 +114,7 @@ impl<'d> Growing<'d> {
     }
 
     /// Returns the new FAT.
-    fn renumbered(&self, copies: &Moves) -> Result<AllocationTable> {
+    fn renumbered(&self, copies: &Moves) -> ResizeResult<AllocationTable> {
         let mut table = self.table.empty(&self.new)?;
         let used = self.table.used()?;
         for cluster in used.runs(2..self.old.clusters.saturating_add(2)).flat_map(clusters_of) {

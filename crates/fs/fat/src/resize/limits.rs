@@ -2,11 +2,11 @@
 
 use obento_block::BlockDevice;
 use obento_clusters::{Bits, Entry};
-use obento_driver::{ResizeError, ResizeRefusal};
+use obento_driver::{ResizeError, ResizeRefusal, ResizeResult};
 
 use super::boot::BootSector;
 use super::table::AllocationTable;
-use super::{Result, SuperBlock};
+use crate::super_block::SuperBlock;
 use crate::super_block::{FAT12_MAX, FAT16_MAX, FAT32_MAX, Root, Width};
 use crate::unit::Cluster;
 
@@ -23,7 +23,7 @@ pub struct Limits<'s> {
 impl<'s> Limits<'s> {
     /// Reads the unit from the boot sector. mtools refuses a volume that ends inside a track, so that a volume of whole
     /// tracks keeps this property.
-    pub fn of(device: &dyn BlockDevice, sb: &'s SuperBlock) -> Result<Self> {
+    pub fn of(device: &dyn BlockDevice, sb: &'s SuperBlock) -> ResizeResult<Self> {
         let sector = u64::from(sb.sector_size);
         let track = sector.saturating_mul(BootSector::read(device)?.sectors_per_track().into());
         let is_whole = track > 0 && sb.len.is_multiple_of(track);
@@ -32,7 +32,7 @@ impl<'s> Limits<'s> {
 
     /// Returns the boot sector of a volume of at most `len` bytes, or `None` if the length stays the same. The FATs move
     /// if they are too small. Refuses a length above the limit.
-    pub fn planned(&self, len: u64) -> Result<Option<SuperBlock>> {
+    pub fn planned(&self, len: u64) -> ResizeResult<Option<SuperBlock>> {
         let sb = self.sb;
         let len = self.floor(len);
         let count = |start: u64| {
@@ -89,7 +89,7 @@ impl<'s> Limits<'s> {
     }
 
     /// Returns the length of the shortest volume that has room for all used clusters. Fails with `NoMemory`.
-    pub fn shortest(&self, table: &AllocationTable) -> Result<u64> {
+    pub fn shortest(&self, table: &AllocationTable) -> ResizeResult<u64> {
         let sb = self.sb;
         let in_use = table.used()?;
         let (mut used, mut bad) = (0_u32, Bits::default());

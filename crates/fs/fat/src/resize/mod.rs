@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 use obento_base::{DeviceError, Error};
 use obento_block::BlockDevice;
-use obento_driver::{Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal};
+use obento_driver::{Resize, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal, ResizeResult};
 
 use crate::open::{FatDriver, locate};
 use crate::super_block::SuperBlock;
@@ -29,19 +29,17 @@ use limits::{FULL, Limits};
 use relocate::Relocation;
 use table::AllocationTable;
 
-type Result<T> = core::result::Result<T, ResizeError>;
-
 /// The bits of the state of a volume: in use, and an error of the medium.
 const UNCLEAN: u8 = 0b11;
 
 impl Resize for FatDriver {
-    fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> Result<ResizePlan> {
+    fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> ResizeResult<ResizePlan> {
         let old = super_block(&**device)?;
         let len = planned(device, &old, len)?.map_or(old.len, |new| new.len);
         Ok(ResizePlan { old_len: old.len, len, notes: Vec::new() })
     }
 
-    fn minimum(&self, device: &Arc<dyn BlockDevice>) -> Result<u64> {
+    fn minimum(&self, device: &Arc<dyn BlockDevice>) -> ResizeResult<u64> {
         let sb = super_block(&**device)?;
         let table = AllocationTable::read(&**device, &sb, sb.clusters)?;
         Limits::of(&**device, &sb)?.shortest(&table)
@@ -52,7 +50,7 @@ impl Resize for FatDriver {
         device: Arc<dyn BlockDevice>,
         options: &ResizeOptions,
         observer: ResizeObserver<'_>,
-    ) -> Result<ResizePlan> {
+    ) -> ResizeResult<ResizePlan> {
         if device.is_read_only() {
             return Err(Error::ReadOnly.into());
         }
@@ -77,7 +75,7 @@ impl Resize for FatDriver {
 }
 
 /// Returns the boot sector of a volume that can be resized.
-fn super_block(device: &dyn BlockDevice) -> Result<SuperBlock> {
+fn super_block(device: &dyn BlockDevice) -> ResizeResult<SuperBlock> {
     let located = locate(device)?;
     if located.instead_of.is_some() {
         return Err(ResizeRefusal::NeedsCheck("the boot sector is damaged").into());
@@ -93,7 +91,7 @@ fn super_block(device: &dyn BlockDevice) -> Result<SuperBlock> {
 }
 
 /// Returns the boot sector after the change to `len` bytes, or `None` if nothing changes.
-fn planned(device: &Arc<dyn BlockDevice>, old: &SuperBlock, len: u64) -> Result<Option<SuperBlock>> {
+fn planned(device: &Arc<dyn BlockDevice>, old: &SuperBlock, len: u64) -> ResizeResult<Option<SuperBlock>> {
     let limits = Limits::of(&**device, old)?;
     let Some(new) = limits.planned(len)? else { return Ok(None) };
     let is_in_place = new.fat_start == old.fat_start && new.clusters >= old.clusters;
@@ -122,7 +120,7 @@ fn shrink(
     old: &SuperBlock,
     new: &SuperBlock,
     observer: ResizeObserver<'_>,
-) -> Result<()> {
+) -> ResizeResult<()> {
     let end = new.clusters.saturating_add(2);
     let mut relocation = Relocation::plan(device, old, end..old.clusters.saturating_add(2), 2..end)?;
     relocation.run(observer)?;
@@ -134,7 +132,7 @@ fn shrink(
 
 /// Grows a volume. The entries of the new clusters may contain anything, so that they are cleared before the boot
 /// sector contains the new length.
-fn grow(device: &dyn BlockDevice, old: &SuperBlock, new: &SuperBlock) -> Result<()> {
+fn grow(device: &dyn BlockDevice, old: &SuperBlock, new: &SuperBlock) -> ResizeResult<()> {
     let mut table = AllocationTable::read(device, old, new.clusters)?;
     table.clear_from(old.clusters)?;
     table.write(device)?;

@@ -13,13 +13,13 @@ use obento_base::Error;
 use obento_base::wire::{IntoBytes as _, to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_clusters::{Entry, clusters_of};
-use obento_driver::{ResizeObserver, ResizeRefusal};
+use obento_driver::{ResizeObserver, ResizeRefusal, ResizeResult};
 
 use super::boot::BootSector;
 use super::directories;
 use super::table::AllocationTable;
-use super::{Result, SuperBlock};
 use crate::raw::RawEntry;
+use crate::super_block::SuperBlock;
 use crate::super_block::{Root, Width};
 use crate::table::last;
 use crate::unit::Cluster;
@@ -39,7 +39,7 @@ impl Moves {
     }
 
     /// Finds a free cluster in `to` for each used cluster in `from`. Fails with `NoRoom` if there are too few.
-    pub fn plan(table: &AllocationTable, from: Range<u32>, to: Range<u32>) -> Result<Self> {
+    pub fn plan(table: &AllocationTable, from: Range<u32>, to: Range<u32>) -> ResizeResult<Self> {
         let mut moves = Vec::new();
         let used = table.used()?;
         let mut free = used.gaps(to).flat_map(clusters_of);
@@ -89,7 +89,7 @@ impl<'d> Relocation<'d> {
         sb: &'d SuperBlock,
         from: Range<u32>,
         to: Range<u32>,
-    ) -> Result<Self> {
+    ) -> ResizeResult<Self> {
         let device = &**device;
         let table = AllocationTable::read(device, sb, sb.clusters)?;
         let moves = Moves::plan(&table, from, to)?;
@@ -109,7 +109,7 @@ impl<'d> Relocation<'d> {
     }
 
     /// Returns all entries that refer to clusters that move, including `.` and `..`.
-    fn find_references(&self) -> Result<Vec<Reference>> {
+    fn find_references(&self) -> ResizeResult<Vec<Reference>> {
         let mut found: Vec<Reference> = Vec::new();
         directories::each(self.device, self.sb, &self.table, &mut |mut part| {
             let target = part.cluster.and_then(|cluster| self.moves.target(cluster));
@@ -127,7 +127,7 @@ impl<'d> Relocation<'d> {
     }
 
     /// Moves the contents. The volume stays marked as being in use if something moves.
-    pub fn run(&mut self, observer: ResizeObserver<'_>) -> Result<()> {
+    pub fn run(&mut self, observer: ResizeObserver<'_>) -> ResizeResult<()> {
         if self.moves.0.is_empty() {
             return Ok(());
         }
@@ -151,7 +151,7 @@ impl<'d> Relocation<'d> {
     }
 
     /// Copies the contents of all clusters that move.
-    fn copy(&self, observer: ResizeObserver<'_>) -> Result<()> {
+    fn copy(&self, observer: ResizeObserver<'_>) -> ResizeResult<()> {
         let size = u64::from(self.sb.cluster_size);
         let most = to_usize(PORTION.checked_div(size).unwrap_or(0).max(1));
         let total = to_u64(self.moves.0.len());
@@ -173,7 +173,7 @@ impl<'d> Relocation<'d> {
     }
 
     /// Writes the entries that refer to copies: those in copies of directories, or those in place.
-    fn write_references(&self, is_moved: bool) -> Result<()> {
+    fn write_references(&self, is_moved: bool) -> ResizeResult<()> {
         for reference in self.references.iter().filter(|reference| reference.is_moved == is_moved) {
             self.device.write_at(reference.at, reference.raw.as_bytes())?;
         }
@@ -181,7 +181,7 @@ impl<'d> Relocation<'d> {
     }
 
     /// Links the copies, which no link leads to yet, as the originals are linked.
-    fn link_copies(&mut self) -> Result<()> {
+    fn link_copies(&mut self) -> ResizeResult<()> {
         for &(from, to) in &self.moves.0 {
             let value = match self.table.entry(from) {
                 Entry::Next(next) => self.moves.target(next).unwrap_or(next).0,
@@ -193,7 +193,7 @@ impl<'d> Relocation<'d> {
     }
 
     /// Changes the links from clusters that stay to clusters that move.
-    fn link_to_copies(&mut self) -> Result<()> {
+    fn link_to_copies(&mut self) -> ResizeResult<()> {
         let used = self.table.used()?;
         for cluster in used.runs(2..self.sb.clusters.saturating_add(2)).flat_map(clusters_of) {
             if let Entry::Next(next) = self.table.entry(cluster)
@@ -207,7 +207,7 @@ impl<'d> Relocation<'d> {
     }
 
     /// Frees the clusters that moved.
-    fn free_originals(&mut self) -> Result<()> {
+    fn free_originals(&mut self) -> ResizeResult<()> {
         self.moves.0.iter().try_for_each(|&(from, _)| self.table.set(from, 0))
     }
 }

@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 
 use obento_block::BlockDevice;
 use obento_clusters::{Bits, Entry, SparseTable};
+use obento_driver::ResizeResult;
 
-use super::{Result, SuperBlock};
+use crate::super_block::SuperBlock;
 use crate::super_block::Width;
 use crate::table::{COUNTED_32, decode, pieces, place, used_among};
 use crate::unit::Cluster;
@@ -19,7 +20,7 @@ pub struct AllocationTable {
 impl AllocationTable {
     /// Reads the entries of the active FAT for `clusters` clusters, which may be more than the volume has. Fails with
     /// `NoMemory`, or if the device fails.
-    pub fn read(device: &dyn BlockDevice, sb: &SuperBlock, clusters: u32) -> Result<Self> {
+    pub fn read(device: &dyn BlockDevice, sb: &SuperBlock, clusters: u32) -> ResizeResult<Self> {
         let len = sb.width.table_len(clusters).next_multiple_of(sb.sector_size.into()).min(sb.fat_len);
         let bytes = SparseTable::read(device, sb.fat_offset(sb.read_fat()), len, sb.sector_size)?;
         Ok(Self { sb: sb.clone(), bytes })
@@ -27,7 +28,7 @@ impl AllocationTable {
 
     /// Returns a FAT without used clusters for the volume that `sb` describes. All its sectors count as changed. Fails
     /// with `NoMemory`.
-    pub fn empty(&self, sb: &SuperBlock) -> Result<Self> {
+    pub fn empty(&self, sb: &SuperBlock) -> ResizeResult<Self> {
         let mut bytes = SparseTable::zeros(sb.fat_len, sb.sector_size);
         // The first two entries contain the media type and marks.
         for at in 0..sb.width.table_len(0) {
@@ -54,7 +55,7 @@ impl AllocationTable {
     }
 
     /// Changes the entry of a cluster in memory. Fails with `NoMemory`.
-    pub fn set(&mut self, cluster: Cluster, value: u32) -> Result<()> {
+    pub fn set(&mut self, cluster: Cluster, value: u32) -> ResizeResult<()> {
         for (at, kept, bits) in pieces(self.sb.width, cluster, value) {
             let [byte] = self.bytes.get(at);
             self.bytes.put(at, &[byte & kept | bits])?;
@@ -63,7 +64,7 @@ impl AllocationTable {
     }
 
     /// Frees all entries after those of the first `clusters` clusters in memory. Fails with `NoMemory`.
-    pub fn clear_from(&mut self, clusters: u32) -> Result<()> {
+    pub fn clear_from(&mut self, clusters: u32) -> ResizeResult<()> {
         let end = self.entries();
         let mut cluster = clusters.saturating_add(2);
         while cluster < end {
@@ -86,7 +87,7 @@ impl AllocationTable {
 
     /// Returns the clusters whose entries are not free, and no others after the last cluster of the volume. Fails with
     /// `NoMemory`.
-    pub fn used(&self) -> Result<Bits> {
+    pub fn used(&self) -> ResizeResult<Bits> {
         let (mut used, mut bits) = (Bits::default(), Vec::new());
         let end = self.sb.clusters.saturating_add(2);
         if self.sb.width == Width::Fat12 {
@@ -108,13 +109,13 @@ impl AllocationTable {
     }
 
     /// Returns the number of free clusters among the first `clusters` clusters. Fails with `NoMemory`.
-    pub fn count_free(&self, clusters: u32) -> Result<u32> {
+    pub fn count_free(&self, clusters: u32) -> ResizeResult<u32> {
         Ok(clusters.saturating_sub(self.used()?.count(2..clusters.saturating_add(2))))
     }
 
     /// Writes the changed sectors to all FATs that are maintained, one FAT after the other. An entry of 12 bits may be in
     /// two sectors, so that a power failure may damage the entry in one FAT.
-    pub fn write(&mut self, device: &dyn BlockDevice) -> Result<()> {
+    pub fn write(&mut self, device: &dyn BlockDevice) -> ResizeResult<()> {
         let copies = match self.sb.active_fat {
             Some(active) => active..active.saturating_add(1),
             None => 0..self.sb.fats,
