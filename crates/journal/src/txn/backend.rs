@@ -11,7 +11,7 @@ use obento_base::Result;
 use obento_block::{BlockDevice, Cache};
 use obento_env::Clock;
 
-use super::commit::Batch;
+use super::batch::Batch;
 use super::homes::{Homes, write_homes};
 use super::{CommitOptions, CommitStats, Log};
 use crate::Tid;

@@ -1,23 +1,11 @@
 //! The commit of a transaction by the leader.
 
-use alloc::vec::Vec;
-
 use obento_base::Result;
-use obento_block::Block;
 
+use super::batch::Batch;
 use super::handle::Role;
 use super::transactions::Running;
 use super::{Credits, Transactions, Txn};
-use crate::Tid;
-
-/// A transaction that can no longer change.
-pub(super) struct Batch {
-    pub(super) tid: Tid,
-    /// Its blocks in ascending order, without duplicates.
-    pub(super) blocks: Vec<Block>,
-    /// The revoked block numbers in ascending order.
-    pub(super) revoked: Vec<u64>,
-}
 
 impl Transactions {
     /// Commits the running transaction unless it is empty. Only the leader calls this method.

@@ -9,7 +9,7 @@ use obento_base::Result;
 use obento_base::wire::to_u64;
 use obento_block::{Block, BlockDevice, Cache};
 
-use super::commit::Batch;
+use super::batch::Batch;
 use crate::Tid;
 use crate::gather::Gather;
 

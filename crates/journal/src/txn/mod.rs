@@ -18,15 +18,18 @@
 //! acquire only leaf locks, since this thread may hold any lock that callers acquire before `begin`.
 
 mod backend;
+mod batch;
 mod commit;
 mod few;
 mod handle;
 mod homes;
+mod hooks;
 mod options;
 mod publish;
 mod ticker;
 mod transactions;
 
 pub use handle::{BlockMut, Extended, Taken, Txn};
-pub use options::{CommitHooks, CommitOptions, CommitStats, Credits, Log, NoHooks};
+pub use hooks::{CommitHooks, NoHooks};
+pub use options::{CommitOptions, CommitStats, Credits, Log};
 pub use transactions::Transactions;

@@ -1,17 +1,15 @@
-//! Options of transactions: the log, the time of commits, and the hooks.
+//! Options of transactions: the log, and the time of commits.
 
 use alloc::sync::Arc;
 use core::ops::{Add, Mul};
 use core::time::Duration;
 
-use obento_base::Result;
 use obento_block::RedoLog;
 use obento_env::Clock;
 
-use super::Txn;
-use crate::{JournalWriter, Tid};
+use crate::JournalWriter;
 
-/// The number of different blocks that a [`Txn`] may [take](Txn::take).
+/// The number of different blocks that a [`Txn`](super::Txn) may [take](super::Txn::take).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Credits(pub u32);
 
@@ -63,32 +61,6 @@ impl CommitOptions {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self { barrier: true, interval: None, budget: 64 << 20, clock, redo: None }
     }
-}
-
-/// Functions of the file system that a thread calls before and after a commit, and before changes are
-/// published. The thread is the leader, or a caller of
-/// [`Transactions::publish`](super::Transactions::publish). The functions may acquire only leaf locks.
-pub trait CommitHooks: Send + Sync {
-    /// Adds deferred changes to the transaction that is about to be committed or published. A transaction
-    /// that is published several times is passed to this function several times. No other handle of the
-    /// transaction exists. The credits of `txn` are unlimited. However, the function must take only blocks
-    /// that the transaction has already changed, and a few others. An error makes the volume read-only.
-    fn before_commit(&self, txn: &mut Txn<'_>) -> Result<()>;
-
-    /// Informs the file system that transaction `tid` is durable. Space that the transaction freed may now be reused.
-    fn durable(&self, tid: Tid);
-}
-
-/// Hooks that do nothing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct NoHooks;
-
-impl CommitHooks for NoHooks {
-    fn before_commit(&self, _txn: &mut Txn<'_>) -> Result<()> {
-        Ok(())
-    }
-
-    fn durable(&self, _tid: Tid) {}
 }
 
 /// Statistics for tests and benchmarks.
