@@ -1,6 +1,5 @@
 //! The drivers, one for each type.
 
-use std::fs;
 use std::sync::{Arc, OnceLock};
 
 use obento_base::{DeviceError, EngineObstacle, Error, Feature, Mode, OpenOption, Result};
@@ -10,9 +9,10 @@ use obento_driver::{
     VolumeOptions,
 };
 
-use crate::engine::{EngineError, Shared};
+use crate::engine::Shared;
+use crate::installed::{kernel_of, unavailable};
 use crate::kernel::{Config, Kernel};
-use crate::launch::{Settings, is_of_descriptors};
+use crate::launch::Settings;
 use crate::padded;
 use crate::probe::{first_bytes, probe};
 use crate::scratch::Scratch;
@@ -167,19 +167,6 @@ impl LinuxDriver {
     }
 }
 
-/// Returns the kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or it does not
-/// support the type.
-pub fn kernel_of(kind: &Type) -> Result<Kernel> {
-    let missing = match () {
-        () if Kernel::is_chosen_wrongly() => EngineObstacle::NoSuchKernel,
-        () if crate::kernel::RUNS_HERE => EngineObstacle::NotInstalled,
-        () => EngineObstacle::Processor,
-    };
-    let kernel = Kernel::installed().ok_or_else(|| lacking(missing))?;
-    let name = kind.names.first().copied().unwrap_or_default();
-    if kernel.knows(kernel_name(name)) { Ok(kernel) } else { Err(lacking(EngineObstacle::NotInKernel)) }
-}
-
 /// Returns an option of the caller that has no equivalent in mount(8) for all types.
 fn unsupported_option(options: &OpenOptions) -> Option<OpenOption> {
     let given = [
@@ -189,18 +176,6 @@ fn unsupported_option(options: &OpenOptions) -> Option<OpenOption> {
         (options.journal.is_some(), OpenOption::Journal),
     ];
     given.into_iter().find_map(|(is_given, option)| is_given.then_some(option))
-}
-
-fn unavailable(obstacle: EngineObstacle) -> Error {
-    Error::Unsupported(Feature::Engine(obstacle))
-}
-
-/// Returns the error for a missing program or kernel, or the error that no more files can be opened.
-fn lacking(obstacle: EngineObstacle) -> Error {
-    match fs::File::open("/") {
-        Err(error) if is_of_descriptors(&error) => EngineError::not_started(&error).into(),
-        _ => unavailable(obstacle),
-    }
 }
 
 /// Returns the memory in MiB for a volume of `len` bytes: replay holds bitmaps and log in memory, and caches
@@ -273,15 +248,6 @@ impl Driver for KernelOpened {
 
     fn check(&self) -> Option<&dyn Check> {
         self.native.check()
-    }
-}
-
-/// Returns the kernel's name of a type.
-pub(crate) fn kernel_name(name: &str) -> &str {
-    match name {
-        "ufs1" | "ufs-hp" => "ufs",
-        "minix1" | "minix2" => "minix",
-        name => name,
     }
 }
 

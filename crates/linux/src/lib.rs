@@ -29,6 +29,7 @@ mod error;
 #[cfg(test)]
 mod fake;
 mod initrd;
+mod installed;
 mod kernel;
 mod launch;
 mod list;
@@ -45,6 +46,7 @@ pub mod types;
 mod volume;
 mod writable;
 
-pub use driver::{KernelOpened, KernelStart, KernelUse, LinuxDriver, kernel_of};
+pub use driver::{KernelOpened, KernelStart, KernelUse, LinuxDriver};
+pub use installed::kernel_of;
 pub use kernel::{Config, INSTALL, Kernel};
 pub use probe::first_bytes;

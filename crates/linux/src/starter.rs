@@ -22,7 +22,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 
 use crate::area::Area;
 use crate::disk::receive_all;
-use crate::driver::kernel_of;
+use crate::installed::kernel_of;
 use crate::launch::{Guest, Settings, launch};
 use crate::types::Type;
 

@@ -18,6 +18,7 @@ use obento_linux_wire::{Answer, DATA_MAX, Envelope, Moment, Request, Run, Stat, 
 
 use crate::ahead::{self, SMALL};
 use crate::engine::Shared;
+use crate::installed::kernel_name;
 use crate::nodes::Nodes;
 use crate::proofs::{BypassRead, Proofs};
 use crate::stream::Stream;
@@ -85,7 +86,7 @@ impl Volume {
         let Opening { kind, words, probe, device, found, clock, writable, hidden } = opening;
         let name = kind.names.first().copied().unwrap_or_default();
         let request = Request::Mount {
-            kind: crate::driver::kernel_name(name).as_bytes().to_vec(),
+            kind: kernel_name(name).as_bytes().to_vec(),
             options: words.into_bytes(),
             read_only: !writable,
         };

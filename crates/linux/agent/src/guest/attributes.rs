@@ -9,8 +9,8 @@ use rustix::fs::{
     chmodat, chownat, fstatfs, getxattr, ioctl_setflags, listxattr, removexattr, seek, setxattr, utimensat,
 };
 
+use super::errno::{Errno, number};
 use super::table::{Table, Use};
-use super::{Errno, number};
 
 /// The most bytes of an attribute's value, and of the names of all attributes: include/uapi/linux/limits.h `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
 const XATTR_MAX: usize = 64 << 10;

@@ -11,9 +11,9 @@ use rustix::fs::{
 use rustix::io::pwrite;
 
 use super::attributes::set_times;
+use super::errno::{Errno, number};
 use super::ring::{Fresh, Ring};
 use super::table::{Table, c_name, look};
-use super::{Errno, number};
 
 /// Creates an inode in `dir`. If its owner or mode cannot be set, the inode is removed.
 pub fn make(table: &mut Table, dir: u64, name: &[u8], node: &Node) -> Result<Answer, Errno> {

@@ -6,9 +6,9 @@ use obento_linux_wire::{Answer, Fill, Piece, Run, Shift, Space};
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom, fallocate, ftruncate, openat, seek};
 use rustix::io::{pread, pwrite};
 
+use super::errno::{Errno, number};
 use super::ring::{Ring, Wanted};
 use super::table::{Table, Use, c_name};
-use super::{Errno, number};
 
 /// The most runs of an answer.
 pub const RUNS_MAX: usize = 4096;

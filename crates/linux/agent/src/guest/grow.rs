@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use obento_linux_wire::Answer;
 
-use super::{Errno, last_error};
+use super::errno::{Errno, last_error};
 
 /// `XFS_IOC_FSGEOMETRY_V1`: `_IOR('X', 100, struct xfs_fsop_geom_v1)`, whose argument has 112 bytes.
 const XFS_GEOMETRY: libc::c_ulong = 0x8070_5864;

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use obento_linux_wire::{Answer, Entry, REPLY_MAX};
 use rustix::fs::{Mode, OFlags, RawDir, SeekFrom, openat, seek};
 
+use super::errno::{Errno, number};
 use super::ring::Ring;
 use super::table::Table;
-use super::{Errno, number};
 
 /// The most bytes of an entry in a reply, without its name.
 const ENTRY: usize = 192;

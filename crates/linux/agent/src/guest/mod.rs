@@ -7,6 +7,7 @@ mod area;
 mod attributes;
 mod change;
 mod data;
+mod errno;
 mod grow;
 mod list;
 mod numbers;
@@ -16,7 +17,6 @@ mod ring;
 mod serve;
 mod table;
 
-use std::ffi::CStr;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -29,16 +29,8 @@ use rustix::process::{Resource, Rlimit, setrlimit, umask};
 use area::Area;
 use serve::Guest;
 
-/// The mount point of the volume.
-const VOLUME: &CStr = c"/volume";
-/// The disk.
-const DISK: &CStr = c"/dev/vda";
-
 /// The most descriptors of a process: every inode in use takes one. Source: Linux, `sysctl_nr_open`.
 const DESCRIPTORS: u64 = 1 << 20;
-
-/// An error number of Linux, as the wire carries it.
-type Errno = u32;
 
 /// Does the work of `init`. Returns only after a failure.
 pub fn run() -> ExitCode {
@@ -82,14 +74,4 @@ fn load_modules(folder: &Path) -> io::Result<()> {
             .map_err(|errno| io::Error::new(errno.kind(), format!("{}: {errno}", path.display())))?;
     }
     Ok(())
-}
-
-/// Returns the error number of the last system call.
-fn last_error() -> Errno {
-    io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO).unsigned_abs()
-}
-
-/// Returns the number of an error.
-fn number(error: rustix::io::Errno) -> Errno {
-    error.raw_os_error().unsigned_abs()
 }

@@ -9,8 +9,8 @@ use std::time::Instant;
 use obento_linux_wire::{Answer, Run};
 
 use super::data::RUNS_MAX;
+use super::errno::{Errno, last_error};
 use super::table::{Table, Use};
-use super::{Errno, last_error};
 
 /// `_IOWR('f', 11, struct fiemap)`: include/uapi/linux/fs.h.
 const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;

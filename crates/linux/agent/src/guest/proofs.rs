@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use obento_linux_wire::{Answer, PROVED, Run};
 
 use super::data::RUNS_MAX;
+use super::errno::{Errno, last_error};
+use super::places;
 use super::table::{Table, Use};
-use super::{Errno, last_error, places};
 
 /// `BTRFS_IOC_FS_INFO`: `_IOR(0x94, 31, struct btrfs_ioctl_fs_info_args)`.
 const FS_INFO: libc::c_ulong = 0x8400_941f;

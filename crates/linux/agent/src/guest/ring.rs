@@ -19,8 +19,8 @@ use io_uring::types::{DestinationSlot, Fd, Fixed};
 use io_uring::{IoUring, opcode};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat};
 
+use super::errno::{Errno, number};
 use super::table::look;
-use super::{Errno, number};
 
 /// Entries of the ring.
 const ENTRIES: u32 = 256;

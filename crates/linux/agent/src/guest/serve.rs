@@ -11,9 +11,15 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 
 use super::area::Area;
 use super::attributes::{self, Change};
+use super::errno::{Errno, last_error, number};
 use super::ring::Ring;
 use super::table::{Names, Table, Use};
-use super::{DISK, Errno, VOLUME, change, data, grow, last_error, list, number, places, proofs};
+use super::{change, data, grow, list, places, proofs};
+
+/// The mount point of the volume.
+const VOLUME: &CStr = c"/volume";
+/// The disk.
+const DISK: &CStr = c"/dev/vda";
 
 /// `FITRIM` and its argument: include/uapi/linux/fs.h `_IOWR('X', 121, struct fstrim_range)`.
 const FITRIM: libc::c_ulong = 0xc018_5879;

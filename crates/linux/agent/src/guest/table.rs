@@ -11,9 +11,9 @@ use obento_linux_wire::{Stat, Step};
 use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, openat, statx};
 
 use super::attributes::stat_of;
+use super::errno::{Errno, number};
 use super::list::listed;
 use super::numbers::Numbers;
-use super::{Errno, number};
 
 /// The number of files that stay open.
 const OPEN_MAX: usize = 256;
