@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, le};
 use obento_base::{Cursor, Error, Mode, Result};
 
-use crate::access::{AccessRequest, Caller};
+use crate::caller::{AccessRequest, Caller};
 
 /// Name of the attribute with the access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";

@@ -10,8 +10,9 @@ use alloc::vec::Vec;
 use obento_base::{Attr, Error, FileFlags, FileKind, Mode, Result};
 use obento_driver::{NewNode, SetAttr, TimeChange, XattrMode, Xattrs};
 
-use crate::access::{self, AccessRequest, Caller};
+use crate::access;
 use crate::acl::{self, Acl};
+use crate::caller::{AccessRequest, Caller};
 use crate::node::Node;
 use crate::vfs::Vfs;
 

@@ -9,7 +9,8 @@
 use obento_base::{Attr, DeviceNumber, Error, FileFlags, FileKind, Ino, Mode, Name, Result};
 use obento_driver::{NewNode, RemovalKind, RenameFlags, Usage};
 
-use crate::access::{self, AccessRequest, Caller};
+use crate::access;
+use crate::caller::{AccessRequest, Caller};
 use crate::node::Node;
 use crate::table::{Facts, Users};
 use crate::vfs::Vfs;

@@ -4,7 +4,7 @@ use bitflags::bitflags;
 use obento_base::{Attr, Error, FileFlags, FileKind, Result, Timestamp};
 use obento_driver::{Cookie, EntrySink, SetAttr, TimeChange};
 
-use crate::access::{AccessRequest, Caller};
+use crate::caller::{AccessRequest, Caller};
 use crate::node::Node;
 use crate::vfs::{Atime, Vfs};
 

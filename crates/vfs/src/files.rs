@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use obento_base::{Error, Name, Result};
 use obento_driver::{Bulk, NewFile, SetAttr, TimeChange};
 
-use crate::access::Caller;
+use crate::caller::Caller;
 use crate::change::inherit;
 use crate::node::Node;
 use crate::vfs::Vfs;

@@ -26,17 +26,18 @@ use core::mem;
 use core::ops::Range;
 use core::time::Duration;
 
-use obento_base::wire::{to_u64, to_usize};
+use obento_base::wire::to_u64;
 use obento_base::{Error, Result};
 use obento_driver::Span;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_env::sync::{Condvar, Mutex};
 use obento_env::thread::{self, Thread};
 
+use crate::gathered::{GatherState, Gathered, Times};
 use crate::node::Node;
 use crate::table::Inode;
 use crate::vfs::Shared;
-use crate::write::{Times, Writer};
+use crate::write::Writer;
 
 /// Maximum amount of gathered data per file. A buffer of this size spreads the cost of a call to the driver over many
 /// blocks, and still fits into the cache of the processor.
@@ -48,58 +49,6 @@ const LONGEST: usize = MOST / 4;
 const RUNS: usize = 3;
 /// Maximum number of buffers kept for reuse.
 const SPARE: usize = 4;
-
-/// The gathering state of an inode.
-#[derive(Debug, Default)]
-pub(crate) struct Gather {
-    /// Whether data is gathered: a copy of the state that is read without the lock. Cleared when the driver
-    /// has the data.
-    holds: AtomicBool,
-    state: Mutex<State>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    gathered: Option<Gathered>,
-    /// The end of the file, if the last write ended there.
-    end: Option<u64>,
-    /// Minimum size of the file for gathering. If the driver cannot reserve enough space, the minimum becomes
-    /// twice the size of the file.
-    not_below: u64,
-}
-
-/// Gathered data. It follows the end of the file that the driver stores.
-#[derive(Debug)]
-struct Gathered {
-    start: u64,
-    bytes: Vec<u8>,
-    /// Whole blocks that the driver has reserved. The data ends within them or before them.
-    reserved: Range<u64>,
-    /// The time at which the last bytes were accepted, according to the clock of the driver.
-    times: Times,
-}
-
-impl Gathered {
-    fn end(&self) -> u64 {
-        self.start.saturating_add(to_u64(self.bytes.len()))
-    }
-
-    fn room(&self) -> usize {
-        to_usize(self.reserved.end.saturating_sub(self.end()))
-    }
-}
-
-impl Gather {
-    /// Returns the end of the file if the file is gathering.
-    pub(crate) fn end(&self) -> Option<u64> {
-        self.state.lock().gathered.as_ref().map(Gathered::end)
-    }
-
-    /// Records the end of the file after a write that ended there. The caller holds the guard of the inode.
-    pub(crate) fn set_end(&self, end: Option<u64>) {
-        self.state.lock().end = end;
-    }
-}
 
 impl Node {
     /// Accepts as much of `bytes` as possible, if they continue at the end of the file where the last write
@@ -137,7 +86,7 @@ impl Node {
     }
 
     /// Starts to gather at `at`, the end of the file. Returns `None` if no space or no buffer is available.
-    fn begin(&self, state: &mut State, at: u64) -> Option<Gathered> {
+    fn begin(&self, state: &mut GatherState, at: u64) -> Option<Gathered> {
         let shared = self.vfs.shared();
         if at < state.not_below {
             return None;
@@ -225,7 +174,7 @@ impl Shared {
         let _ = self.write_out(inode, &mut state);
     }
 
-    fn write_out(&self, inode: &Inode, state: &mut State) -> Result<()> {
+    fn write_out(&self, inode: &Inode, state: &mut GatherState) -> Result<()> {
         let Some(gathered) = state.gathered.take() else { return Ok(()) };
         let written = self.write_gathered(inode, &gathered);
         state.end = written.is_ok().then(|| gathered.end());

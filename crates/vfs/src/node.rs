@@ -8,7 +8,8 @@ use core::sync::atomic::Ordering;
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_driver::{Cookie, DirEntry, EntrySink, FileSystem};
 
-use crate::access::{self, AccessRequest, Caller};
+use crate::access;
+use crate::caller::{AccessRequest, Caller};
 use crate::names::{CachedName, Key};
 use crate::table::{Facts, Inode};
 use crate::vfs::Vfs;

@@ -20,7 +20,7 @@ use obento_driver::{ExclusiveLayout, LayoutLock};
 use obento_env::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use obento_env::sync::{Condvar, Mutex, MutexGuard, RwLock};
 
-use crate::gather::Gather;
+use crate::gathered::Gather;
 use crate::places::Places;
 
 /// Number of shards: enough that threads rarely collide.

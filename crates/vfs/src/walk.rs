@@ -8,7 +8,7 @@ use alloc::borrow::Cow;
 
 use obento_base::{Corrupt, Error, FileKind, Name, NameBuf, NameError, Result};
 
-use crate::access::{AccessRequest, Caller};
+use crate::caller::{AccessRequest, Caller};
 use crate::node::Node;
 use crate::vfs::Vfs;
 

@@ -20,10 +20,11 @@ use core::ops::Range;
 use core::slice;
 
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{Error, Result, Timestamp};
+use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_driver::{Extent, Layout, SetAttr, Span, TimeChange, WritableFileSystem, WriteTicket};
 
+use crate::gathered::Times;
 use crate::node::Node;
 use crate::table::Inode;
 use crate::vfs::Shared;
@@ -38,17 +39,6 @@ pub(crate) struct Writer<'a> {
     pub(crate) fs: &'a dyn WritableFileSystem,
     pub(crate) layout: Layout<'a>,
     block: u64,
-}
-
-/// The times of a file after a write.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Times {
-    /// The time at which the driver writes.
-    Now,
-    /// The time at which the data was accepted.
-    Accepted(Timestamp),
-    /// The old times. A cache above this layer maintains the times of the file.
-    Unchanged,
 }
 
 impl Node {
