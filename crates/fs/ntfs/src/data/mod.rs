@@ -5,6 +5,7 @@ pub mod compressed;
 pub mod content;
 #[cfg(test)]
 mod encode;
+mod extent;
 pub mod huffman;
 pub mod lznt1;
 pub mod lzx;

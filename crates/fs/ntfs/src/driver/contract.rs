@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
+use obento_base::{Attr, Error, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
     Cookie, Crash, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, StatFs,
@@ -12,7 +12,7 @@ use obento_driver::{
 };
 
 use super::node::Facts;
-use super::streams;
+use super::stream_number;
 use super::volume::Volume;
 use crate::attribute::name::UNITS_MAX;
 use crate::layout::raw::record;
@@ -25,7 +25,7 @@ const _: () = assert!(UNITS_MAX == 255);
 impl Volume {
     /// Returns a file. The number of the table itself is no inode number.
     fn file_of(&self, ino: Ino) -> Result<File> {
-        if streams::split(ino).is_some() {
+        if stream_number::split(ino).is_some() {
             return Err(Error::NotDirectory);
         }
         if ino.0 == record::MFT { Err(Error::Stale) } else { self.mft().file(ino) }
@@ -97,7 +97,7 @@ impl FileSystem for Volume {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        if let Some((file, index)) = streams::split(ino) {
+        if let Some((file, index)) = stream_number::split(ino) {
             return self.stream_attr(ino, file, index);
         }
         let file = self.file_of(ino)?;
@@ -109,7 +109,7 @@ impl FileSystem for Volume {
     }
 
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        if streams::split(ino).is_some() {
+        if stream_number::split(ino).is_some() {
             return Err(Error::Invalid);
         }
         let file = self.file_of(ino)?;
@@ -142,9 +142,4 @@ impl FileSystem for Volume {
     fn inspect(&self) -> Option<&dyn Inspect> {
         Some(self)
     }
-}
-
-/// Returns whether files of a kind have streams that Linux can show as attributes of users.
-pub fn has_streams(kind: FileKind) -> bool {
-    matches!(kind, FileKind::Regular | FileKind::Directory)
 }

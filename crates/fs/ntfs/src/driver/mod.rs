@@ -7,6 +7,7 @@ pub mod log;
 mod node;
 pub mod open;
 pub mod options;
+mod stream_number;
 pub mod streams;
 pub mod volume;
 mod xattrs;

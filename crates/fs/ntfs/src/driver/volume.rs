@@ -13,7 +13,7 @@ use obento_env::sync::Mutex;
 use super::log::{self, Log};
 use super::node::Facts;
 use super::options::NtfsOptions;
-use super::streams;
+use super::stream_number;
 use crate::attribute::name::{FileName, to_utf8, to_utf16};
 use crate::data::content::Content;
 use crate::index::{Index, NAMES, Node};
@@ -238,7 +238,7 @@ impl Volume {
         if let Some(index) = self.indexes.get(&ino.0) {
             return Ok(index);
         }
-        if streams::split(ino).is_some() {
+        if stream_number::split(ino).is_some() {
             return Err(Error::NotDirectory);
         }
         let file = self.mft.file(ino)?;
@@ -259,7 +259,7 @@ impl Volume {
         if let Some(content) = self.contents.get(&ino.0) {
             return Ok(content);
         }
-        if let Some((file, index)) = streams::split(ino) {
+        if let Some((file, index)) = stream_number::split(ino) {
             let content = Arc::new(self.stream_content(file, index)?);
             return Ok(self.contents.put(ino.0, content));
         }
@@ -270,7 +270,7 @@ impl Volume {
             obento_base::FileKind::Directory => return Err(Error::IsDirectory),
             _ => return Err(Error::Invalid),
         }
-        let content = Content::of(self, &file, facts.reparse.as_ref())?;
+        let content = Content::of(self.mft(), &file, facts.reparse.as_ref())?;
         Ok(self.contents.put(ino.0, Arc::new(content)))
     }
 

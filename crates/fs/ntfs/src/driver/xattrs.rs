@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use obento_base::{Error, Ino, Result};
 use obento_driver::{XattrMode, Xattrs};
 
-use super::contract::has_streams;
 use super::node::Facts;
-use super::streams;
+use super::stream_number;
+use super::streams::has_streams;
 use super::volume::Volume;
 use crate::attribute::Body;
 use crate::attribute::name::{to_utf8, to_utf16};
@@ -23,7 +23,7 @@ const USER: &[u8] = b"user.";
 
 impl Xattrs for Volume {
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        if streams::split(ino).is_some() {
+        if stream_number::split(ino).is_some() {
             return Err(Error::NoData);
         }
         let file = self.mft().file(ino)?;
@@ -49,7 +49,7 @@ impl Xattrs for Volume {
     }
 
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
-        if streams::split(ino).is_some() {
+        if stream_number::split(ino).is_some() {
             return Ok(());
         }
         let file = self.mft().file(ino)?;
