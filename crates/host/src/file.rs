@@ -16,39 +16,9 @@ use obento_block::{Backing, BlockDevice, check_range};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
+use crate::file_id::{FileId, kind_of};
 use crate::lock::{self, LockNotice, Purpose};
 use crate::{HostDir, HostError, reopen};
-
-/// The identity of a host file. Two paths to one file, and two nodes of one block device, have the same
-/// identity.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct FileId {
-    /// The number of the file system.
-    pub dev: u64,
-    /// The inode number. It is 0 for a block device, whose own number is in `dev`.
-    pub ino: u64,
-}
-
-impl FileId {
-    /// Returns the identity of an open file. Errors: System.
-    pub fn of_file(file: impl AsFd, path: &Path) -> std::result::Result<Self, HostError> {
-        let stat = rustix::fs::fstat(file).map_err(|errno| HostError::system("examine", path, errno))?;
-        Ok(Self::of(&stat))
-    }
-
-    /// Returns the identity of the file that `path` leads to, or `None` after an error.
-    pub fn of_path(path: &Path) -> Option<Self> {
-        rustix::fs::stat(path).ok().map(|stat| Self::of(&stat))
-    }
-
-    /// Returns the identity of the file with this status.
-    pub fn of(stat: &rustix::fs::Stat) -> Self {
-        match kind_of(stat) {
-            Some(FileKind::BlockDevice) => Self { dev: stat.st_rdev, ino: 0 },
-            _ => Self { dev: stat.st_dev, ino: stat.st_ino },
-        }
-    }
-}
 
 /// An open file of the host, for calls that move bytes between files inside the kernel. It is the object of every
 /// [`Backing`] that a device of this crate returns.
@@ -276,12 +246,6 @@ impl FileDevice {
     pub(crate) fn check_writable(&self) -> Result<()> {
         if self.read_only { Err(DeviceError::ReadOnly.into()) } else { Ok(()) }
     }
-}
-
-/// Returns the kind in a `struct stat`.
-pub(crate) fn kind_of(stat: &rustix::fs::Stat) -> Option<FileKind> {
-    // The kind and the permission bits are the low 16 bits of `st_mode`.
-    FileKind::from_mode((stat.st_mode & 0xffff) as u16)
 }
 
 fn error_number(error: &std::io::Error) -> i32 {

@@ -18,6 +18,7 @@ mod copied;
 mod directory;
 mod error;
 pub mod file;
+mod file_id;
 mod guard;
 mod handle;
 pub mod interrupt;
@@ -33,7 +34,8 @@ pub mod tree;
 pub use copied::CopiedEntries;
 pub use directory::{HostDir, open_existing_output, open_output, reopen};
 pub use error::{HostError, PathText};
-pub use file::{FileDevice, FileId, HostFile, path_of_open};
+pub use file::{FileDevice, HostFile, path_of_open};
+pub use file_id::FileId;
 pub use meta::{DataSink, Metadata, SinkError, Xattr};
 /// Error numbers of the system, for [`HostError::system`].
 pub use rustix::io::Errno as SystemErrno;

@@ -11,6 +11,7 @@
 //! Invariant: no file is open both buffered and direct. The kernel copies from file to file only if the page
 //! cache is used. `docs/benchmarks/io.md` has measurements.
 
+mod backend;
 mod behind;
 mod direct;
 mod fault;
@@ -21,7 +22,6 @@ mod seen;
 mod tests;
 mod uring;
 
-use std::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,6 +30,7 @@ use obento_block::BlockDevice;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 
+pub use self::backend::IoBackend;
 pub use self::behind::BehindDevice;
 use self::direct::DirectDevice;
 use self::mmap::MmapDevice;
@@ -37,40 +38,6 @@ pub use self::queue::Queue;
 use self::uring::UringDevice;
 use crate::lock::{LockNotice, Purpose};
 use crate::{FileDevice, FileId, HostError};
-
-/// How the bytes of an image are read and written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum IoBackend {
-    /// System calls through the page cache.
-    #[default]
-    Buffered,
-    /// System calls without the page cache (`O_DIRECT`). Bytes that are read once do not evict others.
-    Direct,
-    /// Reads from a mapping of the file, and writes like `Buffered`.
-    Mmap,
-    /// Many requests at once (`io_uring`).
-    Uring,
-    /// `Mmap` for pages of a regular file that were read or written before, otherwise `Buffered`. `Buffered` if the
-    /// file cannot be mapped.
-    Auto,
-}
-
-impl IoBackend {
-    /// All back ends.
-    pub const ALL: [Self; 5] = [Self::Buffered, Self::Direct, Self::Mmap, Self::Uring, Self::Auto];
-}
-
-impl fmt::Display for IoBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Buffered => "buffered",
-            Self::Direct => "direct",
-            Self::Mmap => "mmap",
-            Self::Uring => "uring",
-            Self::Auto => "auto",
-        })
-    }
-}
 
 /// An open image.
 pub struct OpenedImage {

@@ -15,7 +15,7 @@ use rustix::fs::{major, makedev, minor};
 
 use super::{User, process};
 use crate::FileId;
-use crate::file::kind_of;
+use crate::file_id::kind_of;
 
 /// A use by the kernel.
 #[derive(Clone, PartialEq, Eq, Debug)]

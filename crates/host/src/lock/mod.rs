@@ -21,54 +21,20 @@ mod kernel;
 mod process;
 #[cfg(test)]
 mod tests;
+mod user;
 
 use std::ffi::CStr;
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::io::Errno;
 
 use self::kernel::Use;
-use crate::{FileId, HostError, PathText};
-
-/// The purpose of opening an image.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    /// Reading, together with other readers.
-    Read,
-    /// Changing, exclusively.
-    Change,
-}
-
-/// A user of an image.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum User {
-    /// This process, through another open file.
-    Ourselves,
-    /// A process and its command: `obento find`.
-    Process {
-        /// The process number.
-        pid: u32,
-        /// The program and subcommand, as reported by the process itself.
-        name: String,
-    },
-    /// A loop device of the kernel, and the mount of it or of one of its partitions.
-    Loop {
-        /// The device node.
-        device: PathBuf,
-        /// The mount point.
-        mount: Option<PathBuf>,
-    },
-    /// The kernel has mounted the block device, or a partition of it, here.
-    Mount(PathBuf),
-    /// Another block device is built from this one.
-    Device(PathBuf),
-    /// A user that this process cannot identify.
-    Unknown,
-}
+pub use self::user::{Purpose, User};
+use crate::{FileId, HostError};
 
 /// A notice for the user about an image that was opened.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -222,47 +188,6 @@ fn would_block(file: impl AsFd, kind: libc::c_int, range: &Range<i64>) -> Option
 
 fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
-}
-
-impl fmt::Display for User {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ourselves => f.write_str("this process"),
-            Self::Process { pid, name } => write!(f, "pid {pid} ({name})"),
-            Self::Loop { device, mount: None } => write!(f, "the loop device {}", PathText(device)),
-            Self::Loop { device, mount: Some(mount) } => {
-                write!(f, "the loop device {}, mounted at {}", PathText(device), PathText(mount))
-            }
-            Self::Mount(mount) => write!(f, "the kernel, mounted at {}", PathText(mount)),
-            Self::Device(device) => write!(f, "the device {}, which is built on it", PathText(device)),
-            Self::Unknown => f.write_str("a process that is not visible in this PID namespace"),
-        }
-    }
-}
-
-impl User {
-    /// Returns the advice on how to end the use.
-    pub(crate) fn advice(&self) -> Advice<'_> {
-        Advice(self)
-    }
-}
-
-/// The advice for the conflict with a user.
-pub(crate) struct Advice<'a>(&'a User);
-
-impl fmt::Display for Advice<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            User::Loop { device, mount: None } => write!(f, "detach it: losetup -d {}", PathText(device)),
-            User::Loop { device, mount: Some(mount) } => {
-                write!(f, "unmount it: umount {}; losetup -d {}", PathText(mount), PathText(device))
-            }
-            User::Mount(mount) => write!(f, "unmount it: umount {}", PathText(mount)),
-            User::Device(_) => f.write_str("stop that device first"),
-            User::Ourselves => f.write_str("close the image first"),
-            User::Process { .. } | User::Unknown => f.write_str("try again after that process ends"),
-        }
-    }
 }
 
 impl fmt::Display for LockNotice {

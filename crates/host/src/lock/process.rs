@@ -12,7 +12,7 @@ use obento_base::{FileKind, is_printable};
 
 use super::User;
 use crate::FileId;
-use crate::file::kind_of;
+use crate::file_id::kind_of;
 
 /// The displayed length of a name.
 const NAME: usize = 32;

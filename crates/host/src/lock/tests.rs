@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use obento_testkit::oracle::{LoopMount, call};

@@ -327,7 +327,7 @@ impl TreeWriter {
         if !dir.fresh {
             let stat = rustix::fs::fstat(&handle).map_err(|errno| self.failed("examine", name, errno))?;
             // A hard link to a file of another user would be given away in the next step.
-            if crate::file::kind_of(&stat) != Some(kind) || stat.st_nlink != 1 {
+            if crate::file_id::kind_of(&stat) != Some(kind) || stat.st_nlink != 1 {
                 return Err(HostError::Changed { path: self.place.path(Some(name)) });
             }
         }
