@@ -11,7 +11,7 @@ use obento_driver::{Access, Contents};
 use obento_host::lock::Purpose;
 use obento_host::{FileDevice, FileId, HostDir, HostError};
 
-use crate::{Image, OpenError, Options, Registry};
+use crate::OpenError;
 
 /// A locked file or device of the host on which volumes are created.
 ///
@@ -101,15 +101,14 @@ impl FormatTarget {
         }
     }
 
+    /// Returns the path.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// Returns the whole file as a device.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         self.file.clone()
-    }
-
-    /// Returns the file as an image that is open for change. Fails as [`Image::on_device`] does.
-    pub fn image(&self, registry: &Registry, options: &Options) -> Result<Image, OpenError> {
-        let options = options.clone().for_change();
-        Image::on_device(self.file.path(), self.file.clone(), registry, &options)
     }
 
     /// Keeps the file. Call this after the volume was created.

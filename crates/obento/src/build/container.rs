@@ -17,7 +17,7 @@ use obento_host::build::{FreshFile, Publish};
 use obento_host::convert::{AfterCopy, ConvertError, Identity, Output, Source, convert, writer};
 
 use super::digest::Seed;
-use super::{BuildFailure, BuildSettings, source::Read, volume};
+use super::{BuildFailure, BuildSettings, driver_options, source::Read};
 use crate::convert::{ConvertFailure, convert_target, expect_same};
 use crate::copy::Observer;
 
@@ -46,7 +46,7 @@ pub(super) fn identity_of(read: &Read, settings: &BuildSettings) -> Identity {
 
 /// Returns the time of a volume in seconds since 1970.
 pub(super) fn time(read: &Read, settings: &BuildSettings) -> u64 {
-    u64::try_from(volume::time(&read.tree, settings).secs()).unwrap_or(0)
+    u64::try_from(driver_options::time(&read.tree, settings).secs()).unwrap_or(0)
 }
 
 /// Gives the image `fresh` its format and its name. Errors: Host; Other.

@@ -19,7 +19,8 @@ use obento_prov::{BuiltLog, BuiltName, DIRECTORY, FileId, segment_name};
 
 use super::model::names;
 use super::source::{Read, SourceReader};
-use super::{BuildFailure, BuildSettings, BuildSource, Whole, volume};
+use super::whole::Whole;
+use super::{BuildFailure, BuildSettings, BuildSource, driver_options};
 use crate::{Image, Options, Registry, Volume};
 
 /// The name of the program in the log.
@@ -243,7 +244,7 @@ fn encode(
         Some(Described { kind: node.body.kind(), mode: node.attr.mode, target: tree.target(node) })
     };
     let uuid = volume.vfs().flushed_file_system().info().probe.uuid.unwrap_or_default();
-    let log = BuiltLog::new(uuid, volume::time(tree, settings), PROGRAM);
+    let log = BuiltLog::new(uuid, driver_options::time(tree, settings), PROGRAM);
     let numbered = names.iter().zip(numbers);
     let mut segments = segments(log, numbered, &history.sources, &describe).into_iter();
     let mut written = Vec::new();

@@ -18,24 +18,26 @@ mod bytes;
 mod container;
 mod digest;
 mod disk;
+mod driver_options;
 mod error;
 mod fill;
 mod generic;
 mod history;
 mod model;
 mod options;
+mod report;
 mod source;
 mod source_bytes;
 mod stream;
 mod verify;
 mod volume;
+mod whole;
 
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use obento_base::{DeviceError, Error};
-use obento_block::BlockDevice;
+use obento_base::Error;
 use obento_driver::{FormatError, Formatted, Replay};
 use obento_host::build::FreshFile;
 
@@ -51,28 +53,10 @@ pub use disk::{
 pub use error::{BuildFailure, SourceProblem};
 pub use fill::{FillReport, MakeEmpty, build_filled};
 pub use options::{BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner, Pipes};
+pub use report::BuildReport;
 use source::Read;
 use stream::Stream;
-
-/// The result of a build.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct BuildReport {
-    /// The volume.
-    pub formatted: Formatted,
-    /// The number of files that are not directories.
-    pub files: u64,
-    /// The number of directories.
-    pub directories: u64,
-    /// The number of bytes of files that were copied.
-    pub bytes: u64,
-    /// The number of source entries that a pattern excluded.
-    pub excluded: u64,
-    /// Notices about the sources.
-    pub notes: Vec<String>,
-    /// Files without some entries of their access control lists, because the tree does not define a user or group in
-    /// the entry.
-    pub lost: Vec<SourceProblem>,
-}
+use whole::Whole;
 
 /// Builds the image `out` from `sources`. A file of a later source replaces a file of an earlier source with
 /// the same path. The image file gets its name only after it is complete.
@@ -171,27 +155,6 @@ fn verified(
     Arc::into_inner(first).ok_or_else(|| FormatError::Device(Error::Invalid).into())
 }
 
-/// The bytes of an unnamed file, shared.
-struct Whole(Arc<FreshFile>);
-
-impl BlockDevice for Whole {
-    fn len(&self) -> u64 {
-        self.0.device().len()
-    }
-    fn is_read_only(&self) -> bool {
-        true
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> obento_base::Result<()> {
-        self.0.device().read_at(offset, buf)
-    }
-    fn write_at(&self, _: u64, _: &[u8]) -> obento_base::Result<()> {
-        Err(DeviceError::ReadOnly.into())
-    }
-    fn flush(&self) -> obento_base::Result<()> {
-        Ok(())
-    }
-}
-
 /// An image that has no name yet.
 struct Made {
     fresh: FreshFile,
@@ -229,7 +192,7 @@ fn make(
     };
     let mut read = source::read_all(out, sources, settings, stream, observer)?;
     let (mut plan, fresh, came) = match read.stream.take() {
-        Some(stream) => stream.plan(&read, settings)?,
+        Some(stream) => stream.plan(&read.tree, settings)?,
         None => {
             let (plan, came) = volume::plan(&read, settings, registry)?;
             let fresh = FreshFile::new(out, plan.device_len())?;

@@ -5,12 +5,12 @@ use std::ops::Range;
 use std::path::Path;
 
 use obento_driver::tree::DataId;
-use obento_driver::{BuildPlan, Receive, TreeBuilder};
+use obento_driver::{BuildPlan, Receive, Tree, TreeBuilder};
 use obento_host::HostError;
 use obento_host::build::{FreshFile, StreamedImage};
 
-use super::source::Read;
-use super::{BuildFailure, BuildSettings, volume};
+use super::driver_options::{build_options, with_builder};
+use super::{BuildFailure, BuildSettings};
 use crate::Registry;
 
 /// The block size in bytes if the settings contain none. It only decides which gaps are written as zeros.
@@ -36,8 +36,8 @@ impl Stream {
     ) -> Result<Option<Self>, BuildFailure> {
         let root = TreeBuilder::bare_directory(obento_base::Timestamp::EPOCH);
         let nothing = TreeBuilder::new(root).finish();
-        let options = volume::build_options(&nothing, settings);
-        let begun = volume::with_builder(settings, registry, |builder| builder.receive(&options))?;
+        let options = build_options(&nothing, settings);
+        let begun = with_builder(settings, registry, |builder| builder.receive(&options))?;
         let Some(receive) = begun.map_err(|error| BuildFailure::of_plan(error, &nothing))? else {
             return Ok(None);
         };
@@ -78,20 +78,20 @@ impl Stream {
         Ok(())
     }
 
-    /// Plans the volume of `read`, and sets the length of its image. Returns the number of received bytes.
+    /// Plans the volume of `tree`, and sets the length of its image. Returns the number of received bytes.
     /// Errors: those of the driver; Host.
     pub(super) fn plan<'t>(
         self,
-        read: &'t Read,
+        tree: &'t Tree,
         settings: &BuildSettings,
     ) -> Result<(Box<dyn BuildPlan + 't>, FreshFile, u64), BuildFailure> {
-        let options = volume::build_options(&read.tree, settings);
+        let options = build_options(tree, settings);
         let mut gone: Vec<Range<u64>> = Vec::new();
-        let planned = self.receive.plan(&read.tree, &options, &mut |range| match gone.last_mut() {
+        let planned = self.receive.plan(tree, &options, &mut |range| match gone.last_mut() {
             Some(last) if last.end == range.start => last.end = range.end,
             _ => gone.push(range),
         });
-        let plan = planned.map_err(|error| BuildFailure::of_plan(error, &read.tree))?;
+        let plan = planned.map_err(|error| BuildFailure::of_plan(error, tree))?;
         let fresh = self.streamed_image.finish(plan.device_len(), &gone)?;
         Ok((plan, fresh, self.bytes))
     }

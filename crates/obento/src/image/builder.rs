@@ -32,6 +32,14 @@ pub struct ImageBuilder {
     options: Options,
 }
 
+impl FormatTarget {
+    /// Returns the file as an image that is open for change. Fails as [`Image::on_device`] does.
+    pub fn image(&self, registry: &Registry, options: &Options) -> Result<Image, OpenError> {
+        let options = options.clone().for_change();
+        Image::on_device(self.path(), self.device(), registry, &options)
+    }
+}
+
 impl ImageBuilder {
     /// Replaces the drivers. The default is [`Registry::default`].
     #[must_use]

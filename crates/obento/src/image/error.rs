@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento_base::Error;
-use obento_driver::Probe;
+use obento_driver::{Access, Probe};
 use obento_host::HostError;
 
 use super::DataDescription;
@@ -509,3 +509,21 @@ impl fmt::Display for PartitionContents {
         }
     }
 }
+
+/// Returns the error of opening the image at `path` on the host for `access`.
+pub(crate) fn host_error(path: &Path, access: Access, error: HostError) -> OpenError {
+    let image = path.to_owned();
+    match error.errno().map(|errno| errno.raw_os_error()) {
+        Some(ENOENT) => OpenError::Missing { image },
+        Some(EACCES | EPERM) if access == Access::ReadWrite => OpenError::NotChangeable { image },
+        Some(EACCES | EPERM) => OpenError::NotPermitted { image },
+        Some(EROFS) => OpenError::ReadOnlyHost { image },
+        _ => OpenError::Host(error),
+    }
+}
+
+// include/uapi/asm-generic/errno-base.h
+const EPERM: i32 = 1;
+const ENOENT: i32 = 2;
+const EACCES: i32 = 13;
+const EROFS: i32 = 30;

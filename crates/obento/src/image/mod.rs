@@ -32,19 +32,20 @@ use std::sync::Arc;
 use obento_base::Error;
 use obento_block::{BlockDevice, Slice};
 use obento_driver::{Access, CheckOptions};
+use obento_host::FileId;
 use obento_host::compressed::{Compression, Incomplete, ReservedFile, decompress};
 use obento_host::container;
 use obento_host::io::OpenedImage;
 use obento_host::lock::{LockNotice, Purpose};
 use obento_host::qcow2::change::{Snapshot, open_for_change, open_snapshot, snapshots};
 use obento_host::qcow2::{Qcow2Device, References};
-use obento_host::{FileId, HostError};
 
 use crate::address::PartSelector;
 pub use crate::format_target::FormatTarget;
 use crate::partition::{Partition, Table, TableNotice};
 use crate::{Registry, Volume};
 pub use builder::{ImageBuilder, ImageCreationError};
+pub(crate) use error::host_error;
 pub use error::{Candidate, FallbackOutcome, OpenError, PartitionChoice, PartitionContents};
 pub use file::ImageFile;
 use file::Parts;
@@ -559,20 +560,3 @@ fn open_journal(options: &Options) -> Result<Option<OpenedImage>, OpenError> {
         error => error,
     })
 }
-
-pub(crate) fn host_error(path: &Path, access: Access, error: HostError) -> OpenError {
-    let image = path.to_owned();
-    match error.errno().map(|errno| errno.raw_os_error()) {
-        Some(ENOENT) => OpenError::Missing { image },
-        Some(EACCES | EPERM) if access == Access::ReadWrite => OpenError::NotChangeable { image },
-        Some(EACCES | EPERM) => OpenError::NotPermitted { image },
-        Some(EROFS) => OpenError::ReadOnlyHost { image },
-        _ => OpenError::Host(error),
-    }
-}
-
-// include/uapi/asm-generic/errno-base.h
-const EPERM: i32 = 1;
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
-const EROFS: i32 = 30;

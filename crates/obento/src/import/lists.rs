@@ -7,7 +7,7 @@ use obento_host::Xattr;
 use obento_host::tar::Member;
 use obento_vfs::Caller;
 
-use super::MemberProblem;
+use super::problem::MemberProblem;
 use crate::copy::{Observer, Problem, ProblemReason};
 use crate::volume::Owners;
 use crate::{Volume, acls};

@@ -9,6 +9,7 @@
 //! archive. The names of owners in the archive are ignored, since the image defines its own names.
 
 mod lists;
+mod problem;
 mod resolve;
 mod select;
 
@@ -30,6 +31,7 @@ use crate::copy::{CopyError, ImageTarget, Observer, Problem, ProblemReason, Prog
 use crate::data::{self, Losses};
 use crate::image::DataDescription;
 use crate::volume::Owners;
+pub use problem::MemberProblem;
 pub(crate) use select::Selection;
 
 /// The most directories whose times are restored after later members are put into them.
@@ -50,35 +52,6 @@ pub struct ImportOptions {
     pub tree: TreeOptions,
     /// The limits of unpacking a compressed archive.
     pub unpack: UnpackLimits,
-}
-
-/// A problem with a member.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum MemberProblem {
-    /// The path contains `..`.
-    #[error("skipped: the path contains '..', which could lead out of the target")]
-    LeadsUp,
-    /// A component of the path is not a valid name.
-    #[error("invalid path")]
-    NoPath,
-    /// The target of a hard link does not exist.
-    #[error("skipped: the target {0} of the hard link does not exist")]
-    NoOriginal(String),
-    /// Access control lists cannot be stored without changes.
-    #[error("the access control list is changed: {0}")]
-    Names(String),
-    /// The member is a hard link to a directory. A directory can have only one name.
-    #[error("skipped: a hard link to the directory {0} is not possible")]
-    SecondDirectory(String),
-    /// The member is the continuation of a file that begins in another archive.
-    #[error("skipped: the member continues a file of another volume of the archive")]
-    Continued,
-    /// The image cannot store the member.
-    #[error("skipped: {0}")]
-    Unfit(&'static str),
-    /// The archive is damaged.
-    #[error("{0}")]
-    Archive(String),
 }
 
 /// The result of an import.

@@ -2,7 +2,7 @@
 
 use obento_base::{Name, NameBuf};
 
-use super::MemberProblem;
+use super::problem::MemberProblem;
 use crate::volume::matches;
 
 /// The selection of members.
