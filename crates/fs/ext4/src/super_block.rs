@@ -25,6 +25,12 @@ pub const MAGIC: u16 = 0xef53;
 pub const PRIMARY_OFFSET: u64 = 1024;
 /// The root directory: `EXT4_ROOT_INO`.
 pub const ROOT_INO: Ino = Ino(2);
+/// `EXT4_ORPHAN_BLOCK_MAGIC`.
+pub const ORPHAN_MAGIC: u32 = 0x0b10_ca04;
+/// `EXT4_VALID_FS` of `s_state`, which backups do not have.
+pub const VALID_FS: u16 = 1;
+/// `EXT4_ERROR_FS` of `s_state`.
+pub const ERROR_FS: u16 = 2;
 /// The maximum block size is 64 KiB: `EXT4_MAX_BLOCK_LOG_SIZE` minus `EXT4_MIN_BLOCK_LOG_SIZE`.
 const MAX_LOG_BLOCK_SIZE: u32 = 6;
 /// `EXT4_MAX_CLUSTER_LOG_SIZE` minus `EXT4_MIN_BLOCK_LOG_SIZE`.
@@ -430,4 +436,11 @@ fn decode_seed(raw: &RawSuperBlock) -> u32 {
     } else {
         Crc::new(!0).add(&raw.s_uuid).get()
     }
+}
+
+/// Returns `s_volume_name` for a label; `None` if the label is too long or contains a NUL.
+pub(crate) fn raw_label(label: &[u8]) -> Option<[u8; 16]> {
+    let mut raw = [0; 16];
+    raw.get_mut(..label.len()).filter(|_| !label.contains(&0))?.copy_from_slice(label);
+    Some(raw)
 }

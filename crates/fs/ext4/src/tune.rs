@@ -16,7 +16,7 @@ use crate::check::{JournalChange, QuotaChange, QuotaState, change_journal, chang
 use crate::feature::{self, Compat, Incompat, RoCompat, Word};
 use crate::format::JournalSize;
 use crate::raw::RawSuperBlock;
-use crate::super_block::SuperBlock;
+use crate::super_block::{SuperBlock, raw_label};
 
 type Result<T> = core::result::Result<T, TuneError>;
 
@@ -144,13 +144,6 @@ fn set_label(raw: &mut RawSuperBlock, label: &[u8]) -> Result<()> {
         raw_label(label).ok_or(TuneError::refused("label", "must have at most 16 bytes, and no NUL"))?;
     raw.s_volume_name = label;
     Ok(())
-}
-
-/// Returns `s_volume_name` for a label; `None` if the label is too long or contains a NUL.
-pub(crate) fn raw_label(label: &[u8]) -> Option<[u8; 16]> {
-    let mut raw = [0; 16];
-    raw.get_mut(..label.len()).filter(|_| !label.contains(&0))?.copy_from_slice(label);
-    Some(raw)
 }
 
 /// Sets the UUID. Returns whether the seed of the checksums was stored, so that they do not depend on the UUID.

@@ -13,23 +13,17 @@ mod emit;
 mod layout;
 mod map;
 mod needs;
+mod receive;
 mod received;
 mod record;
 mod sizing;
+mod volume_plan;
 
 use alloc::boxed::Box;
-use alloc::sync::Arc;
-use core::ops::Range;
 
-use obento_block::BlockDevice;
-use obento_driver::{
-    Build, BuildError, BuildOptions, BuildPlan, Contents, FormatError, Formatted, NodeId, Receive, Tree,
-};
+use obento_driver::{Build, BuildError, BuildOptions, BuildPlan, Receive, Tree};
 
 use crate::Ext4Driver;
-use crate::format::Draft;
-use layout::Layout;
-use needs::Needs;
 
 impl Build for Ext4Driver {
     fn plan<'t>(
@@ -43,40 +37,5 @@ impl Build for Ext4Driver {
     fn receive(&self, options: &BuildOptions) -> Result<Option<Box<dyn Receive>>, BuildError> {
         let received = sizing::receive(options)?;
         Ok(received.map(|received| -> Box<dyn Receive> { Box::new(received) }))
-    }
-}
-
-/// A volume with a tree, before it is written.
-struct VolumePlan<'t> {
-    tree: &'t Tree,
-    needs: Needs,
-    draft: Draft,
-    layout: Layout,
-    formatted: Formatted,
-    /// The device of an external journal.
-    journal: Option<Arc<dyn BlockDevice>>,
-}
-
-impl BuildPlan for VolumePlan<'_> {
-    fn formatted(&self) -> &Formatted {
-        &self.formatted
-    }
-
-    fn device_len(&self) -> u64 {
-        self.draft.sb.volume_len()
-    }
-
-    fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64)) {
-        self.layout.places(self.tree, self.draft.sb.block_size, node, sink);
-    }
-
-    fn write(&mut self, device: &dyn BlockDevice) -> Result<(), FormatError> {
-        let (tree, needs, layout) = (self.tree, &self.needs, &self.layout);
-        let records = emit::Emit { tree, needs, layout, draft: &self.draft }.shared_records()?;
-        self.draft.inodes.extend(records);
-        let journal = self.journal.clone();
-        self.draft.write(device, Contents::Zeros, journal.as_deref(), true, &mut |draft, output| {
-            emit::Emit { tree, needs, layout, draft }.write(output)
-        })
     }
 }

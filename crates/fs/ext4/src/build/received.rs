@@ -6,26 +6,25 @@
 //! Invariant: runs are allocated from front to back, in whole clusters.
 //! Memory: 24 bytes per file in one piece.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::Error;
 use obento_base::wire::to_usize;
 use obento_driver::tree::{Body, DataId, Node};
-use obento_driver::{BuildError, BuildOptions, BuildPlan, FormatError, Receive, Tree};
+use obento_driver::{BuildError, FormatError, Tree};
 
-use super::{map, needs, sizing};
+use super::map;
 use crate::feature::Incompat;
 use crate::format::{Draft, Piece};
 
 /// The received files, and the space that is kept free.
 pub(super) struct Received {
     /// A volume that contains only structures with a fixed place, and the files.
-    draft: Draft,
+    pub(super) draft: Draft,
     /// Each file and the index of its first piece, in the order of arrival.
     files: Vec<(DataId, u32)>,
-    pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
     /// The end of the last run.
     goal: u64,
     /// Whether files that do not fit are counted past the end.
@@ -55,7 +54,7 @@ impl Received {
     }
 
     /// Allocates places for all files of `other`, in its order, and keeps those of `tree`. For errors see
-    /// [`Receive::place`].
+    /// [`Receive::place`](obento_driver::Receive::place).
     pub fn receive_again(&mut self, other: &Self, tree: &Tree) -> Result<(), BuildError> {
         for (at, (data, _)) in other.files.iter().enumerate() {
             let blocks =
@@ -73,7 +72,11 @@ impl Received {
     }
 
     /// Allocates places for a file with these blocks. Returns the index of its first piece.
-    fn place_blocks(&mut self, data: DataId, ranges: Vec<Range<u64>>) -> Result<usize, BuildError> {
+    pub(super) fn place_blocks(
+        &mut self,
+        data: DataId,
+        ranges: Vec<Range<u64>>,
+    ) -> Result<usize, BuildError> {
         let first = self.pieces.len();
         let number = u32::try_from(first).map_err(|_| Error::NoMemory)?;
         self.files.try_reserve(1).map_err(Error::from)?;
@@ -170,7 +173,7 @@ impl Received {
     }
 
     /// Keeps the files of `tree`. Fails with `NoMemory`, or with `Invalid` if two files have the same data.
-    fn keep(&mut self, tree: &Tree, gone: &mut dyn FnMut(Range<u64>)) -> Result<(), BuildError> {
+    pub(super) fn keep(&mut self, tree: &Tree, gone: &mut dyn FnMut(Range<u64>)) -> Result<(), BuildError> {
         let mut is_kept = Vec::new();
         is_kept.try_reserve_exact(self.files.len()).map_err(Error::from)?;
         is_kept.resize(self.files.len(), false);
@@ -196,33 +199,5 @@ impl Received {
         }
         self.kept = runs;
         Ok(())
-    }
-}
-
-impl Receive for Received {
-    fn place(
-        &mut self,
-        data: DataId,
-        size: u64,
-        ranges: &[Range<u64>],
-        sink: &mut dyn FnMut(Range<u64>, u64),
-    ) -> Result<(), BuildError> {
-        let ranges = needs::blocks_of(&self.draft.sb, size, ranges);
-        let first = self.place_blocks(data, ranges)?;
-        let pieces = self.pieces.get(first..).unwrap_or_default();
-        for (range, offset) in map::runs(pieces, self.draft.sb.block_size) {
-            sink(range.start..range.end.min(size), offset);
-        }
-        Ok(())
-    }
-
-    fn plan<'t>(
-        mut self: Box<Self>,
-        tree: &'t Tree,
-        options: &BuildOptions,
-        gone: &mut dyn FnMut(Range<u64>),
-    ) -> Result<Box<dyn BuildPlan + 't>, BuildError> {
-        self.keep(tree, gone)?;
-        Ok(Box::new(sizing::plan(tree, options, Some(&self))?))
     }
 }

@@ -9,11 +9,11 @@ use alloc::vec::Vec;
 use obento_driver::tree::Node;
 use obento_driver::{BuildError, BuildOptions, FormatError, FormatNotice, FreeSpace, Tree};
 
-use super::VolumePlan;
 use super::emit::Emit;
 use super::layout::Layout;
 use super::needs::Needs;
 use super::received::Received;
+use super::volume_plan::VolumePlan;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::format::{
     Draft, Geometry, Identity, JournalRoom, RequestedSettings, Root, TYPES, describe, identity,

@@ -20,8 +20,8 @@ use super::view::View;
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::raw::RawInode;
+use crate::super_block::ORPHAN_MAGIC;
 use crate::unit::VolBlock;
-use crate::writer::ORPHAN_MAGIC;
 
 /// Size of the magic number and the checksum at the end of a block of the orphan file.
 const TAIL: usize = 8;

@@ -12,7 +12,7 @@ use obento_block::Block;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::record::{Records, record_len};
-use super::{Damaged, DirShape};
+use super::shape::{Damaged, DirShape};
 use crate::checksum::Crc;
 use crate::raw::{RawDirEntry, RawDirTail, RawDxTail};
 use crate::unit::FileBlock;

@@ -11,12 +11,12 @@ use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_block::Block;
 
-use super::DirShape;
 use super::hash::Hasher;
 use super::index::{IndexNode, NodeEntry};
 use super::leaf::needed;
 use super::node::entries;
 use super::record::Records;
+use super::shape::DirShape;
 use super::split::split;
 
 /// The blocks of a directory that is being changed.

@@ -11,10 +11,10 @@ use alloc::vec::Vec;
 use obento_base::wire::{IntoBytes, to_usize};
 use obento_base::{Error, Result};
 
-use super::DirShape;
 use super::hash::{CONTINUED, Hasher, NameHash};
 use super::index::{INFO, NODE_TABLE, ROOT_TABLE};
 use super::leaf::{FreeSlot, NewEntry, needed, write};
+use super::shape::DirShape;
 use crate::raw::RawDxEntry;
 
 /// The filled part of a leaf in eighths. The rest is for later names.

@@ -10,8 +10,8 @@ use obento_base::FileKind;
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 use obento_block::Seal;
 
-use super::DirShape;
 use super::record::record_len;
+use super::shape::DirShape;
 use crate::checksum::Crc;
 use crate::raw::{RawDirEntry, RawDirTail};
 

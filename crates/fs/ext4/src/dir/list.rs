@@ -12,13 +12,13 @@ use obento_base::{Corrupt, Error, Structure};
 use obento_block::Block;
 use obento_driver::{Cookie, DirEntry, EntrySink};
 
-use super::DirShape;
 use super::block::BlockStore;
 use super::cookie::{Key, Offsets, Resume};
 use super::fold::Folder;
 use super::hash::{CONTINUED, Hasher, NameHash};
 use super::index::{DirIndex, IndexLeaf};
 use super::record::{Record, Records, file_kind};
+use super::shape::DirShape;
 
 /// The hashes of a leaf that is the only one.
 const ALL_HASHES: (u32, u32) = (0, u32::MAX);

@@ -11,7 +11,6 @@ use alloc::vec::Vec;
 use obento_base::{Error, Ino, Result};
 use obento_block::Block;
 
-use super::DirShape;
 use super::block::BlockStore;
 use super::fold::{Folder, same};
 use super::grow::Growth;
@@ -19,6 +18,7 @@ use super::hash::Hasher;
 use super::index::{DirIndex, IndexPath};
 use super::leaf::{EntryPosition, FreeSlot, needed};
 use super::record::{Record, Records};
+use super::shape::DirShape;
 
 /// The place of entries.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@
 
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 
-use super::DirShape;
 use super::index::{ENTRY, INFO, NODE_TABLE, ROOT_TABLE};
 use super::leaf::{needed, write};
+use super::shape::DirShape;
 use crate::checksum::Crc;
 use crate::raw::{RawDxCountLimit, RawDxEntry, RawDxRootInfo, RawDxTail};
 

@@ -10,12 +10,12 @@ use alloc::vec::Vec;
 use obento_base::wire::{IntoBytes, to_u64, to_usize};
 use obento_base::{Error, Result};
 
-use super::DirShape;
 use super::fold::Folder;
 use super::hash::{CONTINUED, Hasher, NameHash};
 use super::index::{INFO, NODE_TABLE, ROOT_TABLE};
 use super::leaf::{needed, write};
 use super::record::Records;
+use super::shape::DirShape;
 use crate::raw::RawDxEntry;
 
 /// The limit below which a leaf must begin: `EXT4_HTREE_EOF_32BIT`, twice.

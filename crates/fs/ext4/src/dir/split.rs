@@ -10,11 +10,11 @@ use alloc::vec::Vec;
 use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Result, Structure};
 
-use super::DirShape;
 use super::fold::Folder;
 use super::hash::{CONTINUED, Hasher};
 use super::leaf::needed;
 use super::record::Records;
+use super::shape::DirShape;
 
 /// A leaf in two blocks, packed and with their checksums.
 #[derive(Debug)]

@@ -15,11 +15,11 @@ use super::{FastCommits, InodeChange, NameChanges};
 use crate::allocator::{BlockRun, InodeClass};
 use crate::dir::{DirEdit, NewEntry};
 use crate::inode::{Inode, InodeFlags, InodePlace};
-use crate::map::{APPEND_CREDITS, Blocks, MappedRun};
+use crate::map::{Blocks, MappedRun};
 use crate::writer::{InodeEdit, Writer, cost};
 
 /// Blocks that change for one name, including the growth of a directory.
-const NAME: Credits = Credits(2 + 3 * (APPEND_CREDITS.0 + 2));
+const NAME: Credits = Credits(2 + 3 * (cost::APPEND.0 + 2));
 
 /// The old and the new state of an inode.
 struct Step<'a> {
@@ -98,7 +98,7 @@ impl Writer {
     fn apply_record(&self, step: &Step<'_>) -> Result<()> {
         let inode = self.used_inode(step.ino)?;
         let unwritten = self.allocator().unwritten_before(step.ino)?;
-        let mut txn = self.begin(cost::NEW_INODE + Credits(unwritten) + APPEND_CREDITS)?;
+        let mut txn = self.begin(cost::NEW_INODE + Credits(unwritten) + cost::APPEND)?;
         let mut edit = match &inode {
             Some(inode) => self.edit_merged(&mut txn, step, inode)?,
             None => self.edit_made(&mut txn, step)?,

@@ -46,12 +46,11 @@ pub(crate) use inodes::{JOURNAL_INO, PRIVATE_FILE, ROOT_INO};
 pub(crate) use journal::{JournalSize, MAX_BLOCKS as MAX_JOURNAL_BLOCKS, journal_label};
 use journal_device::JournalDevice;
 pub(crate) use mapping::{DIRECT, MAX_EXTENT, Piece, ROOT_ENTRIES};
-pub(crate) use options::{JournalRoom, RequestedSettings};
+pub(crate) use options::{JournalRoom, RequestedSettings, TYPES};
 pub(crate) use orphan_file::orphan_blocks;
 pub(crate) use output::Output;
 pub(crate) use root::{LOST_AND_FOUND, NAME as LOST_AND_FOUND_NAME};
 
-pub(crate) const TYPES: &[&str] = &["ext4", "ext3", "ext2"];
 /// Linux mounts blocks larger than a page only with a kernel that supports them.
 const PAGE: u32 = 4096;
 

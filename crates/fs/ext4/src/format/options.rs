@@ -16,6 +16,9 @@ use super::number::{number, percent, power, ranged, switch, uuid};
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::quota::QuotaKind;
 
+/// The types that the driver creates.
+pub(crate) const TYPES: &[&str] = &["ext4", "ext3", "ext2"];
+
 const MAX: u64 = 0xffff_ffff;
 const SIZE: Allowed = Allowed::Text("a size, with the unit k, M, G or T");
 const PERCENT: Allowed = Allowed::Text("a percentage from 0 to 50");
@@ -134,7 +137,7 @@ impl RequestedSettings {
         let kind = FormatVersion::named(&options.fs_type).ok_or_else(|| FormatError::BadValue {
             name: "type",
             value: options.fs_type.clone(),
-            allowed: Allowed::Words(super::TYPES),
+            allowed: Allowed::Words(TYPES),
         })?;
         let mut this = Self::defaults(kind);
         if let Some(size) = options.block_size {

@@ -12,8 +12,7 @@ use super::number::units;
 use super::options::RequestedSettings;
 use crate::checksum::{Crc, inode_seed};
 use crate::feature::{Compat, Incompat};
-use crate::super_block::SuperBlock;
-use crate::writer::ORPHAN_MAGIC;
+use crate::super_block::{ORPHAN_MAGIC, SuperBlock};
 
 /// Size of the magic number and the checksum at the end of a block of the orphan file.
 const TAIL: usize = 8;

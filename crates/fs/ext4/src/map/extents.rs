@@ -12,7 +12,7 @@ use obento_base::wire::{FromBytes, join, to_usize};
 use obento_base::{Corrupt, Error, Result, Structure};
 use obento_block::Block;
 
-use super::{Blocks, MappedRun};
+use super::blocks::{Blocks, MappedRun};
 use crate::checksum::Crc;
 use crate::inode::Inode;
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawExtentTail};

@@ -9,7 +9,7 @@ use obento_base::wire::le::U32;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Result, Structure};
 
-use super::{Blocks, MappedRun};
+use super::blocks::{Blocks, MappedRun};
 use crate::inode::Inode;
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;

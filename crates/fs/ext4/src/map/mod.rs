@@ -5,6 +5,7 @@
 //! Invariant: every returned block is a block of the volume outside of its metadata. A damaged map therefore cannot
 //! show the inode table as the contents of a file.
 
+mod blocks;
 mod change;
 mod extents;
 mod indirect;
@@ -22,32 +23,13 @@ use crate::inode::{Inode, InodeFlags};
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
 
+pub use blocks::{Blocks, MappedRun};
 pub(crate) use extents::extents_magic;
 pub use inline::InlineData;
 pub(crate) use moved::MovedTable;
 pub(crate) use reservation::ReservationTable;
 pub(crate) use tree::{ExtentState, Mapping, empty_root, room_in_block};
-pub(crate) use write::{APPEND_CREDITS, OwnBlocks};
-
-/// A run of file blocks of one kind, from the requested block on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct MappedRun {
-    /// Number of blocks, at least 1.
-    pub len: u32,
-    /// The place of the blocks.
-    pub place: Blocks,
-}
-
-/// The kinds of a [`MappedRun`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Blocks {
-    /// On the volume from this block on.
-    Mapped(VolBlock),
-    /// Allocated from this block on, but never written.
-    Unwritten(VolBlock),
-    /// Not allocated.
-    Hole,
-}
+pub(crate) use write::OwnBlocks;
 
 impl Volume {
     /// Returns the run that starts at block `at` of the file. Fails with `Unsupported` if the file is encrypted (its

@@ -14,18 +14,17 @@ use obento_journal::{Credits, Tid, Txn};
 use crate::dir::{EntriesLocation, FoundName};
 use crate::feature::{Compat, RoCompat};
 use crate::inode::{Inode, InodeFlags};
-use crate::map::APPEND_CREDITS;
 use crate::super_block::SuperBlock;
 use crate::writer::{InodeEdit, LockedInodes, Writer, cost};
 
 /// Blocks that change for a name for which there is space: a block of the directory, and its inode.
 pub(super) const ENTRY: Credits = Credits(2);
 /// Blocks that change when a directory grows for a name: three steps, each with a node above and a leaf.
-pub(super) const GROWTH: Credits = Credits(3 * (APPEND_CREDITS.0 + 2));
+pub(super) const GROWTH: Credits = Credits(3 * (cost::APPEND.0 + 2));
 /// Blocks that a new inode changes, including its release after an error.
 pub(super) const NEW_INODE: Credits = Credits(cost::NEW_INODE.0 + cost::FREE_INODE.0);
 /// Blocks that the first block of a new inode changes.
-pub(super) const FIRST_BLOCK: Credits = APPEND_CREDITS;
+pub(super) const FIRST_BLOCK: Credits = cost::APPEND;
 /// Blocks that the removal of an inode's last name changes: its own, and the orphan list.
 pub(super) const LAST_NAME: Credits = Credits(cost::INODE.0 + cost::ORPHAN.0);
 

@@ -13,7 +13,7 @@ use core::ops::Range;
 
 use obento_base::wire::{IntoBytes, to_usize};
 use obento_block::{BlockDevice, Overlay};
-use obento_driver::{CheckOptions, ResizeError, ResizeObserver, ResizeRefusal};
+use obento_driver::{CheckOptions, ResizeObserver, ResizeRefusal, ResizeResult};
 
 use super::old::OldGroups;
 use super::place::NewGroups;
@@ -25,8 +25,6 @@ use crate::format::{Output, time_halves};
 use crate::group::{GroupDescriptor, GroupFlags, Totals};
 use crate::super_block::{Checksums, PRIMARY_OFFSET, SuperBlock};
 use crate::writer::{backup_super_block, seal_super_block, set_counts};
-
-type Result<T> = core::result::Result<T, ResizeError>;
 
 /// Maximum number of backups of the super block that change in the transaction.
 const BACKUPS: usize = 32;
@@ -41,7 +39,11 @@ pub(super) struct GrowingVolume<'a> {
 
 impl<'a> GrowingVolume<'a> {
     /// Reads the descriptors of the volume, which grows from `old` to `new`.
-    pub(super) fn open(device: &'a Arc<dyn BlockDevice>, old: SuperBlock, new: SuperBlock) -> Result<Self> {
+    pub(super) fn open(
+        device: &'a Arc<dyn BlockDevice>,
+        old: SuperBlock,
+        new: SuperBlock,
+    ) -> ResizeResult<Self> {
         let table = DescriptorTable::read(&**device, &old, &new)?;
         Ok(Self { device, old, new, table })
     }
@@ -52,7 +54,7 @@ impl<'a> GrowingVolume<'a> {
     ///
     /// - `Refused`: the tables of a new group do not fit. Nothing of the volume was changed.
     /// - `Failed`: the volume is damaged, or the device failed.
-    pub(super) fn run(&mut self, options: &CheckOptions, observer: ResizeObserver<'_>) -> Result<()> {
+    pub(super) fn run(&mut self, options: &CheckOptions, observer: ResizeObserver<'_>) -> ResizeResult<()> {
         let mut old = OldGroups {
             device: &**self.device,
             old: &self.old,
@@ -93,7 +95,7 @@ impl<'a> GrowingVolume<'a> {
     }
 
     /// Writes the bitmaps and inode tables of the new groups, and sets their descriptors.
-    fn write_groups(&mut self, output: &mut Output<'_>, observer: ResizeObserver<'_>) -> Result<()> {
+    fn write_groups(&mut self, output: &mut Output<'_>, observer: ResizeObserver<'_>) -> ResizeResult<()> {
         let total = u64::from(self.new.groups.saturating_sub(self.old.groups));
         let mut next = self.old.groups;
         while next < self.new.groups {
@@ -120,7 +122,7 @@ impl<'a> GrowingVolume<'a> {
         groups: &NewGroups,
         group: u32,
         descriptor: &GroupDescriptor,
-    ) -> Result<()> {
+    ) -> ResizeResult<()> {
         let mut sums = [None, None];
         if !descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             let bitmap = groups.block_bitmap(&self.new, group)?;
@@ -137,7 +139,7 @@ impl<'a> GrowingVolume<'a> {
     }
 
     /// Zeroes the inode tables, unless the descriptors mark them as unused. Returns whether all tables are zeros.
-    fn clear_tables(&self, output: &mut Output<'_>, groups: &[GroupDescriptor]) -> Result<bool> {
+    fn clear_tables(&self, output: &mut Output<'_>, groups: &[GroupDescriptor]) -> ResizeResult<bool> {
         let len = u64::from(self.new.inode_table_blocks());
         let mut is_zero = true;
         let mut at = groups.iter().map(|group| group.inode_table.0).peekable();
@@ -161,7 +163,7 @@ impl<'a> GrowingVolume<'a> {
     }
 
     /// Sets the counts and the times of the super block.
-    fn finish_super_block(&mut self, options: &CheckOptions) -> Result<()> {
+    fn finish_super_block(&mut self, options: &CheckOptions) -> ResizeResult<()> {
         let mut counts = Totals::default();
         for group in 0..self.new.groups {
             let descriptor = self.table.get(&self.new, group)?;
@@ -180,7 +182,7 @@ impl<'a> GrowingVolume<'a> {
 
     /// Writes the backups of the super block, and the copies of the descriptors except the primary ones of the old
     /// volume, that are on one side of the end of the old volume.
-    fn write_copies(&self, output: &mut Output<'_>, side: Side) -> Result<()> {
+    fn write_copies(&self, output: &mut Output<'_>, side: Side) -> ResizeResult<()> {
         let sb = &self.new;
         let is_on_side = |block: u64| self.is_old(block) == (side == Side::Old);
         let has_copy = |group: &u32| sb.has_copy(*group) && is_on_side(sb.group_start(*group).0);

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use obento_base::{DeviceError, Error};
 use obento_block::BlockDevice;
 use obento_driver::{
-    CheckOptions, RepairMode, Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal,
+    CheckOptions, RepairMode, Resize, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal, ResizeResult,
 };
 
 use crate::Ext4Driver;
@@ -25,10 +25,8 @@ use crate::locate;
 use crate::super_block::SuperBlock;
 use grow::GrowingVolume;
 
-type Result<T> = core::result::Result<T, ResizeError>;
-
 impl Resize for Ext4Driver {
-    fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> Result<ResizePlan> {
+    fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> ResizeResult<ResizePlan> {
         let old = super_block(&**device)?;
         if len >= old.volume_len() {
             let new = shape::grown(&old, len)?;
@@ -40,7 +38,7 @@ impl Resize for Ext4Driver {
         Ok(ResizePlan { old_len: old.volume_len(), len, notes: Vec::new() })
     }
 
-    fn minimum(&self, device: &Arc<dyn BlockDevice>) -> Result<u64> {
+    fn minimum(&self, device: &Arc<dyn BlockDevice>) -> ResizeResult<u64> {
         let sb = super_block(&**device)?;
         Ok(minimum_blocks(device, &looking())?.saturating_mul(sb.block_size.into()))
     }
@@ -50,7 +48,7 @@ impl Resize for Ext4Driver {
         device: Arc<dyn BlockDevice>,
         options: &ResizeOptions,
         observer: ResizeObserver<'_>,
-    ) -> Result<ResizePlan> {
+    ) -> ResizeResult<ResizePlan> {
         if device.is_read_only() {
             return Err(Error::ReadOnly.into());
         }
@@ -87,7 +85,7 @@ fn looking() -> CheckOptions {
 }
 
 /// Returns the primary super block of a volume that can be resized.
-fn super_block(device: &dyn BlockDevice) -> Result<SuperBlock> {
+fn super_block(device: &dyn BlockDevice) -> ResizeResult<SuperBlock> {
     let found = locate::find(device)?;
     if found.is_copy() || found.instead_of.is_some() {
         return Err(ResizeRefusal::NeedsCheck("the primary super block is damaged").into());

@@ -7,19 +7,15 @@
 //! `ext4_convert_meta_bg`; `docs/decisions/0069-a-volume-without-reserved-descriptor-blocks-grows-with-meta-bg.md`.
 
 use obento_base::wire::{IntoBytes, split};
-use obento_driver::{ResizeError, ResizeRefusal};
+use obento_driver::{ResizeRefusal, ResizeResult};
 
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::gate::HURD;
 use crate::raw::RawSuperBlock;
-use crate::super_block::SuperBlock;
+use crate::super_block::{SuperBlock, VALID_FS};
 use crate::unit::VolBlock;
 use crate::zones::MAX_LISTED_GROUPS;
 
-type Result<T> = core::result::Result<T, ResizeError>;
-
-/// `EXT4_VALID_FS` of `s_state`.
-const VALID_FS: u16 = 1;
 /// A last group needs this many blocks in addition to those for its tables: `adjust_fs_info`.
 const SPARE: u64 = 50;
 
@@ -29,7 +25,7 @@ const SPARE: u64 = 50;
 /// # Errors
 ///
 /// `Refused`: the volume cannot grow to this size.
-pub(super) fn grown(old: &SuperBlock, len: u64) -> Result<Option<SuperBlock>> {
+pub(super) fn grown(old: &SuperBlock, len: u64) -> ResizeResult<Option<SuperBlock>> {
     let blocks = len.checked_div(old.block_size.into()).unwrap_or(0);
     let blocks = blocks & !u64::from(old.cluster_blocks().saturating_sub(1));
     let Some(blocks) = usable(old, limited(old, blocks)?)? else { return Ok(None) };
@@ -46,7 +42,7 @@ pub(super) fn grown(old: &SuperBlock, len: u64) -> Result<Option<SuperBlock>> {
 /// # Errors
 ///
 /// `Refused`: a feature prevents it, or the volume must be checked first.
-pub(super) fn expect_resizable(sb: &SuperBlock) -> Result<()> {
+pub(super) fn expect_resizable(sb: &SuperBlock) -> ResizeResult<()> {
     sb.check_known()?;
     let feature = |name| Err(ResizeRefusal::Feature(name).into());
     let needs_check = |why| Err(ResizeRefusal::NeedsCheck(why).into());
@@ -85,7 +81,7 @@ pub(super) fn expect_resizable(sb: &SuperBlock) -> Result<()> {
 }
 
 /// Returns the number of blocks, at most that of the format. Fails with `TooLong`.
-fn limited(old: &SuperBlock, blocks: u64) -> Result<u64> {
+fn limited(old: &SuperBlock, blocks: u64) -> ResizeResult<u64> {
     let too_long = |blocks: u64, why| {
         let max = blocks.saturating_mul(old.block_size.into());
         Err(ResizeRefusal::TooLong { max, why }.into())
@@ -111,7 +107,7 @@ fn limited(old: &SuperBlock, blocks: u64) -> Result<u64> {
 
 /// Returns the number of blocks without a last group that is too short for its tables, or `None` if the volume would
 /// not be longer.
-fn usable(old: &SuperBlock, mut blocks: u64) -> Result<Option<u64>> {
+fn usable(old: &SuperBlock, mut blocks: u64) -> ResizeResult<Option<u64>> {
     loop {
         if blocks <= old.blocks_count {
             return Ok(None);
@@ -144,7 +140,7 @@ fn overhead(old: &SuperBlock, groups: u32) -> u64 {
 }
 
 /// Sets the numbers of blocks, reserved blocks and inodes.
-fn set_sizes(old: &SuperBlock, blocks: u64, raw: &mut RawSuperBlock) -> Result<()> {
+fn set_sizes(old: &SuperBlock, blocks: u64, raw: &mut RawSuperBlock) -> ResizeResult<()> {
     let is_wide = old.incompat.contains(Incompat::SIXTY_FOUR_BIT);
     let (low, high) = split(blocks);
     raw.s_blocks_count_lo.set(low);
@@ -204,6 +200,8 @@ fn set_backups(old: &SuperBlock, groups: u32, raw: &mut RawSuperBlock) {
 #[cfg(test)]
 mod tests {
     use obento_base::wire::FromZeros;
+
+    use obento_driver::ResizeError;
 
     use super::*;
 

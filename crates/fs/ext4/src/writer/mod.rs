@@ -12,6 +12,7 @@
 //! super block, reservations, moved blocks, tables of the allocator, cache.
 
 mod attributes;
+pub mod cost;
 mod evict;
 mod fold;
 mod inode_edit;
@@ -34,8 +35,7 @@ use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
 use crate::allocator::Allocator;
 use crate::map::{MovedTable, ReservationTable};
 use crate::raw::RawSuperBlock;
-use crate::super_block::until_nul;
-use crate::tune::raw_label;
+use crate::super_block::{raw_label, until_nul};
 use crate::volume::Volume;
 use crate::xattr::Shares;
 use orphans::Orphans;
@@ -46,29 +46,11 @@ pub(crate) use inode_edit::FULL_EXTRA_ISIZE;
 pub use inode_edit::{InodeEdit, Time};
 pub use locks::{InodeLocks, LockedInode, LockedInodes};
 pub(crate) use open::open_writer;
-pub(crate) use orphans::MAGIC as ORPHAN_MAGIC;
 pub use uncommitted::UncommittedState;
 pub(crate) use uncommitted::{backup_super_block, seal_super_block, set_counts};
 
 /// `EXT4_ERRORS_CONTINUE` of `s_errors`.
 const ERRORS_CONTINUE: u16 = 1;
-
-/// Numbers of blocks that operations change, for their credits.
-pub mod cost {
-    use obento_journal::Credits;
-
-    /// An inode's record.
-    pub const INODE: Credits = Credits(1);
-    /// Allocating or freeing one run of blocks: its bitmap, and the part of the commit for it.
-    pub const RUN: Credits = Credits(2);
-    /// Allocating an inode: its bitmap, its record, a block bitmap that was never written, and the part of the commit
-    /// for it.
-    pub const NEW_INODE: Credits = Credits(4);
-    /// Freeing an inode: its bitmap, its record, and the part of the commit for it.
-    pub const FREE_INODE: Credits = Credits(3);
-    /// Adding or removing an orphan: its neighbour's record, or a block of the orphan file; the super block.
-    pub const ORPHAN: Credits = Credits(2);
-}
 
 /// An open volume that can be changed.
 pub struct Writer {

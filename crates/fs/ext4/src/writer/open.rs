@@ -26,17 +26,15 @@ use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
 use super::Writer;
 use super::fold::fold_fast_commits;
 use super::redo::fold_redo_log;
-use super::uncommitted::{ERROR_FS, seal_super_block};
+use super::uncommitted::seal_super_block;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::locate;
 use crate::raw::RawSuperBlock;
 use crate::replay::open_journal;
-use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
+use crate::super_block::{ERROR_FS, PRIMARY_OFFSET, SuperBlock, VALID_FS};
 use crate::unit::VolBlock;
 use crate::volume::Volume;
 
-/// `EXT4_VALID_FS` of `s_state`.
-const VALID_FS: u16 = 1;
 /// `EXT4_DFL_MAX_MNT_COUNT`, for a volume without a maximum.
 const DEFAULT_MAX_MOUNTS: u16 = 20;
 

@@ -21,11 +21,10 @@ use super::{InodeEdit, Writer};
 use crate::checksum::Crc;
 use crate::feature::Compat;
 use crate::raw::RawInode;
+use crate::super_block::ORPHAN_MAGIC;
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
 
-/// `EXT4_ORPHAN_BLOCK_MAGIC`.
-pub(crate) const MAGIC: u32 = 0x0b10_ca04;
 /// Size of the magic number and the checksum at the end of a block.
 const TAIL: usize = 8;
 /// Maximum number of used blocks of an orphan file: the maximum of `mke2fs`, `EXT4_DEFAULT_ORPHAN_FILE_BLOCKS`.
@@ -131,8 +130,8 @@ impl OrphanState {
         let number = block.number();
         let Some((rest, sum)) = block.split_last_chunk::<4>() else { return Err(Error::Invalid) };
         let magic = rest.last_chunk::<4>().map_or(0, |magic| u32::from_le_bytes(*magic));
-        if magic != MAGIC {
-            let (found, expected) = (magic.into(), MAGIC.into());
+        if magic != ORPHAN_MAGIC {
+            let (found, expected) = (magic.into(), ORPHAN_MAGIC.into());
             return Err(Corrupt::Magic { structure, block: number, found, expected }.into());
         }
         let (found, expected) = (u32::from_le_bytes(*sum), self.sum(number, block));

@@ -18,11 +18,8 @@ use crate::checksum::Crc;
 use crate::feature::{Incompat, RoCompat};
 use crate::group::Totals;
 use crate::raw::RawSuperBlock;
-use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
+use crate::super_block::{ERROR_FS, PRIMARY_OFFSET, SuperBlock, VALID_FS};
 use crate::volume::Volume;
-
-/// `EXT4_ERROR_FS` of `s_state`.
-pub(super) const ERROR_FS: u16 = 2;
 
 /// The super block that the next commit writes.
 #[derive(Debug)]
@@ -157,8 +154,7 @@ impl CommitHooks for UncommittedState {
 
 /// The function of recorded errors: our function names and lines would not help a user.
 const FUNCTION: [u8; 32] = *b"obento\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
-/// `EXT4_VALID_FS` of `s_state`, which backups do not have.
-const VALID_FS: u16 = 1;
+
 /// `EXT4_ERR_EFSCORRUPTED` of Linux `fs/ext4/ext4.h`.
 const EFSCORRUPTED: u8 = 8;
 

@@ -35,7 +35,7 @@ pub(crate) use block::USERS_MAX;
 pub(crate) use hash::{block_hash, entry_hash, signed_entry_hash, words};
 pub(crate) use inline::{inline_rest_max, with_inline_rest};
 pub(crate) use set::{AttributeSet, LargeValue, LargeValues, SetError};
-pub(crate) use store::Shares;
+pub(crate) use share::Shares;
 pub(crate) use values::UnreferencedValues;
 
 use name::{ACL_ACCESS, ACL_DEFAULT, INLINE_DATA, SYSTEM};

@@ -10,6 +10,7 @@ use alloc::collections::VecDeque;
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
+use obento_env::sync::Mutex;
 
 /// Maximum number of blocks, and of inodes.
 const CAPACITY: usize = 16_384;
@@ -81,6 +82,17 @@ impl Hints {
     pub(crate) fn find(&self, hash: u32) -> &[u64] {
         self.by_hash.get(&hash).map(Bucket::held).unwrap_or_default()
     }
+}
+
+/// Shared objects by hash.
+#[derive(Debug, Default)]
+pub(crate) struct Shares(pub(super) Mutex<SharedNumbers>);
+
+/// The shared blocks and the shared values.
+#[derive(Debug, Default)]
+pub(super) struct SharedNumbers {
+    pub(super) blocks: Hints,
+    pub(super) values: Hints,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! Invariant: the reference count of a value's inode counts the inodes that refer to it after their fields, plus the
 //! blocks that refer to it. A block counts once, however many users it has.
 //! Locking: the caller holds the inode's lock exclusively. Blocks and inodes of values belong to several inodes and
-//! change under [`Shares`], a leaf above those of the orphan list and the allocator.
+//! change under [`Shares`](super::share::Shares), a leaf above those of the orphan list and the allocator.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_set_handle`, `ext4_xattr_block_set`, `ext4_xattr_release_block`,
 //! `ext4_xattr_delete_inode`.
 
@@ -15,34 +15,22 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::Block;
 use obento_driver::XattrMode;
-use obento_env::sync::Mutex;
 use obento_journal::{Credits, Taken, Txn};
 
 use super::area::AttributeArea;
 use super::block::{USERS_MAX, encode, header, set_checksum, set_users};
 use super::name::StoredName;
 use super::plan::{AttributePlan, Tables, ValueInodes};
-use super::share::Hints;
+use super::share::SharedNumbers;
 use super::table::{Form, Table, Value};
 use super::values::{Counts, UnreferencedValues};
 use crate::allocator::Freed;
 use crate::checksum::Crc;
 use crate::feature::Incompat;
 use crate::inode::Inode;
-use crate::map::APPEND_CREDITS;
 use crate::unit::VolBlock;
 use crate::volume::Volume;
 use crate::writer::{InodeEdit, Writer, cost};
-
-/// Shared objects by hash.
-#[derive(Debug, Default)]
-pub(crate) struct Shares(Mutex<SharedNumbers>);
-
-#[derive(Debug, Default)]
-pub(super) struct SharedNumbers {
-    pub(super) blocks: Hints,
-    pub(super) values: Hints,
-}
 
 /// The change of an attribute.
 #[derive(Clone, Copy, Debug)]
@@ -399,7 +387,7 @@ impl Writer {
             return Ok(places);
         }
         let blocks = u32::try_from(len.div_ceil(self.block_len().max(1))).unwrap_or(u32::MAX);
-        let data = (Credits(1) + cost::RUN) * blocks + APPEND_CREDITS * 2;
+        let data = (Credits(1) + cost::RUN) * blocks + cost::APPEND * 2;
         Ok(places + cost::NEW_INODE + cost::ORPHAN + data + value_cost(&tables))
     }
 }

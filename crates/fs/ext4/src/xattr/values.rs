@@ -4,7 +4,7 @@
 //! count.
 //! Invariant: an inode with references has link count 1. One without references has link count 0 and is on the orphan
 //! list.
-//! Locking: under [`super::store::Shares`], in place of the inode's own lock.
+//! Locking: under [`super::share::Shares`], in place of the inode's own lock.
 //! Source: Linux fs/ext4/xattr.c `ext4_xattr_inode_create`, `ext4_xattr_inode_update_ref`,
 //! `ext4_xattr_inode_cache_find`.
 
@@ -15,7 +15,7 @@ use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Result, Timestamp};
 use obento_driver::NewNode;
 use obento_journal::Txn;
 
-use super::store::SharedNumbers;
+use super::share::SharedNumbers;
 use crate::inode::{Inode, InodeFlags};
 use crate::volume::Volume;
 use crate::writer::{InodeEdit, Time, Writer};

@@ -21,14 +21,13 @@ use obento_driver::CheckOptions;
 use obento_journal::Journal;
 
 use super::edits::{Copy, Edits};
-use super::{ERROR_FS, VALID_FS};
 use crate::allocator::bits;
 use crate::feature::{Compat, Incompat};
 use crate::group::GroupFlags;
 use crate::locate;
 use crate::raw::RawSuperBlock;
 use crate::replay::open_journal;
-use crate::super_block::{PRIMARY_OFFSET, SuperBlock};
+use crate::super_block::{ERROR_FS, PRIMARY_OFFSET, SuperBlock, VALID_FS};
 use crate::unit::VolBlock;
 use crate::writer::seal_super_block;
 

@@ -19,7 +19,6 @@ use obento_env::Clock;
 use super::edits::{Copy, Edits};
 use crate::dir::{DirShape, Rebuild};
 use crate::inode::InodeFlags;
-use crate::map::APPEND_CREDITS;
 use crate::volume::Volume;
 use crate::writer::{Writer, cost};
 
@@ -92,7 +91,7 @@ fn lengthen(writer: &Writer, dir: Ino, more: u32, shape: &DirShape) -> Result<()
     for _ in 0..more {
         let locked = writer.locks().write(&[dir]);
         let view = writer.volume().inode(dir)?;
-        let mut txn = writer.begin(APPEND_CREDITS + cost::INODE)?;
+        let mut txn = writer.begin(cost::APPEND + cost::INODE)?;
         let mut edit = writer.edit_known(&mut txn, &view)?;
         let (_, taken) = writer.append_dir_block(&mut txn, &mut edit)?;
         shape.blank_block(&mut txn.edit(&taken));

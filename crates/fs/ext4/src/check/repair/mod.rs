@@ -61,15 +61,14 @@ pub(crate) use quotas::{QuotaChange, QuotaState, change_quotas};
 pub(crate) use shrink::{minimum_blocks, planned_blocks, shrink};
 pub(crate) use tune::{JournalChange, change_journal, change_settings, recover};
 
+use crate::super_block::{ERROR_FS, VALID_FS};
+
 /// Maximum number of rounds: more than any damage needs whose repairs succeed.
 const MAX_ROUNDS: u32 = 100;
 /// Maximum number of metadata blocks whose contents are kept for files that claim them.
 const MAX_ORIGINALS: usize = 256;
 /// Maximum number of repairs of an issue that is found again.
 const MAX_TRIES: u32 = 3;
-/// `EXT4_VALID_FS`, `EXT4_ERROR_FS` of `s_state`.
-const VALID_FS: u16 = 1;
-const ERROR_FS: u16 = 2;
 
 /// Checks and repairs. Fails with `ReadOnly`, or in the same cases as a check.
 pub(super) fn repair(

@@ -17,7 +17,6 @@ use super::edits::Edits;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::format::{PRIVATE_FILE, orphan_blocks};
 use crate::inode::InodeFlags;
-use crate::map::APPEND_CREDITS;
 use crate::quota::{Entries, QuotaFile, QuotaKind, decode};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::writer::{FULL_EXTRA_ISIZE, Writer, cost};
@@ -153,7 +152,7 @@ fn lengthen(writer: &Writer, ino: Ino, more: usize) -> Result<()> {
     for _ in 0..more {
         let locked = writer.locks().write(&[ino]);
         let view = writer.volume().inode(ino)?;
-        let mut txn = writer.begin(APPEND_CREDITS + cost::INODE)?;
+        let mut txn = writer.begin(cost::APPEND + cost::INODE)?;
         let mut edit = writer.edit_known(&mut txn, &view)?;
         let (_, taken) = writer.append_dir_block(&mut txn, &mut edit)?;
         txn.edit(&taken).fill(0);

@@ -4,17 +4,13 @@
 use alloc::vec::Vec;
 
 use obento_base::{Error, Result};
-use obento_journal::{Credits, Taken, Txn};
+use obento_journal::{Taken, Txn};
 
 use crate::allocator::BlockRun;
 use crate::map::change::{FileMap, Nodes};
 use crate::map::tree::{ExtentState, Mapping};
 use crate::unit::FileBlock;
 use crate::writer::{InodeEdit, Writer};
-
-/// Maximum credits of [`Writer::append_dir_block`]: the block and its bitmap, then at each level a node, and a new
-/// one beside it with its bitmap.
-pub(crate) const APPEND_CREDITS: Credits = Credits(3 + 4 * 6);
 
 impl Writer {
     /// Appends a zeroed block to the file of `edit`, whose size increases by it. The caller fills it and stores the

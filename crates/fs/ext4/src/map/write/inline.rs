@@ -10,7 +10,6 @@ use core::ops::Range;
 use obento_base::Result;
 use obento_base::wire::{to_u64, to_usize};
 
-use super::dir_block::APPEND_CREDITS;
 use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes};
 use crate::map::tree::ExtentState;
@@ -96,7 +95,7 @@ impl Writer {
         let data = self.inline_bytes(inode, 0)?;
         let attributes = with_inline_rest(inode, None)?;
         let blocks: Range<u64> = 0..u64::from(!data.is_empty());
-        let mut txn = self.begin(cost::INODE + APPEND_CREDITS)?;
+        let mut txn = self.begin(cost::INODE + cost::APPEND)?;
         let mut edit = self.edit_inode(&mut txn, inode.ino())?;
         self.make_bare(&mut edit, &attributes);
         // The inode without its data, as it is before the block is mapped.

@@ -33,7 +33,6 @@ use crate::feature::Compat;
 use crate::inode::{Inode, InodeFlags};
 use crate::writer::{LockedInode, Writer};
 
-pub(crate) use dir_block::APPEND_CREDITS;
 pub(crate) use own::OwnBlocks;
 
 impl Writer {

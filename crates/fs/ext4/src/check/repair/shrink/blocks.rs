@@ -7,12 +7,12 @@ use core::ops::Range;
 
 use obento_base::wire::{FromBytes, IntoBytes, join, split, to_usize};
 use obento_block::BlockDevice as _;
-use obento_driver::ResizeObserver;
+use obento_driver::{ResizeObserver, ResizeResult};
 
 use super::super::tree::{ENTRY, set_entries};
 use super::plan::{BlockMove, FilePlan, ShrinkPlan};
 use super::scan::{DOUBLY, Extent, OwnedMap};
-use super::{JournalUse, Result, Shrinking};
+use super::{JournalUse, Shrinking};
 use crate::check::inode_check::RESIZE_INO;
 use crate::check::orphans::clear;
 use crate::feature::Compat;
@@ -28,7 +28,11 @@ const CHUNK: u64 = 1 << 20;
 
 impl Shrinking<'_> {
     /// Moves all blocks of the plan.
-    pub(super) fn move_blocks(&mut self, plan: &ShrinkPlan, observer: ResizeObserver<'_>) -> Result<()> {
+    pub(super) fn move_blocks(
+        &mut self,
+        plan: &ShrinkPlan,
+        observer: ResizeObserver<'_>,
+    ) -> ResizeResult<()> {
         let moves = plan.files.iter().flat_map(|file| &file.moves).chain(&plan.attributes);
         let total = moves.map(|moved| moved.len).sum();
         let mut done = 0_u64;
@@ -57,7 +61,7 @@ impl Shrinking<'_> {
         self.commit(JournalUse::Available)
     }
 
-    fn move_file(&mut self, plan: &FilePlan) -> Result<()> {
+    fn move_file(&mut self, plan: &FilePlan) -> ResizeResult<()> {
         let Some(owner) = self.owners.files.get(plan.file) else { return Ok(()) };
         let (ino, map) = (owner.ino, owner.map.clone());
         for moved in &plan.moves {
@@ -91,7 +95,7 @@ impl Shrinking<'_> {
     }
 
     /// Copies blocks on the device. Pages with changes that are not written yet get the copy, too.
-    fn copy_run(&self, moved: &BlockMove) -> Result<()> {
+    fn copy_run(&self, moved: &BlockMove) -> ResizeResult<()> {
         let size = u64::from(self.edits.view.sb.block_size);
         let (from, to) = (moved.from.saturating_mul(size), moved.to.saturating_mul(size));
         let len = moved.len.saturating_mul(size);
@@ -108,7 +112,7 @@ impl Shrinking<'_> {
     }
 
     /// Replaces the block numbers of a block map.
-    fn write_pointers(&mut self, ino: u32, moves: &[BlockMove]) -> Result<()> {
+    fn write_pointers(&mut self, ino: u32, moves: &[BlockMove]) -> ResizeResult<()> {
         let mut replace = |block: u64| {
             let index = moves.partition_point(|moved| moved.from <= block).checked_sub(1)?;
             let moved = moves.get(index)?;
@@ -130,7 +134,13 @@ impl Shrinking<'_> {
     }
 
     /// Writes a tree of extents whose nodes are in `blocks`. The previous one had `before` nodes.
-    fn write_tree(&mut self, ino: u32, extents: &[Extent], blocks: &[u64], before: usize) -> Result<()> {
+    fn write_tree(
+        &mut self,
+        ino: u32,
+        extents: &[Extent],
+        blocks: &[u64],
+        before: usize,
+    ) -> ResizeResult<()> {
         let (size, seed) = (self.edits.view.sb.block_size, self.edits.seed_of(ino)?);
         let room = room_in_block(size).max(1);
         let mut entries: Vec<[u8; ENTRY]> = extents.iter().map(leaf_entry).collect();
@@ -165,7 +175,7 @@ impl Shrinking<'_> {
     }
 
     /// Moves a block of attributes for all inodes that use it.
-    fn move_attributes(&mut self, moved: &BlockMove) -> Result<()> {
+    fn move_attributes(&mut self, moved: &BlockMove) -> ResizeResult<()> {
         let bytes = self.edits.view.read(VolBlock(moved.from), 1)?;
         self.edits.put(VolBlock(moved.to), &bytes)?;
         self.edits.seal_xattr_block(VolBlock(moved.to), |_| {})?;
@@ -181,7 +191,7 @@ impl Shrinking<'_> {
     }
 
     /// Updates the checksums of empty blocks of the orphan file, which contain their places.
-    fn seal_orphans(&mut self, ino: u32, moves: &[BlockMove]) -> Result<()> {
+    fn seal_orphans(&mut self, ino: u32, moves: &[BlockMove]) -> ResizeResult<()> {
         let seed = self.edits.seed_of(ino)?;
         let seed = self.edits.view.sb.has_metadata_csum().then_some(seed);
         for place in moves.iter().flat_map(|moved| range(moved.to, moved.len)).map(VolBlock) {
@@ -191,7 +201,7 @@ impl Shrinking<'_> {
     }
 
     /// Copies the map of the journal to the super block: `s_jnl_blocks`.
-    fn note_journal(&mut self) -> Result<()> {
+    fn note_journal(&mut self) -> ResizeResult<()> {
         let record = self.edits.record(JOURNAL_INO)?;
         let Ok((raw, _)) = RawInode::ref_from_prefix(&record) else { return Ok(()) };
         let words = raw.i_block.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));

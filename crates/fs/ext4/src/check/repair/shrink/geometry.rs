@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{IntoBytes, split, to_usize};
 use obento_block::BlockDevice;
+use obento_driver::ResizeResult;
 
+use super::Shrinking;
 use super::plan::ShrinkPlan;
-use super::{Result, Shrinking};
 use crate::check::commit_growth;
 use crate::feature::{Compat, Incompat};
 use crate::raw::RawSuperBlock;
@@ -21,7 +22,7 @@ const BACKUPS: usize = 32;
 
 impl Shrinking<'_> {
     /// Cuts the volume at its new end.
-    pub(super) fn cut(&mut self, plan: &ShrinkPlan) -> Result<()> {
+    pub(super) fn cut(&mut self, plan: &ShrinkPlan) -> ResizeResult<()> {
         let old = self.edits.view.sb.clone();
         let new = smaller(&old, plan)?;
         self.release_tables(&old, &new, plan);
@@ -86,7 +87,7 @@ impl Shrinking<'_> {
 }
 
 /// Returns the super block of the smaller volume, without its counts.
-fn smaller(old: &SuperBlock, plan: &ShrinkPlan) -> Result<SuperBlock> {
+fn smaller(old: &SuperBlock, plan: &ShrinkPlan) -> ResizeResult<SuperBlock> {
     let mut raw: RawSuperBlock = *old.raw;
     let is_wide = old.incompat.contains(Incompat::SIXTY_FOUR_BIT);
     let mut set = |blocks: u64, reserved: u64| {

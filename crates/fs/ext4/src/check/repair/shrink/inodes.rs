@@ -8,6 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use obento_base::wire::FromBytes;
+use obento_driver::ResizeResult;
 
 use super::super::bitmaps::RepairedBitmap;
 use super::super::edits::Edits;
@@ -15,7 +16,7 @@ use super::super::names::{HEAD, RecordHome};
 use super::super::volume::halves;
 use super::plan::ShrinkPlan;
 use super::scan::{Owners, at};
-use super::{JournalUse, Result, Shrinking};
+use super::{JournalUse, Shrinking};
 use crate::allocator::fresh_inode_bitmap;
 use crate::group::GroupFlags;
 use crate::raw::RawDirEntry;
@@ -33,7 +34,7 @@ pub(super) fn names_of(
     edits: &Edits,
     owners: &Owners,
     numbers: &BTreeMap<u32, u32>,
-) -> Result<BTreeMap<u32, Places>> {
+) -> ResizeResult<BTreeMap<u32, Places>> {
     let mut names: BTreeMap<u32, Places> = BTreeMap::new();
     for dir in owners.files.iter().filter(|owner| owner.is_dir).map(|owner| owner.ino) {
         for block in edits.dir_blocks(dir)? {
@@ -50,7 +51,7 @@ pub(super) fn names_of(
 
 impl Shrinking<'_> {
     /// Gives all inodes of the plan their new numbers.
-    pub(super) fn move_inodes(&mut self, plan: &ShrinkPlan) -> Result<()> {
+    pub(super) fn move_inodes(&mut self, plan: &ShrinkPlan) -> ResizeResult<()> {
         if plan.inodes.is_empty() {
             return Ok(());
         }
@@ -73,7 +74,7 @@ impl Shrinking<'_> {
         self.commit(JournalUse::Available)
     }
 
-    fn move_inode(&mut self, from: u32, to: u32, is_dir: bool) -> Result<()> {
+    fn move_inode(&mut self, from: u32, to: u32, is_dir: bool) -> ResizeResult<()> {
         self.claim_number(to, is_dir)?;
         let record = self.edits.record(from)?;
         self.edits.edit_record(to, |new| new.copy_from_slice(&record))?;
@@ -92,7 +93,7 @@ impl Shrinking<'_> {
     }
 
     /// Replaces the inode in the entries of a directory block.
-    fn rename_entries(&mut self, dir: u32, block: VolBlock, from: u32, to: u32) -> Result<()> {
+    fn rename_entries(&mut self, dir: u32, block: VolBlock, from: u32, to: u32) -> ResizeResult<()> {
         let bytes = self.edits.view.read(block, 1)?;
         let mut records = Vec::new();
         self.edits.walk(RecordHome::Block(block), &bytes, 0..bytes.len(), &mut records);
@@ -110,7 +111,7 @@ impl Shrinking<'_> {
     }
 
     /// Marks a number as in use.
-    fn claim_number(&mut self, ino: u32, is_dir: bool) -> Result<()> {
+    fn claim_number(&mut self, ino: u32, is_dir: bool) -> ResizeResult<()> {
         let (group, index) = self.place_of(ino);
         let mut known = *self.edits.view.group(group);
         let is_sealed = self.edits.view.has_descriptor_sums();
@@ -132,7 +133,7 @@ impl Shrinking<'_> {
         Ok(())
     }
 
-    fn release_number(&mut self, ino: u32, is_dir: bool) -> Result<()> {
+    fn release_number(&mut self, ino: u32, is_dir: bool) -> ResizeResult<()> {
         let (group, index) = self.place_of(ino);
         let mut known = *self.edits.view.group(group);
         known.free_inodes = known.free_inodes.saturating_add(1);
@@ -143,7 +144,7 @@ impl Shrinking<'_> {
     }
 
     /// Stores the counts of inodes and the flags of a group.
-    fn store_group(&mut self, group: u32, known: crate::group::GroupDescriptor) -> Result<()> {
+    fn store_group(&mut self, group: u32, known: crate::group::GroupDescriptor) -> ResizeResult<()> {
         self.edits.set_free_inodes(group, known.free_inodes.into())?;
         self.edits.set_directories(group, known.used_dirs.into())?;
         self.edits.descriptor(group, |low, high| {

@@ -20,7 +20,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_block::{BlockDevice, Overlay};
-use obento_driver::{CheckOptions, RepairMode, ResizeError, ResizeObserver, ResizeRefusal};
+use obento_driver::{CheckOptions, RepairMode, ResizeError, ResizeObserver, ResizeRefusal, ResizeResult};
 
 use super::commit::Target;
 use super::edits::{Copy, Edits};
@@ -28,8 +28,6 @@ use crate::feature::{Compat, Incompat, RoCompat};
 use crate::super_block::SuperBlock;
 use plan::ShrinkPlan;
 use scan::Owners;
-
-type Result<T> = core::result::Result<T, ResizeError>;
 
 /// Returns the length in blocks that the volume on `device` has after it shrank to at most `blocks`, and `None` if it has
 /// this length already. Writes nothing.
@@ -42,7 +40,7 @@ pub(crate) fn planned_blocks(
     device: &Arc<dyn BlockDevice>,
     options: &CheckOptions,
     blocks: u64,
-) -> Result<Option<u64>> {
+) -> ResizeResult<Option<u64>> {
     let before = Shrinking::open(device, options)?;
     Ok(before.plan(blocks)?.map(|plan| plan.end))
 }
@@ -52,7 +50,7 @@ pub(crate) fn planned_blocks(
 /// # Errors
 ///
 /// As for [`planned_blocks`].
-pub(crate) fn minimum_blocks(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> Result<u64> {
+pub(crate) fn minimum_blocks(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> ResizeResult<u64> {
     Shrinking::open(device, options)?.minimum()
 }
 
@@ -66,7 +64,7 @@ pub(crate) fn shrink(
     options: &CheckOptions,
     blocks: u64,
     observer: ResizeObserver<'_>,
-) -> Result<()> {
+) -> ResizeResult<()> {
     let mut volume = Shrinking::open(device, options)?;
     let Some(plan) = volume.plan(blocks)? else { return Ok(()) };
     volume.move_blocks(&plan, observer)?;
@@ -97,7 +95,7 @@ struct Shrinking<'a> {
 }
 
 impl<'a> Shrinking<'a> {
-    fn open(device: &'a Arc<dyn BlockDevice>, options: &'a CheckOptions) -> Result<Self> {
+    fn open(device: &'a Arc<dyn BlockDevice>, options: &'a CheckOptions) -> ResizeResult<Self> {
         let copy = Arc::new(Overlay::new(Arc::clone(device)));
         let mut edits = Edits::open(&copy, options)?;
         expect_shrinkable(&edits.view.sb)?;
@@ -108,7 +106,7 @@ impl<'a> Shrinking<'a> {
     }
 
     /// Plans the change to at most `blocks` blocks. Returns `None` if the volume would not be shorter.
-    fn plan(&self, blocks: u64) -> Result<Option<ShrinkPlan>> {
+    fn plan(&self, blocks: u64) -> ResizeResult<Option<ShrinkPlan>> {
         let sb = &self.edits.view.sb;
         let end = plan::usable(sb, blocks).unwrap_or(0);
         if end >= sb.blocks_count {
@@ -121,13 +119,13 @@ impl<'a> Shrinking<'a> {
         Err(ResizeRefusal::TooShort { min }.into())
     }
 
-    fn plan_for(&self, end: u64) -> Result<Option<ShrinkPlan>> {
+    fn plan_for(&self, end: u64) -> ResizeResult<Option<ShrinkPlan>> {
         let target = Target::new(self.device, self.options);
         plan::plan(&self.edits, &self.owners, &self.bitmaps, end, target.takes())
     }
 
     /// Finds the smallest length that can be planned.
-    fn minimum(&self) -> Result<u64> {
+    fn minimum(&self) -> ResizeResult<u64> {
         let sb = &self.edits.view.sb;
         let (mut low, mut high) = (0_u64, sb.blocks_count);
         while low.saturating_add(1) < high {
@@ -146,7 +144,7 @@ impl<'a> Shrinking<'a> {
 
     /// Writes the changes so far: as one transaction, or in order. `journal` prevents the use of the journal, whose
     /// blocks move.
-    fn commit(&mut self, journal: JournalUse) -> Result<()> {
+    fn commit(&mut self, journal: JournalUse) -> ResizeResult<()> {
         self.write_bitmaps()?;
         self.device.flush()?;
         let mut target = Target::new(self.device, self.options);
@@ -171,7 +169,7 @@ enum JournalUse {
 }
 
 /// Checks whether the features of a volume permit shrinking.
-fn expect_shrinkable(sb: &SuperBlock) -> Result<()> {
+fn expect_shrinkable(sb: &SuperBlock) -> ResizeResult<()> {
     let feature = |name| Err(ResizeRefusal::Feature(name).into());
     if sb.has_bigalloc() {
         return feature("bigalloc");

@@ -7,12 +7,12 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use obento_base::wire::{to_u64, to_usize};
-use obento_driver::ResizeRefusal;
+use obento_driver::{ResizeRefusal, ResizeResult};
 
 use super::super::edits::Edits;
+use super::inodes;
 use super::scan::{Extent, OwnedMap, Owners, at};
 use super::space::FreeRuns;
-use super::{Result, inodes};
 use crate::allocator::bits;
 use crate::feature::{Compat, Incompat};
 use crate::format::ROOT_ENTRIES;
@@ -88,7 +88,7 @@ pub(super) fn plan(
     bitmaps: &[Vec<u8>],
     end: u64,
     takes: Option<u64>,
-) -> Result<Option<ShrinkPlan>> {
+) -> ResizeResult<Option<ShrinkPlan>> {
     let sb = &edits.view.sb;
     let inside = end.saturating_sub(sb.first_data_block.into());
     let Ok(groups) = u32::try_from(inside.div_ceil(u64::from(sb.blocks_per_group.max(1)))) else {
@@ -201,7 +201,7 @@ fn new_numbers(
     owners: &Owners,
     groups: u32,
     takes: Option<u64>,
-) -> Result<Option<BTreeMap<u32, u32>>> {
+) -> ResizeResult<Option<BTreeMap<u32, u32>>> {
     let sb = &edits.view.sb;
     let last = groups.saturating_mul(sb.inodes_per_group);
     let mut numbers = BTreeMap::new();

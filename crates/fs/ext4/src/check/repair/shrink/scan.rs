@@ -7,11 +7,10 @@ use alloc::vec::Vec;
 
 use obento_base::FileKind;
 use obento_base::wire::{FromBytes, join, to_usize};
-use obento_driver::ResizeRefusal;
+use obento_driver::{ResizeRefusal, ResizeResult};
 
 use super::super::edits::Edits;
 use super::super::tree::ENTRY;
-use super::Result;
 use crate::allocator::bits;
 use crate::check::blocks::on_volume;
 use crate::check::inode_check::RESIZE_INO;
@@ -68,7 +67,7 @@ pub(super) struct Owners {
 }
 
 /// Reads the maps of all inodes in use.
-pub(super) fn owners(edits: &mut Edits) -> Result<Owners> {
+pub(super) fn owners(edits: &mut Edits) -> ResizeResult<Owners> {
     let mut owners = Owners { files: Vec::new(), attributes: BTreeMap::new(), inodes: Vec::new() };
     let (groups, per_group) = (edits.view.sb.groups, edits.view.sb.inodes_per_group);
     for group in 0..groups {
@@ -96,7 +95,7 @@ pub(super) fn owners(edits: &mut Edits) -> Result<Owners> {
 }
 
 /// Returns the first `used` records of a table.
-fn read_table(edits: &Edits, group: u32, used: u32) -> Result<Vec<u8>> {
+fn read_table(edits: &Edits, group: u32, used: u32) -> ResizeResult<Vec<u8>> {
     let sb = &edits.view.sb;
     let len = used.div_ceil(sb.inodes_per_block().max(1));
     if len == 0 {
@@ -106,7 +105,7 @@ fn read_table(edits: &Edits, group: u32, used: u32) -> Result<Vec<u8>> {
 }
 
 impl Owners {
-    fn add(&mut self, edits: &mut Edits, ino: u32, raw: &RawInode) -> Result<()> {
+    fn add(&mut self, edits: &mut Edits, ino: u32, raw: &RawInode) -> ResizeResult<()> {
         let attributes = u64::from(raw.i_file_acl_lo.get()) | u64::from(raw.l_i_file_acl_high.get()) << 32;
         if attributes != 0 {
             self.attributes.entry(attributes).or_default().push(ino);
@@ -146,7 +145,7 @@ fn damaged() -> ResizeRefusal {
     ResizeRefusal::NeedsCheck("the map of a file is damaged")
 }
 
-fn extents(edits: &Edits, raw: &RawInode) -> Result<OwnedMap> {
+fn extents(edits: &Edits, raw: &RawInode) -> ResizeResult<OwnedMap> {
     let (mut extents, mut nodes) = (Vec::new(), Vec::new());
     let mut waiting = Vec::from([(raw.i_block.to_vec(), MAX_DEPTH)]);
     while let Some((bytes, most)) = waiting.pop() {
@@ -179,7 +178,7 @@ fn extents(edits: &Edits, raw: &RawInode) -> Result<OwnedMap> {
     Ok(OwnedMap::Extents { extents, nodes })
 }
 
-fn pointers(edits: &mut Edits, ino: u32) -> Result<OwnedMap> {
+fn pointers(edits: &mut Edits, ino: u32) -> ResizeResult<OwnedMap> {
     let mut blocks = Vec::new();
     edits.change_pointers(ino, &mut |block| {
         blocks.push(block);

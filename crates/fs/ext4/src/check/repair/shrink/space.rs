@@ -4,17 +4,19 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use obento_driver::ResizeResult;
+
 use super::super::bitmaps::RepairedBitmap;
 use super::super::edits::Edits;
+use super::Shrinking;
 use super::scan::at;
-use super::{Result, Shrinking};
 use crate::allocator::{bits, fresh_block_bitmap};
 use crate::group::GroupFlags;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
 /// Reads the block bitmaps of all groups.
-pub(super) fn bitmaps(edits: &Edits) -> Result<Vec<Vec<u8>>> {
+pub(super) fn bitmaps(edits: &Edits) -> ResizeResult<Vec<Vec<u8>>> {
     let (view, mut bitmaps) = (&edits.view, Vec::new());
     for group in 0..view.sb.groups {
         let descriptor = view.group(group);
@@ -108,7 +110,7 @@ impl Shrinking<'_> {
     }
 
     /// Writes the changed bitmaps and the counts of free blocks to the copy.
-    pub(super) fn write_bitmaps(&mut self) -> Result<()> {
+    pub(super) fn write_bitmaps(&mut self) -> ResizeResult<()> {
         for group in core::mem::take(&mut self.changed) {
             let Some(bitmap) = self.bitmaps.get(at(group)) else { continue };
             let count = bits::count_clear(bitmap, 0..self.edits.view.sb.group_clusters(group));
