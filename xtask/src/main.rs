@@ -13,6 +13,7 @@ use xshell::Shell;
 use timed::Taken;
 
 mod campaign;
+mod circles;
 mod corpus;
 mod counted;
 mod coverage;
@@ -37,6 +38,7 @@ mod sanitize;
 mod schedules;
 mod test;
 mod timed;
+mod tokens;
 mod type_names;
 mod words;
 mod world;

@@ -50,7 +50,7 @@ pub fn check(root: &Path) -> Result<()> {
 }
 
 /// The folders below `folder` that contain a package.
-fn crates(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
+pub fn crates(folder: &Path) -> Result<Vec<std::path::PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
