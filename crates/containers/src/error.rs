@@ -28,6 +28,14 @@ pub enum OpenFailure {
         /// The feature.
         feature: &'static str,
     },
+    /// The image cannot be changed before its reference counts are repaired.
+    #[error(
+        "{format} with reference counts that have to be repaired first (qemu-img check -r all) is not supported"
+    )]
+    WrongCounts {
+        /// The name of the format.
+        format: &'static str,
+    },
     /// A read failed.
     #[error(transparent)]
     Device(Error),
@@ -38,6 +46,7 @@ pub enum OpenFailure {
 pub(crate) enum Opening {
     Damaged { structure: &'static str, reason: &'static str },
     Unsupported(&'static str),
+    WrongCounts,
     Device(Error),
 }
 
@@ -58,6 +67,7 @@ impl Opening {
         match self {
             Self::Damaged { structure, reason } => OpenFailure::Damaged { format, structure, reason },
             Self::Unsupported(feature) => OpenFailure::Unsupported { format, feature },
+            Self::WrongCounts => OpenFailure::WrongCounts { format },
             Self::Device(error) => OpenFailure::Device(error),
         }
     }

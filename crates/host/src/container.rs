@@ -42,6 +42,7 @@ pub(crate) fn open_error(failure: OpenFailure, path: &Path) -> HostError {
         OpenFailure::Unsupported { format, feature } => {
             HostError::Unsupported { path, format, feature: feature.to_owned() }
         }
+        OpenFailure::WrongCounts { format } => HostError::WrongCounts { path, format },
         OpenFailure::Device(error) => {
             HostError::Stream { operation: "read", path, reason: error.to_string() }
         }

@@ -175,6 +175,18 @@ pub enum HostError {
         /// The feature.
         feature: String,
     },
+    /// The container cannot be changed before its reference counts are repaired.
+    #[error(
+        "cannot open '{}': {format} with reference counts that have to be repaired first (qemu-img check -r all) \
+         is not supported",
+        PathText(path)
+    )]
+    WrongCounts {
+        /// The path.
+        path: PathBuf,
+        /// The name of the format.
+        format: &'static str,
+    },
     /// The container refers to another file, and the caller does not allow opening it.
     #[error("cannot open '{}': its {role} '{}' may not be opened", PathText(path), PathText(file))]
     Reference {

@@ -99,9 +99,6 @@ pub fn cannot_open(error: OpenError) -> Report {
         OpenError::Host(HostError::Unsupported { format, path, feature }) => {
             let image = crate::report::subject(path.as_os_str().as_bytes());
             match (format, &*feature) {
-                (_, feature) if feature.contains("qemu-img check") => {
-                    report.help(format!("repair the image: qemu-img check -r all {image}"))
-                }
                 (_, "encryption") => {
                     report.help("decrypt the image first, for example with qemu-img convert")
                 }
@@ -110,6 +107,10 @@ pub fn cannot_open(error: OpenError) -> Report {
                 }
                 _ => report,
             }
+        }
+        OpenError::Host(HostError::WrongCounts { path, .. }) => {
+            let image = crate::report::subject(path.as_os_str().as_bytes());
+            report.help(format!("repair the image: qemu-img check -r all {image}"))
         }
         OpenError::Host(HostError::Reference { .. }) => {
             report.help("use --allow-backing if you trust the image: it can name any file that you can read")

@@ -97,9 +97,7 @@ impl Counts {
         let blocks = self.blocks.values().map(|block| (block.at, header.cluster()));
         for (at, len) in [(0, 1), l1, table].into_iter().chain(blocks) {
             if Self::clusters(header, at, len).any(|cluster| self.get(header, cluster) == 0) {
-                return Err(Opening::Unsupported(
-                    "reference counts that have to be repaired first (qemu-img check -r all)",
-                ));
+                return Err(Opening::WrongCounts);
             }
         }
         Ok(())

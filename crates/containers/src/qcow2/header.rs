@@ -150,9 +150,7 @@ impl Header {
     /// Changing the image would damage it further, or is not supported.
     pub fn expect_writable(&self) -> Result<(), Opening> {
         if self.incompatible & (DIRTY | CORRUPT) != 0 {
-            return Err(Opening::Unsupported(
-                "reference counts that have to be repaired first (qemu-img check -r all)",
-            ));
+            return Err(Opening::WrongCounts);
         }
         if self.refcount_order != ORDER {
             return Err(Opening::Unsupported("changes of reference counts of other than 16 bits"));

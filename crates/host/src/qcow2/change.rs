@@ -39,8 +39,8 @@ pub struct ChangeableQcow2 {
 ///
 /// # Errors
 ///
-/// As [`Qcow2Device::open`]. Also Unsupported if the image has errors that have to be repaired first, or `device`
-/// is not a file.
+/// As [`Qcow2Device::open`]. Also WrongCounts if the reference counts have to be repaired first, and Unsupported if
+/// `device` is not a file.
 pub fn open_for_change(
     device: &Arc<dyn BlockDevice>,
     path: &Path,

@@ -52,7 +52,7 @@ use file::Parts;
 use layer::Layer;
 use opened::OpenVolumes;
 pub use options::{Locking, Options, Recording, Writing};
-pub use signature::DataDescription;
+pub use signature::{DataDescription, DataForm};
 
 /// The most containers that are unpacked inside each other. A compressed qcow2 image has two.
 const MAX_LAYERS: usize = 4;

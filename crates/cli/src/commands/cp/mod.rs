@@ -186,7 +186,10 @@ pub fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
         }
         Err(
             error @ OpenError::Host(
-                HostError::Reference { .. } | HostError::Unsupported { .. } | HostError::Damaged { .. },
+                HostError::Reference { .. }
+                | HostError::Unsupported { .. }
+                | HostError::WrongCounts { .. }
+                | HostError::Damaged { .. },
             ),
         ) => Err(open::cannot_open(error)),
         Err(_) => Ok(false),

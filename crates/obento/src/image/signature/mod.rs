@@ -8,7 +8,7 @@ use obento_base::Result;
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
 
-use table::{CLAIMING, FILES, Signature, SignaturePosition, UNSUPPORTED};
+use table::{CLAIMING, FILES, Signature, SignaturePosition};
 
 /// The description of unrecognised data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,24 +17,46 @@ pub struct DataDescription {
     pub name: &'static str,
     /// A description that completes the phrase "looks like".
     pub like: &'static str,
+    /// How the data relates to the bytes of a disk.
+    pub form: DataForm,
     /// Advice, as a sentence without its full stop. Empty if no advice is known.
     pub advice: &'static str,
+}
+
+/// How unrecognised data relates to the bytes of a disk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DataForm {
+    /// Compressed data or an archive, which may contain the image of a disk.
+    Packed,
+    /// A disk image in a format that obento does not decode.
+    DiskImage,
+    /// A type that claims a device, and that obento does not open.
+    Unsupported,
+    /// Other data.
+    Other,
 }
 
 /// The number of bytes from the start that are read at once.
 const WINDOW: u64 = 68 << 10;
 
-const ZEROS: DataDescription =
-    DataDescription { name: "", like: "zeros", advice: "create a file system with 'obento mkfs'" };
-const TEXT: DataDescription = DataDescription { name: "text", like: "text", advice: "name a disk image" };
+const ZEROS: DataDescription = DataDescription {
+    name: "",
+    like: "zeros",
+    form: DataForm::Other,
+    advice: "create a file system with 'obento mkfs'",
+};
+const TEXT: DataDescription =
+    DataDescription { name: "text", like: "text", form: DataForm::Other, advice: "name a disk image" };
 const BOOT: DataDescription = DataDescription {
     name: "",
     like: "a boot sector without a known file system",
+    form: DataForm::Other,
     advice: "if a file system starts at another byte, use IMAGE@+OFFSET",
 };
 const NOTHING: DataDescription = DataDescription {
     name: "",
     like: "unrecognised format",
+    form: DataForm::Other,
     advice: "if the super block of an ext volume is lost, use a copy: --superblock 32768 (or 8193, 98304, 163840); \
              if the file system starts at another byte, use IMAGE@+OFFSET",
 };
@@ -135,14 +157,14 @@ impl DataDescription {
         let begins = |place: &(SignaturePosition, &[u8])| {
             matches!(place.0, SignaturePosition::Start(0)) && start.starts_with(place.1)
         };
-        let mut packings = FILES.iter().filter(|file| file.looks.advice.starts_with("unpack it first"));
+        let mut packings = FILES.iter().filter(|file| file.looks.form == DataForm::Packed);
         packings.find(|packing| packing.places.iter().any(begins)).map(|packing| packing.looks.like)
     }
 
     /// Returns whether the bytes are a compressed file, or a disk image in a format that obento does not decode. In
     /// these cases, the bytes are not those of a disk.
     pub fn is_undecoded(&self) -> bool {
-        ["convert it first", "unpack it first"].iter().any(|advice| self.advice.starts_with(advice))
+        matches!(self.form, DataForm::Packed | DataForm::DiskImage)
     }
 
     /// Returns whether the bytes may belong to a file system whose first blocks are lost.
@@ -157,7 +179,7 @@ impl DataDescription {
 
     /// Returns whether this type claims a device, and obento does not open it.
     pub fn is_unsupported(&self) -> bool {
-        self.advice == UNSUPPORTED
+        self.form == DataForm::Unsupported
     }
 }
 

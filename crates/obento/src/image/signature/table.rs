@@ -4,7 +4,7 @@
 //! libblkid/src/superblocks, a file per type). For disk image formats, archives and other files, file(1) and
 //! the specification of each format.
 
-use super::{Bytes, DataDescription};
+use super::{Bytes, DataDescription, DataForm};
 
 /// The position of the bytes of a signature.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ const fn unsupported(
 ) -> Signature {
     Signature {
         name,
-        looks: DataDescription { name: shown, like, advice: UNSUPPORTED },
+        looks: DataDescription { name: shown, like, form: DataForm::Unsupported, advice: UNSUPPORTED },
         places,
         also: |_| true,
     }
@@ -49,10 +49,40 @@ const fn advised(
     advice: &'static str,
     places: &'static [(SignaturePosition, &'static [u8])],
 ) -> Signature {
-    Signature { name, looks: DataDescription { name, like, advice }, places, also: |_| true }
+    described(name, like, DataForm::Other, advice, places)
 }
 
-pub(super) const UNSUPPORTED: &str = "see `obento types`";
+/// Creates the signature of compressed data or of an archive.
+const fn packed(
+    name: &'static str,
+    like: &'static str,
+    advice: &'static str,
+    places: &'static [(SignaturePosition, &'static [u8])],
+) -> Signature {
+    described(name, like, DataForm::Packed, advice, places)
+}
+
+/// Creates the signature of a disk image that must be converted.
+const fn converted(
+    name: &'static str,
+    like: &'static str,
+    advice: &'static str,
+    places: &'static [(SignaturePosition, &'static [u8])],
+) -> Signature {
+    described(name, like, DataForm::DiskImage, advice, places)
+}
+
+const fn described(
+    name: &'static str,
+    like: &'static str,
+    form: DataForm,
+    advice: &'static str,
+    places: &'static [(SignaturePosition, &'static [u8])],
+) -> Signature {
+    Signature { name, looks: DataDescription { name, like, form, advice }, places, also: |_| true }
+}
+
+const UNSUPPORTED: &str = "see `obento types`";
 const ASSEMBLE: &str = "assemble it first, as root: `mdadm --assemble`";
 const CONVERT: &str = "convert it first: `qemu-img convert -O raw IMAGE disk.img`";
 const UNPACK: &str = "unpack it first, and name the image that is in it";
@@ -222,41 +252,41 @@ pub const FILES: &[Signature] = &[
     advised("FAT32", "a FAT32 file system", DAMAGED, &[(Start(82), b"FAT32   ")]),
     advised("FAT16", "a FAT16 file system", DAMAGED, &[(Start(54), b"FAT16   ")]),
     advised("FAT12", "a FAT12 file system", DAMAGED, &[(Start(54), b"FAT12   "), (Start(54), b"FAT     ")]),
-    advised("VMDK", "a VMDK disk image", CONVERT, &[(Start(0), b"KDMV"), (Start(0), b"COWD")]),
-    advised("VMDK", "the description of a VMDK disk image", CONVERT, &[(Start(0), b"# Disk DescriptorFile")]),
-    advised("VDI", "a VirtualBox disk image (VDI)", CONVERT, &[(Start(64), b"\x7f\x10\xda\xbe")]),
-    advised("VHDX", "a VHDX disk image", CONVERT, &[(Start(0), b"vhdxfile")]),
-    advised("VHD", "a VHD disk image", CONVERT, &[(Start(0), b"conectix")]),
-    advised("Parallels", "a Parallels disk image", CONVERT, &[(Start(0), b"WithoutFreeSpace"), (Start(0), b"WithouFreSpacExt")]),
-    advised("qcow", "a qcow disk image", CONVERT, &[(Start(0), b"QFI\xfb")]),
-    advised("QED", "a QED disk image", CONVERT, &[(Start(0), b"QED\0")]),
-    advised("Bochs", "a Bochs disk image", CONVERT, &[(Start(0), b"Bochs Virtual HD Image")]),
-    advised("DMG", "an Apple disk image (DMG)", CONVERT, &[(End(512), b"koly")]),
-    advised("EWF", "an EWF (EnCase) disk image", "convert it first: `ewfexport IMAGE`", &[(Start(0), b"EVF\x09\x0d\x0a\xff\0"), (Start(0), b"EVF2\x0d\x0a\x81\0")]),
-    advised("AFF", "an AFF disk image", "convert it first: `affconvert -r IMAGE`", &[(Start(0), b"AFF10\r\n\0")]),
-    advised("simg", "an Android sparse image", "convert it first: `simg2img IMAGE disk.img`", &[(Start(0), b"\x3a\xff\x26\xed")]),
-    advised("gzip", "gzip compressed data", UNPACK, &[(Start(0), b"\x1f\x8b")]),
-    advised("xz", "xz compressed data", UNPACK, &[(Start(0), b"\xfd7zXZ\0")]),
-    advised("Zstandard", "Zstandard compressed data", UNPACK, &[(Start(0), b"\x28\xb5\x2f\xfd")]),
-    advised("bzip2", "bzip2 compressed data", "unpack it first: `bunzip2 --keep IMAGE`", &[(Start(0), b"BZh")]),
-    advised(
+    converted("VMDK", "a VMDK disk image", CONVERT, &[(Start(0), b"KDMV"), (Start(0), b"COWD")]),
+    converted("VMDK", "the description of a VMDK disk image", CONVERT, &[(Start(0), b"# Disk DescriptorFile")]),
+    converted("VDI", "a VirtualBox disk image (VDI)", CONVERT, &[(Start(64), b"\x7f\x10\xda\xbe")]),
+    converted("VHDX", "a VHDX disk image", CONVERT, &[(Start(0), b"vhdxfile")]),
+    converted("VHD", "a VHD disk image", CONVERT, &[(Start(0), b"conectix")]),
+    converted("Parallels", "a Parallels disk image", CONVERT, &[(Start(0), b"WithoutFreeSpace"), (Start(0), b"WithouFreSpacExt")]),
+    converted("qcow", "a qcow disk image", CONVERT, &[(Start(0), b"QFI\xfb")]),
+    converted("QED", "a QED disk image", CONVERT, &[(Start(0), b"QED\0")]),
+    converted("Bochs", "a Bochs disk image", CONVERT, &[(Start(0), b"Bochs Virtual HD Image")]),
+    converted("DMG", "an Apple disk image (DMG)", CONVERT, &[(End(512), b"koly")]),
+    converted("EWF", "an EWF (EnCase) disk image", "convert it first: `ewfexport IMAGE`", &[(Start(0), b"EVF\x09\x0d\x0a\xff\0"), (Start(0), b"EVF2\x0d\x0a\x81\0")]),
+    converted("AFF", "an AFF disk image", "convert it first: `affconvert -r IMAGE`", &[(Start(0), b"AFF10\r\n\0")]),
+    converted("simg", "an Android sparse image", "convert it first: `simg2img IMAGE disk.img`", &[(Start(0), b"\x3a\xff\x26\xed")]),
+    packed("gzip", "gzip compressed data", UNPACK, &[(Start(0), b"\x1f\x8b")]),
+    packed("xz", "xz compressed data", UNPACK, &[(Start(0), b"\xfd7zXZ\0")]),
+    packed("Zstandard", "Zstandard compressed data", UNPACK, &[(Start(0), b"\x28\xb5\x2f\xfd")]),
+    packed("bzip2", "bzip2 compressed data", "unpack it first: `bunzip2 --keep IMAGE`", &[(Start(0), b"BZh")]),
+    packed(
         "LZ4",
         "LZ4 compressed data",
         "unpack it first: `lz4 -d IMAGE`",
         &[(Start(0), b"\x04\x22\x4d\x18"), (Start(0), b"\x02\x21\x4c\x18")],
     ),
-    advised(
+    packed(
         "compress",
         "data of compress(1)",
         "unpack it first: `gzip -d IMAGE`",
         &[(Start(0), b"\x1f\x9d"), (Start(0), b"\x1f\xa0")],
     ),
-    advised("pack", "data of pack(1)", "unpack it first: `gzip -d IMAGE`", &[(Start(0), b"\x1f\x1e")]),
-    advised("lzop", "lzop compressed data", UNPACK, &[(Start(0), b"\x89LZO\0\r\n\x1a\n")]),
-    advised("lzip", "lzip compressed data", UNPACK, &[(Start(0), b"LZIP")]),
-    advised("7-Zip", "a 7-Zip archive", UNPACK, &[(Start(0), b"7z\xbc\xaf\x27\x1c")]),
-    advised("ZIP", "a ZIP archive", UNPACK, &[(Start(0), b"PK\x03\x04")]),
-    advised("RAR", "a RAR archive", UNPACK, &[(Start(0), b"Rar!\x1a\x07")]),
+    packed("pack", "data of pack(1)", "unpack it first: `gzip -d IMAGE`", &[(Start(0), b"\x1f\x1e")]),
+    packed("lzop", "lzop compressed data", UNPACK, &[(Start(0), b"\x89LZO\0\r\n\x1a\n")]),
+    packed("lzip", "lzip compressed data", UNPACK, &[(Start(0), b"LZIP")]),
+    packed("7-Zip", "a 7-Zip archive", UNPACK, &[(Start(0), b"7z\xbc\xaf\x27\x1c")]),
+    packed("ZIP", "a ZIP archive", UNPACK, &[(Start(0), b"PK\x03\x04")]),
+    packed("RAR", "a RAR archive", UNPACK, &[(Start(0), b"Rar!\x1a\x07")]),
     advised("tar", "a tar archive", "`tar -x` unpacks it", &[(Start(257), b"ustar")]),
     advised("cpio", "a cpio archive", "`cpio -i` unpacks it", &[(Start(0), b"070701")]),
     advised("mac", "an Apple partition map", OTHER_TABLE, &[(Start(0), b"ER\x02\0")]),
