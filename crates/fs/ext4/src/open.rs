@@ -1,7 +1,7 @@
 //! Recognising and opening a volume.
 //!
 //! The steps of opening, each of which needs the previous step. They are super block (primary or backup), journal in
-//! memory, super block again with the journal applied, group descriptors, fast commits.
+//! memory, super block again if the journal was applied, group descriptors, fast commits.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -106,7 +106,11 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
         notices.push(Notice::Truncated { expected, found: present });
     }
     let behind = look_behind(device, &found.super_block, found.is_copy(), options, &mut notices);
-    let super_block = reread(&*behind.device, found, &mut notices).verified_as(options.checksums);
+    let super_block = match behind.replayed {
+        Some(_) => reread(&*behind.device, found, &mut notices).verified_as(options.checksums),
+        // The device is unchanged.
+        None => found.super_block,
+    };
     if super_block.is_marked_with_errors() {
         notices.push(Notice::MarkedWithErrors);
     }
@@ -150,5 +154,49 @@ fn believe(raw: &RawSuperBlock) -> Probe {
         label: crate::super_block::until_nul(&raw.s_volume_name).to_vec(),
         uuid: Some(raw.s_uuid),
         ..Probe::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::{AtomicU32, Ordering};
+    use std::vec;
+
+    use obento_block::MemDevice;
+    use obento_driver::FormatOptions;
+    use obento_env::{FixedRandom, NO_CLOCK};
+
+    use super::*;
+
+    /// Counts the reads of the primary super block.
+    struct CountingDevice(MemDevice, AtomicU32);
+
+    impl BlockDevice for CountingDevice {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+        fn is_read_only(&self) -> bool {
+            true
+        }
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+            self.1.fetch_add((offset == PRIMARY_OFFSET).into(), Ordering::Relaxed);
+            self.0.read_at(offset, buf)
+        }
+        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+            self.0.write_at(offset, buf)
+        }
+        fn flush(&self) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_clean_volume_is_opened_with_one_read_of_its_super_block() {
+        let memory = MemDevice::new(vec![0; 8 << 20]);
+        let options = FormatOptions::new("ext4", Arc::new(NO_CLOCK), Arc::new(FixedRandom(1)));
+        Format::format(&Ext4Driver, &memory, &options).unwrap();
+        let device = Arc::new(CountingDevice(memory, AtomicU32::new(0)));
+        open_volume(device.clone(), &OpenOptions::new(Arc::new(NO_CLOCK))).unwrap();
+        assert_eq!(device.1.load(Ordering::Relaxed), 1);
     }
 }
