@@ -7,8 +7,9 @@
 //! has the root's inode number as its node ID.
 //! Invariant: the kernel caches attributes for a long time only while the file is not written to. The kernel does not
 //! update the allocated space when it caches written pages. A write invalidates attributes that are cached for long.
+//! Invariant: while a [`FirstUse`] exists, the kernel caches no data of its file, and no process has the file open.
 //! Locking: the locks of shards are leaves. Nodes are dropped outside the lock, because dropping the last node of an
-//! inode may take long.
+//! inode may take long. A [`FirstUse`] holds a lock that is taken before the lock of a shard.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use obento::Node;
 use obento::base::{Errno, Ino};
 use obento::vfs::Vfs;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::handover::NodeState;
 use crate::ledger::Ledger;
@@ -45,20 +46,28 @@ struct Counted {
     /// Whether the kernel may cache attributes for long: a reply that allows it was sent or is being sent.
     is_cached_for_long: bool,
     is_regular: bool,
+    /// Whether the kernel may cache data of the file, or a process may have it open.
+    is_used: bool,
     /// The error that lost gathered data of the file, until a write has reported it.
     failure: Option<Errno>,
 }
+
+/// The time before a file is first used. Other uses of the file wait until it ends.
+pub(crate) struct FirstUse<'n>(#[expect(dead_code, reason = "held until it is dropped")] MutexGuard<'n, ()>);
 
 /// The table of inodes by node ID.
 pub(crate) struct Nodes {
     root: Node,
     ledger: Option<Arc<Ledger>>,
     shards: Vec<Mutex<HashMap<u64, Counted>>>,
+    /// The locks of [`FirstUse`], one for each shard.
+    uses: Vec<Mutex<()>>,
 }
 
 impl Nodes {
     pub(crate) fn new(vfs: &Vfs) -> Self {
-        Self { root: vfs.root(), ledger: None, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { root: vfs.root(), ledger: None, shards, uses: (0..SHARDS).map(|_| Mutex::default()).collect() }
     }
 
     /// Records all lookups in `ledger`.
@@ -130,6 +139,7 @@ impl Nodes {
                     written,
                     is_cached_for_long: true,
                     is_regular,
+                    is_used: false,
                     failure,
                 });
             }
@@ -150,6 +160,15 @@ impl Nodes {
         let gone = known.remove();
         drop(shard);
         drop(gone);
+    }
+
+    /// Records that a process uses the data of `id`: an open, or a change of the size. Waits while another thread has the
+    /// [`FirstUse`] of the file. Returns it if the file was not used since the kernel looked it up.
+    pub(crate) fn begin_use(&self, id: u64) -> Option<FirstUse<'_>> {
+        let first = FirstUse(self.uses[(id % SHARDS) as usize].lock());
+        let mut shard = self.shard(id).lock();
+        let is_used = std::mem::replace(&mut shard.get_mut(&id)?.is_used, true);
+        (!is_used).then_some(first)
     }
 
     /// Records whether `id` is known to have no capability and no flag that forbids writes.
@@ -232,6 +251,7 @@ impl Nodes {
                 written: state.is_written.then(Instant::now),
                 is_cached_for_long: state.is_cached_for_long,
                 is_regular: state.is_regular,
+                is_used: true,
                 failure: state.failure.map(Errno),
             };
             let before = self.shard(state.id).lock().insert(state.id, counted);

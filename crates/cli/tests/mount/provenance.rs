@@ -9,7 +9,8 @@ use obento_testkit::oracle::{program, python, run, shell};
 use obento_testkit::{Oracle, require};
 use serde_json::Value;
 
-use crate::support::{Disk, text};
+use crate::requests::answered;
+use crate::support::{Disk, text, transports};
 
 /// A build by real programs. Temporary files are on the mount too, so that the chain has no gap.
 const PIPELINE: &str = "\
@@ -206,6 +207,101 @@ fn a_file_that_is_read_through_a_mapping_is_a_source() {
     let is_close = |event: &Value| event["event"] == "close" && event["path"] == "/in";
     let events = closed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     assert_eq!(events.filter(is_close).map(|event| event["bytes_read"].as_u64()).max(), Some(Some(100_000)));
+}
+
+/// Returns the number of requests that the server sees while all files of a directory are read once. The kernel caches
+/// their names and no data.
+fn requests_of_first_reads(disk: &Disk, options: &str, count: u64, size: usize) -> u64 {
+    // Without its pages in the cache, a file is read through the server.
+    disk.umount();
+    disk.mount(&format!("{options},io_uring=off"));
+    let files: Vec<_> = (0..count).map(|number| disk.path(&format!("{size}-{number}"))).collect();
+    files.iter().for_each(|file| assert_eq!(fs::metadata(file).unwrap().len(), size as u64));
+    let before = answered(disk);
+    files.iter().for_each(|file| assert!(fs::read(file).unwrap() == vec![7; size]));
+    answered(disk) - before
+}
+
+/// With the records of opens and closes, a program waits for as many requests as without them: the data of a small file
+/// arrives with the reply to OPEN. RELEASE has no waiting program.
+#[test]
+fn the_first_read_of_a_small_file_waits_for_one_request() {
+    const COUNT: u64 = 200;
+    let Some(disk) = Disk::mounted("rw") else { return };
+    for size in [1, 4096, 20_000, 65_536] {
+        (0..COUNT)
+            .for_each(|number| fs::write(disk.path(&format!("{size}-{number}")), vec![7; size]).unwrap());
+    }
+    // The kernel requests attributes once in a second, and the test the number of requests.
+    let others = COUNT / 4;
+    for size in [1, 4096, 20_000, 65_536] {
+        let without = requests_of_first_reads(&disk, "rw", COUNT, size);
+        assert!((COUNT..=COUNT + others).contains(&without), "{size}: {without} READ");
+        let with = requests_of_first_reads(&disk, "provenance", COUNT, size);
+        assert!(with <= 2 * COUNT + others, "{size}: {with} OPEN and RELEASE");
+    }
+    disk.umount();
+    let events = prov(&disk, &["--json"]);
+    let read = events.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let read: u64 =
+        read.filter(|event| event["event"] == "close").filter_map(|event| event["bytes_read"].as_u64()).sum();
+    assert_eq!(read, COUNT * (1 + 4096 + 20_000 + 65_536));
+}
+
+/// Shrinks every third file by truncate(2), without an open file.
+const SHRINK: &str = "import os\nfor number in range(0, 60, 3): os.truncate(f'file{number}', 5000)";
+
+/// The server sends the data of a file while other processes shrink, overwrite and map the file.
+#[test]
+fn data_that_is_sent_with_an_open_overwrites_no_newer_data() {
+    const FILES: usize = 60;
+    if !require(&[Oracle::Program("python3")]) {
+        return;
+    }
+    let Some(disk) = &Disk::mounted("rw") else { return };
+    for transport in transports() {
+        for round in 0..6 {
+            let file = |number: usize| disk.path(&format!("file{number}"));
+            (0..FILES).for_each(|number| fs::write(file(number), vec![b'a'; 10_000]).unwrap());
+            disk.umount();
+            disk.mount(&format!("provenance,{transport}"));
+            std::thread::scope(|threads| {
+                for reader in 0..2 {
+                    threads.spawn(move || {
+                        for number in (0..FILES).map(|number| (number * 7 + reader) % FILES) {
+                            let bytes = fs::read(file(number)).unwrap();
+                            let len = bytes.iter().take_while(|&&byte| byte == b'a').count();
+                            assert!(bytes[len..].iter().all(|&byte| byte == b'b'), "{bytes:?}");
+                        }
+                    });
+                }
+                threads.spawn(move || {
+                    let mut shrink = program("python3");
+                    assert!(shrink.args(["-c", SHRINK]).current_dir(disk.at()).status().unwrap().success());
+                });
+                threads.spawn(move || {
+                    for number in (0..FILES).filter(|number| number % 3 == 1) {
+                        let mut open = fs::OpenOptions::new().append(true).open(file(number)).unwrap();
+                        open.write_all(&[b'b'; 3_000]).unwrap();
+                    }
+                });
+            });
+            let expected = |number: usize| match number % 3 {
+                0 => vec![b'a'; 5_000],
+                1 => [vec![b'a'; 10_000], vec![b'b'; 3_000]].concat(),
+                _ => vec![b'a'; 10_000],
+            };
+            (0..FILES).for_each(|number| {
+                assert!(fs::read(file(number)).unwrap() == expected(number), "{round} {number}")
+            });
+            disk.umount();
+            disk.mount("rw");
+            (0..FILES).for_each(|number| {
+                assert!(fs::read(file(number)).unwrap() == expected(number), "{round} {number}")
+            });
+        }
+    }
+    disk.umount();
 }
 
 /// While a program starts, the kernel reads it from the mount and locks the files of `/proc` that describe the process.

@@ -74,7 +74,7 @@ fn prepare(at: &Path) {
 }
 
 /// The number of requests that the server has answered.
-fn answered(disk: &Disk) -> u64 {
+pub fn answered(disk: &Disk) -> u64 {
     let status = text(&disk.obento(&["mount", "--status", "mnt", "--json"]).stdout);
     let (_, number) = status.split_once("\"requests\":").unwrap();
     number.split([',', '}']).next().unwrap().parse().unwrap()

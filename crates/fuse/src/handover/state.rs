@@ -46,6 +46,8 @@ pub struct SessionState {
     pub writeback: bool,
     /// SETXATTR requests have flags.
     pub setxattr_flags: bool,
+    /// The kernel safely caches data that the server sends.
+    pub stores_data: bool,
     /// The bytes that the kernel gathers at most.
     pub dirty_limit: u64,
     /// Reading updates no access times.
@@ -67,6 +69,7 @@ const NO_ATIME: u16 = 4;
 const HAS_GATE: u16 = 5;
 const NODES: u16 = 6;
 const HISTORY: u16 = 7;
+const STORES_DATA: u16 = 8;
 const GATED: u16 = 16;
 const BROKEN: u16 = 17;
 const ANNOUNCED: u16 = 18;
@@ -129,6 +132,7 @@ impl SessionState {
             Some(history) => fields.with(HISTORY, Need::Critical, &history.encode()),
             None => fields,
         };
+        let fields = if self.stores_data { fields.with(STORES_DATA, Need::Optional, &[]) } else { fields };
         fields
             .with_number(WRITEBACK, self.writeback.into())
             .with_number(SETXATTR_FLAGS, self.setxattr_flags.into())
@@ -167,6 +171,7 @@ impl SessionState {
         let state = Self {
             writeback: fields.flag(WRITEBACK)?,
             setxattr_flags: fields.flag(SETXATTR_FLAGS)?,
+            stores_data: fields.optional(STORES_DATA)?.is_some(),
             dirty_limit: fields.number(DIRTY_LIMIT)?,
             has_no_atime: fields.flag(NO_ATIME)?,
             has_gate: fields.flag(HAS_GATE)?,

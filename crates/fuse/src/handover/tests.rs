@@ -20,6 +20,7 @@ fn session() -> SessionState {
     SessionState {
         writeback: true,
         setxattr_flags: true,
+        stores_data: true,
         dirty_limit: 1 << 40,
         has_no_atime: true,
         has_gate: true,

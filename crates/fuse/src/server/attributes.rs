@@ -96,6 +96,7 @@ impl Server {
         let touch = Change { mtime: Some(Time::Now), ctime: None, ..*change };
         let change = if change.is_touch() { &touch } else { change };
         if let Some(size) = change.size {
+            self.note_resize(id);
             self.vfs.truncate(&OWNER, &node, size).map_err(errno)?;
             self.drop_privileges(id, change.kill_privileges)?;
         }

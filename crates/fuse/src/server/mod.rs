@@ -34,7 +34,7 @@ pub(crate) use data::{Source, Written};
 pub(crate) use flags::{ioctl_changes, ioctl_is_short};
 pub(crate) use listing::Listed;
 pub(crate) use names::{CreateRequest, RenameRequest};
-pub(crate) use open::Sender;
+pub(crate) use open::{FileData, Opened, Sender};
 pub(crate) use reply::{Found, Reply};
 
 /// The caller of all operations.

@@ -3,18 +3,23 @@
 //! The kernel sends WRITE for pages of its cache, READ for read-ahead, and RELEASE without a process. Such a request
 //! counts for the process that opened the file. If several processes have a file open for writing, the kernel chooses
 //! one of their handles for the pages of all.
+//!
+//! The reply to the first OPEN of a small file follows its data, so that reading the file needs no request. Each open
+//! would otherwise be a second request for which a program waits.
 
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use obento::base::Ino;
+use obento::Node;
+use obento::base::{FileKind, Ino};
 use obento::provenance::{Actor, OpenMode, Recorded};
 use parking_lot::Mutex;
 
 use super::{Reply, Server};
 use crate::handover::{HandleState, HistoryState};
+use crate::nodes::FirstUse;
 use crate::processes::{Acting, Processes};
 
 /// The recorder, and the open files.
@@ -30,6 +35,24 @@ pub(super) struct Recorder {
 struct Handle {
     actor: Actor,
     ino: Ino,
+}
+
+/// The largest file whose data is sent with the reply to OPEN.
+const SMALL: u64 = 64 << 10;
+
+/// A reply to OPEN.
+pub(crate) struct Opened<'s> {
+    /// The number of the open file.
+    pub(crate) fh: u64,
+    /// Data to send before the reply.
+    pub(crate) data: Option<FileData<'s>>,
+}
+
+/// The data of a file that the kernel does not cache, until the kernel has received it.
+pub(crate) struct FileData<'s> {
+    /// The size of the file.
+    pub(crate) size: u32,
+    _first: FirstUse<'s>,
 }
 
 /// The sender of a request.
@@ -88,17 +111,31 @@ impl Server {
         Some(Acting::begin(recorder.processes.actor(sender.pid, sender.uid, sender.gid)))
     }
 
-    /// Opens the file `id` with the flags of open(2). Returns the number of the open file.
-    pub(crate) fn open(&self, id: u64, flags: u32) -> Reply<u64> {
-        let ino = self.node(id)?.ino();
-        let Some(recorder) = &self.recorder else { return Ok(0) };
+    /// Opens the file `id` with the flags of open(2).
+    pub(crate) fn open(&self, id: u64, flags: u32) -> Reply<Opened<'_>> {
+        let node = self.node(id)?;
+        let ino = node.ino();
+        let Some(recorder) = &self.recorder else { return Ok(Opened { fh: 0, data: None }) };
+        let first = self.nodes.begin_use(id);
         let actor = Acting::current().unwrap_or_default();
         let access = flags.cast_signed() & libc::O_ACCMODE;
         let mode = OpenMode { read: access != libc::O_WRONLY, write: access != libc::O_RDONLY };
         recorder.recorded.opened(actor, ino, mode);
         let fh = recorder.next.fetch_add(1, Ordering::Relaxed);
         recorder.open.lock().insert(fh, Handle { actor, ino });
-        Ok(fh)
+        let is_cached = flags.cast_signed() & (libc::O_DIRECT | libc::O_TRUNC) == 0;
+        let data = match first {
+            Some(first) if mode.read && !mode.write && is_cached => small(first, &node),
+            _ => None,
+        };
+        Ok(Opened { fh, data })
+    }
+
+    /// Notes that a process changes the size of `id`.
+    pub(crate) fn note_resize(&self, id: u64) {
+        if self.recorder.is_some() {
+            let _ = self.nodes.begin_use(id);
+        }
     }
 
     /// Closes an open file.
@@ -126,4 +163,11 @@ impl Server {
             recorder.recorded.wrote(opener.or_else(Acting::current), node.ino(), range);
         }
     }
+}
+
+/// Returns the size of a file whose data is sent with the reply to OPEN.
+fn small<'s>(first: FirstUse<'s>, node: &Node) -> Option<FileData<'s>> {
+    let attr =
+        node.attr().ok().filter(|attr| attr.kind == FileKind::Regular && (1..=SMALL).contains(&attr.size))?;
+    Some(FileData { size: u32::try_from(attr.size).ok()?, _first: first })
 }

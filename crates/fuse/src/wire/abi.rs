@@ -52,6 +52,8 @@ pub(super) mod opcode {
     pub const STATX: u32 = 52;
 }
 
+/// `FUSE_NOTIFY_STORE` of `enum fuse_notify_code`.
+pub(super) const NOTIFY_STORE: i32 = 4;
 /// `FUSE_NOTIFY_RESEND` of `enum fuse_notify_code`.
 pub(super) const NOTIFY_RESEND: i32 = 7;
 /// `FUSE_NOTIFY_INVAL_INODE` of `enum fuse_notify_code`.
@@ -456,6 +458,16 @@ pub(super) struct CopyFileRangeIn {
     pub off_out: u64,
     pub len: u64,
     pub flags: u64,
+}
+
+/// `struct fuse_notify_store_out`, which data follows.
+#[derive(IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub(super) struct StoreOut {
+    pub nodeid: u64,
+    pub offset: u64,
+    pub size: u32,
+    pub padding: u32,
 }
 
 #[derive(IntoBytes, KnownLayout, Immutable)]

@@ -55,6 +55,9 @@ const BACKGROUND: u16 = 64;
 /// The coarsest resolution of times that the kernel supports: one second.
 const LONGEST_STEP: u32 = 1_000_000_000;
 const PAGE: u32 = 4096;
+/// The oldest minor version whose kernels clear the rest of a page that is stored in part. Source: Linux 6.11, "fuse:
+/// Initialize beyond-EOF page contents before setting uptodate".
+const SAFE_STORE_MINOR: u32 = 41;
 
 /// The result of the negotiation.
 pub(super) struct NegotiatedOptions {
@@ -63,6 +66,8 @@ pub(super) struct NegotiatedOptions {
     pub writeback: bool,
     /// Whether SETXATTR requests contain [`SetxattrExtra`](super::abi::SetxattrExtra).
     pub setxattr_flags: bool,
+    /// Whether the kernel safely caches data that the server sends.
+    pub stores_data: bool,
 }
 
 /// Returns the flags that the INIT request `body` offers; none if it is too short.
@@ -134,6 +139,7 @@ pub(super) fn agree(
         reply,
         writeback: flags & WRITEBACK_CACHE != 0,
         setxattr_flags: flags & SETXATTR_EXT != 0,
+        stores_data: said.minor >= SAFE_STORE_MINOR,
     })
 }
 
@@ -155,12 +161,12 @@ mod tests {
     #[test]
     fn properties_that_the_kernel_lacks_are_not_requested() {
         let agreed = agree(RequestBody::new(&said(7, 45, u64::MAX)), CACHING, 2_000_000_000).unwrap();
-        assert!(agreed.writeback && agreed.setxattr_flags);
+        assert!(agreed.writeback && agreed.setxattr_flags && agreed.stores_data);
         assert_eq!(u64::from(agreed.reply.flags), WANTED | WRITEBACK_CACHE);
         assert_eq!((agreed.reply.max_readahead, agreed.reply.max_pages), (128 << 10, 256));
         assert_eq!(agreed.reply.time_gran, 1_000_000_000);
         let agreed = agree(RequestBody::new(&said(7, 40, INIT_EXT | POSIX_ACL)), CACHING, 1).unwrap();
-        assert!(!agreed.writeback && !agreed.setxattr_flags);
+        assert!(!agreed.writeback && !agreed.setxattr_flags && !agreed.stores_data);
         assert_eq!((u64::from(agreed.reply.flags), agreed.reply.minor), (INIT_EXT | POSIX_ACL, 40));
     }
 

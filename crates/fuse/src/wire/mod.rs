@@ -136,6 +136,8 @@ pub(crate) struct Wire {
     forgotten: AtomicU64,
     /// Whether SETXATTR requests contain [`SetxattrExtra`](abi::SetxattrExtra).
     setxattr_flags: bool,
+    /// Whether the kernel safely caches data that the server sends.
+    stores_data: bool,
     /// Number of requests that were read.
     requests: AtomicU64,
 }
@@ -189,6 +191,7 @@ impl Wire {
             buffer: Mutex::default(),
             forgotten: AtomicU64::default(),
             setxattr_flags,
+            stores_data: agreed.stores_data,
             requests: AtomicU64::default(),
         })
     }
@@ -224,6 +227,7 @@ impl Wire {
             buffer: Mutex::default(),
             forgotten: AtomicU64::default(),
             setxattr_flags: state.setxattr_flags,
+            stores_data: state.stores_data,
             requests: AtomicU64::default(),
         }
     }
@@ -233,6 +237,7 @@ impl Wire {
         SessionState {
             writeback: self.options.writeback,
             setxattr_flags: self.setxattr_flags,
+            stores_data: self.stores_data,
             dirty_limit: self.options.dirty_limit,
             has_no_atime: self.server.has_no_atime(),
             has_gate: self.space.has_gate(),

@@ -3,12 +3,12 @@
 use obento::base::{DeviceNumber, Errno, FileKind};
 
 use super::abi::{
-    CreateIn, InHeader, MkdirIn, MknodIn, OPEN_KEEP_CACHE, OpenIn, OpenOut, ReleaseIn, Rename2In,
+    CreateIn, InHeader, MkdirIn, MknodIn, OPEN_KEEP_CACHE, OpenIn, OpenOut, ReleaseIn, Rename2In, StoreOut,
 };
 use super::encode::{entry_out, nowhere};
 use super::{LONG, Wire, reply, request};
 use crate::attr::decode_device;
-use crate::server::{CreateRequest, Found, RenameRequest, Reply};
+use crate::server::{CreateRequest, FileData, Found, Opened, RenameRequest, Reply};
 
 /// The bits of a mode that contain the file type.
 const KIND: u32 = libc::S_IFMT;
@@ -76,7 +76,7 @@ pub(super) fn create(
     let made = CreateRequest { mode, umask, ..of(wire, header, &[]) };
     let found = wire.server.make(header.nodeid, body.name()?, &made)?;
     report(wire, &found, out);
-    out.push(&opened(wire.server.open(found.id, flags)?));
+    out.push(&opened(wire.server.open(found.id, flags)?.fh));
     Ok(())
 }
 
@@ -87,7 +87,11 @@ pub(super) fn open(
     out: &mut reply::ReplyBody,
 ) -> Reply<()> {
     let OpenIn { flags, .. } = body.take()?;
-    out.push(&opened(wire.server.open(header.nodeid, flags)?));
+    let Opened { fh, data } = wire.server.open(header.nodeid, flags)?;
+    if let Some(data) = data.filter(|_| wire.stores_data) {
+        send_data(wire, header.nodeid, fh, &data, out);
+    }
+    out.push(&opened(fh));
     Ok(())
 }
 
@@ -100,6 +104,24 @@ pub(super) fn release(
     let ReleaseIn { fh, .. } = body.take()?;
     wire.server.release(fh);
     Ok(())
+}
+
+/// Sends the data of a file to the page cache of the kernel. If that fails, the kernel requests the data later.
+///
+/// The kernel caches no page of the file, so no page is overwritten, and none waits for a reply of this thread. The OPEN
+/// uses the inode, so the kernel does not wait for its eviction either.
+fn send_data(wire: &Wire, id: u64, fh: u64, data: &FileData<'_>, out: &mut reply::ReplyBody) {
+    let size = data.size;
+    out.push(&StoreOut { nodeid: id, offset: 0, size, padding: 0 });
+    let mut len = 0;
+    let read = out.fill(size as usize, |room| {
+        len = wire.server.read(id, 0, room)?;
+        Ok(len)
+    });
+    if read.is_ok() && len == size as usize && wire.channel.store(out.bytes()) {
+        wire.server.note_read(fh, &(0..size.into()));
+    }
+    out.clear();
 }
 
 fn opened(fh: u64) -> OpenOut {
@@ -117,7 +139,7 @@ pub(super) fn tmpfile(
     let made = CreateRequest { mode, umask, ..of(wire, header, &[]) };
     let found = wire.server.make_nameless(header.nodeid, &made)?;
     report(wire, &found, out);
-    out.push(&opened(wire.server.open(found.id, flags)?));
+    out.push(&opened(wire.server.open(found.id, flags)?.fh));
     Ok(())
 }
 

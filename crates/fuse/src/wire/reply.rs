@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use zerocopy::{Immutable, IntoBytes};
 
-use super::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_RESEND, OutHeader};
+use super::abi::{InvalInodeOut, NOTIFY_INVAL_INODE, NOTIFY_RESEND, NOTIFY_STORE, OutHeader};
 use super::request::Request;
 use crate::rings::Entry;
 use crate::server::Reply;
@@ -30,6 +30,13 @@ impl Channel {
         let what = InvalInodeOut { ino: nodeid, off: pages, len: 0 };
         // If the kernel has forgotten the inode, it caches nothing.
         let _ = self.send(0, NOTIFY_INVAL_INODE, what.as_bytes());
+    }
+
+    /// Has the kernel cache data of a file. `body` is a [`StoreOut`](super::abi::StoreOut) and the data. Overwrites cached
+    /// pages, also changed ones, and waits for pages that another request reads. Returns whether the kernel has cached
+    /// all bytes.
+    pub fn store(&self, body: &[u8]) -> bool {
+        self.send(0, NOTIFY_STORE, body).is_ok()
     }
 
     /// Has the kernel send all requests again that were read and are not answered.
