@@ -50,7 +50,7 @@ impl Recorded {
 
     /// Adds a write to those that are recorded later.
     pub(crate) fn note_write_of(&self, current: Option<Actor>, ino: Ino, range: &Range<u64>) {
-        let known = self.with_log(|log, time| match log.opens.pending_generation(ino) {
+        let known = self.with_log(|log, time| match log.opens.generation(ino) {
             Some(generation) => {
                 add_write(log, time, FileId { ino, generation }, current, range);
                 true
@@ -113,7 +113,7 @@ impl WritableFileSystem for Recorded {
         let attr = self.changes()?.create(dir, name, node)?;
         let (file, actor) = (id(&attr), self.actor());
         self.with_log(|log, time| {
-            log.opens.note_writer(actor, file.ino);
+            log.opens.note_writer(actor, file.ino, Some(file.generation));
             log.record(time, actor, |actor| Record::Create {
                 actor,
                 parent: dir,

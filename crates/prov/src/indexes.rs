@@ -5,15 +5,15 @@
 
 use alloc::vec::Vec;
 
-use hashbrown::HashSet;
 use obento_base::wire::to_u64;
-use obento_base::{Error, Ino, Result};
+use obento_base::{Error, Result};
 use obento_vfs::Node;
 
 use crate::block::BLOCK;
 use crate::files::Files;
 use crate::index::{Index, Stamp, index_name, index_number};
 use crate::log::SEGMENT_MAX;
+use crate::owned::OwnedInodes;
 use crate::segment::segment_name;
 
 /// Greatest length of the index of a short segment, which is longer in proportion.
@@ -55,12 +55,11 @@ pub(crate) struct Indexes {
 
 impl Indexes {
     /// Finds the indexes of the segments `kept`. The inodes of the indexes are added to `inos`.
-    pub(crate) fn of(files: &Files, kept: &[u32], inos: &mut HashSet<Ino>) -> Result<Self> {
+    pub(crate) fn of(files: &Files, kept: &[u32], inos: &OwnedInodes) -> Result<Self> {
         let present = files.numbers(index_number)?;
         // No user can reach an index that cannot be found.
-        inos.extend(
-            present.iter().filter_map(|&number| files.find(&index_name(number)).ok()).map(|node| node.ino()),
-        );
+        let nodes = present.iter().filter_map(|&number| files.find(&index_name(number)).ok());
+        nodes.for_each(|node| inos.insert(node.ino()));
         // The newest segment continues, and the compacted edges have no index.
         let ended = kept.split_last().map(|(_, ended)| ended).unwrap_or_default();
         let unverified = ended.iter().rev().copied().filter(|&number| number != 0).collect();
@@ -71,7 +70,7 @@ impl Indexes {
 
     /// Removes the indexes that had no segments when the log was opened. This is not done at that time, since a log that
     /// is adopted must not change the volume then.
-    pub(crate) fn remove_orphans(&mut self, files: &Files, inos: &mut HashSet<Ino>) {
+    pub(crate) fn remove_orphans(&mut self, files: &Files, inos: &OwnedInodes) {
         core::mem::take(&mut self.orphans).into_iter().for_each(|number| self.remove(number, files, inos));
     }
 
@@ -83,7 +82,7 @@ impl Indexes {
         segment: &Node,
         files: &Files,
         segment_len: u64,
-        inos: &mut HashSet<Ino>,
+        inos: &OwnedInodes,
     ) {
         let _ = self.write(number, segment, files, segment_len, inos);
         let Some(older) = self.unverified.pop() else { return };
@@ -99,7 +98,7 @@ impl Indexes {
         segment: &Node,
         files: &Files,
         segment_len: u64,
-        inos: &mut HashSet<Ino>,
+        inos: &OwnedInodes,
     ) -> Result<()> {
         // A full volume has no room for any index.
         if !files.has_room_for(to_u64(BLOCK)) {
@@ -128,7 +127,7 @@ impl Indexes {
     }
 
     /// Removes the index of a segment.
-    pub(crate) fn remove(&mut self, number: u32, files: &Files, inos: &mut HashSet<Ino>) {
+    pub(crate) fn remove(&mut self, number: u32, files: &Files, inos: &OwnedInodes) {
         self.unverified.retain(|&own| own != number);
         if !self.present.contains(&number) {
             return;
@@ -137,7 +136,7 @@ impl Indexes {
         let ino = files.find(&name).map(|node| node.ino());
         if files.remove(&name).is_ok() {
             self.present.retain(|&own| own != number);
-            inos.retain(|own| Ok(*own) != ino);
+            ino.into_iter().for_each(|ino| inos.remove(ino));
         }
     }
 }

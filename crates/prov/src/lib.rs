@@ -9,6 +9,7 @@
 //! - `segment` decodes segments. It accepts any bytes.
 //! - `log` writes segments.
 //! - `opens` attributes delayed writes to the process that opened the file, and merges them.
+//! - `owned` recognises the files of the log.
 //! - `recorded` and `changes` implement the contract, and `syncs` joins the syncs of several threads.
 //! - `graph` derives versions of files, and which version was made from which.
 //! - `index` finds the blocks of a segment with records of a file or process. `index_builder` derives an index, `indexes` writes the indexes, `indexed`
@@ -52,6 +53,7 @@ mod lineage;
 mod log;
 mod names;
 mod opens;
+mod owned;
 mod presence;
 mod reader;
 mod record;

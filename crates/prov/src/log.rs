@@ -10,7 +10,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use obento_base::wire::to_u64;
 use obento_base::{Error, Ino, Result, Timestamp};
 use obento_driver::{FileSystem, Size};
@@ -23,6 +23,7 @@ use crate::files::{Files, VOLUME_PART};
 use crate::graph::Graph;
 use crate::indexes::{Indexes, segment_with_index};
 use crate::opens::{Opens, PendingWrite};
+use crate::owned::OwnedInodes;
 use crate::record::{Mark, Record};
 use crate::segment::{Entries, Header, segment_name, segment_number};
 
@@ -150,7 +151,7 @@ pub(crate) struct Log {
     kept: Vec<u32>,
     indexes: Indexes,
     /// The inodes that users may not reach.
-    inos: HashSet<Ino>,
+    inos: OwnedInodes,
     block: BlockBuilder,
     /// Number of lost records that marks in the current block report.
     block_lost: u64,
@@ -185,11 +186,12 @@ impl Log {
     ) -> Result<Self> {
         let files = Files::open(Arc::clone(fs), directory)?;
         let kept = files.numbers(segment_number)?;
-        let mut inos = HashSet::from_iter([files.dir()]);
+        let inos = OwnedInodes::default();
+        inos.insert(files.dir());
         for &number in &kept {
             inos.insert(files.find(&segment_name(number))?.ino());
         }
-        let indexes = Indexes::of(&files, &kept, &mut inos)?;
+        let indexes = Indexes::of(&files, &kept, &inos)?;
         let (_, size) = files.room()?;
         let each = size.checked_div(VOLUME_PART.saturating_mul(options.segments.max(1).into())).unwrap_or(0);
         let segment = options.segment.min(segment_with_index(each)).max(BLOCK_LEN.saturating_mul(4));
@@ -294,9 +296,9 @@ impl Log {
         self.files.dir()
     }
 
-    /// Returns whether `ino` belongs to the log.
-    pub(crate) fn owns(&self, ino: Ino) -> bool {
-        self.inos.contains(&ino)
+    /// Returns the inodes of the log.
+    pub(crate) fn inos(&self) -> OwnedInodes {
+        self.inos.clone()
     }
 
     /// Records something that `actor` did.
@@ -346,7 +348,7 @@ impl Log {
     /// Records the writes to `ino` that are not recorded yet.
     pub(crate) fn settle(&mut self, time: i64, ino: Ino) {
         let writes = self.opens.take(ino);
-        writes.into_iter().for_each(|write| self.push_write(time, write));
+        writes.for_each(|write| self.push_write(time, write));
     }
 
     /// Records all writes that are not recorded yet.
@@ -495,10 +497,10 @@ impl Log {
         // If the edges cannot be kept, the segment is removed nevertheless: the bound is more important.
         let _ = self.compact(&node);
         // A crash between the removals leaves a segment without an index, which is valid.
-        self.indexes.remove(number, &self.files, &mut self.inos);
+        self.indexes.remove(number, &self.files, &self.inos);
         self.files.remove(&segment_name(number))?;
         self.kept.retain(|&kept| kept != number);
-        self.inos.remove(&node.ino());
+        self.inos.remove(node.ino());
         self.unsynced.retain(|&ino| ino != node.ino());
         Ok(())
     }
@@ -523,7 +525,7 @@ impl Log {
         // The new edges are durable before their name replaces the old ones.
         node.sync()?;
         if let Ok(old) = self.files.find(EDGES) {
-            self.inos.remove(&old.ino());
+            self.inos.remove(old.ino());
         }
         self.files.rename(NEW_EDGES, EDGES)?;
         if !self.kept.contains(&0) {
@@ -535,9 +537,9 @@ impl Log {
     /// Ends the current segment. The next write begins another one.
     fn end_segment(&mut self) {
         let ended = self.segment.take();
-        self.indexes.remove_orphans(&self.files, &mut self.inos);
+        self.indexes.remove_orphans(&self.files, &self.inos);
         if let Some((number, node)) = ended {
-            self.indexes.add(number, &node, &self.files, self.options.segment, &mut self.inos);
+            self.indexes.add(number, &node, &self.files, self.options.segment, &self.inos);
         }
         self.tail = Tail::at(1);
         self.full_at = 1;

@@ -71,18 +71,48 @@ pub(crate) struct PendingWrite {
     pub(crate) written: Transferred,
 }
 
+/// The writes to one file that are not recorded yet: of one process, and of others.
+#[derive(Debug)]
+struct PendingFile {
+    first: PendingWrite,
+    others: Vec<PendingWrite>,
+}
+
+impl PendingFile {
+    fn add(&mut self, actor: Actor, file: FileId, more: &Transferred) {
+        let mut known = core::iter::once(&mut self.first).chain(&mut self.others);
+        match known.find(|write| write.actor == actor) {
+            Some(write) => write.written.add(more),
+            None => self.others.push(PendingWrite { actor, file, written: *more }),
+        }
+    }
+
+    fn into_writes(self) -> impl Iterator<Item = PendingWrite> {
+        core::iter::once(self.first).chain(self.others)
+    }
+}
+
+/// The last process that opened or created a file for writing.
+#[derive(Clone, Copy, Debug)]
+struct LastWriter {
+    actor: Actor,
+    /// The generation of the file, if it is known.
+    generation: Option<Generation>,
+}
+
 /// The open files, the last writers, and the writes that are not recorded yet.
 #[derive(Debug, Default)]
 pub(crate) struct Opens {
     open: HashMap<Ino, Vec<OpenFile>>,
-    writers: HashMap<Ino, Actor>,
-    pending: HashMap<Ino, Vec<PendingWrite>>,
+    writers: HashMap<Ino, LastWriter>,
+    pending: HashMap<Ino, PendingFile>,
 }
 
 impl Opens {
-    pub(crate) fn opened(&mut self, actor: Actor, ino: Ino, mode: OpenMode) {
+    pub(crate) fn opened(&mut self, actor: Actor, file: FileId, mode: OpenMode) {
+        let FileId { ino, generation } = file;
         if mode.write {
-            self.note_writer(actor, ino);
+            self.note_writer(actor, ino, Some(generation));
         }
         let files = self.open.entry(ino).or_default();
         match files.iter_mut().find(|file| file.actor == actor) {
@@ -108,17 +138,17 @@ impl Opens {
     /// Adds an open file of the process that passed the volume on.
     pub(crate) fn adopt(&mut self, file: OpenFile) {
         if file.mode.write {
-            self.note_writer(file.actor, file.ino);
+            self.note_writer(file.actor, file.ino, None);
         }
         self.open.entry(file.ino).or_default().push(file);
     }
 
-    pub(crate) fn note_writer(&mut self, actor: Actor, ino: Ino) {
+    pub(crate) fn note_writer(&mut self, actor: Actor, ino: Ino, generation: Option<Generation>) {
         if self.writers.len() >= WRITERS_MAX {
             self.writers.retain(|ino, _| self.open.contains_key(ino));
         }
         if self.writers.len() < WRITERS_MAX {
-            self.writers.insert(ino, actor);
+            self.writers.insert(ino, LastWriter { actor, generation });
         }
     }
 
@@ -158,12 +188,14 @@ impl Opens {
             let files = self.open.get(&ino).into_iter().flatten();
             files.into_iter().any(|file| file.actor == *actor && file.mode.write)
         };
-        current.filter(opened).or_else(|| self.writers.get(&ino).copied()).or(current).unwrap_or_default()
+        let last = || self.writers.get(&ino).map(|last| last.actor);
+        current.filter(opened).or_else(last).or(current).unwrap_or_default()
     }
 
-    /// Returns the generation of a file with writes that are not recorded yet.
-    pub(crate) fn pending_generation(&self, ino: Ino) -> Option<Generation> {
-        self.pending.get(&ino)?.first().map(|write| write.file.generation)
+    /// Returns the generation of a file with writes that are not recorded yet, or with a last writer.
+    pub(crate) fn generation(&self, ino: Ino) -> Option<Generation> {
+        let pending = self.pending.get(&ino).map(|file| file.first.file.generation);
+        pending.or_else(|| self.writers.get(&ino).and_then(|last| last.generation))
     }
 
     /// Adds a write. Returns whether all writes must be recorded now.
@@ -172,24 +204,25 @@ impl Opens {
         if let Some(open) = files.into_iter().find(|open| open.actor == actor) {
             open.written.add(more);
         }
-        let writes = self.pending.entry(file.ino).or_default();
-        match writes.iter_mut().find(|write| write.actor == actor) {
-            Some(write) => write.written.add(more),
-            None => writes.push(PendingWrite { actor, file, written: *more }),
-        }
+        let first = PendingWrite { actor, file, written: *more };
+        self.pending
+            .entry(file.ino)
+            .and_modify(|known| known.add(actor, file, more))
+            .or_insert(PendingFile { first, others: Vec::new() });
         self.pending.len() > PENDING_MAX
     }
 
     /// Returns the writes to `ino` that are not recorded yet.
-    pub(crate) fn take(&mut self, ino: Ino) -> Vec<PendingWrite> {
-        if self.pending.is_empty() { Vec::new() } else { self.pending.remove(&ino).unwrap_or_default() }
+    pub(crate) fn take(&mut self, ino: Ino) -> impl Iterator<Item = PendingWrite> + use<> {
+        let pending = if self.pending.is_empty() { None } else { self.pending.remove(&ino) };
+        pending.into_iter().flat_map(PendingFile::into_writes)
     }
 
     /// Returns all writes that are not recorded yet, by inode number.
     pub(crate) fn take_all(&mut self) -> Vec<PendingWrite> {
         let mut files: Vec<_> = self.pending.drain().collect();
         files.sort_unstable_by_key(|&(ino, _)| ino);
-        files.into_iter().flat_map(|(_, writes)| writes).collect()
+        files.into_iter().flat_map(|(_, file)| file.into_writes()).collect()
     }
 
     /// Forgets the last writer of a file without users.
@@ -207,6 +240,7 @@ mod tests {
     }
 
     const INO: Ino = Ino(5);
+    const FILE: FileId = FileId { ino: INO, generation: Generation(7) };
     const WRITING: OpenMode = OpenMode { read: false, write: true };
     const READING: OpenMode = OpenMode { read: true, write: false };
 
@@ -214,14 +248,14 @@ mod tests {
     fn a_delayed_write_belongs_to_the_process_that_opened_the_file_for_writing() {
         let mut opens = Opens::default();
         assert_eq!(opens.writer(INO, Some(actor(1))), actor(1));
-        opens.opened(actor(1), INO, WRITING);
-        opens.opened(actor(2), INO, READING);
+        opens.opened(actor(1), FILE, WRITING);
+        opens.opened(actor(2), FILE, READING);
         assert_eq!(opens.writer(INO, Some(actor(2))), actor(1));
         assert_eq!(opens.writer(INO, None), actor(1));
         opens.closed(actor(1), INO);
         assert_eq!(opens.writer(INO, None), actor(1));
-        opens.opened(actor(3), INO, WRITING);
-        opens.opened(actor(4), INO, WRITING);
+        opens.opened(actor(3), FILE, WRITING);
+        opens.opened(actor(4), FILE, WRITING);
         assert_eq!(opens.writer(INO, Some(actor(3))), actor(3));
         assert_eq!(opens.writer(INO, Some(actor(2))), actor(4));
     }
@@ -233,18 +267,29 @@ mod tests {
         opens.wrote(actor(1), file, &Transferred::of(&(100..200)));
         opens.wrote(actor(1), file, &Transferred::of(&(0..50)));
         opens.wrote(actor(2), file, &Transferred::of(&(7..9)));
-        let spans: Vec<_> =
-            opens.take(INO).into_iter().map(|write| (write.actor.pid, write.written)).collect();
+        let spans: Vec<_> = opens.take(INO).map(|write| (write.actor.pid, write.written)).collect();
         let first = Transferred { bytes: 150, start: 0, end: 200 };
         assert_eq!(spans, [(1, first), (2, Transferred { bytes: 2, start: 7, end: 9 })]);
         assert!(opens.take_all().is_empty());
     }
 
     #[test]
+    fn a_file_that_is_not_open_has_the_generation_of_its_last_writer_until_it_is_forgotten() {
+        let mut opens = Opens::default();
+        assert_eq!(opens.generation(INO), None);
+        opens.opened(actor(1), FILE, READING);
+        assert_eq!(opens.generation(INO), None);
+        opens.opened(actor(1), FILE, WRITING);
+        assert_eq!(opens.generation(INO), Some(Generation(7)));
+        opens.forget(INO);
+        assert_eq!(opens.generation(INO), None);
+    }
+
+    #[test]
     fn the_last_close_of_a_process_returns_its_transfers() {
         let mut opens = Opens::default();
-        opens.opened(actor(1), INO, READING);
-        opens.opened(actor(1), INO, READING);
+        opens.opened(actor(1), FILE, READING);
+        opens.opened(actor(1), FILE, READING);
         opens.add_reads(actor(9), INO, &Transferred::of(&(10..30)));
         assert_eq!(opens.closed(actor(1), INO), None);
         let read = Transferred { bytes: 20, start: 10, end: 30 };

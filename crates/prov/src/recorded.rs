@@ -16,6 +16,7 @@ use obento_env::sync::Mutex;
 use crate::actor::{Actor, Who};
 use crate::log::{Log, LogOptions, LogStatus, WriteSource, micros};
 use crate::opens::{OpenFile, Transferred};
+use crate::owned::OwnedInodes;
 use crate::record::{FileId, OpenMode, Record};
 use crate::syncs::Syncs;
 
@@ -31,6 +32,8 @@ pub struct Recorded {
     pub(crate) who: Arc<dyn Who>,
     clock: Arc<dyn Clock>,
     log: Option<Mutex<Log>>,
+    /// The inodes of the log, if changes are recorded.
+    owned: OwnedInodes,
     pub(crate) syncs: Syncs,
     root: Ino,
     /// The directory of the log, if it exists.
@@ -82,10 +85,11 @@ impl Recorded {
             None => Name::new(DIRECTORY.as_bytes()).ok().and_then(|name| inner.lookup(root, name).ok()),
         };
         let folds_names = inner.getattr(root)?.flags.contains(FileFlags::CASEFOLD);
+        let owned = log.as_ref().map(Log::inos).unwrap_or_default();
         let log = log.map(Mutex::new);
         let LogOptions { shown: is_shown, writes, .. } = options;
         let syncs = Syncs::default();
-        Ok(Arc::new(Self { inner, who, clock, log, syncs, root, dir, folds_names, is_shown, writes }))
+        Ok(Arc::new(Self { inner, who, clock, log, owned, syncs, root, dir, folds_names, is_shown, writes }))
     }
 
     /// Returns the state of the log, if changes are recorded.
@@ -99,7 +103,7 @@ impl Recorded {
         self.with_log(|log, time| {
             // The version that the process opens includes the writes of others so far.
             log.settle(time, ino);
-            log.opens.opened(actor, ino, mode);
+            log.opens.opened(actor, file, mode);
             log.record(time, actor, |actor| Record::Open { actor, file, mode });
         });
     }
@@ -153,7 +157,7 @@ impl Recorded {
 
     /// Returns whether `ino` belongs to the log.
     pub(crate) fn is_of_log(&self, ino: Ino) -> bool {
-        self.dir == Some(ino) || self.log.as_ref().is_some_and(|log| log.lock().owns(ino))
+        self.dir == Some(ino) || self.owned.contains(ino)
     }
 
     /// Fails with `NotPermitted` if `ino` belongs to the log.
@@ -171,10 +175,6 @@ impl Recorded {
             true => self.dir.is_some() && self.inner.lookup(dir, name).ok() == self.dir,
             false => name.as_bytes() == DIRECTORY.as_bytes(),
         }
-    }
-
-    fn is_hidden(&self, ino: Ino) -> bool {
-        !self.is_shown && self.is_of_log(ino)
     }
 }
 
@@ -246,10 +246,12 @@ impl FileSystem for Recorded {
 
     fn forget(&self, ino: Ino) {
         // The log itself uses its files.
-        if self.is_hidden(ino) || self.is_of_log(ino) {
+        if self.is_of_log(ino) {
             return;
         }
-        self.with_log(|log, _| log.opens.forget(ino));
+        if let Some(log) = &self.log {
+            log.lock().opens.forget(ino);
+        }
         self.inner.forget(ino);
     }
 
