@@ -20,6 +20,8 @@ use crate::record::Record;
 
 /// Length of a block in bytes.
 pub const BLOCK: usize = 4096;
+/// Length of the checksum of a block.
+const SUM: usize = size_of::<u32>();
 /// Length of the header of a block.
 pub(crate) const HEADER: usize = 24;
 
@@ -72,21 +74,32 @@ impl BlockBuilder {
 
     /// Appends the encoded block to `out`.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        let mut body = Vec::with_capacity(BLOCK);
-        body.extend_from_slice(&u16::try_from(self.records.len()).unwrap_or(u16::MAX).to_le_bytes());
-        body.extend_from_slice(&self.count.to_le_bytes());
-        body.extend_from_slice(&self.first.to_le_bytes());
-        body.extend_from_slice(&self.start.to_le_bytes());
-        body.extend_from_slice(&self.records);
-        seal(body, out);
+        let start = out.len();
+        out.reserve(BLOCK);
+        out.extend_from_slice(&[0; SUM]);
+        out.extend_from_slice(&u16::try_from(self.records.len()).unwrap_or(u16::MAX).to_le_bytes());
+        out.extend_from_slice(&self.count.to_le_bytes());
+        out.extend_from_slice(&self.first.to_le_bytes());
+        out.extend_from_slice(&self.start.to_le_bytes());
+        out.extend_from_slice(&self.records);
+        complete(start, out);
     }
 }
 
 /// Appends the block with these bytes after its checksum to `out`.
-pub(crate) fn seal(mut body: Vec<u8>, out: &mut Vec<u8>) {
-    body.resize(BLOCK.saturating_sub(4), 0);
-    out.extend_from_slice(&crc32c(!0, &body).to_le_bytes());
-    out.append(&mut body);
+pub(crate) fn seal(body: &[u8], out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend_from_slice(&[0; SUM]);
+    out.extend_from_slice(body);
+    complete(start, out);
+}
+
+/// Fills the block at `start` of `out` with zeros, and stores its checksum.
+fn complete(start: usize, out: &mut Vec<u8>) {
+    out.resize(start.saturating_add(BLOCK), 0);
+    if let Some((sum, body)) = out.get_mut(start..).and_then(|block| block.split_first_chunk_mut()) {
+        *sum = crc32c(!0, body).to_le_bytes();
+    }
 }
 
 /// Returns the bytes after the checksum, if it matches.
@@ -107,7 +120,16 @@ pub(crate) struct Block<'a> {
 impl<'a> Block<'a> {
     /// Decodes a block. Returns `None` if it is damaged.
     pub(crate) fn decode(block: &'a [u8]) -> Option<Self> {
-        let (len, rest) = verify(block)?.split_first_chunk()?;
+        verify(block).and_then(Self::decode_body)
+    }
+
+    /// Decodes a block whose checksum was verified.
+    pub(crate) fn decode_verified(block: &'a [u8]) -> Option<Self> {
+        Self::decode_body(block.get(SUM..)?)
+    }
+
+    fn decode_body(body: &'a [u8]) -> Option<Self> {
+        let (len, rest) = body.split_first_chunk()?;
         let (count, rest) = rest.split_first_chunk()?;
         let (first, rest) = rest.split_first_chunk()?;
         let (start, rest) = rest.split_first_chunk()?;

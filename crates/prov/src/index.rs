@@ -214,11 +214,29 @@ impl Index {
 
     /// Returns the numbers of the blocks with records of these kinds of a key with this hash, in ascending order.
     pub(crate) fn blocks(&self, hash: u32, kinds: u8) -> impl DoubleEndedIterator<Item = u32> + '_ {
-        let start = self.entries.partition_point(|&entry| high(entry) < hash);
-        let from = self.entries.get(start..).unwrap_or_default();
+        let from = self.entries.get(self.lower_bound(hash)..).unwrap_or_default();
         let len = from.iter().take_while(|&&entry| high(entry) == hash).count();
         let found = from.get(..len).unwrap_or_default().iter();
         found.filter(move |&&entry| low(entry) & u32::from(kinds) != 0).map(|&entry| low(entry) >> 8)
+    }
+
+    /// Returns the number of entries whose hash is less than `hash`. Hashes are distributed evenly, so the search starts
+    /// where `hash` is expected, and doubles its distance until it has passed the place.
+    fn lower_bound(&self, hash: u32) -> usize {
+        let len = self.entries.len();
+        let is_less = |at: usize| self.entries.get(at).is_some_and(|&entry| high(entry) < hash);
+        let expected = to_usize(u64::from(hash).saturating_mul(to_u64(len)) >> u32::BITS);
+        let (mut low, mut high_end, mut step) = (expected, expected, 8);
+        while low > 0 && !is_less(low.saturating_sub(1)) {
+            (high_end, low) = (low, low.saturating_sub(step));
+            step = step.saturating_mul(2);
+        }
+        while high_end < len && is_less(high_end) {
+            (low, high_end) = (high_end, high_end.saturating_add(step).min(len));
+            step = step.saturating_mul(2);
+        }
+        let range = self.entries.get(low..high_end).unwrap_or_default();
+        low.saturating_add(range.partition_point(|&entry| high(entry) < hash))
     }
 
     /// Returns the index as a file; `None` if the segment has no whole block.
@@ -240,7 +258,7 @@ impl Index {
         self.entries.iter().for_each(|entry| entries.extend_from_slice(&entry.to_le_bytes()));
         body.extend_from_slice(&crc32c(!0, &entries).to_le_bytes());
         let mut out = Vec::with_capacity(BLOCK.saturating_add(entries.len()));
-        seal(body, &mut out);
+        seal(&body, &mut out);
         out.append(&mut entries);
         Some(out)
     }
@@ -322,4 +340,36 @@ pub(crate) fn index_name(number: u32) -> String {
 /// Returns the number of the segment whose index has this name.
 pub(crate) fn index_number(name: &[u8]) -> Option<u32> {
     number_of(name, b".idx", index_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The search finds the same place as a search of all entries, however the hashes are distributed.
+    #[test]
+    fn an_index_is_searched_from_the_expected_place() {
+        let even = |count: u64| (0..count).map(move |number| number * (u64::from(u32::MAX) / count.max(1)));
+        let low = (0..500).chain([u64::from(u32::MAX)]);
+        let repeated = (0..900).map(|number| number / 300 * 0x4000_0000 + 7);
+        let all: [Vec<u64>; 6] = [
+            Vec::new(),
+            even(1).collect(),
+            even(1000).collect(),
+            low.collect(),
+            repeated.collect(),
+            (0..500).map(|number| u64::from(u32::MAX) - 500 + number).collect(),
+        ];
+        let summary = Summary { first: 0, next: 0, earliest: 0, latest: 0 };
+        for hashes in all {
+            let entries: Vec<u64> =
+                (0..).zip(&hashes).map(|(number, hash)| hash << 32 | number << 8 | 1).collect();
+            let index = Index::new(summary, entries);
+            let near = hashes.iter().flat_map(|&hash| [hash.saturating_sub(1), hash, hash + 1]);
+            for hash in near.chain([0, 1 << 31]).filter_map(|hash| u32::try_from(hash).ok()) {
+                let expected = hashes.partition_point(|&own| own < u64::from(hash));
+                assert_eq!(index.lower_bound(hash), expected, "{hash:#x} in {} entries", hashes.len());
+            }
+        }
+    }
 }

@@ -143,7 +143,7 @@ fn hashes(actor: &Actor) -> [u32; 3] {
 }
 
 /// Returns the kinds of a record, as bits.
-fn kind_of(record: &Record<'_>) -> u8 {
+pub(crate) fn kind_of(record: &Record<'_>) -> u8 {
     match *record {
         Record::Actor { .. } => kinds::DEFINES,
         Record::Open { mode, .. } => {

@@ -19,8 +19,8 @@ use crate::reader::{Segment, Segments};
 use crate::record::{FileId, Record};
 use crate::segment::{Damage, Entries, Entry, Header};
 
-/// Number of blocks in memory: 16 MiB.
-const BLOCKS_MAX: usize = 4096;
+/// Number of blocks in memory: 256 MiB. The default log has at most 64 MiB, and ten million records have 221 MB.
+const BLOCKS_MAX: usize = 1 << 16;
 /// Bytes of indexes in memory. The default log has at most 16 MiB.
 const INDEXES_MAX: usize = 1 << 29;
 
@@ -205,11 +205,12 @@ impl IndexedLog {
         block
     }
 
-    /// Passes each record of these blocks to `visit` with its position. Records may be passed twice.
-    pub(crate) fn each(&mut self, places: &[Place], visit: &mut dyn FnMut(Position, &Entry<'_>)) {
+    /// Passes each record of these kinds in these blocks to `visit` with its position. Records may be passed twice.
+    pub(crate) fn each(&mut self, places: &[Place], kinds: u8, visit: &mut dyn FnMut(Position, &Entry<'_>)) {
         for &place in places {
             let Some(block) = self.block(place) else { continue };
-            Entries::of_block(&block).flatten().for_each(|entry| visit((place.0, entry.sequence), &entry));
+            let entries = Entries::of_verified(&block, kinds).flatten();
+            entries.for_each(|entry| visit((place.0, entry.sequence), &entry));
         }
     }
 
@@ -228,7 +229,7 @@ impl IndexedLog {
     fn definitions(&mut self, at: usize, number: ActorId) -> Definitions {
         let places = self.places(at..at.saturating_add(1), Key::Number(number), kinds::DEFINES);
         let mut found = Vec::new();
-        self.each(&places, &mut |(_, sequence), entry| match entry.record {
+        self.each(&places, kinds::DEFINES, &mut |(_, sequence), entry| match entry.record {
             Record::Actor { id, actor } if id == number => found.push((sequence, actor)),
             _ => {}
         });
@@ -246,8 +247,8 @@ impl IndexedLog {
     ) {
         for place in self.places(0..end, key, kinds::NAMES).into_iter().rev() {
             let Some(block) = self.block(place) else { continue };
-            let mut found: Vec<_> =
-                Entries::of_block(&block).flatten().filter(|entry| names(&entry.record, key)).collect();
+            let entries = Entries::of_verified(&block, kinds::NAMES).flatten();
+            let mut found: Vec<_> = entries.filter(|entry| names(&entry.record, key)).collect();
             found.sort_by_key(|entry| entry.sequence);
             for entry in found.iter().rev() {
                 if visit((place.0, entry.sequence), entry).is_break() {
@@ -349,7 +350,7 @@ impl IndexedLog {
     pub fn named(&mut self, wanted: &[u8]) -> Vec<FileId> {
         let places = self.places(self.all(), Key::Name(wanted), kinds::NAMES);
         let mut found = BTreeSet::new();
-        self.each(&places, &mut |_, entry| {
+        self.each(&places, kinds::NAMES, &mut |_, entry| {
             each_name_change(&entry.record, &mut |file, _, name, exists| {
                 if exists && name == wanted {
                     found.insert(file);

@@ -237,7 +237,7 @@ impl Lineage {
         let places = self.log.places(self.log.all(), Key::File(file), kinds::WRITES);
         let mut records = BTreeMap::new();
         self.add_records(file, &places, &mut records);
-        self.add_closes(file, &mut records);
+        self.add_closes(file, &places, &mut records);
         let mut history = FileHistory::default();
         for (position, record) in records {
             let actor = self.log.actor(position, record.actor);
@@ -247,15 +247,16 @@ impl Lineage {
     }
 
     fn add_records(&mut self, file: FileId, places: &[Place], records: &mut BTreeMap<Position, OwnRecord>) {
-        self.log.each(places, &mut |position, entry| {
+        self.log.each(places, kinds::WRITES | kinds::CLOSES, &mut |position, entry| {
             if let Some(record) = OwnRecord::new(entry, file) {
                 records.entry(position).or_insert(record);
             }
         });
     }
 
-    /// Adds the records of the closes by processes that wrote to the file. A file may have many other closes.
-    fn add_closes(&mut self, file: FileId, records: &mut BTreeMap<Position, OwnRecord>) {
+    /// Adds the records of the closes by processes that wrote to the file. A file may have many other closes. The records
+    /// in the blocks `done` are added already.
+    fn add_closes(&mut self, file: FileId, done: &[Place], records: &mut BTreeMap<Position, OwnRecord>) {
         let positions: Vec<_> = records.iter().map(|(position, record)| (*position, record.actor)).collect();
         let writers: BTreeSet<u32> =
             positions.into_iter().map(|(position, actor)| self.log.actor(position, actor).pid).collect();
@@ -263,7 +264,9 @@ impl Lineage {
         let mut places = BTreeSet::new();
         for pid in writers {
             let own = self.log.places(self.log.all(), Key::Process(pid), kinds::CLOSES);
-            places.extend(own.into_iter().filter(|place| closes.binary_search(place).is_ok()));
+            let is_left =
+                |place: &Place| closes.binary_search(place).is_ok() && done.binary_search(place).is_err();
+            places.extend(own.into_iter().filter(is_left));
         }
         let places: Vec<_> = places.into_iter().collect();
         self.add_records(file, &places, records);
@@ -294,7 +297,7 @@ impl Lineage {
     /// Returns the uses in these blocks, of `file` if that is given.
     fn uses(&mut self, places: &[Place], file: Option<FileId>) -> BTreeMap<Position, Use> {
         let mut found = BTreeMap::new();
-        self.log.each(places, &mut |position, entry| {
+        self.log.each(places, kinds::USES, &mut |position, entry| {
             let (actor, used, compacted) = match entry.record {
                 Record::Open { actor, file, mode } if mode.read => (actor, file, None),
                 Record::Used { actor, file, version, sequence } => (actor, file, Some((version, sequence))),
@@ -339,7 +342,7 @@ impl Lineage {
     fn generated_by(&mut self, activity: Activity) -> Vec<Edge> {
         let places = self.log.places(self.log.all(), Key::Process(activity.pid), kinds::WRITES);
         let mut files = BTreeSet::new();
-        self.log.each(&places, &mut |_, entry| match entry.record {
+        self.log.each(&places, kinds::WRITES, &mut |_, entry| match entry.record {
             Record::Create { file, .. }
             | Record::Write { file, .. }
             | Record::Truncate { file, .. }

@@ -10,6 +10,7 @@ use obento_base::{FileKind, Generation, Ino};
 use obento_driver::SetAttr;
 
 use crate::actor::{Actor, ActorId};
+use crate::index::kinds;
 use crate::opens::Transferred;
 
 /// Longest byte string of a record.
@@ -369,6 +370,32 @@ impl<'a> Record<'a> {
         let mut from = Decoder(fields);
         let elapsed = from.int()?;
         Some((Self::decode_fields(kind, flags, &mut from)?, elapsed, rest))
+    }
+
+    /// Returns the time in microseconds since the previous record, and the bytes after the first record of `bytes`.
+    pub(crate) fn skip(bytes: &'a [u8]) -> Option<(u64, &'a [u8])> {
+        let (len, _) = bytes.split_first_chunk()?;
+        let (record, rest) = bytes.split_at_checked(u16::from_le_bytes(*len).into())?;
+        Some((Decoder(record.get(4..)?).int()?, rest))
+    }
+
+    /// Returns the kinds that the first record of `bytes` may have in an index, from its head.
+    pub(crate) fn kinds(bytes: &[u8]) -> Option<u8> {
+        let &[_, _, kind, flags] = bytes.first_chunk()?;
+        let bit = |bit: u32| flags >> bit & 1 == 1;
+        Some(match kind {
+            kind::ACTOR => kinds::DEFINES,
+            kind::OPEN => {
+                let uses = if bit(0) { kinds::USES } else { kinds::OTHERS };
+                uses | if bit(1) { kinds::WRITES } else { kinds::OTHERS }
+            }
+            kind::CLOSE => kinds::CLOSES,
+            kind::CREATE | kind::GENERATED => kinds::NAMES | kinds::WRITES,
+            kind::LINK | kind::REMOVE | kind::RENAME => kinds::NAMES,
+            kind::WRITE | kind::TRUNCATE | kind::SOURCE => kinds::WRITES,
+            kind::USED => kinds::USES,
+            _ => kinds::OTHERS,
+        })
     }
 
     fn decode_fields(kind: u8, flags: u8, from: &mut Decoder<'a>) -> Option<Self> {
