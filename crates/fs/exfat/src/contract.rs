@@ -70,6 +70,10 @@ impl obento_clusters::Volume for Volume {
         self.directory(ino)
     }
 
+    fn directories(&self) -> Vec<(Ino, Ino)> {
+        self.directories()
+    }
+
     fn find(&self, dir: &Directory, name: &Name) -> Result<Option<Location>> {
         self.find(dir, name)
     }

@@ -3,11 +3,11 @@
 use alloc::vec::Vec;
 
 use bitflags::bitflags;
-use obento_base::wire::{FromZeros as _, le};
+use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, le};
 use obento_base::{FileKind, Timestamp};
 use obento_clusters::{FileEntry, Times, Zone};
 
-use crate::raw::{RawFile, RawStream};
+use crate::raw::{RawEntry, RawFile, RawStream};
 use crate::set::EntrySet;
 use crate::super_block::SuperBlock;
 use crate::time;
@@ -93,6 +93,15 @@ impl FileEntry for EntrySet {
 
     fn set_archive(&mut self) {
         self.set_attributes(self.attributes() | Attributes::ARCHIVE);
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        self.entries().iter().flat_map(|entry| entry.as_bytes().iter().copied()).collect()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let entries = bytes.chunks(size_of::<RawEntry>()).map(|entry| RawEntry::read_from_bytes(entry).ok());
+        Self::parse(&entries.collect::<Option<Vec<_>>>()?).ok()
     }
 
     fn times(&self, zone: Zone) -> Times {

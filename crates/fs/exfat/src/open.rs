@@ -91,12 +91,7 @@ impl Driver for ExFatDriver {
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
         let volume = open_volume(device, options, self.options.with(&options.shown))?;
-        Ok(match options.access {
-            Access::ReadOnly => Arc::new(ExFat::new(volume)),
-            Access::ReadWrite => {
-                ExFat::writing(volume, options.clock.clone(), options.journalling.commit_interval)?
-            }
-        })
+        Ok(ExFat::open(volume, options)?)
     }
 
     fn undelete(&self) -> Option<&dyn Undelete> {

@@ -5,6 +5,7 @@
 //! Locking: `known` and the indexes of directories are leaves.
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use obento_base::{Corrupt, Error, Generation, Ino, Result};
 use obento_block::BlockDevice;
@@ -202,6 +203,11 @@ impl Volume {
         let slots = clusters.saturating_mul(per_cluster).min(MAX_SLOTS);
         let data_start = self.sb.data_start;
         Ok(Directory { ino, parent, runs, per_cluster, data_start, slots, damage, index: Mutex::default() })
+    }
+
+    /// Returns the directories that have been read, each with its parent.
+    pub fn directories(&self) -> Vec<(Ino, Ino)> {
+        self.owners.read().directories().map(|dir| (dir.ino, dir.parent)).collect()
     }
 
     /// Records the clusters of a directory. Fails with `NoMemory`, or with `Corrupt` if one of them belongs to

@@ -57,3 +57,10 @@ fn every_single_request_fails_in_turn() {
         trials::faults::requests(&volume, 1);
     }
 }
+
+#[test]
+fn an_open_volume_passes_to_another_process_with_its_nameless_files() {
+    for volume in ["tiny", "page", "packed"].into_iter().filter_map(cuts::volume) {
+        trials::handover::passes_on(&ExFatDriver::default(), &volume.base, true);
+    }
+}

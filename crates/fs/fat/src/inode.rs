@@ -1,7 +1,9 @@
 //! Inodes. The format has none: the attributes of a file come from its directory entry.
 
+use alloc::vec::Vec;
+
 use bitflags::bitflags;
-use obento_base::wire::{FromZeros as _, le};
+use obento_base::wire::{FromBytes as _, FromZeros as _, IntoBytes as _, le};
 use obento_base::{FileKind, Timestamp};
 use obento_clusters::{FileEntry, Times, Zone};
 
@@ -128,6 +130,14 @@ impl FileEntry for RawEntry {
 
     fn set_archive(&mut self) {
         self.DIR_Attr |= Attributes::ARCHIVE.bits();
+    }
+
+    fn to_bytes(&self) -> Vec<u8> {
+        self.as_bytes().to_vec()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        Self::read_from_bytes(bytes).ok()
     }
 
     fn times(&self, zone: Zone) -> Times {

@@ -113,12 +113,7 @@ impl Driver for FatDriver {
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
         let volume = open_volume(device, options, self.options.with(&options.shown)?)?;
-        Ok(match options.access {
-            Access::ReadOnly => Arc::new(Fat::new(volume)),
-            Access::ReadWrite => {
-                Fat::writing(volume, options.clock.clone(), options.journalling.commit_interval)?
-            }
-        })
+        Ok(Fat::open(volume, options)?)
     }
 
     fn undelete(&self) -> Option<&dyn Undelete> {

@@ -86,3 +86,10 @@ fn a_full_root_directory_answers_no_space() {
     actor.act(0, &Op::Create("f7".into(), FileKind::Regular, 0o644)).unwrap();
     trials::faults::keeps_all(&volume, &device, actor);
 }
+
+#[test]
+fn an_open_volume_passes_to_another_process_with_its_nameless_files() {
+    for volume in ["fat12", "fat12-sector-2k", "fat16", "fat32"].into_iter().filter_map(cuts::volume) {
+        trials::handover::passes_on(&FatDriver::default(), &volume.base, true);
+    }
+}

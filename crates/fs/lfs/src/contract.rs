@@ -13,8 +13,8 @@ use obento_base::{
 };
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Inspect, Layout, Limits, Probe, Span,
-    StatFs, StoredProperties, VolumeInfo,
+    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Handover, Inspect, Layout, Limits, Probe,
+    Span, StatFs, StoredProperties, VolumeInfo,
 };
 
 use crate::inode::Inode;
@@ -263,5 +263,16 @@ impl FileSystem for Volume {
 
     fn inspect(&self) -> Option<&dyn Inspect> {
         Some(self)
+    }
+
+    fn handover(&self) -> Option<&dyn Handover> {
+        Some(self)
+    }
+}
+
+impl Handover for Volume {
+    // Nothing is changed, and the volume contains the inode numbers.
+    fn prepare(&self) -> Result<Vec<u8>> {
+        Ok(Vec::new())
     }
 }

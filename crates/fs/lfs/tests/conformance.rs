@@ -23,3 +23,10 @@ mod wide_and_big_endian {
     use super::*;
     obento_testkit::reading_conformance!(Some(volume(Width::Wide, true, End::Clean)));
 }
+
+#[test]
+fn an_open_volume_passes_to_another_process() {
+    for recipe in common::recipes() {
+        obento_testkit::trials::handover::passes_on_reading(&obento_lfs::LfsDriver, &recipe.write());
+    }
+}

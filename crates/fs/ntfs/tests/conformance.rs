@@ -15,3 +15,10 @@ mod page {
 mod large_sectors {
     obento_testkit::reading_conformance!(super::FORMAT.to_read("4kn-64k"));
 }
+
+#[test]
+fn an_open_volume_passes_to_another_process() {
+    for bytes in ["512", "4k", "4kn-64k"].into_iter().filter_map(|shape| FORMAT.filled(shape)) {
+        obento_testkit::trials::handover::passes_on_reading(&obento_ntfs::NtfsDriver::default(), &bytes);
+    }
+}

@@ -4,19 +4,18 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, Ordering};
-use core::time::Duration;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, Error, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, DirEntry, EntrySink, Extent, FileSystem, Inspect, Layout, Limits, Span, StatFs, Trim, VolumeInfo,
-    WritableFileSystem,
+    Access, Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, OpenOptions,
+    Span, StatFs, Trim, VolumeInfo, WritableFileSystem,
 };
-use obento_env::Clock;
 use obento_env::sync::{Mutex, RwLock};
 
 use crate::age::CommitTimer;
+use crate::handover::{self, FirstMark};
 use crate::inode::ROOT;
 use crate::utf16::MAX_BYTES;
 use crate::volume::{Commit as _, Data as _, Location as _, Volume};
@@ -35,19 +34,32 @@ pub struct Mounted<V: Volume> {
 }
 
 impl<V: Volume> Mounted<V> {
-    /// Opens `volume` for reading.
-    pub fn new(volume: V) -> Self {
+    /// Opens `volume` as `options` require. Each change is written when it reaches the age of
+    /// [`Journalling::commit_interval`](obento_driver::Journalling). If the age is zero, or the environment has no
+    /// threads, changes are written only by a sync, by `close`, or when too many changes are pending. With
+    /// [`OpenOptions::adopt`], continues the use of another process. Fails with `Invalid` for the state of another
+    /// driver, with `ReadOnly`, or if the device fails.
+    pub fn open(volume: V, options: &OpenOptions) -> Result<Arc<Self>> {
+        let adopted = options.adopt.as_deref();
+        let first = adopted.map(|adopted| handover::import(&volume, &adopted.state)).transpose()?;
+        match options.access {
+            Access::ReadOnly => Ok(Arc::new(Self::new(volume))),
+            Access::ReadWrite => Self::writing(volume, options, first),
+        }
+    }
+
+    fn new(volume: V) -> Self {
         let (writer, ager, closed) = (None, CommitTimer::new(), AtomicBool::new(false));
         Self { volume, lock: RwLock::new(()), writer, ager, closed }
     }
 
-    /// Opens `volume` for changes. A thread writes each change when it reaches the age `age`. If `age` is
-    /// zero, or the environment has no threads, changes are written only by a sync, by `close`, or when too
-    /// many changes are pending. Fails with `ReadOnly`, or if the device fails.
-    pub fn writing(volume: V, clock: Arc<dyn Clock>, age: Duration) -> Result<Arc<Self>> {
-        let writer = V::Writer::open(&volume, clock)?;
+    fn writing(volume: V, options: &OpenOptions, first: Option<FirstMark>) -> Result<Arc<Self>> {
+        let mut writer = V::Writer::open(&volume, options.clock.clone())?;
+        if let Some(first) = first {
+            writer.waiting_mut().continue_use(first);
+        }
         let this = Arc::new(Self { writer: Some(Mutex::new(writer)), ..Self::new(volume) });
-        this.ager.start(Arc::downgrade(&this), age);
+        this.ager.start(Arc::downgrade(&this), options.journalling.commit_interval);
         Ok(this)
     }
 
@@ -221,5 +233,21 @@ impl<V: Volume> FileSystem for Mounted<V> {
 
     fn trim(&self) -> Option<&dyn Trim> {
         self.is_open().then_some(self)
+    }
+
+    fn handover(&self) -> Option<&dyn Handover> {
+        Some(self)
+    }
+}
+
+impl<V: Volume> Handover for Mounted<V> {
+    fn prepare(&self) -> Result<Vec<u8>> {
+        if self.writer.is_some() {
+            self.commit()?;
+        }
+        let _shared = self.lock.read();
+        let writer = self.writer.as_ref().map(Mutex::lock);
+        let first = writer.map_or(FirstMark::Unused, |writer| writer.waiting().first_mark());
+        handover::export(&self.volume, first)
     }
 }

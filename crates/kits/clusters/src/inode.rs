@@ -1,5 +1,7 @@
 //! Inodes. The formats have none: their attributes come from directory entries.
 
+use alloc::vec::Vec;
+
 use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Timestamp};
 
 use crate::owner::Owner;
@@ -48,6 +50,12 @@ pub trait FileEntry: Clone + Send + Sync + 'static {
 
     /// Sets the time of creation.
     fn set_btime(&mut self, moment: Timestamp, zone: Zone);
+
+    /// Encodes the attributes for another process ([`from_bytes`](Self::from_bytes)).
+    fn to_bytes(&self) -> Vec<u8>;
+
+    /// Decodes attributes that [`to_bytes`](Self::to_bytes) encoded. Returns `None` for other bytes.
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
 
     /// Sets all three times.
     fn stamp(&mut self, moment: Timestamp, zone: Zone) {

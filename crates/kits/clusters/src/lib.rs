@@ -8,7 +8,7 @@
 //! - [`time`]: dates and times of 16 bits; [`utf16`]: names.
 //! - [`sectors`]: writing sectors to the device; [`Waiting`]: changes that wait for a commit.
 //! - [`mod@format`]: common steps of creating volumes; [`ops`]: operations on names.
-//! - [`Mounted`]: the driver contract.
+//! - [`Mounted`]: the driver contract, and passing an open volume to another process.
 //!
 //! This crate contains no on-disk format: the drivers implement the traits of [`Volume`] for their tables and directory
 //! entries.
@@ -36,6 +36,7 @@ mod chain;
 mod contract;
 mod directory_owners;
 pub mod format;
+mod handover;
 mod inode;
 pub mod inspect;
 mod mount_state;

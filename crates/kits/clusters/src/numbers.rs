@@ -6,6 +6,8 @@
 //! their entry.
 //! Invariant: the number of a deleted file is reused only with another generation.
 
+use alloc::vec::Vec;
+
 use hashbrown::HashMap;
 use obento_base::{Error, Generation, Ino, Result};
 
@@ -24,6 +26,14 @@ pub struct Numbers<E> {
     orphans: HashMap<Ino, (E, Ino)>,
     /// Number of assigned numbers that are not places.
     given: u64,
+}
+
+/// The contents of [`Numbers`], which another process continues to use.
+pub(crate) struct NumberLists<E> {
+    pub places: Vec<(Ino, Slot)>,
+    pub lives: Vec<(Ino, u32)>,
+    pub orphans: Vec<(Ino, E, Ino)>,
+    pub given: u64,
 }
 
 impl<E> Default for Numbers<E> {
@@ -115,8 +125,33 @@ impl<E: Clone> Numbers<E> {
     }
 
     /// Returns all files without a name.
-    pub fn orphans(&self) -> alloc::vec::Vec<Ino> {
+    pub fn orphans(&self) -> Vec<Ino> {
         self.orphans.keys().copied().collect()
+    }
+
+    /// Returns all contents.
+    pub(crate) fn export(&self) -> NumberLists<E> {
+        NumberLists {
+            places: self.places.iter().map(|(&ino, &slot)| (ino, slot)).collect(),
+            lives: self.lives.iter().map(|(&ino, &lives)| (ino, lives)).collect(),
+            orphans: self.orphans.iter().map(|(&ino, (raw, dir))| (ino, raw.clone(), *dir)).collect(),
+            given: self.given,
+        }
+    }
+
+    /// Replaces all contents. Fails with `NoMemory`.
+    pub(crate) fn import(&mut self, lists: NumberLists<E>) -> Result<()> {
+        let NumberLists { places, lives, orphans, given } = lists;
+        *self = Self { given, ..Self::default() };
+        self.places.try_reserve(places.len()).map_err(|_| Error::NoMemory)?;
+        self.inos.try_reserve(places.len()).map_err(|_| Error::NoMemory)?;
+        self.lives.try_reserve(lives.len()).map_err(|_| Error::NoMemory)?;
+        self.orphans.try_reserve(orphans.len()).map_err(|_| Error::NoMemory)?;
+        self.inos.extend(places.iter().map(|&(ino, slot)| (slot, ino)));
+        self.places.extend(places);
+        self.lives.extend(lives);
+        self.orphans.extend(orphans.into_iter().map(|(ino, raw, dir)| (ino, (raw, dir))));
+        Ok(())
     }
 
     fn unplace(&mut self, ino: Ino) {

@@ -90,6 +90,8 @@ pub trait Volume: Sized + Send + Sync + 'static {
     /// Returns the directory `ino`. Fails with `Stale`, with `NotDirectory`, or with `Corrupt` if its clusters belong
     /// to another directory.
     fn directory(&self, ino: Ino) -> Result<Arc<Self::Directory>>;
+    /// Returns the directories that have been read, each with its parent.
+    fn directories(&self) -> Vec<(Ino, Ino)>;
     /// Returns the place of `name` in `dir`. Skips unreadable parts. If the name is not found and a part was
     /// unreadable, fails with the error of that part.
     fn find(&self, dir: &Self::Directory, name: &Name) -> Result<Option<Self::Location>>;

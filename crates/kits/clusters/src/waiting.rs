@@ -17,6 +17,7 @@ use obento_block::Cache;
 use obento_env::Clock;
 
 use crate::allocator::Allocator;
+use crate::handover::FirstMark;
 use crate::pieces::{Piece, last_of};
 use crate::reservations::Reservations;
 use crate::sectors::{self, current, with_entries};
@@ -80,6 +81,18 @@ impl Waiting {
             data_written: false,
             state: State { was_in_use, is_marked: false, failure: None },
         }
+    }
+
+    /// Returns the mark that the volume had when the first process opened it.
+    pub(crate) fn first_mark(&self) -> FirstMark {
+        if self.state.was_in_use { FirstMark::InUse } else { FirstMark::Unused }
+    }
+
+    /// Continues the use of a volume that another process has opened, and perhaps marked as in use. Before, the volume
+    /// had the mark `first`.
+    pub(crate) fn continue_use(&mut self, first: FirstMark) {
+        self.state.is_marked = self.state.was_in_use && first == FirstMark::Unused;
+        self.state.was_in_use = first == FirstMark::InUse;
     }
 
     /// Fails with `ReadOnly` if a write has failed.

@@ -36,3 +36,10 @@ mod big {
 mod dirty {
     obento_testkit::reading_conformance!(super::FORMAT.to_read("dirty"));
 }
+
+#[test]
+fn an_open_volume_passes_to_another_process() {
+    for bytes in ["little", "big", "dirty"].into_iter().filter_map(|shape| FORMAT.filled(shape)) {
+        obento_testkit::trials::handover::passes_on_reading(&BcachefsDriver, &bytes);
+    }
+}
