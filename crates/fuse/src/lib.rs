@@ -16,7 +16,7 @@
 //! The kernel checks permissions, and caches pages, names and attributes. The caches stay valid for a day, because the
 //! server is the only user of the image. The kernel therefore sends few requests twice.
 //!
-//! `unsafe` code exists only in `signals` and `rings::ring`.
+//! `unsafe` code exists only in `signals`, `rings::ring` and `handover::service`, which takes descriptors by number.
 
 mod attr;
 mod clock;

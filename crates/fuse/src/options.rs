@@ -57,8 +57,17 @@ pub struct MountOptions {
     pub provenance: bool,
     /// The directory of the recorded history is visible, but cannot be changed.
     pub show_provenance: bool,
-    /// If the server fails, another one continues, but not after this number of failures within ten seconds.
-    pub failover: Option<u32>,
+    /// If the server fails, another one continues.
+    pub failover: Option<Restarter>,
+}
+
+/// Starts another server of a mount after a failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Restarter {
+    /// A process of this program, until there were this number of failures within ten seconds.
+    Keeper(u32),
+    /// The service manager systemd.
+    Systemd,
 }
 
 /// The access that a mount allows.
@@ -321,7 +330,7 @@ impl MountOptions {
             "writeback_cache" | "no_writeback_cache" => self.writeback = word == "writeback_cache",
             "provenance" => self.provenance = true,
             "show_provenance" => (self.provenance, self.show_provenance) = (true, true),
-            "failover" => self.failover = Some(FAILURES),
+            "failover" => self.failover = Some(Restarter::Keeper(FAILURES)),
             "keep_last_dots" => self.shown.keep_last_dots = true,
             "discard" | "nodiscard" => self.shown.discard = word == "discard",
             "sys_tz" => {
@@ -373,7 +382,11 @@ impl MountOptions {
             }
             "failover" => {
                 let count = value.parse().ok().filter(|count| (2..=1000).contains(count));
-                self.failover = Some(count.ok_or_else(|| wanted("a number from 2 to 1000"))?);
+                self.failover = Some(match count {
+                    _ if value == "systemd" => Restarter::Systemd,
+                    Some(count) => Restarter::Keeper(count),
+                    None => return Err(wanted("a number from 2 to 1000, or systemd")),
+                });
             }
             "uid" => self.shown.uid = Some(value.parse().map_err(|_| wanted("a number"))?),
             "gid" => self.shown.gid = Some(value.parse().map_err(|_| wanted("a number"))?),

@@ -19,6 +19,7 @@ mod refusals;
 mod requests;
 mod stress;
 mod support;
+mod systemd;
 mod together;
 mod upgrade;
 mod xv6;

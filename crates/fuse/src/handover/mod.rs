@@ -30,6 +30,7 @@ mod fields;
 mod guard;
 mod history;
 mod message;
+mod service;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ pub use fields::{Fields, Need, Parsed, StateError};
 pub use guard::Guard;
 pub use history::{HandleState, HistoryState};
 pub use message::{FrameError, Hello, Kind, Message, Offer, State};
+pub use service::{ServiceManager, StoredDescriptor};
 pub use state::{GateState, NodeState, SessionState};
 
 /// The version of the messages and of the state. A server refuses another major version. A field of a later minor

@@ -39,6 +39,8 @@ Mount options:
   show_provenance         like provenance, and show the log as read-only files
   failover[=N]            start another server if the server fails, except after
                           N failures within ten seconds (the default is 3)
+  failover=systemd        with --foreground, in a service: systemd starts the
+                          other server
   fsname=NAME             the name that mount(8) shows
   remount                 change ro, rw, suid, dev, exec and noatime of a mount
   threads=N               the number of threads for requests that wait for the

@@ -215,7 +215,7 @@ pub fn volume_obstacle(opened: &OpenedMount) -> Option<&'static str> {
         return Some("its server serves other partitions of the disk, too");
     }
     if !opened.volume.vfs().can_be_passed_on() {
-        return Some("the driver of this type cannot pass an open volume on");
+        return Some("the kernel engine, or another driver without this capability, has the volume open");
     }
     ImageFile::file_of(&**image.device()).is_err().then_some("the image is not a file or a device")
 }

@@ -1,36 +1,41 @@
 //! A server with a keeper (`-o failover`): what it sends to the keeper, and how it continues after another server has
 //! failed.
 //!
-//! The keeper is connected to the standard input of the server. See `obento_fuse::handover::Guard`.
+//! The keeper is connected to the standard input of the server, or is systemd. See `obento_fuse::handover::Guard`.
 
 use std::io;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use obento::host::sandbox::Rights;
 use obento::image::ImageFile;
-use obento_fuse::handover::{Connection, Guard, Kind, Offer, State};
+use obento_fuse::handover::{Connection, Guard, Kind, Offer, ServiceManager, State};
 use obento_fuse::{Ledger, MountError, MountPlace, Pauser, UnmountListener, signals};
 
 use super::control::offer;
 use super::janitor::Janitor;
 use super::server::{self, Service};
 use super::upgrade::{OfferedMount, lost, open};
-use super::{log, own, start};
+use super::{log, own, service, start};
 use crate::context::Context;
 use crate::report::Report;
 
-/// The connection of a server to its keeper. If the keeper has ended, the messages have no effect.
+/// The keeper of a server. If the keeper has ended, the messages have no effect.
 #[derive(Debug)]
-pub struct Keeper(Connection);
+pub enum Keeper {
+    /// A process of this program.
+    Process(Connection),
+    /// systemd, which stores descriptors of the service.
+    Service(ServiceManager),
+}
 
 impl Keeper {
     /// Takes the connection from the standard input, so that no started program inherits it.
     pub fn at_stdin() -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         rustix::stdio::dup2_stdin(start::null()?)?;
-        Ok(Self(Connection::new(socket)))
+        Ok(Self::Process(Connection::new(socket)))
     }
 
     /// Passes to the keeper everything that another server needs. No request has been read.
@@ -63,13 +68,23 @@ impl Keeper {
             descriptors.push(listener);
             descriptors.extend(waiting);
         }
-        self.0.send(Kind::Guard, &guard.encode(), &descriptors).map_err(|error| other(&error))
+        match self {
+            Self::Process(keeper) => {
+                keeper.send(Kind::Guard, &guard.encode(), &descriptors).map_err(|error| other(&error))
+            }
+            Self::Service(manager) => service::store(manager, &guard, &descriptors),
+        }
     }
 
     /// Reports that the mount ends, and waits until the keeper has closed the image.
     pub fn end(&self) {
-        if self.0.send(Kind::Ended, &[], &[]).is_ok() {
-            let _ = self.0.expect(Kind::Go);
+        match self {
+            Self::Process(keeper) => {
+                if keeper.send(Kind::Ended, &[], &[]).is_ok() {
+                    let _ = keeper.expect(Kind::Go);
+                }
+            }
+            Self::Service(manager) => service::remove_all(manager),
         }
     }
 }
@@ -81,33 +96,50 @@ pub fn revive(context: &Context) -> Result<(), Report> {
     signals::hold().map_err(|error| failed(&error))?;
     obento::env::thread::hold_back();
     let keeper = Keeper::at_stdin().map_err(|error| failed(&error))?;
-    let (mount, mut service) = prepare(&keeper.0, context).map_err(|why| {
-        keeper.0.refuse(&why);
+    let Keeper::Process(connection) = &keeper else { return Ok(()) };
+    let prepared = connection.expect(Kind::Guard).map_err(|error| error.to_string());
+    let prepared = prepared.and_then(|message| prepare(&message.fields, message.descriptors, context));
+    let (mount, service) = prepared.map_err(|why| {
+        connection.refuse(&why);
         failed(&why)
     })?;
-    service.keeper = Some(Arc::new(keeper));
     start::detach().map_err(|error| failed(&error))?;
+    go_on(&mount, service, keeper, context)
+}
+
+/// Serves a mount whose server has failed until the end.
+pub fn go_on(
+    mount: &OfferedMount,
+    mut service: Service,
+    keeper: Keeper,
+    context: &Context,
+) -> Result<(), Report> {
+    service.keeper = Some(Arc::new(keeper));
     if let Some(unmount) = &service.unmount {
         unmount.take_over();
     }
     // From here on, the input is from the image and from the users of the mount.
     context.confine(Rights::Serve);
     tracing::warn!("this server continues after a failure of another one");
-    server::run(vec![service]).map_err(|error| lost(&mount, error))
+    server::run(vec![service]).map_err(|error| lost(mount, error))
 }
 
 /// Opens the place of the mount. A directory above it may have been renamed, and the volume may be bound elsewhere too.
-fn find(guard: &Guard) -> Result<MountPlace, MountError> {
+pub fn find(guard: &Guard) -> Result<MountPlace, MountError> {
     let mut mounts = own::mounts();
     mounts.retain(|mount| mount.device == guard.device);
     mounts.sort_by_key(|mount| mount.path.as_os_str().as_bytes() != guard.path);
     MountPlace::open(mounts.into_iter().next().ok_or(MountError::Moved)?)
 }
 
-fn prepare(keeper: &Connection, context: &Context) -> Result<(OfferedMount, Service), String> {
+/// Opens the volume for a server that continues. `fields` and `descriptors` are those of [`Kind::Guard`].
+pub fn prepare(
+    fields: &[u8],
+    mut descriptors: Vec<OwnedFd>,
+    context: &Context,
+) -> Result<(OfferedMount, Service), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
-    let message = keeper.expect(Kind::Guard).map_err(|error| text(&error))?;
-    let guard = Guard::decode(&message.fields).map_err(|error| text(&error))?;
+    let guard = Guard::decode(fields).map_err(|error| text(&error))?;
     let state = State::decode(&guard.state).map_err(|error| text(&error))?;
     let offer = Offer::decode(&guard.offer).map_err(|error| text(&error))?;
     let mount = OfferedMount::examine(offer, context)?;
@@ -115,7 +147,6 @@ fn prepare(keeper: &Connection, context: &Context) -> Result<(OfferedMount, Serv
     let pauser = Pauser::new().map_err(|error| text(&error))?;
     let place = find(&guard).map_err(|error| text(&error))?;
     let janitor = Janitor::start(&place).map_err(|error| text(&error))?;
-    let mut descriptors = message.descriptors;
     if descriptors.is_empty() {
         return Err("a descriptor is missing".into());
     }

@@ -105,7 +105,7 @@ impl Failures {
 
 /// Starts a server for `args`, and keeps its mount until the end, or until the number of failures within a short time is
 /// `most`.
-pub fn run(args: &Args, most: Option<u32>, context: &Context) -> Result<(), Report> {
+pub fn run(args: &Args, most: u32, context: &Context) -> Result<(), Report> {
     let image = args.image().as_bytes();
     let failed = |error: io::Error| Report::on("cannot keep a server for", image, error);
     signals::hold().map_err(failed)?;
@@ -133,8 +133,7 @@ pub fn run(args: &Args, most: Option<u32>, context: &Context) -> Result<(), Repo
     let capabilities = drop_capabilities_until_exec(Path::new(PROGRAM));
     tracing::debug!(?capabilities, "the keeper dropped its capabilities");
     pass_signals_on(Arc::clone(&process)).map_err(failed)?;
-    let failures =
-        Failures { recent: VecDeque::new(), most: usize::try_from(most.unwrap_or(1)).unwrap_or(1) };
+    let failures = Failures { recent: VecDeque::new(), most: usize::try_from(most).unwrap_or(usize::MAX) };
     keep(server, message, failures, &process, context)
         .map_err(|why| Report::on("cannot restart the server of", image, why))
 }

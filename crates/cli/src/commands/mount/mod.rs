@@ -13,6 +13,7 @@ mod log;
 pub mod own;
 mod remount;
 mod server;
+mod service;
 mod start;
 mod status;
 mod upgrade;
@@ -20,6 +21,7 @@ mod upgrade;
 use std::os::unix::ffi::OsStrExt;
 
 use obento::address::Address;
+use obento_fuse::options::Restarter;
 
 pub use args::Args;
 
@@ -88,11 +90,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let report = Report::on("cannot mount", args.image().as_bytes(), "this is a path inside an image");
         return Err(report.help("name the image, or a partition: IMAGE@PART").into());
     }
-    let done = match args.foreground || args.detached {
-        true if args.all => all::serve(args, &address, &options, context),
-        true if !args.kept && options.failover.is_some() => keeper::run(args, options.failover, context),
-        true => server::serve(args, &address, options, context),
-        false => start::start(args, context),
+    let done = match (args.foreground || args.detached, options.failover) {
+        (true, _) if args.all => all::serve(args, &address, &options, context),
+        (true, Some(Restarter::Keeper(most))) if !args.kept => keeper::run(args, most, context),
+        (_, Some(Restarter::Systemd)) => service::serve(args, &address, options, context),
+        (true, _) => server::serve(args, &address, options, context),
+        (false, _) => start::start(args, context),
     };
     if let Err(report) = done {
         context.warn(&report);

@@ -48,15 +48,21 @@ pub struct Site<'a> {
 }
 
 /// Mounts and serves until the end.
-pub fn serve(
+pub fn serve(args: &Args, address: &Address, options: MountOptions, context: &Context) -> Result<(), Report> {
+    begin(args)?;
+    let keeper = args.kept.then(Keeper::at_stdin).transpose();
+    serve_with(args, address, options, keeper.map_err(|error| cannot_serve(args.image(), error))?, context)
+}
+
+/// Like [`serve`], after [`begin`], with a keeper or without one.
+pub fn serve_with(
     args: &Args,
     address: &Address,
     mut options: MountOptions,
+    keeper: Option<Keeper>,
     context: &Context,
 ) -> Result<(), Report> {
-    begin(args)?;
     let failed = |error: io::Error| cannot_serve(args.image(), error);
-    let keeper = args.kept.then(Keeper::at_stdin).transpose().map_err(failed)?;
     let ledger = keeper.as_ref().map(|_| Ledger::new()).transpose().map_err(failed)?.map(Arc::new);
     let opened = open(args, address, &mut options, ledger, context)?;
     let directory = open_directory(args)?;
@@ -85,7 +91,7 @@ pub fn begin(args: &Args) -> Result<(), Report> {
     })
 }
 
-fn cannot_serve(image: &OsStr, error: io::Error) -> Report {
+pub fn cannot_serve(image: &OsStr, error: io::Error) -> Report {
     Report::on("cannot serve", image.as_bytes(), error)
 }
 
