@@ -17,12 +17,12 @@ use crate::support::{Disk, obento, text, umount, wait_until};
 use crate::upgrade::{End, load, mapping, serving};
 
 /// The number of failures; `cargo xtask failover` makes more.
-fn failures() -> u64 {
+pub fn failures() -> u64 {
     std::env::var("OBENTO_FAILOVERS").ok().and_then(|count| count.parse().ok()).unwrap_or(10)
 }
 
 /// Kills the server of `disk`, and returns its process.
-fn kill_server(disk: &Disk) -> String {
+pub fn kill_server(disk: &Disk) -> String {
     let server = serving(disk.folder());
     kill(&server);
     server
@@ -41,7 +41,7 @@ fn parent(pid: &str) -> String {
 
 /// Creates, links, renames and removes names, and compares each result with a model, until `is_over`. Returns the names
 /// that must exist, and the contents of their files.
-fn names(folder: &Path, is_over: &AtomicBool) -> std::collections::BTreeMap<String, Vec<u8>> {
+pub fn names(folder: &Path, is_over: &AtomicBool) -> std::collections::BTreeMap<String, Vec<u8>> {
     fs::create_dir(folder).unwrap();
     let mut model = std::collections::BTreeMap::new();
     let mut round = 0_u64;
@@ -84,7 +84,7 @@ fn names(folder: &Path, is_over: &AtomicBool) -> std::collections::BTreeMap<Stri
 
 /// Checks that `folder` has the names and the contents of `model`.
 #[track_caller]
-fn compare(folder: &Path, model: &std::collections::BTreeMap<String, Vec<u8>>) {
+pub fn compare(folder: &Path, model: &std::collections::BTreeMap<String, Vec<u8>>) {
     let mut found: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     found.sort_unstable();
     assert!(found.iter().eq(model.keys().map(|name| name.as_str())), "{found:?} {:?}", model.keys());

@@ -3,7 +3,9 @@
 
 mod all;
 mod calls;
+mod cuts;
 mod databases;
+mod earlier;
 mod ends;
 mod exfat;
 mod failover;
@@ -11,6 +13,7 @@ mod fat;
 mod full;
 mod judges;
 mod kept;
+mod living;
 mod matrix;
 mod options;
 mod programs;

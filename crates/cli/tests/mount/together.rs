@@ -108,7 +108,7 @@ fn names(folder: &Path, _round: usize) {
 }
 
 /// Packs a tree, unpacks it, compares the trees, and removes both.
-fn archives(folder: &Path, round: usize) {
+pub fn archives(folder: &Path, round: usize) {
     let (source, out, archive) = (folder.join("source"), folder.join("out"), folder.join("a.tar.gz"));
     fs::create_dir(&out).unwrap();
     for number in 0..scale(50, 2_000) {
@@ -125,7 +125,7 @@ fn archives(folder: &Path, round: usize) {
 }
 
 /// Creates a repository and a clone of it.
-fn clones(folder: &Path, round: usize) {
+pub fn clones(folder: &Path, round: usize) {
     let (origin, clone) = (folder.join("origin"), folder.join("clone"));
     let git = |folder: &Path, args: &[&str]| {
         let settings = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"];
@@ -224,7 +224,7 @@ fn truncation(folder: &Path, _round: usize) {
 }
 
 /// Replaces and removes synced files, as databases do with their tables.
-fn tables(folder: &Path, round: usize) {
+pub fn tables(folder: &Path, round: usize) {
     let table = |number: usize| folder.join(format!("{number:06}.sst"));
     let count = scale(10, 200);
     for number in 0..count {

@@ -14,6 +14,7 @@ use obento_testkit::oracle::LoopMount;
 use obento_testkit::{Oracle, require};
 
 use crate::support::Disk;
+pub use programs::FSX;
 use programs::JUDGES;
 
 /// The result of each case of a judge, in the words of the judge.

@@ -40,7 +40,7 @@ fn pjdfstest(at: &Path, own: &Path) -> Ends {
 
 /// Mappings, holes and copies of all sizes but 0: posix_fallocate(3) rejects 0 bytes on every file system,
 /// and fsx gives up then.
-const FSX: &str = "[opsize]\nmin = 1\n[weights]\ntruncate = 1\ninvalidate = 1\nfsync = 1\nfdatasync = 1\npunch_hole = 1\n\
+pub const FSX: &str = "[opsize]\nmin = 1\n[weights]\ntruncate = 1\ninvalidate = 1\nfsync = 1\nfdatasync = 1\npunch_hole = 1\n\
     copy_file_range = 1\nposix_fallocate = 1\n";
 
 fn fsx(at: &Path, own: &Path) -> Ends {
