@@ -10,6 +10,9 @@ use crate::packages::{self, Package};
 /// The target of [`Options::aarch64`].
 const AARCH64: &str = "aarch64-unknown-linux-gnu";
 
+/// The flags of the compiler for a static program.
+pub const FLAGS: &str = "-C target-feature=+crt-static -C relocation-model=static";
+
 /// The linker and the C library for [`AARCH64`], and the emulator that tests the program.
 const CROSS: &[Package] = &[
     ("/usr/bin/aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu"),
@@ -53,17 +56,21 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
 
 /// Builds `dist/obento` for this machine, and returns its path.
 pub fn build_here(shell: &Shell, profile: &str) -> Result<PathBuf> {
-    let host = cmd!(shell, "rustc -vV").quiet().read()?;
-    let target =
-        host.lines().find_map(|line| line.strip_prefix("host: ")).unwrap_or("x86_64-unknown-linux-gnu");
-    build(shell, target, profile, "dist/obento")
+    build(shell, &host(shell)?, profile, "dist/obento")
+}
+
+/// Returns the target of this machine.
+pub fn host(shell: &Shell) -> Result<String> {
+    let version = cmd!(shell, "rustc -vV").quiet().read()?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.unwrap_or("x86_64-unknown-linux-gnu").to_owned())
 }
 
 fn build(shell: &Shell, target: &str, profile: &str, file: &str) -> Result<PathBuf> {
     {
         // The program is copied from this folder, so the user's target folder is overridden.
         let _target = shell.push_env("CARGO_TARGET_DIR", shell.current_dir().join("target"));
-        let _flags = shell.push_env("RUSTFLAGS", "-C target-feature=+crt-static -C relocation-model=static");
+        let _flags = shell.push_env("RUSTFLAGS", FLAGS);
         let _cross = (target == AARCH64).then(|| cross(shell));
         cmd!(shell, "cargo build --profile {profile} --locked --target {target} -p obento-cli").run()?;
     }

@@ -1,5 +1,5 @@
 //! The developer's commands: `cargo xtask try | test | lint | no-std | dist | deb | deny | sample | coverage | mutants | miri | tsan
-//! | fuzz | crash | schedules | stress | judge | databases | failover | upgrade | upgrade-bench | bench-judges | matrix | types
+//! | fuzz | crash | schedules | stress | judge | databases | failover | upgrade | upgrade-from | upgrade-bench | bench-judges | matrix | types
 //! | alternate | check-crash | check-mutants | check-super-block | build-campaign | world | new-driver | kernel | package`.
 //!
 //! Each command installs the Debian packages that it requires, if it may (root and `apt-get`). Otherwise it names them.
@@ -22,6 +22,7 @@ mod deb;
 mod demo;
 mod deny;
 mod dist;
+mod earlier;
 mod fuzz;
 mod kernel;
 mod lint;
@@ -93,6 +94,8 @@ enum Task {
     Failover(proof::FailoverOptions),
     /// Replace the server of a mount again and again while programs use it.
     Upgrade(proof::UpgradeOptions),
+    /// Replace the server of a mount by that of an earlier version, which is built from the history, and back.
+    UpgradeFrom(earlier::Options),
     /// Measure how long a program waits while the server of its mount is replaced, on an idle machine.
     UpgradeBench(proof::UpgradeOptions),
     /// Compare `obento bench` with fio and bonnie++, on an idle machine (requires root).
@@ -158,6 +161,7 @@ fn run() -> Result<()> {
         Task::Databases => proof::databases(&shell),
         Task::Failover(options) => proof::failover(&shell, &options),
         Task::Upgrade(options) => proof::upgrade(&shell, &options),
+        Task::UpgradeFrom(options) => earlier::run(&shell, &options),
         Task::UpgradeBench(options) => proof::upgrade_bench(&shell, &options),
         Task::BenchJudges => proof::bench_judges(&shell),
         Task::Stress(options) => proof::stress(&shell, &options),

@@ -170,6 +170,9 @@ const MOUNTING: &[Package] = &[
     ("/usr/bin/stress-ng", "stress-ng"),
 ];
 
+const POSTGRESQL: &[Package] =
+    &[("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"), ("/usr/bin/pgrep", "procps")];
+
 /// The size of the loads.
 #[derive(clap::Args)]
 pub struct StressOptions {
@@ -231,10 +234,7 @@ pub fn bench_judges(shell: &Shell) -> Result<()> {
 /// space.
 pub fn databases(shell: &Shell) -> Result<()> {
     packages::ensure(shell, MOUNTING)?;
-    packages::ensure(
-        shell,
-        &[("/usr/lib/postgresql/15/bin/postgres", "postgresql-15"), ("/usr/bin/pgrep", "procps")],
-    )?;
+    packages::ensure(shell, POSTGRESQL)?;
     let _scale = shell.push_env("OBENTO_STRESS", "whole");
     let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
     cmd!(
@@ -256,9 +256,11 @@ pub struct UpgradeOptions {
 /// Replaces the server of a mount 1,000 times while programs use the mount.
 pub fn upgrade(shell: &Shell, options: &UpgradeOptions) -> Result<()> {
     packages::ensure(shell, MOUNTING)?;
+    let _path = with_judges(shell)?;
     let _count = shell.push_env("OBENTO_UPGRADES", options.count.unwrap_or(1000).to_string());
     let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
-    cmd!(shell, "cargo test --release -p obento-cli --test mount -- --nocapture upgrade::").run()?;
+    let tests = ["upgrade::", "living::programs_continue_while_the_server_is_replaced"];
+    cmd!(shell, "cargo test --release -p obento-cli --test mount -- --nocapture {tests...}").run()?;
     Ok(())
 }
 
@@ -273,9 +275,20 @@ pub struct FailoverOptions {
 /// Kills the server of a mount 200 times while programs use the mount.
 pub fn failover(shell: &Shell, options: &FailoverOptions) -> Result<()> {
     packages::ensure(shell, MOUNTING)?;
+    packages::ensure(shell, POSTGRESQL)?;
+    let _path = with_judges(shell)?;
     let _count = shell.push_env("OBENTO_FAILOVERS", options.count.to_string());
     let _require = shell.push_env("OBENTO_REQUIRE_ORACLES", "1");
-    cmd!(shell, "cargo test --release -p obento-cli --test mount -- --nocapture failover::").run()?;
+    let tests = [
+        "failover::",
+        "living::programs_continue_while_the_server_is_killed",
+        "postgresql_continues_while_the_server_is_killed",
+    ];
+    cmd!(
+        shell,
+        "cargo test --release -p obento-cli --test mount -- --include-ignored --nocapture {tests...}"
+    )
+    .run()?;
     Ok(())
 }
 
