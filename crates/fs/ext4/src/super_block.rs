@@ -169,6 +169,13 @@ impl SuperBlock {
         verify_sum(&self.raw, block)
     }
 
+    /// Returns the inodes of the quota files of users, groups and projects.
+    pub(crate) fn quota_inodes(&self) -> [Option<Ino>; 3] {
+        let has_files = self.ro_compat.contains(RoCompat::QUOTA);
+        let numbers = [&self.raw.s_usr_quota_inum, &self.raw.s_grp_quota_inum, &self.raw.s_prj_quota_inum];
+        numbers.map(|number| Some(Ino(number.get().into())).filter(|ino| has_files && ino.0 != 0))
+    }
+
     /// Returns the super block for a reader with this option: if checksums are ignored, the volume appears to have
     /// none.
     pub(crate) fn verified_as(self, checksums: obento_driver::Checksums) -> Self {

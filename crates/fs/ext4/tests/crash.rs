@@ -10,7 +10,7 @@ mod consistency;
 #[path = "common/crash.rs"]
 mod cutting;
 
-use common::volumes::{SMALL, Shape};
+use common::volumes::{QUOTAS, SMALL, Shape};
 use cutting::{MODES, openers, volumes};
 use obento_driver::{DataMode, Journalling};
 use obento_testkit::crash::campaign::{self, Depth};
@@ -48,6 +48,11 @@ fn every_operation_survives_every_cut_with_data_in_no_order() {
 #[test]
 fn every_operation_survives_every_cut_on_an_ext3() {
     survives(SMALL[1], DataMode::Ordered, PlanEnd::Closed);
+}
+
+#[test]
+fn every_operation_survives_every_cut_with_quota_files() {
+    survives(QUOTAS, DataMode::Ordered, PlanEnd::Dropped);
 }
 
 /// No process reads the files until the power fails: appends stay in memory, and only these may be missing.

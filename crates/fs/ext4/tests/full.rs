@@ -26,6 +26,7 @@ const PIECE: u64 = 16_384;
 const VOLUMES: &[(&[&str], &str)] = &[
     (&["-t", "ext4", "-b", "1024", "-N", "200", "-J", "size=1"], "4M"),
     (&["-t", "ext4", "-b", "1024", "-C", "8192", "-O", "bigalloc", "-N", "200", "-J", "size=1"], "8M"),
+    (&["-t", "ext4", "-b", "1024", "-N", "200", "-J", "size=1", "-O", "quota,project"], "4M"),
     (&["-t", "ext2", "-b", "1024", "-N", "100"], "3M"),
     (
         &["-t", "ext4", "-b", "1024", "-N", "200", "-J", "size=1", "-O", "inline_data,ea_inode,orphan_file"],

@@ -16,6 +16,7 @@ use crate::allocator::{BlockRun, InodeClass};
 use crate::dir::{DirEdit, NewEntry};
 use crate::inode::{Inode, InodeFlags, InodePlace};
 use crate::map::{Blocks, MappedRun};
+use crate::quota::Charge;
 use crate::writer::{InodeEdit, Writer, cost};
 
 /// Blocks that change for one name, including the growth of a directory.
@@ -98,6 +99,7 @@ impl Writer {
     fn apply_record(&self, step: &Step<'_>) -> Result<()> {
         let inode = self.used_inode(step.ino)?;
         let unwritten = self.allocator().unwritten_before(step.ino)?;
+        self.prepare_owners_after(step, inode.as_ref())?;
         let mut txn = self.begin(cost::NEW_INODE + Credits(unwritten) + cost::APPEND)?;
         let mut edit = match &inode {
             Some(inode) => self.edit_merged(&mut txn, step, inode)?,
@@ -116,13 +118,21 @@ impl Writer {
         Ok(())
     }
 
+    /// Creates the quota entries of the new owners of an inode.
+    fn prepare_owners_after(&self, step: &Step<'_>, inode: Option<&Inode>) -> Result<()> {
+        let sb = self.volume().super_block();
+        let unused = alloc::vec![0; sb.inode_size.into()];
+        let record = step.change.merge(inode.map_or(&*unused, Inode::record))?;
+        Charge::of_record(sb.into(), &record).map_or(Ok(()), |charge| self.prepare_owners(charge.ids))
+    }
+
     /// Returns the new record of an existing inode, with its current blocks.
     fn edit_merged(&self, txn: &mut Txn<'_>, step: &Step<'_>, inode: &Inode) -> Result<InodeEdit> {
         let before = self.edit_known(txn, inode)?;
         let record = step.change.merge(inode.record())?;
         let taken = txn.take(inode.place().block.0)?;
         let sb = self.volume().super_block();
-        let mut edit = InodeEdit::of_record(sb, step.ino, inode.place(), &record, taken)?;
+        let mut edit = InodeEdit::of_record(sb, step.ino, inode.place(), &record, taken, before.charged())?;
         edit.set_sectors(before.sectors())?;
         Ok(edit)
     }
@@ -135,7 +145,7 @@ impl Writer {
         let new = self.allocator().take_inode(txn, step.ino, wanted)?;
         let place: InodePlace = new.place;
         let mut edit =
-            InodeEdit::of_record(self.volume().super_block(), step.ino, place, &record, new.table)?;
+            InodeEdit::of_record(self.volume().super_block(), step.ino, place, &record, new.table, None)?;
         edit.set_sectors(0)?;
         Ok(edit)
     }

@@ -307,7 +307,17 @@ fn volume() -> Option<Writer> {
     let sb = crate::locate::find(&*device).unwrap().super_block;
     let volume = Volume::new(device, sb, 1 << 20).unwrap();
     let journalling = Journalling { commit_interval: Duration::ZERO, ..Journalling::default() };
-    Some(Writer::new(Arc::new(volume), Log::None, Arc::new(NO_CLOCK), &journalling, None).unwrap())
+    Some(
+        Writer::new(
+            Arc::new(volume),
+            Log::None,
+            Arc::new(NO_CLOCK),
+            &journalling,
+            None,
+            crate::writer::QuotaUpdates::Off,
+        )
+        .unwrap(),
+    )
 }
 
 /// Applies the fast commits in `bytes` to a volume.

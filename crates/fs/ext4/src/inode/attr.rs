@@ -5,7 +5,7 @@ use core::mem::offset_of;
 use obento_base::wire::join;
 use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Mode, Timestamp};
 
-use super::decode::reaches;
+use super::decode::{Format, reaches};
 use super::{Inode, InodeFlags};
 use crate::feature::RoCompat;
 use crate::raw::{RawInode, RawInodeExtra};
@@ -78,17 +78,18 @@ impl Inode {
 
     /// Returns the allocated space in units of 512 bytes: `ext4_inode_blocks`.
     pub fn sectors(&self, sb: &SuperBlock) -> u64 {
-        let Some((raw, _)) = self.raw() else { return 0 };
-        if !sb.ro_compat.contains(RoCompat::HUGE_FILE) {
-            return raw.i_blocks_lo.get().into();
-        }
-        let blocks = join(raw.i_blocks_lo.get(), raw.l_i_blocks_high.get().into());
-        if self.has(InodeFlags::HUGE_FILE) {
-            blocks.saturating_mul(u64::from(sb.block_size / 512))
-        } else {
-            blocks
-        }
+        self.raw().map_or(0, |(raw, _)| sectors_of(sb.into(), raw))
     }
+}
+
+/// Returns the allocated space of a record in units of 512 bytes.
+pub(crate) fn sectors_of(format: Format, raw: &RawInode) -> u64 {
+    if !format.has_huge_files {
+        return raw.i_blocks_lo.get().into();
+    }
+    let count = join(raw.i_blocks_lo.get(), raw.l_i_blocks_high.get().into());
+    let is_in_blocks = InodeFlags::from_bits_retain(raw.i_flags.get()).contains(InodeFlags::HUGE_FILE);
+    if is_in_blocks { count.saturating_mul((format.block_size / 512).into()) } else { count }
 }
 
 impl InodeFlags {

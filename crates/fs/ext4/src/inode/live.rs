@@ -4,13 +4,14 @@
 //! Invariant: while an inode is dirty, nothing else changes its block of the table, so that the version that was
 //! taken first stays the newest.
 //! Invariant: an inode is here if its last change is not durable, or if it is in use without a name.
+//! Invariant: the charge of an inode is what quota files contain for it once the changes of a commit are added.
 //! Locking: leaves, one shard at a time. A caller that stores an inode holds its lock, or has just allocated or freed
 //! it.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, hash_map};
 use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{Error, Ino, Result};
 use obento_env::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +20,7 @@ use obento_journal::{Taken, Tid, Txn};
 
 use super::{Inode, InodePlace, seal_record};
 use crate::checksum::inode_seed;
+use crate::quota::Charge;
 use crate::raw::RawInode;
 use crate::super_block::SuperBlock;
 use crate::writer::InodeEdit;
@@ -64,6 +66,8 @@ struct Entry {
     is_unlinked: bool,
     is_dirty: bool,
     changed: Tid,
+    /// What the record in the table adds to the usage of its owners.
+    charged: Option<Charge>,
 }
 
 impl Default for Live {
@@ -147,8 +151,18 @@ impl Live {
         };
         let changed = txn.tid();
         let mut shard = self.shard(ino);
-        let fresh = Entry { record, place, seed, view, is_unlinked, is_dirty: true, changed };
-        let old = shard.inodes.insert(ino, fresh);
+        let charged = edit.charged();
+        let mut fresh = Entry { record, place, seed, view, is_unlinked, is_dirty: true, changed, charged };
+        let old = match shard.inodes.entry(ino) {
+            hash_map::Entry::Occupied(mut old) => {
+                fresh.charged = old.get().charged;
+                Some(old.insert(fresh))
+            }
+            hash_map::Entry::Vacant(new) => {
+                new.insert(fresh);
+                None
+            }
+        };
         if !old.as_ref().is_some_and(|old| old.is_dirty) {
             shard.note_dirty(txn, ino, edit.table());
         }
@@ -158,11 +172,12 @@ impl Live {
     }
 
     /// Adds an inode that has no name and is in use, as it is in the table. `changed` is durable.
-    pub(crate) fn take_up(&self, inode: Inode, changed: Tid) {
+    pub(crate) fn take_up(&self, sb: &SuperBlock, inode: Inode, changed: Tid) {
         let (ino, place, record) = (inode.ino(), inode.place(), inode.record().into());
         let seed = inode.checksum_seed();
+        let charged = Charge::of_record(sb.into(), inode.record());
         let (view, is_unlinked, is_dirty) = (Ok(inode), true, false);
-        let entry = Entry { record, place, seed, view, is_unlinked, is_dirty, changed };
+        let entry = Entry { record, place, seed, view, is_unlinked, is_dirty, changed, charged };
         self.shard(ino).inodes.insert(ino, entry);
         self.note_use();
     }
@@ -186,7 +201,8 @@ impl Live {
             let seed = seed_of(sb, ino, &record);
             let view = Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed);
             let is_unlinked = view.as_ref().is_ok_and(|inode| inode.links() == 0);
-            Entry { record, place, seed, view, is_unlinked, is_dirty: false, changed: txn.tid() }
+            let charged = Charge::of_record(sb.into(), &record);
+            Entry { record, place, seed, view, is_unlinked, is_dirty: false, changed: txn.tid(), charged }
         });
         entry.changed = txn.tid();
         if !core::mem::replace(&mut entry.is_dirty, true) {
@@ -196,11 +212,17 @@ impl Live {
         self.note_use();
     }
 
-    /// Writes all dirty inodes to their blocks, with the `i_dtime` that the orphan list defines, if any. No other
-    /// thread is in the transaction.
-    pub(crate) fn flush(&self, txn: &mut Txn<'_>, sb: &SuperBlock, dtime: impl Fn(Ino) -> Option<u32>) {
+    /// Writes all dirty inodes to their blocks, with the `i_dtime` that the orphan list defines, if any. Calls `charge`
+    /// with each of them and with the old and the new charge. No other thread is in the transaction.
+    pub(crate) fn flush(
+        &self,
+        txn: &mut Txn<'_>,
+        sb: &SuperBlock,
+        dtime: impl Fn(Ino) -> Option<u32>,
+        mut charge: impl FnMut(Ino, Option<Charge>, Option<Charge>),
+    ) {
         for shard in &self.shards {
-            shard.0.lock().flush(txn, sb, &dtime);
+            shard.0.lock().flush(txn, sb, &dtime, &mut charge);
         }
     }
 
@@ -227,7 +249,13 @@ impl Shard {
         });
     }
 
-    fn flush(&mut self, txn: &mut Txn<'_>, sb: &SuperBlock, dtime: &impl Fn(Ino) -> Option<u32>) {
+    fn flush(
+        &mut self,
+        txn: &mut Txn<'_>,
+        sb: &SuperBlock,
+        dtime: &impl Fn(Ino) -> Option<u32>,
+        charge: &mut impl FnMut(Ino, Option<Charge>, Option<Charge>),
+    ) {
         let mut dirty = core::mem::take(&mut self.dirty);
         // By block, and within it by place, which is the order of inode numbers.
         dirty.sort_unstable();
@@ -247,6 +275,9 @@ impl Shard {
                 };
                 entry.is_dirty = false;
                 entry.write(sb, &mut block, dtime(ino));
+                let charged = entry.charge(sb);
+                charge(ino, entry.charged, charged);
+                entry.charged = charged;
                 rest.next();
             }
         }
@@ -254,6 +285,13 @@ impl Shard {
 }
 
 impl Entry {
+    /// Returns what the record adds to the usage of its owners.
+    fn charge(&self, sb: &SuperBlock) -> Option<Charge> {
+        let is_named =
+            RawInode::ref_from_prefix(&self.record).is_ok_and(|(raw, _)| raw.i_links_count.get() != 0);
+        Charge::of_record(sb.into(), &self.record).filter(|_| is_named || self.is_unlinked)
+    }
+
     /// Writes the record with its checksum to its place, with `dtime` in place of its own if given.
     fn write(&self, sb: &SuperBlock, block: &mut [u8], dtime: Option<u32>) {
         let start = to_usize(self.place.offset.into());

@@ -16,7 +16,9 @@ use alloc::sync::Arc;
 use obento_base::{FileKind, Ino};
 use obento_block::Block;
 
-pub(crate) use attr::{encode_device, encode_nearest_time, encode_time, fits_device, nanoseconds, timestamp};
+pub(crate) use attr::{
+    encode_device, encode_nearest_time, encode_time, fits_device, nanoseconds, sectors_of, timestamp,
+};
 pub(crate) use decode::{Format, reaches, seal_record, stored_checksum};
 pub use flags::InodeFlags;
 pub(crate) use live::Live;

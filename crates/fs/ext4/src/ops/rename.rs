@@ -191,6 +191,9 @@ impl Writer {
             }
             _ => {}
         }
+        if let OldName::Whiteout(new) = &old {
+            self.prepare_owners_of(&locked_rename.from, new)?;
+        }
         let growth = if matches!(locked_rename.room, Some(EntrySpace::Grow(_))) { GROWTH } else { ENTRY };
         let whiteout = if matches!(old, OldName::Whiteout(_)) { NEW_INODE } else { Credits(0) };
         let mut txn = self.begin(ENTRY * 4 + LAST_NAME + growth + whiteout)?;

@@ -45,6 +45,11 @@ impl Writer {
         if let Some(flags) = flags {
             self.change_data_mode(&inode, flags)?;
         }
+        if change.uid.or(change.gid).or(change.project).is_some() {
+            let old = inode.attr(self.volume().super_block());
+            let ids = [(change.uid, old.uid), (change.gid, old.gid), (change.project, old.project)];
+            self.prepare_owners(ids.map(|(new, old)| new.unwrap_or(old)))?;
+        }
         let mut txn = self.begin(cost::INODE)?;
         let mut edit = self.edit_inode(&mut txn, ino)?;
         self.apply(&mut edit, change)?;

@@ -18,8 +18,8 @@ use obento_block::{Block, BlockDevice, Overlay};
 use obento_driver::{Journalling, OpenOptions};
 use obento_journal::Log;
 
-use super::Writer;
 use super::open::decode;
+use super::{QuotaUpdates, Writer};
 use crate::fast_commit::{AreaGeometry, FastCommits};
 use crate::feature::{Compat, Incompat};
 use crate::locate;
@@ -61,7 +61,14 @@ pub(crate) fn fold_fast_commits(
         return Ok(None);
     }
     let journalling = Journalling { commit_interval: Duration::ZERO, ..options.journalling };
-    let writer = Writer::new(Arc::new(volume), Log::None, Arc::clone(&options.clock), &journalling, None)?;
+    let writer = Writer::new(
+        Arc::new(volume),
+        Log::None,
+        Arc::clone(&options.clock),
+        &journalling,
+        None,
+        QuotaUpdates::On,
+    )?;
     writer.apply_fast_commits(&commits)?;
     writer.txns().close()?;
     let blocks = different_blocks(&writer, &copy, device)?;

@@ -14,7 +14,8 @@ use obento_base::{Error, FileKind, Ino, Result, Timestamp};
 use obento_journal::Taken;
 
 use crate::checksum::inode_seed;
-use crate::inode::{Format, Inode, InodeFlags, InodePlace, encode_nearest_time, reaches};
+use crate::inode::{Format, Inode, InodeFlags, InodePlace, encode_nearest_time, reaches, sectors_of};
+use crate::quota::Charge;
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
@@ -51,6 +52,8 @@ pub struct InodeEdit {
     table: Taken,
     /// The seed of checksums.
     seed: u32,
+    /// What the record added to the usage of its owners before the change.
+    charged: Option<Charge>,
 }
 
 /// The bytes after the first 128, without allocation for the default size.
@@ -103,22 +106,29 @@ impl InodeEdit {
         let record = record.get(..format.inode_size.into()).ok_or(Error::Invalid)?;
         let (raw, old_rest) = RawInode::read_from_prefix(record).map_err(|_| Error::Invalid)?;
         let rest = Rest::new(old_rest)?;
-        let mut this = Self { format, ino, place, raw, rest, table, seed };
+        let charged = Charge::of_record(format, record);
+        let mut this = Self { format, ino, place, raw, rest, table, seed, charged };
         this.use_extra_room();
         Ok(this)
     }
 
-    /// Like [`Self::new`], for a record with its generation.
+    /// Like [`Self::new`], for a record with its generation that replaces the one charged as `charged`.
     pub(crate) fn of_record(
         sb: &SuperBlock,
         ino: Ino,
         place: InodePlace,
         record: &[u8],
         table: Taken,
+        charged: Option<Charge>,
     ) -> Result<Self> {
-        let mut this = Self::new(sb.into(), ino, place, record, table, 0)?;
+        let mut this = Self { charged, ..Self::new(sb.into(), ino, place, record, table, 0)? };
         this.set_generation(this.generation());
         Ok(this)
+    }
+
+    /// Returns what the record added to the usage of its owners before the change.
+    pub(crate) fn charged(&self) -> Option<Charge> {
+        self.charged
     }
 
     /// Enables the extra fields of an inode that has space for them and an `i_extra_isize` of 0, as `__ext4_iget`
@@ -300,16 +310,7 @@ impl InodeEdit {
 
     /// Returns the allocated space in units of 512 bytes.
     pub fn sectors(&self) -> u64 {
-        let raw = &self.raw;
-        if !self.format.has_huge_files {
-            return raw.i_blocks_lo.get().into();
-        }
-        let count = join(raw.i_blocks_lo.get(), raw.l_i_blocks_high.get().into());
-        if self.has(InodeFlags::HUGE_FILE) {
-            count.saturating_mul((self.format.block_size / 512).into())
-        } else {
-            count
-        }
+        sectors_of(self.format, &self.raw)
     }
 
     /// Sets the allocated space in units of 512 bytes. Fails with `FileTooBig` for more than the volume's features

@@ -59,6 +59,17 @@ impl Writer {
         self.volume().live().store(txn, self.volume().super_block(), edit, is_unlinked);
     }
 
+    /// Creates the quota entries of the owners of a new inode, as [`Self::prepare_owners`] does.
+    pub(crate) fn prepare_owners_of(&self, parent: &Inode, node: &NewNode<'_>) -> Result<()> {
+        let project = self.inherited_project(parent).unwrap_or(0);
+        self.prepare_owners([node.uid, node.gid, project])
+    }
+
+    /// Returns the project of new inodes in directory `parent`, if they inherit one.
+    fn inherited_project(&self, parent: &Inode) -> Option<u32> {
+        parent.has(InodeFlags::PROJINHERIT).then(|| parent.attr(self.volume().super_block()).project)
+    }
+
     /// Allocates an inode in directory `parent` with the attributes of `node`, with one link (a directory: two) and
     /// without data. The caller writes the target of a link. Uses [`super::cost::NEW_INODE`]. The inode is not stored
     /// yet; after an error the caller frees it with [`Self::free_inode`]. Fails with `NoSpace`.
@@ -84,9 +95,9 @@ impl Writer {
             edit.stamp(time, now);
         }
         edit.set_flags(inherited_flags(parent, node.kind));
-        if parent.has(InodeFlags::PROJINHERIT) {
-            // A directory without space for a project has no project.
-            let _ = edit.set_project(parent.attr(self.volume().super_block()).project);
+        if let Some(project) = self.inherited_project(parent) {
+            // An inode without space for a project has no project.
+            let _ = edit.set_project(project);
         }
         match node.kind {
             FileKind::Regular | FileKind::Directory | FileKind::Symlink => self.start_extents(&mut edit),

@@ -20,6 +20,7 @@ mod inodes;
 mod locks;
 mod open;
 mod orphans;
+mod quotas;
 mod redo;
 mod uncommitted;
 
@@ -46,6 +47,7 @@ pub(crate) use inode_edit::FULL_EXTRA_ISIZE;
 pub use inode_edit::{InodeEdit, Time};
 pub use locks::{InodeLocks, LockedInode, LockedInodes};
 pub(crate) use open::open_writer;
+pub(crate) use quotas::QuotaUpdates;
 pub use uncommitted::UncommittedState;
 pub(crate) use uncommitted::{backup_super_block, seal_super_block, set_counts};
 
@@ -79,10 +81,11 @@ impl Writer {
         clock: Arc<dyn Clock>,
         journalling: &Journalling,
         redo: Option<Arc<dyn RedoLog>>,
+        quotas: QuotaUpdates,
     ) -> Result<Self> {
         let has_redo = redo.is_some();
         let cache = Arc::clone(volume.cache());
-        let uncommitted = Arc::new(UncommittedState::new(volume)?);
+        let uncommitted = Arc::new(UncommittedState::new(volume, quotas)?);
         let options = CommitOptions {
             barrier: journalling.barrier,
             interval: Some(journalling.commit_interval).filter(|interval| !interval.is_zero()),
@@ -162,7 +165,9 @@ impl Writer {
 
     /// Joins the running transaction, to change at most `credits` blocks. Fails with `ReadOnly`.
     pub fn begin(&self, credits: Credits) -> Result<Txn<'_>> {
-        self.txns.begin(credits)
+        self.add_missing_owners();
+        let with_quotas = credits + self.uncommitted.quotas().credits();
+        self.txns.begin(Credits(with_quotas.0.min(credits.0.max(self.txns.credits_max().0))))
     }
 
     /// Calls `act`. If it fails with `NoSpace` and a commit would free space, commits and calls it again. The caller

@@ -23,10 +23,10 @@ use obento_block::BlockDevice;
 use obento_driver::{HandoverState, Notice, OpenOptions};
 use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
 
-use super::Writer;
 use super::fold::fold_fast_commits;
 use super::redo::fold_redo_log;
 use super::uncommitted::seal_super_block;
+use super::{QuotaUpdates, Writer};
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::locate;
 use crate::raw::RawSuperBlock;
@@ -104,7 +104,8 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
         None => Log::None,
     };
     let volume = Arc::new(volume);
-    let mut writer = Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling, redo)?;
+    let mut writer =
+        Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling, redo, QuotaUpdates::On)?;
     writer.was_clean = was_clean;
     writer.recover_orphans(is_distrusted, options.adopt.as_deref())?;
     Ok(writer)
@@ -229,7 +230,7 @@ impl Writer {
             // The inode was not in use when the volume was opened.
             Err(Error::Stale) => {
                 let inode = self.volume().unlinked_inode(ino)?;
-                self.volume().live().take_up(inode, self.txns().durable());
+                self.volume().live().take_up(self.volume().super_block(), inode, self.txns().durable());
             }
             Ok(inode) if inode.links() == 0 => {}
             inode => return inode.and_then(|_| self.end_truncation(ino)),
@@ -249,6 +250,7 @@ impl Writer {
     /// every change fails.
     pub(crate) fn close(&self) -> Result<()> {
         let ended = self.end_orphans(|_| false);
+        self.settle_quotas();
         self.txns().close()?;
         ended?;
         let mut raw = self.uncommitted.final_super_block();

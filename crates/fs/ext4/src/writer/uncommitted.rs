@@ -13,10 +13,12 @@ use obento_env::sync::Mutex;
 use obento_journal::{CommitHooks, Tid, Txn};
 
 use super::orphans::Orphans;
+use super::quotas::{QuotaUpdates, Quotas};
 use crate::allocator::Allocator;
 use crate::checksum::Crc;
 use crate::feature::{Incompat, RoCompat};
 use crate::group::Totals;
+use crate::quota::UsageChanges;
 use crate::raw::RawSuperBlock;
 use crate::super_block::{ERROR_FS, PRIMARY_OFFSET, SuperBlock, VALID_FS};
 use crate::volume::Volume;
@@ -34,16 +36,18 @@ pub struct UncommittedState {
     allocator: Allocator,
     super_block: Mutex<Pending>,
     orphans: Orphans,
+    quotas: Quotas,
 }
 
 impl UncommittedState {
     #[inline(never)]
-    pub(super) fn new(volume: Arc<Volume>) -> Result<Self> {
+    pub(super) fn new(volume: Arc<Volume>, quotas: QuotaUpdates) -> Result<Self> {
         let raw = volume.super_block().raw.clone();
         Ok(Self {
             allocator: Allocator::new(Arc::clone(&volume))?,
             super_block: Mutex::new(Pending { raw, dirty: false }),
             orphans: Orphans::load(&volume)?,
+            quotas: Quotas::open(&volume, quotas)?,
             volume,
         })
     }
@@ -58,6 +62,10 @@ impl UncommittedState {
 
     pub(super) fn orphans(&self) -> &Orphans {
         &self.orphans
+    }
+
+    pub(super) fn quotas(&self) -> &Quotas {
+        &self.quotas
     }
 
     /// Changes the super block. The running transaction writes it.
@@ -133,8 +141,11 @@ impl CommitHooks for UncommittedState {
         let mut orphans = self.orphans.lock();
         orphans.place_new(txn, &self.volume)?;
         let head = orphans.head();
-        self.volume.live().flush(txn, self.volume.super_block(), |ino| orphans.dtime(ino));
+        let mut changes = UsageChanges::default();
+        let record = self.quotas.recorder(&self.volume, &mut changes);
+        self.volume.live().flush(txn, self.volume.super_block(), |ino| orphans.dtime(ino), record);
         drop(orphans);
+        self.quotas.write_back(txn, &self.volume, &mut changes)?;
         let counted = self.allocator.write_back(txn)?;
         let mut pending = self.super_block.lock();
         if pending.raw.s_last_orphan.get() != head {

@@ -45,7 +45,12 @@ pub const SMALL: &[Shape] = &[
         6,
     ),
     shape("ext4-4k", &["-t", "ext4", "-b", "4096", "-O", "^resize_inode", "-J", "size=4"], 12),
+    QUOTAS,
 ];
+
+/// With quota files of users, groups and projects.
+pub const QUOTAS: Shape =
+    shape("quotas-1k", &["-t", "ext4", "-b", "1024", "-O", "quota,project,^resize_inode", "-J", "size=1"], 3);
 
 /// The combinations that the kernel and obento change in turn.
 pub const COMBINATIONS: &[Shape] = &[

@@ -82,7 +82,14 @@ impl Edits {
         let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
         let volume = Arc::new(Volume::new(device, self.view.sb.clone(), CACHE)?);
         let journalling = Journalling { commit_interval: Duration::ZERO, ..Journalling::default() };
-        let writer = Writer::new(volume, Log::None, Arc::clone(clock), &journalling, None)?;
+        let writer = Writer::new(
+            volume,
+            Log::None,
+            Arc::clone(clock),
+            &journalling,
+            None,
+            crate::writer::QuotaUpdates::Off,
+        )?;
         let changed = change(&writer);
         writer.txns().close()?;
         changed

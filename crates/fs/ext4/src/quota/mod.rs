@@ -7,11 +7,17 @@
 //! Source: e2fsprogs `lib/support/mkquota.c`, `quotaio_v2.c`, `quotaio_tree.c`; Linux `fs/quota/quota_tree.h`,
 //! `quotaio_v2.h`.
 
+mod changes;
+mod tree;
+
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_base::wire::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, le, to_usize};
+
+pub(crate) use changes::{Charge, UsageChanges};
+pub(crate) use tree::{EntryPlace, Insertion, QuotaBlock, find, header, insert};
 
 use crate::raw::{RawInode, RawInodeExtra};
 
@@ -21,6 +27,8 @@ pub(crate) const BLOCK: usize = 1024;
 const ROOT: u32 = 1;
 /// `MAX_DQ_TIME`, `MAX_IQ_TIME`: a week.
 const GRACE: u32 = 7 * 24 * 60 * 60;
+/// Number of bytes per unit of a limit of space: `QIF_DQBLKSIZE`.
+const LIMIT_UNIT: u64 = 1024;
 /// Version of the format with 64-bit counts.
 const VERSION: u32 = 1;
 /// `V2_DQTREEDEPTH`.
@@ -61,9 +69,9 @@ impl QuotaKind {
 }
 
 /// `struct v2_disk_dqheader` and `struct v2_disk_dqinfo`.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Debug)]
 #[repr(C)]
-struct RawHeader {
+pub(crate) struct RawHeader {
     /// 0x0
     dqh_magic: le::U32,
     /// 0x4
@@ -156,6 +164,36 @@ impl RawEntry {
     pub(crate) fn add(&mut self, inodes: u64, bytes: u64) {
         self.dqb_curinodes.set(self.dqb_curinodes.get().saturating_add(inodes));
         self.dqb_curspace.set(self.dqb_curspace.get().saturating_add(bytes));
+    }
+
+    /// Adds the differences of the numbers of inodes and bytes. A grace period ends if the usage no longer exceeds its
+    /// soft limit: Linux `fs/quota/dquot.c` `dquot_decr_inodes`, `dquot_decr_space`.
+    pub(crate) fn change(&mut self, inodes: i64, bytes: i64) {
+        // `v2_mem2diskdqb`: no entry in use contains only zeros, and 1 in this field of an empty entry means 0.
+        if self.is_idle() && self.dqb_itime.get() == 1 {
+            self.dqb_itime.set(0);
+        }
+        self.dqb_curinodes.set(self.dqb_curinodes.get().saturating_add_signed(inodes));
+        self.dqb_curspace.set(self.dqb_curspace.get().saturating_add_signed(bytes));
+        if self.dqb_curinodes <= self.dqb_isoftlimit {
+            self.dqb_itime.set(0);
+        }
+        if self.dqb_curspace.get() <= self.dqb_bsoftlimit.get().saturating_mul(LIMIT_UNIT) {
+            self.dqb_btime.set(0);
+        }
+        self.mark_used();
+    }
+
+    /// Makes an entry of zeros different from an unused one.
+    pub(crate) fn mark_used(&mut self) {
+        if self.as_bytes().iter().all(|&byte| byte == 0) {
+            self.dqb_itime.set(1);
+        }
+    }
+
+    /// Returns whether it has neither usage nor limits.
+    fn is_idle(&self) -> bool {
+        !self.has_limits() && self.dqb_curinodes.get() == 0 && self.dqb_curspace.get() == 0
     }
 
     /// Returns whether it contains more than usage.

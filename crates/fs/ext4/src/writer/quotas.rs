@@ -1,0 +1,273 @@
+//! The quota files of a volume that is being changed.
+//!
+//! The usage of owners follows from the records of inodes: a commit compares each changed record with the one that it
+//! replaces, and adds the differences to the quota files. An owner gets its entry before the first inode is charged to
+//! it, since only a handle of its own can allocate space for it.
+//! Invariant: the entries are in the same transaction as the inodes that they count. The exception is an owner whose
+//! entry was missing although it had inodes: the next change adds it.
+//! Locking: `growth` before a transaction; the others are leaves.
+//! Source: Linux `fs/quota/dquot.c`; `fs/ext4/super.c` `ext4_quota_write`, `ext4_enable_quotas`.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use obento_base::wire::{FromBytes, to_u64, to_usize};
+use obento_base::{Corrupt, Error, Ino, Result, Structure};
+use obento_env::sync::Mutex;
+use obento_env::sync::atomic::{AtomicBool, Ordering};
+use obento_journal::{Credits, Txn};
+
+use super::{Writer, cost};
+use crate::map::APPEND_CREDITS;
+use crate::quota::{
+    BLOCK, Charge, EntryPlace, Insertion, QuotaBlock, QuotaKind, RawEntry, UsageChanges, find, header, insert,
+};
+use crate::unit::{FileBlock, VolBlock};
+use crate::volume::Volume;
+
+/// Blocks of a quota file that one entry changes: the header, the path, and neighbours in the list of blocks with room.
+const INSERTION: Credits = Credits(8);
+/// Entries that one operation changes: those of the old and of the new owners.
+const PER_OPERATION: Credits = Credits(6);
+
+/// Whether a writer updates quota files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum QuotaUpdates {
+    /// With each commit.
+    On,
+    /// A repair computes them itself.
+    Off,
+}
+
+/// The quota files of a volume.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    /// The inodes of the files, in the order of [`QuotaKind::ALL`].
+    files: [Option<Ino>; 3],
+    /// Places of entries that were used.
+    places: Mutex<BTreeMap<(QuotaKind, u32), EntryPlace>>,
+    waiting: Mutex<Waiting>,
+    is_waiting: AtomicBool,
+    /// Held while a file grows.
+    growth: Mutex<()>,
+}
+
+/// What a commit leaves to the next operation, which can begin a transaction.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// Changes of owners without an entry.
+    changes: UsageChanges,
+    /// Damage that prevented changes.
+    damage: Option<Error>,
+}
+
+impl Quotas {
+    /// Finds the quota files. Fails with `Corrupt` for a file that is not one.
+    pub(super) fn open(volume: &Volume, updates: QuotaUpdates) -> Result<Self> {
+        let mut this = Self::default();
+        if updates == QuotaUpdates::Off {
+            return Ok(this);
+        }
+        for ((kind, file), ino) in
+            QuotaKind::ALL.into_iter().zip(&mut this.files).zip(volume.super_block().quota_inodes())
+        {
+            if let Some(ino) = ino {
+                header(kind, ino, &read(volume, ino, 0)?)?;
+                *file = Some(ino);
+            }
+        }
+        Ok(this)
+    }
+
+    fn has_files(&self) -> bool {
+        self.files.iter().any(Option::is_some)
+    }
+
+    /// Returns the number of blocks that an operation can change in quota files.
+    pub(super) fn credits(&self) -> Credits {
+        if self.has_files() { PER_OPERATION } else { Credits(0) }
+    }
+
+    fn file(&self, kind: QuotaKind) -> Option<Ino> {
+        QuotaKind::ALL.into_iter().zip(self.files).find_map(|(other, file)| file.filter(|_| other == kind))
+    }
+
+    /// Returns a function that records the changed charge of an inode in `changes`.
+    pub(super) fn recorder<'a>(
+        &self,
+        volume: &'a Volume,
+        changes: &'a mut UsageChanges,
+    ) -> impl FnMut(Ino, Option<Charge>, Option<Charge>) + use<'a> {
+        let has_files = self.has_files();
+        move |ino, before, after| {
+            if has_files && !volume.is_reserved(ino) {
+                changes.replace(before, after);
+            }
+        }
+    }
+
+    /// Adds `changes` to the entries of their owners. `txn` is of a commit. A damaged quota file does not prevent the
+    /// other changes. Fails if the device fails.
+    pub(super) fn write_back(
+        &self,
+        txn: &mut Txn<'_>,
+        volume: &Volume,
+        changes: &mut UsageChanges,
+    ) -> Result<()> {
+        let mut waiting = self.waiting.lock();
+        waiting.changes.take().for_each(|(kind, id, change)| changes.add(kind, id, change));
+        for (kind, id, change) in changes.take() {
+            let Some(ino) = self.file(kind) else { continue };
+            match self.change_entry(txn, volume, (kind, ino, id), change) {
+                Ok(true) => {}
+                Ok(false) => waiting.changes.add(kind, id, change),
+                Err(error @ Error::Corrupt(_)) => waiting.damage = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        let is_waiting = !waiting.changes.is_empty() || waiting.damage.is_some();
+        self.is_waiting.store(is_waiting, Ordering::Release);
+        Ok(())
+    }
+
+    /// Changes the usage of an owner. Returns whether it has an entry.
+    fn change_entry(
+        &self,
+        txn: &mut Txn<'_>,
+        volume: &Volume,
+        (kind, ino, id): (QuotaKind, Ino, u32),
+        (inodes, bytes): (i64, i64),
+    ) -> Result<bool> {
+        let Some(place) = self.place(volume, (kind, ino, id))? else { return Ok(false) };
+        let (block, start) = block_place(volume, ino, place.block)?;
+        let taken = txn.take(block.0)?;
+        let mut bytes_of_block = txn.edit(&taken);
+        let start = start.saturating_add(place.offset);
+        let target = bytes_of_block.get_mut(start..start.saturating_add(size_of::<RawEntry>()));
+        if let Some((raw, _)) = target.and_then(|bytes| RawEntry::mut_from_prefix(bytes).ok()) {
+            raw.change(inodes, bytes);
+        }
+        Ok(true)
+    }
+
+    /// Returns the place of the entry of an owner, if it has one.
+    fn place(&self, volume: &Volume, (kind, ino, id): (QuotaKind, Ino, u32)) -> Result<Option<EntryPlace>> {
+        if let Some(place) = self.places.lock().get(&(kind, id)) {
+            return Ok(Some(*place));
+        }
+        let place = find(kind, (ino, id), |number| read(volume, ino, number))?;
+        if let Some(place) = place {
+            self.places.lock().insert((kind, id), place);
+        }
+        Ok(place)
+    }
+}
+
+impl Writer {
+    fn quotas(&self) -> &Quotas {
+        self.uncommitted.quotas()
+    }
+
+    /// Creates the entries of the owners of an inode that will be charged to them, unless they exist. The caller must
+    /// have no open transaction. Fails with `NoSpace`, or with `Corrupt` for a damaged quota file.
+    pub(crate) fn prepare_owners(&self, ids: [u32; 3]) -> Result<()> {
+        QuotaKind::ALL.into_iter().zip(ids).try_for_each(|(kind, id)| self.prepare_owner(kind, id))
+    }
+
+    /// Adds the entries of owners that have inodes, but no entry, and records damage. The caller must have no open
+    /// transaction.
+    pub(super) fn add_missing_owners(&self) {
+        if !self.quotas().is_waiting.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let (owners, damage) = {
+            let mut waiting = self.quotas().waiting.lock();
+            (waiting.changes.owners().collect::<Vec<_>>(), waiting.damage.take())
+        };
+        // The usage of an owner that gets no entry stays wrong until a check computes it.
+        let failed = owners.into_iter().filter_map(|(kind, id)| self.prepare_owner(kind, id).err());
+        damage.into_iter().chain(failed).for_each(|error| self.note_damage(error));
+    }
+
+    /// Adds all changes to the quota files before the volume is closed.
+    pub(super) fn settle_quotas(&self) {
+        if self.quotas().has_files() && self.txns().sync().is_ok() {
+            self.add_missing_owners();
+        }
+    }
+
+    fn prepare_owner(&self, kind: QuotaKind, id: u32) -> Result<()> {
+        let Some(ino) = self.quotas().file(kind) else { return Ok(()) };
+        if self.quotas().places.lock().contains_key(&(kind, id)) {
+            return Ok(());
+        }
+        let _growth = self.quotas().growth.lock();
+        let volume = self.volume();
+        if self.quotas().place(volume, (kind, ino, id))?.is_some() {
+            return Ok(());
+        }
+        let new = insert(kind, (ino, id), |number| read(volume, ino, number))?;
+        self.grow_quota_file(ino, new.len)?;
+        self.write_insertion(ino, &new)?;
+        self.quotas().places.lock().insert((kind, id), new.place);
+        Ok(())
+    }
+
+    /// Appends blocks to a quota file until it has space for `len` blocks of [`BLOCK`] bytes.
+    fn grow_quota_file(&self, ino: Ino, len: u32) -> Result<()> {
+        let needed = u64::from(len).saturating_mul(to_u64(BLOCK));
+        loop {
+            let inode = self.volume().inode(ino)?;
+            let blocks = inode.size().div_ceil(u64::from(self.volume().block_size()).max(1));
+            if needed <= blocks.saturating_mul(self.volume().block_size().into()) {
+                return Ok(());
+            }
+            let mut txn = self.txns().begin(APPEND_CREDITS + cost::INODE)?;
+            let mut edit = self.edit_known(&mut txn, &inode)?;
+            let appended = self.append_dir_block(&mut txn, &mut edit);
+            if let Ok((_, taken)) = &appended {
+                txn.note(taken);
+                self.store_inode(&mut txn, &edit);
+            }
+            txn.commit();
+            appended?;
+        }
+    }
+
+    fn write_insertion(&self, ino: Ino, new: &Insertion) -> Result<()> {
+        let mut txn = self.txns().begin(INSERTION + cost::INODE)?;
+        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let places = new.blocks.iter().map(|(&number, bytes)| {
+            let (block, start) = block_place(self.volume(), ino, number)?;
+            Ok((txn.take(block.0)?, start, bytes))
+        });
+        let places = places.collect::<Result<Vec<_>>>()?;
+        for (taken, start, bytes) in places {
+            let mut block = txn.edit(&taken);
+            let target = block.get_mut(start..start.saturating_add(BLOCK));
+            target.into_iter().for_each(|target| target.copy_from_slice(bytes));
+        }
+        edit.set_size(edit.size().max(u64::from(new.len).saturating_mul(to_u64(BLOCK))));
+        self.store_inode(&mut txn, &edit);
+        txn.commit();
+        Ok(())
+    }
+}
+
+/// Reads a block of a quota file.
+fn read(volume: &Volume, ino: Ino, number: u32) -> Result<QuotaBlock> {
+    let (block, start) = block_place(volume, ino, number)?;
+    let block = volume.cache().get(block.0)?;
+    block.get(start..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(Error::Invalid)
+}
+
+/// Returns the block of the volume that contains a block of a quota file, and the byte offset there. Fails with
+/// `Corrupt` for a hole.
+fn block_place(volume: &Volume, ino: Ino, number: u32) -> Result<(VolBlock, usize)> {
+    let byte = u64::from(number).saturating_mul(to_u64(BLOCK));
+    let size = u64::from(volume.block_size()).max(1);
+    let at = u32::try_from(byte.checked_div(size).unwrap_or(0)).map_err(|_| Error::FileTooBig)?;
+    let block = volume.map_block(&volume.inode(ino)?, FileBlock(at))?;
+    let hole = Corrupt::BlockRange { structure: Structure::Quota(ino), at: at.into(), start: 0, len: 1 };
+    Ok((block.ok_or(hole)?, to_usize(byte.checked_rem(size).unwrap_or(0))))
+}

@@ -1,0 +1,192 @@
+//! Quota files: after any changes, they contain the usage that `e2fsck` counts.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use common::volumes::e2fsck_file;
+use obento_base::{DeviceNumber, Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
+use obento_driver::{
+    Access, Driver as _, FileSystem, LayoutLock, NewNode, OpenOptions, RemovalKind, SetAttr, Size, Usage,
+};
+use obento_env::FixedClock;
+use obento_ext4::Ext4Driver;
+use obento_host::FileDevice;
+use obento_testkit::oracle::{call, program, run};
+use obento_testkit::{Oracle, require};
+
+const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::Program("debugfs")];
+
+fn make(folder: &Path, options: &[&str]) -> std::path::PathBuf {
+    let image = folder.join("image");
+    run(program("mke2fs")
+        .args(["-q", "-F", "-t", "ext4", "-N", "2048"])
+        .args(options)
+        .arg(&image)
+        .arg("32M"))
+    .unwrap();
+    image
+}
+
+fn open(image: &Path) -> obento_base::Result<Arc<dyn FileSystem>> {
+    let clock = Arc::new(FixedClock(Timestamp::new(1_700_000_000, 0)));
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    Ext4Driver.open(Arc::new(FileDevice::open_writable(image).unwrap()), &options)
+}
+
+fn name(text: &str) -> NameBuf {
+    Name::new(text.as_bytes()).unwrap().to_buf()
+}
+
+fn node(kind: FileKind, uid: u32, gid: u32) -> NewNode<'static> {
+    let target: &[u8] = if kind == FileKind::Symlink { &[b'x'; 200] } else { b"" };
+    NewNode { kind, mode: Mode::new(0o644), uid, gid, rdev: DeviceNumber::default(), target }
+}
+
+/// Returns the lines of `debugfs` about the owners of a kind: number, bytes, inodes.
+fn usage(image: &Path, kind: &str) -> Vec<(u32, u64, u64)> {
+    let args = ["-R", &format!("list_quota {kind}"), image.to_str().unwrap()];
+    let text = String::from_utf8(call("debugfs", args).unwrap().stdout).unwrap();
+    let lines = text.lines().filter_map(|line| {
+        let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        Some((u32::try_from(*numbers.first()?).ok()?, *numbers.get(1)?, *numbers.get(4)?))
+    });
+    lines.collect()
+}
+
+const VOLUMES: &[&[&str]] = &[
+    &["-O", "quota,project,orphan_file", "-b", "1024"],
+    &["-O", "quota,project", "-b", "4096"],
+    &["-O", "quota,project,bigalloc,^resize_inode", "-b", "4096", "-C", "16384"],
+    &["-O", "quota,project,^extents,^64bit", "-b", "2048"],
+    &["-O", "quota,project,^has_journal,inline_data", "-b", "1024"],
+    &["-E", "quotatype=usrquota", "-O", "quota", "-b", "1024"],
+];
+
+/// Creates files of many owners, changes owners, sizes and projects, and removes some of the files.
+fn change_all(fs: &dyn FileSystem) {
+    let (writable, lock, root) = (fs.writable().unwrap(), LayoutLock::new(), fs.root());
+    let owner = |n: u32| n.wrapping_mul(0x0103_0507);
+    let dir = writable.create(root, &name("projects"), &node(FileKind::Directory, 1, 1)).unwrap().ino;
+    let flags = FileFlags::PROJECT_INHERIT;
+    let inherit = SetAttr { project: Some(77), flags: Some(flags), ..SetAttr::default() };
+    let has_projects = writable.set_attr(dir, &inherit).is_ok();
+    for n in 0..400_u32 {
+        let kind =
+            [FileKind::Regular, FileKind::Regular, FileKind::Directory, FileKind::Symlink][n as usize % 4];
+        let parent = if n % 3 == 0 { dir } else { root };
+        let ino = writable.create(parent, &name(&n.to_string()), &node(kind, owner(n), n % 40)).unwrap().ino;
+        if kind == FileKind::Regular
+            && writable.allocate(&lock.shared(), ino, 0..u64::from(n) * 100 + 1, Size::Grow).is_err()
+        {
+            let bytes = vec![1; 3000];
+            writable.write(&lock.shared(), ino, 0, &bytes).ok();
+        }
+        match n % 7 {
+            0 => drop(
+                writable
+                    .set_attr(ino, &SetAttr { uid: Some(owner(n / 2)), gid: Some(9), ..SetAttr::default() })
+                    .unwrap(),
+            ),
+            1 if has_projects => {
+                writable
+                    .set_attr(ino, &SetAttr { project: Some(n), ..SetAttr::default() })
+                    .map(|_| ())
+                    .unwrap();
+            }
+            2 if kind == FileKind::Regular => writable.truncate(&lock.exclusive(), ino, 100).unwrap(),
+            3 if kind != FileKind::Directory => {
+                writable.unlink(parent, &name(&n.to_string())).unwrap();
+                if n % 2 == 0 {
+                    fs.forget(ino);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn quota_files_contain_the_usage_of_every_owner_after_any_changes() {
+    if !require(TOOLS) {
+        return;
+    }
+    for options in VOLUMES {
+        let folder = tempfile::tempdir().unwrap();
+        let image = make(folder.path(), options);
+        let before = usage(&image, "user").len();
+        let fs = open(&image).unwrap();
+        change_all(&*fs);
+        fs.writable().unwrap().close().unwrap();
+        drop(fs);
+        e2fsck_file(&image).unwrap_or_else(|error| panic!("{options:?}: {error}"));
+        let after = usage(&image, "user");
+        assert!(after.len() > before + 250, "{options:?}: {after:?}");
+        assert!(after.iter().filter(|(_, _, inodes)| *inodes > 0).count() > 250, "{options:?}: {after:?}");
+        // A volume that already contains all entries.
+        let fs = open(&image).unwrap();
+        let root = fs.root();
+        for n in (0..400_u32).filter(|n| n % 3 != 0) {
+            let Ok(ino) = fs.lookup(root, &name(&n.to_string())) else { continue };
+            let kind = fs.getattr(ino).unwrap().kind;
+            let kind =
+                if kind == FileKind::Directory { RemovalKind::EmptyDirectory } else { RemovalKind::File };
+            fs.writable()
+                .unwrap()
+                .remove(root, &name(&n.to_string()), kind, &mut |_| Ok(Usage::Unused))
+                .unwrap();
+        }
+        fs.writable().unwrap().close().unwrap();
+        drop(fs);
+        e2fsck_file(&image).unwrap_or_else(|error| panic!("{options:?}: {error}"));
+    }
+}
+
+#[test]
+fn a_defective_quota_file_is_refused_or_costs_only_its_counts() {
+    if !require(TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = make(folder.path(), &["-O", "quota", "-b", "1024"]);
+    let block = |at: u32| -> u64 {
+        let args = ["-R", &format!("bmap <3> {at}"), image.to_str().unwrap()];
+        String::from_utf8(call("debugfs", args).unwrap().stdout).unwrap().trim().parse().unwrap()
+    };
+    let sound = std::fs::read(&image).unwrap();
+    let put = |at: u32, offset: u64, bytes: &[u8]| {
+        let mut damaged = sound.clone();
+        let start = usize::try_from(block(at) * 1024 + offset).unwrap();
+        damaged[start..start + bytes.len()].copy_from_slice(bytes);
+        std::fs::write(&image, damaged).unwrap();
+    };
+    let (header, root, digit) = (block(0), block(1), 0_u64);
+    assert!(header != root);
+    put(0, 0, b"????");
+    assert!(matches!(open(&image).err(), Some(Error::Corrupt(_))));
+    // The root of the tree leads outside the file.
+    put(1, digit, &9_999_u32.to_le_bytes());
+    let fs = open(&image).unwrap();
+    let writable = fs.writable().unwrap();
+    let made = writable.create(fs.root(), &name("file"), &node(FileKind::Regular, 5, 5));
+    assert!(matches!(made, Err(Error::Corrupt(_))), "{made:?}");
+    let stamp = SetAttr { mode: Some(Mode::new(0o700)), ..SetAttr::default() };
+    writable.set_attr(fs.root(), &stamp).unwrap();
+    writable.close().unwrap();
+    drop(fs);
+    // The entry of the root's owner is missing: it is created again when its usage changes.
+    put(1, digit, &[0; 4]);
+    let fs = open(&image).unwrap();
+    let (writable, root) = (fs.writable().unwrap(), fs.root());
+    let found = fs.lookup(root, &name("lost+found")).unwrap();
+    writable
+        .remove(root, &name("lost+found"), RemovalKind::EmptyDirectory, &mut |_| Ok(Usage::Unused))
+        .unwrap();
+    fs.forget(found);
+    writable.create(root, &name("file"), &node(FileKind::Regular, 0, 0)).unwrap();
+    writable.close().unwrap();
+    drop(fs);
+    // The lost entry is still in its block.
+    assert_eq!(usage(&image, "user").iter().map(|(id, ..)| *id).collect::<Vec<_>>(), [0, 0]);
+}
