@@ -1,4 +1,5 @@
-//! Volumes whose changes are refused: volumes with quota files, and volumes that an error has made read-only.
+//! Volumes whose changes are refused: by their features, and after an error has made them read-only. Volumes with quota
+//! files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -10,25 +11,52 @@ use obento_testkit::{Oracle, require};
 use crate::support::{Disk, text, wait_until};
 
 #[test]
-fn a_volume_with_quota_files_is_mounted_read_only_and_the_message_names_them() {
+fn a_volume_with_a_feature_that_cannot_be_written_is_mounted_read_only_and_the_message_names_it() {
+    let Some(disk) = Disk::new(&["-I", "256", "-O", "mmp"]) else { return };
+    let mounted = disk.obento(&["mount", "disk.img", "mnt"]);
+    let said = text(&mounted.stderr);
+    assert_eq!(mounted.status.code(), Some(0), "{said}");
+    assert!(said.contains("(mmp) is not supported; mounted read-only"), "{said}");
+    assert!(fs::metadata(disk.path("lost+found")).unwrap().is_dir());
+    let refused = fs::write(disk.path("f"), "x").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem, "{refused}");
+    disk.umount();
+    let refused = disk.obento(&["mount", "-o", "rw", "disk.img", "mnt"]);
+    let said = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("writing with multiple mount protection (mmp)"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_mount_counts_files_and_space_in_the_quota_files() {
+    if !require(&["debugfs", "e2fsck"].map(Oracle::Program)) {
+        return;
+    }
     for features in ["quota", "quota,project"] {
         let Some(disk) = Disk::new(&["-I", "256", "-O", features]) else { return };
-        let mounted = disk.obento(&["mount", "disk.img", "mnt"]);
-        let said = text(&mounted.stderr);
-        assert_eq!(mounted.status.code(), Some(0), "{said}");
-        assert!(said.contains("writing with quota files is not supported; mounted read-only"), "{said}");
-        assert!(fs::metadata(disk.path("lost+found")).unwrap().is_dir());
-        let refused = fs::write(disk.path("f"), "x").unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::ReadOnlyFilesystem, "{refused}");
-        disk.umount();
-        let refused = disk.obento(&["mount", "-o", "rw", "disk.img", "mnt"]);
-        let said = text(&refused.stderr);
-        assert!(!refused.status.success() && said.contains("writing with quota files"), "{said}");
-        // Without quota files, the volume can be changed.
-        disk.quietly(&["tune", "-O", "^quota,^project", "disk.img"]);
         disk.mount("rw");
-        fs::write(disk.path("f"), "x").unwrap();
+        for n in 0..40_u32 {
+            let path = disk.path(&format!("f{n}"));
+            fs::write(&path, vec![1; 10_000]).unwrap();
+            std::os::unix::fs::chown(&path, Some(1000 + n % 5), Some(n)).unwrap();
+        }
+        fs::remove_file(disk.path("f39")).unwrap();
+        // The kernel still reads from a file without a name.
+        let open = File::open(disk.path("f0")).unwrap();
+        fs::remove_file(disk.path("f0")).unwrap();
+        drop(open);
         disk.umount();
+        // Counts the usage again.
+        run(program("e2fsck").arg("-fn").arg(disk.image())).unwrap();
+        let listed = run(program("debugfs").args(["-R", "list_quota user"]).arg(disk.image())).unwrap();
+        let listed = text(&listed.stdout).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let of =
+            |id: &str| listed.iter().position(|word| word == id).map(|at| listed[at + 1..][..4].to_vec());
+        // Bytes, limits, number of files.
+        assert_eq!(of("1001").unwrap(), ["98304", "0", "0", "8"]);
+        assert_eq!(of("1000").unwrap(), ["86016", "0", "0", "7"]);
     }
 }
 
