@@ -123,7 +123,7 @@ impl Writer {
         let sb = self.volume().super_block();
         let unused = alloc::vec![0; sb.inode_size.into()];
         let record = step.change.merge(inode.map_or(&*unused, Inode::record))?;
-        Charge::of_record(sb.into(), &record).map_or(Ok(()), |charge| self.prepare_owners(charge.ids))
+        Charge::new(sb.into(), &record).map_or(Ok(()), |charge| self.prepare_owners(charge.ids))
     }
 
     /// Returns the new record of an existing inode, with its current blocks.

@@ -30,6 +30,8 @@ pub(crate) struct Format {
     pub(crate) has_large_dirs: bool,
     /// The allocated space is counted in 48 bits, or in blocks.
     pub(crate) has_huge_files: bool,
+    /// Quota files count inodes and space.
+    pub(crate) has_quotas: bool,
 }
 
 impl From<&SuperBlock> for Format {
@@ -41,6 +43,7 @@ impl From<&SuperBlock> for Format {
             has_sums: sb.has_metadata_csum(),
             has_large_dirs: sb.incompat.contains(Incompat::LARGE_DIR),
             has_huge_files: sb.ro_compat.contains(RoCompat::HUGE_FILE),
+            has_quotas: sb.ro_compat.contains(RoCompat::QUOTA),
         }
     }
 }

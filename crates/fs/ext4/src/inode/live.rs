@@ -175,7 +175,7 @@ impl Live {
     pub(crate) fn take_up(&self, sb: &SuperBlock, inode: Inode, changed: Tid) {
         let (ino, place, record) = (inode.ino(), inode.place(), inode.record().into());
         let seed = inode.checksum_seed();
-        let charged = Charge::of_record(sb.into(), inode.record());
+        let charged = Charge::new(sb.into(), inode.record());
         let (view, is_unlinked, is_dirty) = (Ok(inode), true, false);
         let entry = Entry { record, place, seed, view, is_unlinked, is_dirty, changed, charged };
         self.shard(ino).inodes.insert(ino, entry);
@@ -201,7 +201,7 @@ impl Live {
             let seed = seed_of(sb, ino, &record);
             let view = Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed);
             let is_unlinked = view.as_ref().is_ok_and(|inode| inode.links() == 0);
-            let charged = Charge::of_record(sb.into(), &record);
+            let charged = Charge::new(sb.into(), &record);
             Entry { record, place, seed, view, is_unlinked, is_dirty: false, changed: txn.tid(), charged }
         });
         entry.changed = txn.tid();
@@ -289,7 +289,7 @@ impl Entry {
     fn charge(&self, sb: &SuperBlock) -> Option<Charge> {
         let is_named =
             RawInode::ref_from_prefix(&self.record).is_ok_and(|(raw, _)| raw.i_links_count.get() != 0);
-        Charge::of_record(sb.into(), &self.record).filter(|_| is_named || self.is_unlinked)
+        Charge::new(sb.into(), &self.record).filter(|_| is_named || self.is_unlinked)
     }
 
     /// Writes the record with its checksum to its place, with `dtime` in place of its own if given.

@@ -20,21 +20,20 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Returns the charge of an inode in use, or `None` for a record that was never in use.
-    pub(crate) fn new(format: Format, raw: &RawInode, extra: Option<&RawInodeExtra>) -> Option<Self> {
+    /// Returns the charge of an inode in use, from its whole record. Returns `None` for a record that was never in use,
+    /// and on a volume without quota files.
+    pub(crate) fn new(format: Format, record: &[u8]) -> Option<Self> {
+        if !format.has_quotas {
+            return None;
+        }
+        let (raw, rest) = RawInode::ref_from_prefix(record).ok()?;
         if raw.i_mode.get() == 0 {
             return None;
         }
+        let extra = RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra);
         let extra = extra.filter(|extra| reaches(extra.i_extra_isize.get(), PROJECT_END));
         let ids = QuotaKind::ALL.map(|kind| kind.id(raw, extra));
         Some(Self { ids, bytes: sectors_of(format, raw).saturating_mul(512) })
-    }
-
-    /// Like [`Self::new`], for a whole record.
-    pub(crate) fn of_record(format: Format, record: &[u8]) -> Option<Self> {
-        let (raw, rest) = RawInode::ref_from_prefix(record).ok()?;
-        let extra = RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra);
-        Self::new(format, raw, extra)
     }
 }
 

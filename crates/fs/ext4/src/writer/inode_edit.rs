@@ -106,7 +106,7 @@ impl InodeEdit {
         let record = record.get(..format.inode_size.into()).ok_or(Error::Invalid)?;
         let (raw, old_rest) = RawInode::read_from_prefix(record).map_err(|_| Error::Invalid)?;
         let rest = Rest::new(old_rest)?;
-        let charged = Charge::of_record(format, record);
+        let charged = Charge::new(format, record);
         let mut this = Self { format, ino, place, raw, rest, table, seed, charged };
         this.use_extra_room();
         Ok(this)
