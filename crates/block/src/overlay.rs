@@ -12,7 +12,7 @@ use obento_base::Result;
 use obento_base::wire::{to_u64, to_usize};
 use obento_env::sync::RwLock;
 
-use crate::device::{Backing, BlockDevice, check_buf};
+use crate::device::{Backing, BlockDevice, check_buf, check_range};
 
 /// The granularity of the overlay in bytes: a page, the usual size of a write.
 const GRAIN: u64 = 4096;
@@ -73,6 +73,33 @@ impl<D: BlockDevice> Overlay<D> {
         Ok(())
     }
 
+    /// Changes the `len` bytes from `offset` on by `edit`. The bytes that `edit` receives are the present ones.
+    ///
+    /// # Errors
+    ///
+    /// 1. `OutOfBounds`: a byte is past the end.
+    /// 2. The errors of [`BlockDevice::read_at`] of the underlying device, and `NoMemory`.
+    pub fn edit(&self, offset: u64, len: usize, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+        check_range(self.len(), offset, to_u64(len))?;
+        let inside = to_usize(offset & (GRAIN - 1));
+        let end = inside.saturating_add(len);
+        if end > to_usize(GRAIN) {
+            let mut bytes = Vec::new();
+            bytes.try_reserve_exact(len)?;
+            bytes.resize(len, 0);
+            self.read_at(offset, &mut bytes)?;
+            edit(&mut bytes);
+            return self.write_at(offset, &bytes);
+        }
+        let mut changed = self.changed.write();
+        let grain = match changed.entry(offset / GRAIN) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(self.fetch(offset / GRAIN)?),
+        };
+        edit(grain.get_mut(inside..end).unwrap_or_default());
+        Ok(())
+    }
+
     /// Reads the page `index` of the underlying device; zeros past its end.
     fn fetch(&self, index: u64) -> Result<Box<[u8]>> {
         let start = index.saturating_mul(GRAIN);
@@ -117,8 +144,16 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         check_buf(self.len(), offset, buf)?;
-        self.below.read_at(offset, buf)?;
         let changed = self.changed.read();
+        let end = offset.saturating_add(to_u64(buf.len())).div_ceil(GRAIN);
+        let mut among = changed.range(offset / GRAIN..end.max(offset / GRAIN)).peekable();
+        // One page that is present needs nothing of the underlying device.
+        if among.peek().is_none() || end.saturating_sub(offset / GRAIN) > 1 {
+            self.below.read_at(offset, buf)?;
+        }
+        if among.peek().is_none() {
+            return Ok(());
+        }
         for (index, inside, at, len) in pieces(offset, buf.len()) {
             let Some(grain) = changed.get(&index) else { continue };
             let source = grain.get(inside..inside.saturating_add(len));
@@ -177,14 +212,28 @@ mod tests {
             let overlay = Overlay::new(below.clone());
             let model = MemDevice::new(vec![0x55; 20_001]);
             let mut is_changed = false;
-            for (offset, bytes) in writes {
-                let written = overlay.write_at(offset, &bytes);
+            for (number, (offset, bytes)) in writes.into_iter().enumerate() {
+                let written = if number % 2 == 0 {
+                    overlay.write_at(offset, &bytes)
+                } else {
+                    let mut before = vec![0; bytes.len()];
+                    let _ = model.read_at(offset, &mut before);
+                    overlay.edit(offset, bytes.len(), |present| {
+                        assert_eq!(present, before);
+                        present.copy_from_slice(&bytes);
+                    })
+                };
                 is_changed |= written.is_ok();
                 prop_assert_eq!(written, model.write_at(offset, &bytes));
             }
             let mut seen = vec![0; 20_001];
             overlay.read_at(0, &mut seen).unwrap();
             prop_assert_eq!(seen, model.snapshot());
+            for at in (0..19_000).step_by(1_009) {
+                let mut part = vec![0; 900];
+                overlay.read_at(at, &mut part).unwrap();
+                prop_assert_eq!(&part[..], &model.snapshot()[at as usize..][..900]);
+            }
             prop_assert!(below.snapshot().iter().all(|&b| b == 0x55));
             prop_assert_eq!(overlay.changed_len() > 0, is_changed);
             overlay.forget();

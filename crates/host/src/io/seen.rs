@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::convert::is_zero;
+
 /// The length of a page in bytes.
 const PAGE: u64 = 4096;
 /// The words of a leaf.
@@ -42,7 +44,7 @@ impl Seen {
         let Some(whole) = bytes.get(before..) else { return };
         let first = offset.div_ceil(PAGE);
         for (page, bytes) in (first..).zip(whole.chunks_exact(PAGE as usize)) {
-            if bytes.iter().any(|byte| *byte != 0) {
+            if !is_zero(bytes) {
                 self.add_page(page);
             }
         }

@@ -30,7 +30,7 @@ impl SuperBlock {
     }
 
     /// Returns whether the place of descriptor block `index` is defined by `meta_bg`.
-    pub(super) fn is_meta(&self, index: u32) -> bool {
+    pub(crate) fn is_meta(&self, index: u32) -> bool {
         self.incompat.contains(Incompat::META_BG) && index >= self.raw.s_first_meta_bg.get()
     }
 

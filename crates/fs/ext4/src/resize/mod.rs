@@ -52,10 +52,12 @@ impl Resize for Ext4Driver {
         if device.is_read_only() {
             return Err(Error::ReadOnly.into());
         }
-        let before = self.plan(&device, options.len)?;
-        if before.len > device.len() {
-            let (offset, len, device_len) = (0, before.len, device.len());
-            return Err(Error::from(DeviceError::OutOfBounds { offset, len, device_len }).into());
+        if options.len >= super_block(&*device)?.volume_len() {
+            let before = self.plan(&device, options.len)?;
+            if before.len > device.len() {
+                let (offset, len, device_len) = (0, before.len, device.len());
+                return Err(Error::from(DeviceError::OutOfBounds { offset, len, device_len }).into());
+            }
         }
         let checking = CheckOptions {
             repair_mode: RepairMode::Safe,
@@ -69,8 +71,9 @@ impl Resize for Ext4Driver {
         }
         if options.len < old.volume_len() {
             let size = u64::from(old.block_size);
-            shrink(&device, &checking, options.len.checked_div(size).unwrap_or(0), observer)?;
-            return Ok(ResizePlan { old_len: old.volume_len(), ..before });
+            let blocks = shrink(&device, &checking, options.len.checked_div(size).unwrap_or(0), observer)?;
+            let len = blocks.unwrap_or(old.blocks_count).saturating_mul(size);
+            return Ok(ResizePlan { old_len: old.volume_len(), len, notes: Vec::new() });
         }
         let Some(new) = shape::grown(&old, options.len)? else { return Ok(plan(&old, None)) };
         let plan = plan(&old, Some(&new));

@@ -8,9 +8,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::wire::{FromBytes, IntoBytes, to_usize};
+use obento_base::wire::{FromBytes, IntoBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Result, Structure, Timestamp};
-use obento_block::{BlockDevice, Overlay};
+use obento_block::{BlockDevice, Overlay, check_range};
 use obento_driver::CheckOptions;
 
 use super::super::events::{Event, EventSink};
@@ -29,6 +29,8 @@ pub(super) type Copy = Overlay<Arc<dyn BlockDevice>>;
 pub(super) struct Edits {
     pub(super) view: View,
     pub(super) device: Arc<Copy>,
+    /// Whether the view reads from the copy, and not from a journal in front of it.
+    is_direct: bool,
     now: Timestamp,
     /// Directories and files that were rebuilt.
     pub(super) rebuilt: BTreeSet<u32>,
@@ -45,16 +47,36 @@ impl Edits {
         let emit: &mut dyn FnMut(Event) = &mut |_| {};
         let mut reported = EventSink { report: &mut report, emit };
         let copy: Arc<dyn BlockDevice> = Arc::<Copy>::clone(device);
-        let view = View::open(copy, options, &mut reported)?;
+        let view = View::open(Arc::clone(&copy), options, &mut reported)?;
+        let is_direct = Arc::ptr_eq(&view.device, &copy);
         let (device, now) = (Arc::clone(device), options.clock.now());
-        Ok(Self { view, device, now, rebuilt: BTreeSet::new(), full_groups: 0, originals: Arc::default() })
+        Ok(Self {
+            view,
+            device,
+            is_direct,
+            now,
+            rebuilt: BTreeSet::new(),
+            full_groups: 0,
+            originals: Arc::default(),
+        })
     }
 
     /// Changes the bytes of a block.
     pub(super) fn block(&mut self, block: VolBlock, edit: impl FnOnce(&mut [u8])) -> Result<()> {
-        let mut bytes = self.view.read(block, 1)?;
+        let size = self.view.sb.block_size;
+        self.bytes(block.0.saturating_mul(size.into()), to_usize(size.into()), edit)
+    }
+
+    /// Changes `len` bytes at byte `at` of the volume.
+    fn bytes(&mut self, at: u64, len: usize, edit: impl FnOnce(&mut [u8])) -> Result<()> {
+        if self.is_direct {
+            return self.device.edit(at, len, edit);
+        }
+        check_range(self.view.device.len(), at, to_u64(len))?;
+        let mut bytes = alloc::vec![0; len];
+        self.view.device.read_at(at, &mut bytes)?;
         edit(&mut bytes);
-        self.put(block, &bytes)
+        self.device.write_at(at, &bytes)
     }
 
     /// Writes a whole block.
@@ -62,8 +84,8 @@ impl Edits {
         self.device.write_at(block.0.saturating_mul(self.view.sb.block_size.into()), bytes)
     }
 
-    /// Returns the place of an inode's record: block and offset.
-    fn inode_place(&self, ino: u32) -> Result<(VolBlock, usize)> {
+    /// Returns the place of an inode's record in bytes.
+    fn inode_place(&self, ino: u32) -> Result<u64> {
         let structure = Structure::SuperBlock;
         let wrong = Error::from(Corrupt::InodeNumber { structure, block: 0, offset: 0, found: ino.into() });
         let sb = &self.view.sb;
@@ -73,27 +95,25 @@ impl Edits {
             let inside = index.checked_rem(sb.inodes_per_group)?;
             let table = self.view.group(group).inode_table;
             let at = u64::from(inside).checked_mul(sb.inode_size.into())?;
-            let block = table.checked_add(at.checked_div(sb.block_size.into())?).filter(|_| table.0 != 0)?;
-            Some((block, to_usize(at.checked_rem(sb.block_size.into())?)))
+            table.0.checked_mul(sb.block_size.into())?.checked_add(at).filter(|_| table.0 != 0)
         };
         place().ok_or(wrong)
     }
 
     /// Returns the record of an inode.
     pub(super) fn record(&self, ino: u32) -> Result<Vec<u8>> {
-        let (block, at) = self.inode_place(ino)?;
-        let bytes = self.view.read(block, 1)?;
-        let record = bytes.get(at..at.saturating_add(self.view.sb.inode_size.into()));
-        record.map(Into::into).ok_or(Error::Invalid)
+        let at = self.inode_place(ino)?;
+        let mut record = alloc::vec![0; self.view.sb.inode_size.into()];
+        self.view.device.read_at(at, &mut record)?;
+        Ok(record)
     }
 
     /// Changes the record of an inode and updates its checksum.
     pub(super) fn edit_record(&mut self, ino: u32, edit: impl FnOnce(&mut [u8])) -> Result<()> {
-        let (block, at) = self.inode_place(ino)?;
+        let at = self.inode_place(ino)?;
         let (size, volume_seed) = (usize::from(self.view.sb.inode_size), self.view.sb.checksum_seed);
         let sealed = self.view.sb.has_metadata_csum();
-        self.block(block, |bytes| {
-            let Some(record) = bytes.get_mut(at..at.saturating_add(size)) else { return };
+        self.bytes(at, size, |record| {
             edit(record);
             let generation = RawInode::ref_from_prefix(record).map_or(0, |(raw, _)| raw.i_generation.get());
             if sealed {

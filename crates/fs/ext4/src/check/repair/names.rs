@@ -24,8 +24,9 @@ pub(super) const HEAD: usize = size_of::<RawDirEntry>();
 pub(super) const TAIL: usize = size_of::<RawDirTail>();
 /// `file_type` of the record that contains a checksum.
 pub(super) const CHECKSUM_KIND: u8 = 0xde;
-/// Offset of the table of an index's root.
+/// Offset of the table of an index's root, and of a node below it.
 const ROOT_TABLE: usize = 32;
+const NODE_TABLE: usize = 8;
 /// Offset of `i_block` in a record; the first word of an inline directory is its parent.
 pub(super) const I_BLOCK: usize = 40;
 pub(super) const DIRECTORY: u8 = 2;
@@ -107,8 +108,17 @@ impl Edits {
 
     /// Returns the blocks of a directory, in order.
     pub(super) fn dir_blocks(&self, dir: u32) -> Result<Vec<VolBlock>> {
+        self.dir_blocks_in(&self.bare_volume(), dir)
+    }
+
+    /// Returns the volume as it is now, for [`Self::dir_blocks_in`] until the next change.
+    pub(super) fn bare_volume(&self) -> Volume {
         let device: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&self.device);
-        let volume = Volume::bare(device, self.view.sb.clone(), SMALL_CACHE);
+        Volume::bare(device, self.view.sb.clone(), SMALL_CACHE)
+    }
+
+    /// Returns the blocks of a directory of a [`Self::bare_volume`], in order.
+    pub(super) fn dir_blocks_in(&self, volume: &Volume, dir: u32) -> Result<Vec<VolBlock>> {
         let inode = volume.inode(Ino(dir.into()))?;
         let count = inode.size().div_ceil(self.view.sb.block_size.into());
         let count = u32::try_from(count).unwrap_or(u32::MAX);
@@ -335,7 +345,7 @@ fn set_inode(bytes: &mut [u8], ino: u32) {
     }
 }
 
-/// Updates the checksum of a block: that of a leaf is in its last record, that of a root after its table.
+/// Updates the checksum of a block: that of a leaf is in its last record, that of a root or a node after its table.
 fn seal(bytes: &mut [u8], seed: u32) {
     let Ok((covered, tail)) = RawDirTail::mut_from_suffix(bytes) else { return };
     if tail.det_reserved_zero1.get() == 0
@@ -345,13 +355,12 @@ fn seal(bytes: &mut [u8], seed: u32) {
         tail.det_checksum.set(Crc::new(seed).add(covered).get());
         return;
     }
-    let Some((bounds, _)) =
-        bytes.get(ROOT_TABLE..).and_then(|rest| RawDxCountLimit::ref_from_prefix(rest).ok())
+    let table = if is_node(bytes) { NODE_TABLE } else { ROOT_TABLE };
+    let Some((bounds, _)) = bytes.get(table..).and_then(|rest| RawDxCountLimit::ref_from_prefix(rest).ok())
     else {
         return;
     };
-    let end =
-        |count: u16| usize::from(count).saturating_mul(size_of::<RawDxEntry>()).saturating_add(ROOT_TABLE);
+    let end = |count: u16| usize::from(count).saturating_mul(size_of::<RawDxEntry>()).saturating_add(table);
     let (used, tail) = (end(bounds.count.get()), end(bounds.limit.get()));
     let blank = RawDxTail { dt_reserved: 0.into(), dt_checksum: 0.into() };
     let Some(covered) = bytes.get(..used).filter(|_| used <= tail) else { return };
@@ -359,4 +368,12 @@ fn seal(bytes: &mut [u8], seed: u32) {
     if let Some((tail, _)) = bytes.get_mut(tail..).and_then(|rest| RawDxTail::mut_from_prefix(rest).ok()) {
         tail.dt_checksum.set(sum);
     }
+}
+
+/// Returns whether a block is a node of an index below the root: its only record has no inode and fills the block.
+fn is_node(bytes: &[u8]) -> bool {
+    RawDirEntry::ref_from_prefix(bytes).is_ok_and(|(raw, _)| {
+        let size = u32::try_from(bytes.len()).unwrap_or(0);
+        raw.inode.get() == 0 && to_usize(record_len(raw.rec_len.get(), size).into()) == bytes.len()
+    })
 }

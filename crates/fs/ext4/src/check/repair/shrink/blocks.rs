@@ -1,12 +1,12 @@
 //! Moving the blocks of files.
 //!
-//! Invariant: contents are copied, durably, before a map refers to the copy. A new tree of extents is in new blocks.
+//! Invariant: contents are copied, durably, before a map refers to the copy (`contents.rs`). A new tree of extents is in
+//! new blocks.
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::wire::{FromBytes, IntoBytes, join, split, to_usize};
-use obento_block::BlockDevice as _;
 use obento_driver::{ResizeObserver, ResizeResult};
 
 use super::super::tree::{ENTRY, set_entries};
@@ -23,53 +23,43 @@ use crate::map::room_in_block;
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex, RawInode};
 use crate::unit::VolBlock;
 
-/// Number of bytes that are copied at once.
-const CHUNK: u64 = 1 << 20;
-
 impl Shrinking<'_> {
     /// Moves all blocks of the plan.
-    pub(super) fn move_blocks(
-        &mut self,
-        plan: &ShrinkPlan,
-        observer: ResizeObserver<'_>,
-    ) -> ResizeResult<()> {
-        let moves = plan.files.iter().flat_map(|file| &file.moves).chain(&plan.attributes);
-        let total = moves.map(|moved| moved.len).sum();
-        let mut done = 0_u64;
+    pub(super) fn move_blocks(&mut self, plan: &ShrinkPlan, observer: ResizeObserver<'_>) -> ResizeResult<()> {
         let is_journal =
             |file: &&FilePlan| self.owners.files.get(file.file).is_some_and(|file| file.ino == JOURNAL_INO);
         let (first, others): (Vec<&FilePlan>, Vec<&FilePlan>) = plan.files.iter().partition(is_journal);
         for file in first {
+            self.copy_contents(&file.moves, &mut |_, _| {})?;
             self.move_file(file)?;
             self.commit(JournalUse::Moves)?;
-            done = file.moves.iter().fold(done, |sum, moved| sum.saturating_add(moved.len));
         }
+        let moves: Vec<BlockMove> = others.iter().flat_map(|file| &file.moves).copied().collect();
+        self.copy_contents(&moves, observer)?;
         for file in others {
             self.move_file(file)?;
-            done = file.moves.iter().fold(done, |sum, moved| sum.saturating_add(moved.len));
-            observer(done, total);
-            if self.is_due() {
+            if self.is_due(0) {
                 self.commit(JournalUse::Available)?;
             }
         }
         for moved in &plan.attributes {
             self.move_attributes(moved)?;
-            if self.is_due() {
+            if self.is_due(0) {
                 self.commit(JournalUse::Available)?;
             }
         }
         self.commit(JournalUse::Available)
     }
 
+    /// Changes the map of a file whose contents were copied.
     fn move_file(&mut self, plan: &FilePlan) -> ResizeResult<()> {
-        let Some(owner) = self.owners.files.get(plan.file) else { return Ok(()) };
-        let (ino, map) = (owner.ino, owner.map.clone());
-        for moved in &plan.moves {
-            self.copy_run(moved)?;
-        }
-        match map {
+        let Some(owner) = self.owners.files.get_mut(plan.file) else { return Ok(()) };
+        let ino = owner.ino;
+        match &mut owner.map {
             OwnedMap::Empty => return Ok(()),
-            OwnedMap::Extents { nodes, .. } => {
+            OwnedMap::Extents { extents, nodes } => {
+                *extents = plan.extents.clone();
+                let nodes = core::mem::replace(nodes, plan.nodes.clone());
                 self.write_tree(ino, &plan.extents, &plan.nodes, nodes.len())?;
                 nodes.iter().for_each(|&node| self.set_blocks(node..node.saturating_add(1), false));
                 plan.nodes.iter().for_each(|&node| self.set_blocks(node..node.saturating_add(1), true));
@@ -92,23 +82,6 @@ impl Shrinking<'_> {
     fn note_move(&mut self, moved: &BlockMove) {
         self.set_blocks(range(moved.from, moved.len), false);
         self.set_blocks(range(moved.to, moved.len), true);
-    }
-
-    /// Copies blocks on the device. Pages with changes that are not written yet get the copy, too.
-    fn copy_run(&self, moved: &BlockMove) -> ResizeResult<()> {
-        let size = u64::from(self.edits.view.sb.block_size);
-        let (from, to) = (moved.from.saturating_mul(size), moved.to.saturating_mul(size));
-        let len = moved.len.saturating_mul(size);
-        let mut bytes = Vec::new();
-        let mut done = 0;
-        while done < len {
-            let part = len.saturating_sub(done).min(CHUNK);
-            bytes.resize(to_usize(part), 0);
-            self.copy.read_at(from.saturating_add(done), &mut bytes)?;
-            self.copy.write_through(to.saturating_add(done), &bytes)?;
-            done = done.saturating_add(part);
-        }
-        Ok(())
     }
 
     /// Replaces the block numbers of a block map.
@@ -134,14 +107,9 @@ impl Shrinking<'_> {
     }
 
     /// Writes a tree of extents whose nodes are in `blocks`. The previous one had `before` nodes.
-    fn write_tree(
-        &mut self,
-        ino: u32,
-        extents: &[Extent],
-        blocks: &[u64],
-        before: usize,
-    ) -> ResizeResult<()> {
-        let (size, seed) = (self.edits.view.sb.block_size, self.edits.seed_of(ino)?);
+    fn write_tree(&mut self, ino: u32, extents: &[Extent], blocks: &[u64], before: usize) -> ResizeResult<()> {
+        let size = self.edits.view.sb.block_size;
+        let seed = if blocks.is_empty() { 0 } else { self.edits.seed_of(ino)? };
         let room = room_in_block(size).max(1);
         let mut entries: Vec<[u8; ENTRY]> = extents.iter().map(leaf_entry).collect();
         let (mut depth, mut places) = (0_u16, blocks.iter());

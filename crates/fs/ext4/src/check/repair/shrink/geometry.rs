@@ -52,14 +52,20 @@ impl Shrinking<'_> {
         }
         let renews = new.compat.contains(Compat::RESIZE_INODE) && new.groups != old.groups;
         commit_growth(self.device, self.options, &self.copy, renews)?;
-        let mut bytes = alloc::vec![0; to_usize(size)];
-        for group in backups {
+        for &group in &backups {
             let backup = backup_super_block(&new, group);
             self.device.write_at(new.group_start(group).0.saturating_mul(size), backup.as_bytes())?;
-            for index in 0..new.desc_blocks() {
-                self.device.read_at(new.desc_block(index, 0).0.saturating_mul(size), &mut bytes)?;
-                self.device.write_at(new.desc_block(index, group).0.saturating_mul(size), &bytes)?;
-            }
+        }
+        let plain: Vec<u32> = backups.into_iter().filter(|&group| new.has_plain_copies(group)).collect();
+        let mut bytes = alloc::vec![0; to_usize(size)];
+        for index in 0..new.desc_blocks() {
+            let copies: Vec<VolBlock> = if new.is_meta(index) {
+                new.desc_homes(index).into_iter().skip(1).collect()
+            } else {
+                plain.iter().map(|&group| new.desc_block(index, group)).collect()
+            };
+            self.device.read_at(new.desc_block(index, 0).0.saturating_mul(size), &mut bytes)?;
+            copies.iter().try_for_each(|home| self.device.write_at(home.0.saturating_mul(size), &bytes))?;
         }
         Ok(self.device.flush()?)
     }
@@ -107,8 +113,14 @@ fn smaller(old: &SuperBlock, plan: &ShrinkPlan) -> ResizeResult<SuperBlock> {
     raw.s_inodes_count.set(plan.groups.saturating_mul(old.inodes_per_group));
     // The kernel counts the blocks of the format again.
     raw.s_overhead_clusters.set(0);
+    let desc_blocks = plan.groups.div_ceil(old.descs_per_block().max(1));
+    if old.incompat.contains(Incompat::META_BG) && desc_blocks < old.raw.s_first_meta_bg.get() {
+        // As in resize2fs: all descriptors that are left follow the copies of the super block.
+        raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::META_BG.bits());
+        raw.s_first_meta_bg.set(0);
+    }
     if old.compat.contains(Compat::RESIZE_INODE) {
-        let released = old.desc_blocks().saturating_sub(plan.groups.div_ceil(old.descs_per_block().max(1)));
+        let released = old.desc_blocks().saturating_sub(desc_blocks);
         let reserved = u32::from(raw.s_reserved_gdt_blocks.get()).saturating_add(released);
         // An indirect block contains as many numbers.
         let reserved = reserved.min(old.block_size / 4);

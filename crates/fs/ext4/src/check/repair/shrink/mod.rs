@@ -1,14 +1,16 @@
 //! Shrinking a volume.
 //!
 //! Order: files release the blocks after the new end, the journal first; inodes of removed groups get other numbers; the
-//! volume gets its new size. Contents are copied to free blocks before a map refers to them, so that both copies are
-//! complete while a map changes. Each of these steps is a transaction of the journal. Without a journal, and for the
-//! journal itself, a step is written as repairs are: copies, maps, bitmaps, while the volume is marked as having errors.
+//! volume gets its new size. All contents are copied to free blocks before the first map refers to a copy, so that both
+//! copies are complete while maps change. A transaction of the journal changes as many files as it has room for. Without
+//! a journal, and for the journal itself, changes are written as repairs are: copies, maps, bitmaps, while the volume is
+//! marked as having errors.
 //! Invariant: everything is planned before anything is written ([`plan`]).
 //! Invariant: inodes are moved only by transactions, since no order of single writes preserves all names.
 //! Source: e2fsprogs `resize/resize2fs.c` `block_relocation`, `inode_relocation_to_new`, `move_itables`.
 
 mod blocks;
+mod contents;
 mod geometry;
 mod inodes;
 mod plan;
@@ -19,15 +21,20 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use obento_base::wire::to_u64;
 use obento_block::{BlockDevice, Overlay};
 use obento_driver::{CheckOptions, RepairMode, ResizeError, ResizeObserver, ResizeRefusal, ResizeResult};
 
 use super::commit::Target;
 use super::edits::{Copy, Edits};
-use crate::feature::{Compat, Incompat, RoCompat};
+use crate::feature::{Compat, RoCompat};
 use crate::super_block::SuperBlock;
 use plan::ShrinkPlan;
 use scan::Owners;
+
+
+/// The unit of the changes in memory.
+const PAGE: u64 = 4096;
 
 /// Returns the length in blocks that the volume on `device` has after it shrank to at most `blocks`, and `None` if it has
 /// this length already. Writes nothing.
@@ -54,7 +61,8 @@ pub(crate) fn minimum_blocks(device: &Arc<dyn BlockDevice>, options: &CheckOptio
     Shrinking::open(device, options)?.minimum()
 }
 
-/// Shrinks the volume on `device`, which is clean, to at most `blocks` blocks.
+/// Shrinks the volume on `device`, which is clean, to at most `blocks` blocks. Returns its new length in blocks, and `None`
+/// if it has this length already.
 ///
 /// # Errors
 ///
@@ -64,9 +72,9 @@ pub(crate) fn shrink(
     options: &CheckOptions,
     blocks: u64,
     observer: ResizeObserver<'_>,
-) -> ResizeResult<()> {
+) -> ResizeResult<Option<u64>> {
     let mut volume = Shrinking::open(device, options)?;
-    let Some(plan) = volume.plan(blocks)? else { return Ok(()) };
+    let Some(plan) = volume.plan(blocks)? else { return Ok(None) };
     volume.move_blocks(&plan, observer)?;
     volume.move_inodes(&plan)?;
     let has_quota = volume.edits.view.sb.ro_compat.contains(RoCompat::QUOTA);
@@ -76,7 +84,7 @@ pub(crate) fn shrink(
         let all = CheckOptions { repair_mode: RepairMode::All, ..options.clone() };
         super::repair(device, &all, &mut |_| {})?;
     }
-    Ok(())
+    Ok(Some(plan.end))
 }
 
 /// A volume that shrinks.
@@ -88,8 +96,10 @@ struct Shrinking<'a> {
     owners: Owners,
     /// The block bitmaps of all groups.
     bitmaps: Vec<Vec<u8>>,
-    /// The groups whose bitmaps changed since the last commit.
+    /// The groups whose block bitmaps changed since the last commit.
     changed: BTreeSet<u32>,
+    /// The groups whose inode bitmaps or counts of inodes changed since the last commit.
+    changed_inodes: BTreeSet<u32>,
     /// Number of changed bytes after which a commit is due.
     limit: u64,
 }
@@ -102,7 +112,8 @@ impl<'a> Shrinking<'a> {
         let owners = scan::owners(&mut edits)?;
         let bitmaps = space::bitmaps(&edits)?;
         let limit = Target::new(device, options).takes().unwrap_or(16 << 20) / 4;
-        Ok(Self { device, options, copy, edits, owners, bitmaps, changed: BTreeSet::new(), limit })
+        let (changed, changed_inodes) = (BTreeSet::new(), BTreeSet::new());
+        Ok(Self { device, options, copy, edits, owners, bitmaps, changed, changed_inodes, limit })
     }
 
     /// Plans the change to at most `blocks` blocks. Returns `None` if the volume would not be shorter.
@@ -143,10 +154,10 @@ impl<'a> Shrinking<'a> {
     }
 
     /// Writes the changes so far: as one transaction, or in order. `journal` prevents the use of the journal, whose
-    /// blocks move.
+    /// blocks move. The contents that maps refer to are durable.
     fn commit(&mut self, journal: JournalUse) -> ResizeResult<()> {
+        self.write_inode_bitmaps()?;
         self.write_bitmaps()?;
-        self.device.flush()?;
         let mut target = Target::new(self.device, self.options);
         if journal == JournalUse::Moves {
             target.spare_journal();
@@ -154,9 +165,13 @@ impl<'a> Shrinking<'a> {
         Ok(target.commit_at_once(&self.copy)?)
     }
 
-    /// Returns whether the changes so far should be written before further ones.
-    fn is_due(&self) -> bool {
-        self.copy.changed_len() >= self.limit
+    /// Returns whether the changes so far, and those of `more` blocks, should be written before further ones.
+    fn is_due(&self, more: usize) -> bool {
+        // A bitmap and the descriptor of its group.
+        let groups = self.changed.len().saturating_add(self.changed_inodes.len()).saturating_mul(2);
+        let unit = u64::from(self.edits.view.sb.block_size).max(PAGE);
+        let more = to_u64(groups.saturating_add(more)).saturating_mul(unit);
+        self.copy.changed_len().saturating_add(more) >= self.limit
     }
 }
 
@@ -173,9 +188,6 @@ fn expect_shrinkable(sb: &SuperBlock) -> ResizeResult<()> {
     let feature = |name| Err(ResizeRefusal::Feature(name).into());
     if sb.has_bigalloc() {
         return feature("bigalloc");
-    }
-    if sb.incompat.contains(Incompat::META_BG) {
-        return feature("meta_bg");
     }
     if sb.compat.contains(Compat::SPARSE_SUPER2) {
         return feature("sparse_super2");

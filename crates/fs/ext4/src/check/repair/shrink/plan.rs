@@ -10,9 +10,10 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_driver::{ResizeRefusal, ResizeResult};
 
 use super::super::edits::Edits;
-use super::inodes;
+use super::inodes::NumberPlaces;
 use super::scan::{Extent, OwnedMap, Owners, at};
 use super::space::FreeRuns;
+use super::PAGE;
 use crate::allocator::bits;
 use crate::feature::{Compat, Incompat};
 use crate::format::ROOT_ENTRIES;
@@ -64,7 +65,7 @@ pub(super) fn usable(sb: &SuperBlock, blocks: u64) -> Option<u64> {
     let per_group = u64::from(sb.blocks_per_group);
     let rest = inside.checked_rem(per_group)?;
     let last = u32::try_from(inside.checked_div(per_group)?).ok()?;
-    let head = if sb.has_copy(last) { sb.reserved_start(last).1 } else { 0 };
+    let head = sb.reserved_start(last).1;
     let needed =
         u64::from(sb.inode_table_blocks()).saturating_add(2).saturating_add(head).saturating_add(SPARE);
     let end = if rest < needed {
@@ -241,19 +242,19 @@ fn new_numbers(
         numbers.insert(owner.ino, number);
     }
     // Each inode moves in one transaction.
-    let names = inodes::names_of(edits, owners, &numbers)?;
+    let places = NumberPlaces::find(edits, owners, &numbers)?;
     let size = u64::from(sb.block_size);
     for owner in owners.files.iter().filter(|owner| owner.ino > last) {
         let own = match &owner.map {
             OwnedMap::Extents { nodes, .. } => to_u64(nodes.len()),
             OwnedMap::Empty | OwnedMap::Pointers(_) => 0,
         };
-        let contents = if owner.is_dir { to_u64(edits.dir_blocks(owner.ino)?.len()) } else { 0 };
-        let named = names.get(&owner.ino).map_or(0, |places| to_u64(places.len()));
-        let blocks = own.saturating_add(contents).saturating_add(named).saturating_add(FIXED_BLOCKS);
+        let own = own.saturating_add(FIXED_BLOCKS).saturating_mul(size.max(PAGE));
+        let bytes = own.saturating_add(places.changed_bytes(owner.ino, size));
         // A batch is written when it has a quarter of this size.
-        if blocks.saturating_mul(size) > takes / 2 {
-            return Err(ResizeRefusal::Journal { blocks: to_usize(blocks) }.into());
+        if bytes > takes / 2 {
+            let blocks = to_usize(bytes.checked_div(size).unwrap_or(0));
+            return Err(ResizeRefusal::Journal { blocks }.into());
         }
     }
     Ok(Some(numbers))

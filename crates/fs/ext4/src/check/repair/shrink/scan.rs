@@ -54,11 +54,14 @@ pub(super) enum OwnedMap {
 pub(super) struct Owner {
     pub ino: u32,
     pub is_dir: bool,
+    /// The length of the contents in bytes.
+    pub size: u64,
     pub map: OwnedMap,
 }
 
 /// The files of a volume.
 pub(super) struct Owners {
+    /// In the order of their numbers.
     pub files: Vec<Owner>,
     /// The inodes that use each block of attributes.
     pub attributes: BTreeMap<u64, Vec<u32>>,
@@ -105,6 +108,12 @@ fn read_table(edits: &Edits, group: u32, used: u32) -> ResizeResult<Vec<u8>> {
 }
 
 impl Owners {
+    /// Returns the file with the number `ino`.
+    pub(super) fn file(&self, ino: u32) -> Option<&Owner> {
+        let index = self.files.binary_search_by_key(&ino, |owner| owner.ino).ok()?;
+        self.files.get(index)
+    }
+
     fn add(&mut self, edits: &mut Edits, ino: u32, raw: &RawInode) -> ResizeResult<()> {
         let attributes = u64::from(raw.i_file_acl_lo.get()) | u64::from(raw.l_i_file_acl_high.get()) << 32;
         if attributes != 0 {
@@ -129,7 +138,8 @@ impl Owners {
         } else {
             OwnedMap::Empty
         };
-        self.files.push(Owner { ino, is_dir: kind == Some(FileKind::Directory), map });
+        let size = join(raw.i_size_lo.get(), raw.i_size_high.get());
+        self.files.push(Owner { ino, is_dir: kind == Some(FileKind::Directory), size, map });
         Ok(())
     }
 }
