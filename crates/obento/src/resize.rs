@@ -1,7 +1,10 @@
 //! Changes the size of the volume of an image.
 //!
 //! The image file or the entry of the partition grows before the volume. A volume shrinks before the image
-//! file or the entry.
+//! file or the entry. If the volume cannot grow, the file or the entry gets its old length again, unless bytes of the volume
+//! were changed.
+
+mod watched;
 
 use std::fmt;
 use std::fs::File;
@@ -22,6 +25,7 @@ use crate::address::PartSelector;
 use crate::image::ImageFile;
 use crate::partition::{EditError, Partition, TableEditor};
 use crate::{Image, OpenError};
+use watched::WatchedDevice;
 
 /// The requested size of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,6 +74,24 @@ pub enum ResizeFailure {
     Damaged(String),
     /// The size was refused, or the change failed.
     Resize(ResizeError),
+    /// The volume did not grow, but its space did. Bytes of the volume were changed, so that it may use the new space.
+    Longer {
+        /// The failure.
+        failure: Box<Self>,
+        /// The space that is longer.
+        space: LongerSpace,
+        /// Its length in bytes.
+        len: u64,
+    },
+}
+
+/// The space that grew before a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LongerSpace {
+    /// The image file.
+    File,
+    /// The entry of the partition in the partition table.
+    Partition,
 }
 
 impl fmt::Display for ResizeFailure {
@@ -89,6 +111,12 @@ impl fmt::Display for ResizeFailure {
             Self::File(error) => write!(f, "the image file cannot become longer: {error}"),
             Self::Damaged(finding) => write!(f, "the volume is damaged: {finding}"),
             Self::Resize(error) => error.fmt(f),
+            Self::Longer { failure, space: LongerSpace::File, len } => {
+                write!(f, "{failure}; the image file now has {len} bytes")
+            }
+            Self::Longer { failure, space: LongerSpace::Partition, len } => {
+                write!(f, "{failure}; the partition now has {len} bytes")
+            }
         }
     }
 }
@@ -119,13 +147,20 @@ enum Room {
     /// The file grows to this length.
     LongerFile(u64),
     /// The entry of the partition grows.
-    LongerEntry(Box<TableEditor>, Range<u64>),
+    LongerEntry(Box<TableEditor>, LongerEntry),
     /// The file is cut.
     ShorterFile,
     /// The file is not cut, because other data may follow the volume.
     SameFile,
     /// The entry of the partition shrinks. It begins at this byte of the disk.
     ShorterEntry(Box<TableEditor>, u32, u64),
+}
+
+/// The entry of a partition before and after it grows, in bytes of the disk.
+struct LongerEntry {
+    number: u32,
+    old: Range<u64>,
+    new: Range<u64>,
 }
 
 /// The result of a change of a size.
@@ -222,9 +257,13 @@ fn grow_entry(image: &Image, partition: &Partition, len: u64) -> Result<Room, Re
         let max = limit.saturating_sub(partition.start);
         return Err(ResizeFailure::Partition { number: partition.number, max });
     };
-    let range = partition.start..end;
-    editor.set_range(partition.number, range.clone()).map_err(ResizeFailure::Table)?;
-    Ok(Room::LongerEntry(Box::new(editor), range))
+    let entry = LongerEntry {
+        number: partition.number,
+        old: partition.start..partition.end(),
+        new: partition.start..end,
+    };
+    editor.set_range(entry.number, entry.new.clone()).map_err(ResizeFailure::Table)?;
+    Ok(Room::LongerEntry(Box::new(editor), entry))
 }
 
 /// Checks whether the image is a file that can have `len` bytes.
@@ -260,7 +299,7 @@ impl PlannedResize<'_> {
     /// Returns a function that adds to a plan what happens to the space of the volume.
     fn result(&self) -> impl Fn(ResizePlan) -> Resized + use<> {
         let (longer, unit) = match &self.room {
-            Room::LongerEntry(_, range) => (Some(range.end.saturating_sub(range.start)), None),
+            Room::LongerEntry(_, LongerEntry { new, .. }) => (Some(new.end.saturating_sub(new.start)), None),
             Room::ShorterEntry(editor, ..) => (None, Some(u64::from(editor.table().sector_size))),
             _ => (None, None),
         };
@@ -279,8 +318,8 @@ impl PlannedResize<'_> {
     /// # Errors
     ///
     /// 1. `Resize` with `DeviceError::ReadOnly`: the image was opened for reading.
-    /// 2. The other variants of [`ResizeFailure`]. If the volume is not changed, the image file or the
-    ///    partition may be longer than before.
+    /// 2. The other variants of [`ResizeFailure`]. Only after `Longer`, the image file or the partition is longer than
+    ///    before.
     pub fn run(self, clock: Arc<dyn Clock>, observer: ResizeObserver<'_>) -> Result<Resized, ResizeFailure> {
         let result = self.result();
         Ok(result(self.change(clock, observer)?))
@@ -305,11 +344,23 @@ impl PlannedResize<'_> {
         let device = match room {
             Room::Unchanged if plan.len == plan.old_len => return Ok(plan),
             Room::Unchanged | Room::SameFile => device,
-            Room::LongerFile(len) => longer_file(image, len).map_err(ResizeFailure::File)?,
-            Room::LongerEntry(mut editor, range) => {
+            Room::LongerFile(longer) => {
+                let old = file_behind(image).map_err(ResizeFailure::File)?.1.len();
+                let device = longer_file(image, longer).map_err(ResizeFailure::File)?;
+                let undo = || file_behind(image).and_then(|(file, _)| file.set_len(old));
+                let failed =
+                    |failure| ResizeFailure::Longer { failure, space: LongerSpace::File, len: longer };
+                return grow(driver, device, &options(len), observer, || undo().is_ok(), failed);
+            }
+            Room::LongerEntry(mut editor, LongerEntry { number, old, new }) => {
                 editor.write().map_err(ResizeFailure::Table)?;
-                let slice = Slice::new(Arc::clone(image.device()), range);
-                Arc::new(slice.map_err(ResizeError::from)?)
+                let slice = Slice::new(Arc::clone(image.device()), new.clone());
+                let device = Arc::new(slice.map_err(ResizeError::from)?);
+                let undo = || editor.set_range(number, old).and_then(|()| editor.write()).is_ok();
+                let longer = new.end.saturating_sub(new.start);
+                let space = LongerSpace::Partition;
+                let failed = |failure| ResizeFailure::Longer { failure, space, len: longer };
+                return grow(driver, device, &options(len), observer, undo, failed);
             }
             Room::ShorterFile => {
                 let after = shrink(driver, &device, &options(len), is_minimum, observer)?;
@@ -378,6 +429,24 @@ fn shrink(
         plan.len = driver.resize(Arc::clone(device), &options, observer)?.len;
     }
     Ok(plan)
+}
+
+/// Grows a volume into `device`, its longer space. If this fails before anything was written, `undo` restores the length of
+/// the space and returns whether it did. Otherwise, the error is that of `longer`.
+fn grow(
+    driver: &dyn Resize,
+    device: Arc<dyn BlockDevice>,
+    options: &ResizeOptions,
+    observer: ResizeObserver<'_>,
+    undo: impl FnOnce() -> bool,
+    longer: impl FnOnce(Box<ResizeFailure>) -> ResizeFailure,
+) -> Result<ResizePlan, ResizeFailure> {
+    let watched = Arc::new(WatchedDevice::new(device));
+    let shared: Arc<dyn BlockDevice> = Arc::<WatchedDevice>::clone(&watched);
+    driver.resize(shared, options, observer).map_err(|error| {
+        let failure = ResizeFailure::from(error);
+        if !watched.is_changed() && undo() { failure } else { longer(Box::new(failure)) }
+    })
 }
 
 /// Makes the file of `image` longer, and returns a device on the file. The image retains the lock.

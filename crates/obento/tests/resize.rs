@@ -5,9 +5,15 @@ use std::sync::Arc;
 use obento::base::Timestamp;
 use obento::block::{BlockDevice, MemDevice};
 use obento::check::check;
-use obento::driver::{CheckOptions, FormatOptions, RepairMode, ResizeOptions, TuneOptions};
+use obento::driver::{
+    Access, CheckOptions, Driver, FileSystem, FormatOptions, OpenOptions, Probe, RepairMode, Resize,
+    ResizeError, ResizeObserver, ResizeOptions, ResizePlan, TuneOptions,
+};
 use obento::env::{FixedClock, FixedRandom, SystemClock};
+use obento::partition::{DiskId, Guid, NewPartition, NewTable, PartitionType, Table};
+use obento::resize::{LongerSpace, NewSize, ResizeFailure, plan_resize};
 use obento::{Image, Options, Registry};
+use obento_ext4::Ext4Driver;
 use obento_testkit::crash::{self, SeenStates};
 use obento_testkit::record::{Event, RecordDevice};
 
@@ -207,9 +213,13 @@ fn shrink(device: Arc<dyn BlockDevice>) -> Result<u64, obento::driver::ResizeErr
 
 #[test]
 fn a_power_failure_while_a_volume_shrinks_loses_no_file() {
-    for (fs_type, features) in
-        [("ext4", ""), ("ext4", "^resize_inode"), ("ext3", ""), ("ext4", "^has_journal,^resize_inode")]
-    {
+    for (fs_type, features) in [
+        ("ext4", ""),
+        ("ext4", "^resize_inode"),
+        ("ext4", "meta_bg,^resize_inode"),
+        ("ext3", ""),
+        ("ext4", "^has_journal,^resize_inode"),
+    ] {
         let name = format!("{fs_type} {features}");
         let bytes = filled(fs_type, features);
         let device = Arc::new(RecordDevice::new(MemDevice::new(bytes.clone())));
@@ -385,4 +395,102 @@ fn a_check_keeps_the_blocks_of_a_quota_file_that_its_group_marked_as_never_used(
     tune_quota(device.clone(), "features", "^quota,^project").unwrap();
     assert_eq!(checked(&device, RepairMode::Nothing), Ok(0));
     has_file(&device).unwrap();
+}
+
+/// A driver of ext4 that fails to grow a volume, before or after a write.
+struct FailsToGrow {
+    writes: bool,
+}
+
+impl Driver for FailsToGrow {
+    fn names(&self) -> &'static [&'static str] {
+        Ext4Driver.names()
+    }
+    fn access(&self) -> Access {
+        Ext4Driver.access()
+    }
+    fn probe(&self, device: &dyn BlockDevice) -> obento::Result<Option<Probe>> {
+        Ext4Driver.probe(device)
+    }
+    fn open(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+    ) -> obento::Result<Arc<dyn FileSystem>> {
+        Ext4Driver.open(device, options)
+    }
+    fn resize(&self) -> Option<&dyn Resize> {
+        Some(self)
+    }
+}
+
+impl Resize for FailsToGrow {
+    fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> Result<ResizePlan, ResizeError> {
+        Resize::plan(&Ext4Driver, device, len)
+    }
+    fn minimum(&self, device: &Arc<dyn BlockDevice>) -> Result<u64, ResizeError> {
+        Resize::minimum(&Ext4Driver, device)
+    }
+    fn resize(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        _options: &ResizeOptions,
+        _observer: ResizeObserver<'_>,
+    ) -> Result<ResizePlan, ResizeError> {
+        if self.writes {
+            device.write_at(device.len() - 1, &[1])?;
+        }
+        Err(obento::Error::NoMemory.into())
+    }
+}
+
+#[test]
+fn a_volume_that_does_not_grow_leaves_its_space_or_the_error_states_the_new_length() {
+    const MIB: u64 = 1 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image");
+    let volume = &made("ext4", "", 2048)[..LEN];
+    let mut disk = vec![0; 64 << 20];
+    disk[1 << 20..][..LEN].copy_from_slice(volume);
+    let disk = Arc::new(MemDevice::new(disk));
+    let partition = NewPartition {
+        number: None,
+        kind: PartitionType::Gpt(Guid::from_u128(0x0fc63daf_8483_4772_8e79_3d69d8477de4)),
+        name: String::new(),
+        uuid: Guid::from_u128(5),
+        attributes: 0,
+        range: MIB..MIB + LEN as u64,
+    };
+    NewTable { id: DiskId::Guid(Guid::from_u128(77)), partitions: vec![partition] }.write(&*disk).unwrap();
+    let disk = disk.snapshot();
+    for (bytes, space) in [(volume, LongerSpace::File), (&disk, LongerSpace::Partition)] {
+        for writes in [false, true] {
+            std::fs::write(&path, bytes).unwrap();
+            let registry = Registry::empty().with(FailsToGrow { writes });
+            let image = Image::builder().registry(registry).for_change().open(&path).unwrap();
+            let planned = plan_resize(&image, None, NewSize::Bytes(GROWN as u64)).unwrap();
+            let failure = planned.run(Arc::new(SystemClock), &mut |_, _| {}).unwrap_err();
+            drop(image);
+            let left = std::fs::read(&path).unwrap();
+            let no_memory = ResizeError::Failed(obento::Error::NoMemory);
+            if !writes {
+                assert!(matches!(&failure, ResizeFailure::Resize(error) if *error == no_memory), "{failure}");
+                assert!(left == bytes, "{space:?}: the bytes are as before");
+                continue;
+            }
+            let ResizeFailure::Longer { failure: inner, space: found, len } = &failure else {
+                panic!("{space:?}: {failure}");
+            };
+            assert_eq!((*found, *len), (space, GROWN as u64));
+            assert!(matches!(&**inner, ResizeFailure::Resize(error) if *error == no_memory), "{inner}");
+            assert!(failure.to_string().ends_with(&format!(" now has {GROWN} bytes")), "{failure}");
+            match space {
+                LongerSpace::File => assert_eq!(left.len(), GROWN),
+                LongerSpace::Partition => {
+                    let table = Table::read(&MemDevice::new(left)).unwrap().unwrap();
+                    assert_eq!(table.partitions[0].end(), MIB + GROWN as u64);
+                }
+            }
+        }
+    }
 }

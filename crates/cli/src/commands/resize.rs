@@ -189,7 +189,11 @@ impl Args {
 
 fn failed(shown: &[u8], image: &Image, failure: &ResizeFailure) -> Report {
     let report = Report::on("cannot resize", shown, failure);
-    match failure {
+    let cause = match failure {
+        ResizeFailure::Longer { failure, .. } => &**failure,
+        other => other,
+    };
+    match cause {
         ResizeFailure::Open(error) => Report::plain(error),
         ResizeFailure::NotSupported { fs_type } => match program(fs_type) {
             Some(program) => report.help(format!("{program} resizes volumes of this type")),
