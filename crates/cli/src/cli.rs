@@ -62,6 +62,10 @@ impl Cli {
         options.fs_type = options.fs_type.or(self.short_fs_type);
         options.shown = options.shown.or(self.short_shown);
         let command = self.command;
+        options.reads_all = matches!(
+            command,
+            Command::Check(_) | Command::Convert(_) | Command::Export(_) | Command::Recover(_)
+        );
         let unwritten = command.unwritten();
         CommandLine { options, unwritten, run: Box::new(|context| command.run(context)) }
     }

@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use obento::driver::{Checksums, Replay, VolumeOptions};
 use obento::host::{IoBackend, UnpackLimits};
-use obento::image::Locking;
+use obento::image::{DiskChecksums, Locking};
 use obento::registry::Engine;
 use obento::{Options, Registry};
 
@@ -17,6 +17,9 @@ use crate::shown::PresentationOptions;
 /// The options of every subcommand.
 #[derive(Args, Debug, Default)]
 pub struct GlobalOptions {
+    /// Whether the subcommand reads all of an image, and so verifies a checksum of the whole disk
+    #[arg(skip)]
+    pub reads_all: bool,
     /// Open the volume as TYPE without checking the signature of the volume; 'obento types' lists the types
     #[arg(long, global = true, value_name = "TYPE", help_heading = "Opening images", display_order = 900)]
     pub fs_type: Option<String>,
@@ -160,6 +163,7 @@ impl GlobalOptions {
             replay: if self.no_replay { Replay::Skip } else { Replay::InMemory },
             super_block: self.superblock,
             checksums: if self.ignore_checksums { Checksums::Ignore } else { Checksums::Verify },
+            disk_checksums: if self.reads_all { DiskChecksums::Verify } else { DiskChecksums::Skip },
             locking: if self.no_lock { Locking::Skip } else { Locking::Take },
             io: self.io.into(),
             allow_backing: self.allow_backing,

@@ -51,7 +51,7 @@ pub use file::ImageFile;
 use file::Parts;
 use layer::Layer;
 use opened::OpenVolumes;
-pub use options::{Locking, Options, Recording, Writing};
+pub use options::{DiskChecksums, Locking, Options, Recording, Writing};
 pub use signature::{DataDescription, DataForm};
 
 /// The most containers that are unpacked inside each other. A compressed qcow2 image has two.
@@ -68,7 +68,8 @@ pub enum ImageNotice {
         /// The damage, or the data that follows.
         incomplete: Incomplete,
     },
-    /// A checksum of the whole disk is wrong, so that bytes of the image may be wrong.
+    /// A checksum of the whole disk is wrong, so that bytes of the image may be wrong. Found only with
+    /// [`DiskChecksums::Verify`].
     WrongChecksum {
         /// The layer.
         layer: &'static str,
@@ -450,7 +451,8 @@ impl Image {
                 if is_change && disk.is_read_only() {
                     return Err(packed());
                 }
-                if container::has_wrong_checksum(format, &*self.device) {
+                let verifies = self.options.disk_checksums == DiskChecksums::Verify;
+                if verifies && container::has_wrong_checksum(format, &*self.device) {
                     self.notices.push(ImageNotice::WrongChecksum { layer: format.name() });
                 }
                 self.device = disk;

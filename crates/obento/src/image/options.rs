@@ -35,6 +35,17 @@ pub enum Writing {
     Behind,
 }
 
+/// Whether opening an image verifies the checksums of the whole disk that its format stores, as an Android sparse image
+/// can.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DiskChecksums {
+    /// Does not read the disk for its checksums.
+    #[default]
+    Skip,
+    /// Reads the disk completely if the image contains such a checksum. A wrong one is a notice of damage.
+    Verify,
+}
+
 /// The options of opening an image and its volumes.
 #[derive(Clone)]
 pub struct Options {
@@ -58,6 +69,8 @@ pub struct Options {
     pub super_block: Option<u64>,
     /// Whether a volume that is opened for reading verifies the checksums of its metadata.
     pub checksums: Checksums,
+    /// Whether to verify the checksums of the whole disk.
+    pub disk_checksums: DiskChecksums,
     /// Whether to open the files that the image refers to (backing files of qcow2). Enable this only for trusted
     /// images: an image can refer to any file that the user can read.
     pub allow_backing: bool,
@@ -107,6 +120,7 @@ impl Default for Options {
             replay: Replay::InMemory,
             super_block: None,
             checksums: Checksums::Verify,
+            disk_checksums: DiskChecksums::Skip,
             allow_backing: false,
             cache: 32 << 20,
             journal: None,
