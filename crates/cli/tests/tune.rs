@@ -251,6 +251,45 @@ fn types_of_the_engine_are_tuned_by_their_programs() {
 }
 
 #[test]
+fn a_program_that_fails_after_another_one_leaves_an_error_that_names_the_changed_settings() {
+    use std::os::unix::fs::PermissionsExt as _;
+    if !require(&["mkfs.btrfs", "btrfs", "blkid"].map(Oracle::Program)) {
+        return;
+    }
+    let bench = Bench::new();
+    File::create(bench.path("volume")).unwrap().set_len(130 << 20).unwrap();
+    bench.judged("mkfs.btrfs", &["-q"], "volume");
+    let mut disk = vec![0; 1 << 20];
+    disk.extend(fs::read(bench.path("volume")).unwrap());
+    disk.resize(disk.len() + (1 << 20), 0);
+    fs::write(bench.path("disk"), disk).unwrap();
+    bench.run("part disk create gpt", 0);
+    bench.run("part disk add --start 1M --size 130M", 0);
+    // The program for the UUID is found here first, and fails.
+    fs::create_dir(bench.path("bin")).unwrap();
+    fs::write(bench.path("bin/btrfstune"), "#!/bin/sh\necho no luck\nexit 1\n").unwrap();
+    fs::set_permissions(bench.path("bin/btrfstune"), fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bench.path("bin").display(), std::env::var("PATH").unwrap());
+    // A partition is changed on a copy, which is not written back then.
+    for (image, state) in [
+        ("volume", "; -L is changed; -U is not changed"),
+        ("disk@1", "; -L is not changed; -U is not changed"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        command.current_dir(bench.0.path()).args(["tune", image, "-L", "fresh", "-U", "random"]);
+        let output = command.env("PATH", &path).output().unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(
+            said.contains(&format!("btrfstune ended with exit code 1: no luck{state}")),
+            "{image}: {said}"
+        );
+        let (shown, _) = bench.run(&format!("info {image}"), 0);
+        assert_eq!(shown.contains("fresh"), image == "volume", "{shown}");
+    }
+}
+
+#[test]
 fn a_label_that_is_too_long_is_refused_by_every_command() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();

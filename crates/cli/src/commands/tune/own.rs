@@ -47,6 +47,7 @@ pub struct TunedVolume<'a> {
 
 /// A setting with the program that changes it.
 struct Change {
+    option: &'static str,
     program: Program,
     is_there: Box<dyn Fn(&Probe) -> bool>,
 }
@@ -68,7 +69,8 @@ impl<'a> TunedVolume<'a> {
     }
 
     /// Changes the settings. Errors: a setting that no program of the type changes, or a value that the program does not
-    /// support; then nothing is changed. A program that is not installed, or that fails.
+    /// support; then nothing is changed. A program that is not installed, or that fails; the error states which settings
+    /// were changed before it.
     pub fn tune(&self, options: &TuneOptions, given: &[&'static str]) -> Result<(), Report> {
         let changes = self.changes(options, given)?;
         let failed = |cause: &dyn std::fmt::Display| Report::on(ACTION, self.shown, cause);
@@ -80,22 +82,25 @@ impl<'a> TunedVolume<'a> {
         // The path of the image can lead to another file by now.
         let path = path.or_else(|| self.file.as_ref().map(path_of_open)).unwrap_or_default();
         let of_a_copy = if copy.is_some() { ", on a copy that is written back" } else { "" };
-        for Change { program, .. } in &changes {
+        let mut result = changes.iter().try_for_each(|Change { program, .. }| {
             let line = program.line(OsStr::from_bytes(self.shown));
             self.context.note(self.shown, format!("running `{line}`{of_a_copy}"));
-            on(program, &path).map_err(|cause| failed(&cause))?;
+            on(program, &path)
+        });
+        if let (Some(copy), Ok(())) = (copy, &result) {
+            result = copy.put_back(&*self.device).map_err(|error| error.to_string());
         }
-        if let Some(copy) = copy {
-            copy.put_back(&*self.device).map_err(|error| failed(&error))?;
-        }
-        self.device.flush().map_err(|error| failed(&error))?;
-        // Some programs end with 0 although they changed nothing.
+        result = result.and_then(|()| self.device.flush().map_err(|error| error.to_string()));
         let name = self.kind.names.first().copied().unwrap_or_default();
         let driver = self.context.registry().find(name);
         let probe = driver.map_or(Ok(None), |driver| driver.probe(&*self.device));
         let probe = probe.map_err(|error| failed(&error))?.unwrap_or_default();
-        match changes.iter().find(|change| !(change.is_there)(&probe)) {
-            Some(change) => Err(failed(&format!("{} did not change the setting", change.program.name()))),
+        // Some programs end with 0 although they changed nothing.
+        let unchanged = changes.iter().find(|change| !(change.is_there)(&probe));
+        let unchanged =
+            unchanged.map(|change| format!("{} did not change the setting", change.program.name()));
+        match result.err().or(unchanged) {
+            Some(cause) => Err(failed(&format!("{cause}{}", outcome(&changes, &probe)))),
             None => Ok(()),
         }
     }
@@ -115,7 +120,8 @@ impl<'a> TunedVolume<'a> {
         if let Some(label) = options.label.clone() {
             let setter = tuner.and_then(|tuner| tuner.label).ok_or_else(|| refused("-L"))?;
             let program = self.program(&setter, OsString::from_vec(label.clone()), "-L")?;
-            changes.push(Change { program, is_there: Box::new(move |probe| probe.label == label) });
+            let is_there = Box::new(move |probe: &Probe| probe.label == label);
+            changes.push(Change { option: "-L", program, is_there });
         }
         if options.serial.is_some() {
             return Err(Report::on(ACTION, self.shown, format!("{name} has a UUID, and no volume ID"))
@@ -128,7 +134,8 @@ impl<'a> TunedVolume<'a> {
                     .help("use -U random for a new UUID"));
             }
             let program = self.program(&setter, uuid_text(uuid).into(), "-U")?;
-            changes.push(Change { program, is_there: Box::new(move |probe| probe.uuid == Some(uuid)) });
+            let is_there = Box::new(move |probe: &Probe| probe.uuid == Some(uuid));
+            changes.push(Change { option: "-U", program, is_there });
         }
         Ok(changes)
     }
@@ -155,4 +162,16 @@ impl<'a> TunedVolume<'a> {
             ArgumentOrder::ImageValue => program.followed_by(word),
         })
     }
+}
+
+/// Returns the text that names the settings with their new values and those without, if there are several.
+fn outcome(changes: &[Change], probe: &Probe) -> String {
+    if changes.len() < 2 {
+        return String::new();
+    }
+    let state = |change: &Change| {
+        let is = if (change.is_there)(probe) { "changed" } else { "not changed" };
+        format!("; {} is {is}", change.option)
+    };
+    changes.iter().map(state).collect()
 }
