@@ -230,7 +230,9 @@ fn write_error(path: &Path, error: &std::io::Error) -> ConvertError {
 impl Work<'_> {
     /// Runs the threads and reports progress until they end.
     fn run(&self, watch: &mut Watch<'_>) {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS);
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        // Half as many more threads work while others wait for their turn to place a part.
+        let threads = processors.saturating_add(processors / 2).min(THREADS);
         let parts = self.disk.len().div_ceil(CHUNK);
         let threads = threads.min(to_usize(parts)).max(1);
         self.line.lock().running = threads;
