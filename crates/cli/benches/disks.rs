@@ -3,7 +3,7 @@
 //! Each line is a ratio of whole commands, up to the end of a sync of the new image. The disk holds a copy of
 //! `OBENTO_BENCH_TREE` (by default /usr/share). `OBENTO_BENCH_DIR` sets the folder, which needs about six times the size
 //! of the tree, and `OBENTO_BENCH_ROUNDS` the number of rounds. Arguments select lines: `convert`, `packed`, `grow`,
-//! `shrink`.
+//! `shrink`. `resize2fs` demands a check by `e2fsck -f` before it, so a second line for each change of a size includes it.
 
 mod pairs;
 
@@ -19,7 +19,7 @@ use pairs::{Run, chosen, compare, head, number, obento, run, scratch};
 const MIB: u64 = 1 << 20;
 
 fn main() -> Result<()> {
-    let programs = ["mke2fs", "e2fsck", "qemu-img", "resize2fs", "zstd", "gzip", "du", "sync"];
+    let programs = ["mke2fs", "e2fsck", "qemu-img", "resize2fs", "zstd", "gzip", "cmp", "du", "sync"];
     if !require(&programs.map(Oracle::Program)) {
         return Ok(());
     }
@@ -104,6 +104,13 @@ impl<'a> Disks<'a> {
         self.shell("zstd -q disk.img -o disk.img.zst; gzip -1 -k disk.img")?;
         for (name, unpack) in [("disk.img.zst", "zstd -dqc"), ("disk.img.gz", "gzip -dc")] {
             self.lines(
+                &format!("`convert`, {name} to raw"),
+                unpack,
+                &format!("convert -q -O raw {name} out"),
+                &format!("{unpack} {name} > out"),
+                "cmp disk.img out",
+            )?;
+            self.lines(
                 &format!("`convert`, {name} to qcow2"),
                 &format!("{unpack} and qemu-img convert"),
                 &format!("convert -q -O qcow2 {name} out"),
@@ -125,7 +132,17 @@ impl<'a> Disks<'a> {
             prepare()?;
             self.shell(&format!("{grown}resize2fs image {}K; truncate -s {len} image; sync image", len >> 10))
         };
-        compare(what, "resize2fs", ours, theirs, || self.shell("e2fsck -fn image").map(drop))
+        let judge = || self.shell("e2fsck -fn image").map(drop);
+        compare(what, "resize2fs", ours, theirs, judge)?;
+        let checked = || {
+            prepare()?;
+            let line = format!(
+                "e2fsck -fy image; {grown}resize2fs image {}K; truncate -s {len} image; sync image",
+                len >> 10
+            );
+            self.shell(&line)
+        };
+        compare(what, "e2fsck -f and resize2fs", ours, checked, judge)
     }
 
     fn grow(&self) -> Result<()> {
@@ -144,7 +161,8 @@ impl<'a> Disks<'a> {
         }
         self.shell(&format!("mke2fs -q -F -t ext4 moved.img {len}M"))?;
         self.shell("\"$OBENTO\" cp ballast moved.img:/; \"$OBENTO\" cp -r \"$TREE\" moved.img:/files")?;
-        self.shell("\"$OBENTO\" rm moved.img:/ballast")?;
+        // resize2fs refuses a volume that was changed after its last check.
+        self.shell("\"$OBENTO\" rm moved.img:/ballast; e2fsck -fy moved.img")?;
         fs::remove_file(self.folder.join("ballast"))?;
         let new = ballast * MIB;
         let what = format!("`resize`, {len} MiB to {ballast} MiB, {} MiB of files", self.size);
