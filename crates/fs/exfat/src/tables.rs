@@ -4,12 +4,11 @@
 //! FAT chains.
 //! Source: specification, 7.1, 7.2, 7.3 and 7.5.
 
-use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::wire::{IntoBytes as _, to_usize};
 use obento_base::{Corrupt, Error, Result, Structure};
-use obento_clusters::{Chain, Cluster, Run, Volume as _};
+use obento_clusters::{Bits, Chain, Cluster, Portions, Run, Volume as _};
 use obento_driver::Notice;
 
 use crate::dir::{Directory, Scan};
@@ -179,28 +178,22 @@ impl Volume {
         Ok((table, runs))
     }
 
-    /// Passes each byte of the bitmap to `sink`, without the bits past the last cluster. Fails if the device fails.
-    pub fn each_bitmap_byte(&self, mut sink: impl FnMut(u8)) -> Result<()> {
-        let sb = self.super_block();
-        let len = sb.bitmap_len();
-        let spare =
-            u32::try_from(len.saturating_mul(8)).unwrap_or(u32::MAX).saturating_sub(sb.clusters).min(7);
-        let mut piece = vec![0; 64 << 10];
-        let mut at = 0;
-        while at < len {
-            let (place, left) = self.place_in(&self.tables().bitmap, at).ok_or(Error::Invalid)?;
-            let step = left.min(len.saturating_sub(at)).clamp(1, 64 << 10);
-            let part = piece.get_mut(..to_usize(step)).ok_or(Error::Invalid)?;
-            self.cache().device().read_at(place, part)?;
-            at = at.saturating_add(step);
-            if at == len
-                && let Some(last) = part.last_mut()
-            {
-                *last &= u8::MAX >> spare;
+    /// Returns the clusters that the bitmap marks as used. Fails with `NoMemory`, or if the device fails.
+    pub fn used(&self) -> Result<Bits> {
+        let (sb, device) = (self.super_block(), self.cache().device());
+        let (mut used, len) = (Bits::default(), sb.bitmap_len());
+        for run in &self.tables().bitmap {
+            let at = u64::from(run.at).saturating_mul(sb.cluster_size.into());
+            let (start, left) = self.place_in(&self.tables().bitmap, at).ok_or(Error::Invalid)?;
+            let end = start.saturating_add(left.min(len.saturating_sub(at)));
+            let mut portions = Portions::new(&**device, start..end);
+            while let Some((range, bytes)) = portions.next_portion() {
+                let byte = at.saturating_add(range.start.saturating_sub(start));
+                let first = byte.saturating_mul(8).saturating_add(2);
+                used.load(Cluster(u32::try_from(first).map_err(|_| Error::Invalid)?), bytes?)?;
             }
-            part.iter().for_each(|&byte| sink(byte));
         }
-        Ok(())
+        Ok(used)
     }
 }
 

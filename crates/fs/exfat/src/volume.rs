@@ -272,8 +272,6 @@ impl Volume {
 
     /// Counts the free clusters. Fails if the device fails.
     pub fn count_free(&self) -> Result<u32> {
-        let mut used = 0_u32;
-        self.each_bitmap_byte(|byte| used = used.saturating_add(byte.count_ones()))?;
-        Ok(self.sb.clusters.saturating_sub(used))
+        Ok(self.sb.clusters.saturating_sub(self.used()?.count(self.sb.numbers())))
     }
 }

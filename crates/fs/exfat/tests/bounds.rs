@@ -3,6 +3,8 @@
 //!
 //! There is one test, since the peak memory of a process includes everything that it does at once.
 
+mod common;
+
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -10,8 +12,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use obento_base::wire::FromBytes as _;
+use obento_base::{DeviceNumber, FileKind, Mode, Name};
 use obento_block::BlockDevice;
-use obento_driver::{Certainty, Contents, DeletedFile, Format, FormatOptions, Resize, ResizeOptions};
+use obento_driver::{
+    Certainty, Contents, DeletedFile, Format, FormatOptions, LayoutLock, NewNode, RemovalKind, Resize,
+    ResizeOptions, Usage,
+};
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_exfat::check::{Issue, issues};
 use obento_exfat::raw::RawBoot;
@@ -20,6 +26,8 @@ use obento_host::FileDevice;
 use obento_testkit::cost::{Cost, bounded};
 use obento_testkit::undelete::deleted_files;
 
+/// The maximum cost of a change of a few files.
+const LEAST: Cost = Cost { memory: 32 << 20, time: Duration::from_secs(2) };
 /// The maximum cost of an operation.
 const MOST: Cost = Cost { memory: 256 << 20, time: Duration::from_secs(20) };
 
@@ -137,6 +145,33 @@ fn the_cost_of_a_sparse_volume_follows_its_contents() {
     files_that_claim_the_volume_are_runs(folder);
     directories_in_holes_are_not_read(folder);
     deleted_files_are_placed(folder);
+    files_are_changed(folder);
+}
+
+/// Opens the volume for changes, as a mount and `cp` do, and counts its free clusters, as `df` does.
+fn files_are_changed(folder: &Path) {
+    let volume = Volume::new(folder, "changes", 2 * TIB);
+    let statfs =
+        |what: &str| bounded(what, LEAST, || common::open_image(&volume.path).statfs().unwrap().free);
+    let before = statfs("free space of a volume");
+    bounded("a change", LEAST, || {
+        let fs = common::open_to_write(&volume.path);
+        let changes = fs.writable().unwrap();
+        let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
+        let (kind, mode, rdev) = (FileKind::Regular, Mode::new(0o755), DeviceNumber::default());
+        let node = NewNode { kind, mode, uid: 0, gid: 0, rdev, target: b"" };
+        let (first, second) = (name("first"), name("second"));
+        let layout = LayoutLock::new();
+        for name in [first, second] {
+            let ino = changes.create(fs.root(), name, &node).unwrap().ino;
+            changes.truncate(&layout.exclusive(), ino, 3 << 20).unwrap();
+        }
+        changes.sync().unwrap();
+        changes.remove(fs.root(), first, RemovalKind::File, &mut |_| Ok(Usage::Unused)).unwrap();
+        changes.close().unwrap();
+    });
+    assert!(statfs("free space afterwards") < before);
+    assert_eq!(volume.issues("a changed volume"), []);
 }
 
 fn an_empty_volume_is_checked_and_resized(folder: &Path) {

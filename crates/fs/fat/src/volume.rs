@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use obento_base::{Corrupt, Error, FileKind, Generation, Ino, Result};
 use obento_block::BlockDevice;
 use obento_clusters::{
-    Chain, DirectoryOwners, FileEntry as _, MountState, ROOT, Run, Volume as _, cut_at_return,
+    Bits, Chain, DirectoryOwners, FileEntry as _, MountState, ROOT, Run, Volume as _, cut_at_return,
 };
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
@@ -22,7 +22,7 @@ use crate::inode::{Inode, Kind};
 use crate::options::FatOptions;
 use crate::raw::RawEntry;
 use crate::super_block::{Root, SuperBlock};
-use crate::table::Reader;
+use crate::table::{self, Reader};
 use crate::unit::{Cluster, ENTRY, ENTRY_LEN, Slot};
 
 /// An open volume.
@@ -233,14 +233,19 @@ impl Volume {
         chain
     }
 
-    /// Counts the free clusters. Fails if the device fails.
-    pub fn count_free(&self) -> Result<u32> {
-        let mut table = self.table();
-        let mut count = 0_u32;
-        for first in (2..self.sb.clusters.saturating_add(2)).step_by(64) {
-            count = count.saturating_add(table.free_among(Cluster(first))?.count_ones());
+    /// Returns the clusters that the active FAT does not describe as free. Fails with `NoMemory`, or if the device
+    /// fails.
+    pub fn used(&self) -> Result<Bits> {
+        match table::used(&**self.cache().device(), &self.sb, self.sb.read_fat())? {
+            (used, None) => Ok(used),
+            (_, Some(error)) => Err(error),
         }
-        Ok(count)
+    }
+
+    /// Counts the free clusters. Fails as [`used`](Self::used) does.
+    pub fn count_free(&self) -> Result<u32> {
+        let used = self.used()?.count(2..self.sb.clusters.saturating_add(2));
+        Ok(self.sb.clusters.saturating_sub(used))
     }
 
     /// Returns the label in the root directory, if it has one.

@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use obento_base::{DeviceNumber, FileKind, Mode, Name};
 use obento_block::BlockDevice;
 use obento_driver::{
-    CheckOptions, Contents, DeletedFile, Format, FormatOptions, RepairMode, Resize, ResizeOptions,
+    CheckOptions, Contents, DeletedFile, Format, FormatOptions, LayoutLock, NewNode, RemovalKind, RepairMode,
+    Resize, ResizeOptions, Usage,
 };
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_fat::check::{Event, Issue, check_volume, issues};
@@ -22,6 +24,8 @@ use obento_host::FileDevice;
 use obento_testkit::cost::{Cost, bounded};
 use obento_testkit::undelete::deleted_files;
 
+/// The maximum cost of a change of a few files.
+const LEAST: Cost = Cost { memory: 32 << 20, time: Duration::from_secs(2) };
 /// The maximum cost of an operation.
 const MOST: Cost = Cost { memory: 128 << 20, time: Duration::from_secs(20) };
 
@@ -126,6 +130,33 @@ fn the_cost_of_a_sparse_volume_follows_its_contents() {
     directories_in_holes_are_not_read(folder);
     circles_are_followed_once(folder);
     deleted_files_are_placed(folder);
+    files_are_changed(folder);
+}
+
+/// Opens the volume for changes, as a mount and `cp` do, and counts its free clusters, as `df` does.
+fn files_are_changed(folder: &Path) {
+    let volume = Volume::new(folder, "changes", 129 * GIB, "1");
+    let statfs =
+        |what: &str| bounded(what, LEAST, || common::open_image(&volume.path).statfs().unwrap().free);
+    let before = statfs("free space of a volume");
+    bounded("a change", LEAST, || {
+        let fs = common::open_to_write(&volume.path);
+        let changes = fs.writable().unwrap();
+        let name = |text: &'static str| Name::new(text.as_bytes()).unwrap();
+        let (kind, mode, rdev) = (FileKind::Regular, Mode::new(0o755), DeviceNumber::default());
+        let node = NewNode { kind, mode, uid: 0, gid: 0, rdev, target: b"" };
+        let (first, second) = (name("first"), name("second"));
+        let layout = LayoutLock::new();
+        for name in [first, second] {
+            let ino = changes.create(fs.root(), name, &node).unwrap().ino;
+            changes.truncate(&layout.exclusive(), ino, 3 << 20).unwrap();
+        }
+        changes.sync().unwrap();
+        changes.remove(fs.root(), first, RemovalKind::File, &mut |_| Ok(Usage::Unused)).unwrap();
+        changes.close().unwrap();
+    });
+    assert!(statfs("free space afterwards") < before);
+    assert_eq!(volume.issues("a changed volume"), []);
 }
 
 fn an_empty_volume_is_resized(folder: &Path) {

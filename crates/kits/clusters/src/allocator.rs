@@ -6,113 +6,48 @@
 
 use alloc::vec::Vec;
 
-use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 
+use crate::bits::Bits;
 use crate::pieces::{Piece, last_of};
 use crate::unit::Cluster;
 
 /// The clusters of a volume that is open for changes.
 pub struct Allocator {
-    /// One bit per cluster, set if the cluster is in use or held. The lowest bit of the first word is cluster 2, as
-    /// in the bitmap of exFAT.
-    used: Vec<u64>,
+    /// The clusters in use or held. Invariant: the pages of clusters that were allocated or freed since the volume was
+    /// opened are in memory, so that freeing these clusters needs no memory.
+    used: Bits,
     /// One past the last cluster.
     end: u32,
     free: u32,
     next: u32,
-    /// One bit per cluster, set if nothing on disk refers to the cluster before the next commit.
-    fresh: Vec<u64>,
-    /// The runs of set bits in `fresh`.
-    fresh_runs: Vec<(Cluster, u32)>,
+    /// Clusters to which nothing on disk refers before the next commit.
+    fresh: Bits,
     /// Freed clusters that must not be allocated before the next commit is over.
     held: Vec<(Cluster, u32)>,
 }
 
-/// Returns the index of the word of `cluster`, and its bit in that word.
-fn bit(cluster: u32) -> (usize, u64) {
-    let at = cluster.saturating_sub(2);
-    (to_usize(u64::from(at >> 6)), 1 << (at & 63))
-}
-
 impl Allocator {
-    /// Creates the allocator of a volume with `clusters` clusters. `free_among` returns a bit for each of 64
-    /// clusters, set if the cluster is free. The lowest bit is the cluster that is passed. `new` ignores the
-    /// bits of clusters past the last one. Fails with `NoMemory`, or with the errors of `free_among`.
-    pub fn new(
-        clusters: u32,
-        hint: Option<Cluster>,
-        mut free_among: impl FnMut(Cluster) -> Result<u64>,
-    ) -> Result<Self> {
+    /// Creates the allocator of a volume with `clusters` clusters, of which `used` are in use.
+    pub fn new(clusters: u32, hint: Option<Cluster>, used: Bits) -> Self {
         let end = clusters.saturating_add(2);
-        let words = to_usize(u64::from(clusters).div_ceil(64));
-        let mut used = Vec::new();
-        used.try_reserve_exact(words)?;
-        used.resize(words, u64::MAX);
-        let mut fresh = Vec::new();
-        fresh.try_reserve_exact(words)?;
-        fresh.resize(words, 0);
         let next = hint.filter(|hint| hint.is_one_of(clusters)).map_or(2, |hint| hint.0);
-        let mut this = Self { used, end, free: 0, next, fresh, fresh_runs: Vec::new(), held: Vec::new() };
-        for (word, first) in this.used.iter_mut().zip((2..end).step_by(64)) {
-            let left = end.saturating_sub(first).min(64);
-            let free = free_among(Cluster(first))? & u64::MAX >> 64_u32.saturating_sub(left);
-            *word = !free;
-            this.free = this.free.saturating_add(free.count_ones());
-        }
-        Ok(this)
+        let free = clusters.saturating_sub(used.count(2..end));
+        Self { used, end, free, next, fresh: Bits::default(), held: Vec::new() }
     }
 
-    fn clear(&mut self, cluster: u32) {
-        let (word, mask) = bit(cluster);
-        if let Some(word) = self.used.get_mut(word) {
-            *word &= !mask;
-        }
-    }
-
-    fn set(&mut self, cluster: u32) {
-        let (word, mask) = bit(cluster);
-        if let Some(word) = self.used.get_mut(word) {
-            *word |= mask;
-        }
-    }
-
-    fn is_used(&self, cluster: u32) -> bool {
-        let (word, mask) = bit(cluster);
-        cluster >= self.end || self.used.get(word).is_none_or(|word| word & mask != 0)
-    }
-
-    /// Returns the first cluster of `from..to` that is free.
-    fn find(&self, from: u32, to: u32) -> Option<u32> {
-        self.first(from, to, u64::MAX)
-    }
-
-    /// Returns the first cluster of `from..to` whose bit is set after `flip` was applied to its word.
-    fn first(&self, from: u32, to: u32, flip: u64) -> Option<u32> {
-        let mut at = from.saturating_sub(2);
-        let to = to.saturating_sub(2);
-        while at < to {
-            let word = to_usize(u64::from(at >> 6));
-            let hits = (self.used.get(word)? ^ flip) & u64::MAX << (at & 63);
-            if hits != 0 {
-                let found = (at & !63).saturating_add(hits.trailing_zeros());
-                return (found < to).then_some(found.saturating_add(2));
-            }
-            at = (at & !63).saturating_add(64);
-        }
-        None
+    /// Returns the first run of free clusters of `from..to`.
+    fn find(&self, from: u32, to: u32) -> Option<Piece> {
+        self.used.gaps(from..to).next()
     }
 
     /// Returns the first run of free clusters at or after `from`. Held clusters are not free.
     pub fn free_run(&self, from: Cluster) -> Option<Piece> {
-        let start = self.find(from.0, self.end)?;
-        let end = self.first(start, self.end, 0).unwrap_or(self.end);
-        Some((Cluster(start), end.saturating_sub(start)))
+        self.find(from.0.max(2), self.end)
     }
 
-    /// Returns the bits of clusters in use or held. The lowest bit of the first word is cluster 2; bits past the last
-    /// cluster are set.
-    pub fn bits(&self) -> &[u64] {
+    /// Returns the clusters in use or held.
+    pub fn used(&self) -> &Bits {
         &self.used
     }
 
@@ -137,21 +72,21 @@ impl Allocator {
     }
 
     /// Allocates at most `want` contiguous clusters, directly after `after` if possible. Returns the first one and
-    /// their number. Fails with `NoSpace`.
+    /// their number. Fails with `NoSpace` or `NoMemory`.
     pub fn take(&mut self, after: Option<Cluster>, want: u32) -> Result<(Cluster, u32)> {
         let goal = after.map(|last| last.0.saturating_add(1)).filter(|&goal| goal < self.end);
-        let start = match goal.filter(|&goal| !self.is_used(goal)) {
+        let start = match goal.filter(|&goal| !self.used.has(Cluster(goal))) {
             Some(goal) => goal,
-            None => self
-                .find(self.next, self.end)
-                .or_else(|| self.find(2, self.next.min(self.end)))
-                .ok_or(Error::NoSpace)?,
+            None => {
+                let found = self.find(self.next, self.end);
+                let found = found.or_else(|| self.find(2, self.next.min(self.end)));
+                found.map(|(start, _)| start.0).ok_or(Error::NoSpace)?
+            }
         };
-        let mut len = 0;
-        while len < want.max(1) && !self.is_used(start.saturating_add(len)) {
-            self.set(start.saturating_add(len));
-            len = len.saturating_add(1);
-        }
+        let most = start.saturating_add(want.max(1)).min(self.end);
+        let len = self.find(start, most).map_or(0, |(_, len)| len);
+        self.used.make_writable(Cluster(start), len)?;
+        self.used.set_run(Cluster(start), len)?;
         self.free = self.free.saturating_sub(len);
         self.next = start.saturating_add(len);
         if self.next >= self.end {
@@ -160,8 +95,8 @@ impl Allocator {
         Ok((Cluster(start), len))
     }
 
-    /// Allocates `want` clusters after `after`, in as few pieces as possible. Fails with `NoSpace`, and then
-    /// allocates none.
+    /// Allocates `want` clusters after `after`, in as few pieces as possible. Fails with `NoSpace` or `NoMemory`,
+    /// and then allocates none.
     pub fn take_all(&mut self, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
         let (mut pieces, mut left, mut after) = (Vec::new(), want, after);
         while left > 0 {
@@ -180,27 +115,27 @@ impl Allocator {
         Ok(pieces)
     }
 
-    /// [Frees](Allocator::give_back) each cluster of `pieces`.
+    /// Frees the clusters of `pieces` at once. They were allocated since the volume was opened, and nothing on disk may
+    /// have referred to them since.
     pub fn give_back_all(&mut self, pieces: &[Piece]) {
         for &(start, len) in pieces {
-            (start.0..start.0.saturating_add(len)).for_each(|cluster| self.give_back(Cluster(cluster)));
+            // These pages are in memory, so no change fails.
+            let _ = self.used.unset_run(start, len);
+            let _ = self.fresh.unset_run(start, len);
+            self.free = self.free.saturating_add(len);
         }
     }
 
-    /// Frees `cluster` at once. Nothing on disk may have referred to the cluster since it was allocated.
+    /// [Frees](Self::give_back_all) `cluster` at once.
     pub fn give_back(&mut self, cluster: Cluster) {
-        self.clear(cluster.0);
-        let (word, mask) = bit(cluster.0);
-        if let Some(word) = self.fresh.get_mut(word) {
-            *word &= !mask;
-        }
-        self.free = self.free.saturating_add(1);
+        self.give_back_all(&[(cluster, 1)]);
     }
 
     /// Holds a freed run: counts its clusters as free, but does not allocate them before
     /// [`release`](Self::release). Fails with `NoMemory`, and then changes nothing.
     pub fn hold(&mut self, start: Cluster, len: u32) -> Result<()> {
         self.held.try_reserve(1)?;
+        self.used.make_writable(start, len)?;
         match self.held.last_mut() {
             Some((first, count)) if first.0.saturating_add(*count) == start.0 => {
                 *count = count.saturating_add(len);
@@ -214,37 +149,23 @@ impl Allocator {
     /// Records that a run is fresh: metadata in memory refers to the run, and nothing on disk does before the
     /// next commit. Fails with `NoMemory`, and then changes nothing.
     pub fn name(&mut self, start: Cluster, len: u32) -> Result<()> {
-        self.fresh_runs.try_reserve(1)?;
-        self.fresh_runs.push((start, len));
-        for cluster in start.0..start.0.saturating_add(len) {
-            let (word, mask) = bit(cluster);
-            if let Some(word) = self.fresh.get_mut(word) {
-                *word |= mask;
-            }
-        }
-        Ok(())
+        self.fresh.make_writable(start, len)?;
+        self.fresh.set_run(start, len)
     }
 
     /// Returns whether `cluster` is fresh ([`name`](Self::name)).
     pub fn is_fresh(&self, cluster: Cluster) -> bool {
-        let (word, mask) = bit(cluster.0);
-        self.fresh.get(word).is_some_and(|word| word & mask != 0)
+        self.fresh.has(cluster)
     }
 
     /// Frees the held clusters, and ends the freshness of all clusters. The caller calls this method after a
     /// commit. Returns the freed clusters.
     pub fn release(&mut self) -> Vec<Piece> {
-        for (start, len) in core::mem::take(&mut self.fresh_runs) {
-            for cluster in start.0..start.0.saturating_add(len) {
-                let (word, mask) = bit(cluster);
-                if let Some(word) = self.fresh.get_mut(word) {
-                    *word &= !mask;
-                }
-            }
-        }
+        self.fresh = Bits::default();
         let freed = core::mem::take(&mut self.held);
         for &(start, len) in &freed {
-            (start.0..start.0.saturating_add(len)).for_each(|cluster| self.clear(cluster));
+            // `hold` has made these pages writable, so no change fails.
+            let _ = self.used.unset_run(start, len);
         }
         freed
     }
@@ -255,7 +176,7 @@ mod tests {
     use super::*;
 
     fn all_free(clusters: u32) -> Allocator {
-        Allocator::new(clusters, None, |_| Ok(u64::MAX)).unwrap()
+        Allocator::new(clusters, None, Bits::default())
     }
 
     #[test]
@@ -268,12 +189,33 @@ mod tests {
         assert_eq!(clusters.take(Some(Cluster(50)), 5), Ok((Cluster(101), 1)));
     }
 
+    fn used(clusters: &Allocator) -> Vec<(u32, u32)> {
+        clusters.used().runs(2..clusters.end).map(|(start, len)| (start.0, len)).collect()
+    }
+
     #[test]
-    fn free_clusters_are_found_by_words_and_end_with_the_volume() {
-        let mut clusters = Allocator::new(70, None, |first| Ok(u64::MAX << (first.0 & 1))).unwrap();
-        assert_eq!((clusters.free(), clusters.bits()), (70, &[0, !0x3f][..]));
-        clusters = Allocator::new(70, None, |_| Ok(!1)).unwrap();
-        assert_eq!((clusters.free(), clusters.bits()), (68, &[1, !0x3e][..]));
+    fn clusters_outside_of_the_volume_are_neither_free_nor_used() {
+        let mut bits = Bits::default();
+        bits.set_run(Cluster(0), 4).unwrap();
+        bits.set_run(Cluster(70), 1000).unwrap();
+        let mut clusters = Allocator::new(70, None, bits);
+        assert_eq!((clusters.free(), used(&clusters)), (66, [(2, 2), (70, 2)].into()));
+        assert_eq!(clusters.take(None, 100), Ok((Cluster(4), 66)));
+        assert_eq!(clusters.take(None, 100), Err(Error::NoSpace));
+    }
+
+    #[test]
+    fn a_volume_of_two_to_the_32nd_clusters_allocates_pages_for_its_changes_only() {
+        let mut bits = Bits::default();
+        bits.set_run(Cluster(0), 1 << 31).unwrap();
+        let mut clusters = Allocator::new(u32::MAX - 10, None, bits);
+        assert_eq!(clusters.take(None, 3), Ok((Cluster(1 << 31), 3)));
+        clusters.hold(Cluster(1000), 5).unwrap();
+        clusters.name(Cluster(1 << 31), 3).unwrap();
+        assert_eq!((clusters.used.pages_in_memory(), clusters.fresh.pages_in_memory()), (2, 1));
+        clusters.release();
+        assert_eq!(clusters.free(), u32::MAX - 10 - (1 << 31) + 2 - 3 + 5);
+        assert_eq!(clusters.free_run(Cluster(2)), Some((Cluster(1000), 5)));
     }
 
     #[test]
@@ -296,7 +238,7 @@ mod tests {
         assert_eq!((clusters.held(), clusters.free()), (&[(Cluster(10), 3)][..], 3));
         assert_eq!(clusters.take(None, 1), Err(Error::NoSpace));
         clusters.release();
-        assert_eq!(clusters.bits(), [!(7 << 8)]);
+        assert_eq!(used(&clusters), [(2, 8), (13, 53)]);
         assert_eq!(clusters.take(None, 9), Ok((Cluster(10), 3)));
     }
 

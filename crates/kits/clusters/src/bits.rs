@@ -108,6 +108,16 @@ impl Bits {
         self.fill(first.0..first.0.saturating_add(count), false)
     }
 
+    /// Allocates the pages of `count` clusters from `first` on, so that further changes of these clusters do not
+    /// fail. Fails with `NoMemory`.
+    pub fn make_writable(&mut self, first: Cluster, count: u32) -> Result<()> {
+        let Some(last) = count.checked_sub(1).map(|more| first.0.saturating_add(more)) else { return Ok(()) };
+        for page in place(first.0).0..=place(last).0 {
+            self.page(page)?.words()?;
+        }
+        Ok(())
+    }
+
     /// Returns whether the set contains `cluster`.
     pub fn has(&self, cluster: Cluster) -> bool {
         let (page, word, bit) = place(cluster.0);
@@ -220,8 +230,12 @@ impl Bits {
             let page_start = at & !PAGE.saturating_sub(1);
             let page_end = page_start.saturating_add(PAGE);
             if at == page_start && page_end <= range.end {
-                if is_set || page < self.pages.len() {
-                    *self.page(page)? = if is_set { Page::Full } else { Page::Empty };
+                let value = if is_set { u64::MAX } else { 0 };
+                match self.pages.get_mut(page) {
+                    // The page stays in memory, so that later changes do not fail.
+                    Some(Page::Mixed(words)) => words.fill(value),
+                    None if !is_set => {}
+                    _ => *self.page(page)? = if is_set { Page::Full } else { Page::Empty },
                 }
                 at = page_end;
                 continue;
@@ -239,6 +253,12 @@ impl Bits {
             at = end;
         }
         Ok(())
+    }
+
+    /// Returns the number of pages in memory.
+    #[cfg(test)]
+    pub(crate) fn pages_in_memory(&self) -> usize {
+        self.pages.iter().filter(|page| page.uniform().is_none()).count()
     }
 
     fn word(&self, page: usize, word: usize) -> u64 {
@@ -317,9 +337,8 @@ mod tests {
         bits.runs(ALL).map(|(start, len)| (start.0, len)).collect()
     }
 
-    /// Returns the number of pages in memory.
     fn pages(bits: &Bits) -> usize {
-        bits.pages.iter().filter(|page| page.uniform().is_none()).count()
+        bits.pages_in_memory()
     }
 
     #[test]

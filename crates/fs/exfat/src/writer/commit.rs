@@ -18,7 +18,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
+use alloc::vec;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
@@ -127,16 +127,15 @@ impl Writer {
         for &sector in &self.bitmap_sectors {
             let at = sector.saturating_mul(size);
             let (place, _) = volume.place_in(&volume.tables().bitmap, at).ok_or(Error::Invalid)?;
-            let words =
-                self.waiting.allocator.bits().iter().skip(to_usize(at >> 3)).take(to_usize(size >> 3));
-            let mut bytes: Vec<u8> = words.flat_map(|word| word.to_le_bytes()).collect();
+            let first = u32::try_from(at.saturating_mul(8).saturating_add(2)).map_err(|_| Error::Invalid)?;
+            let mut bytes = vec![0; to_usize(size)];
+            self.waiting.allocator.used().store(Cluster(first), &mut bytes);
             // Bits past the last cluster are clear.
             let bits = u64::from(sb.clusters).saturating_sub(at.saturating_mul(8));
             for (byte, first) in bytes.iter_mut().zip((0_u64..).step_by(8)) {
                 let left = bits.saturating_sub(first).min(8);
                 *byte &= u8::try_from((1_u16 << left).saturating_sub(1)).unwrap_or(u8::MAX);
             }
-            bytes.resize(to_usize(size), 0);
             device.write_at(place, &bytes)?;
             volume.cache().forget(place.checked_div(size).unwrap_or(0));
         }

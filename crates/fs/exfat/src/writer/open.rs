@@ -22,19 +22,8 @@ impl Writer {
         }
         sb.expect_changeable(&**device)?;
         let was_in_use = sb.flags & DIRTY != 0;
-        let waiting = Waiting::new(clock, read_bitmap(volume)?, was_in_use);
+        let allocator = Allocator::new(sb.clusters, None, volume.used()?);
+        let waiting = Waiting::new(clock, allocator, was_in_use);
         Ok(Self { waiting, bitmap_sectors: BTreeSet::new() })
     }
-}
-
-fn read_bitmap(volume: &Volume) -> Result<Allocator> {
-    let mut bytes = alloc::vec::Vec::new();
-    bytes.try_reserve_exact(obento_base::wire::to_usize(volume.super_block().bitmap_len()))?;
-    volume.each_bitmap_byte(|byte| bytes.push(byte))?;
-    let mut words = bytes.chunks(8).map(|chunk| {
-        let bytes = chunk.iter().rev();
-        bytes.fold(u64::MAX, |word, &byte| word << 8 | u64::from(byte))
-    });
-    // Clusters past the end of the bitmap are not free.
-    Allocator::new(volume.super_block().clusters, None, |_| Ok(!words.next().unwrap_or(u64::MAX)))
 }

@@ -114,36 +114,6 @@ impl<'v> Reader<'v> {
         })
     }
 
-    /// Returns a bit for each free cluster among `first` and the 63 after it; the lowest bit is `first`. Fails if the
-    /// device fails.
-    pub fn free_among(&mut self, first: Cluster) -> Result<u64> {
-        let end = first.0.saturating_add(64).min(self.sb.clusters.saturating_add(2));
-        let (mut bits, mut at) = (0, first.0);
-        while at < end {
-            let left = to_usize(end.saturating_sub(at).into());
-            let (within, _) = place(self.sb.width, Cluster(at));
-            let offset = self.sb.fat_offset(self.copy).saturating_add(within);
-            let from = at;
-            let mut note = |is_free: bool| {
-                bits |= u64::from(is_free) << at.saturating_sub(first.0);
-                at = at.saturating_add(1);
-            };
-            // As many entries as the sector contains.
-            match self.sb.width {
-                Width::Fat12 => note(self.value(Cluster(from))? == 0),
-                Width::Fat16 => {
-                    let entries = self.rest(offset)?.chunks_exact(2).take(left);
-                    entries.for_each(|entry| note(entry.iter().all(|&byte| byte == 0)));
-                }
-                Width::Fat32 => {
-                    let entries = self.rest(offset)?.as_chunks::<4>().0.iter().take(left);
-                    entries.for_each(|&entry| note(u32::from_le_bytes(entry) & 0x0fff_ffff == 0));
-                }
-            }
-        }
-        Ok(bits)
-    }
-
     fn byte(&mut self, offset: u64) -> Result<u8> {
         self.bytes::<1>(offset).map(|[byte]| byte)
     }

@@ -21,8 +21,7 @@ impl Writer {
             return Err(Error::ReadOnly);
         }
         let sb = volume.super_block();
-        let mut table = volume.table();
-        let allocator = Allocator::new(sb.clusters, hint(volume), |first| table.free_among(first))?;
+        let allocator = Allocator::new(sb.clusters, hint(volume), volume.used()?);
         let was_in_use = sb.state & info::DIRTY != 0;
         Ok(Self { waiting: Waiting::new(clock, allocator, was_in_use) })
     }
