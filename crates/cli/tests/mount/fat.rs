@@ -36,6 +36,11 @@ fn a_fat_volume_is_shown_as_the_options_of_vfat_say() {
     // Bits that FAT cannot store are dropped, as in Linux, and other kinds of files are refused.
     fs::set_permissions(at.join("Folder"), fs::Permissions::from_mode(0o700)).unwrap();
     assert_eq!(fs::metadata(at.join("Folder")).unwrap().mode() & 0o777, 0o750);
+    // Other bits than permissions are refused, as in Linux.
+    for (name, mode) in [("Folder", 0o1750), ("Folder", 0o2750), ("Folder/a long name.txt", 0o4640)] {
+        let refused = fs::set_permissions(at.join(name), fs::Permissions::from_mode(mode)).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "{name} {mode:o}");
+    }
     assert!(std::os::unix::fs::symlink("Folder", at.join("link")).is_err());
     obento(folder, &["umount", "mnt"]);
     judge(folder);

@@ -1,7 +1,7 @@
 //! Attributes and extended attributes.
 
 use obento::base::{Attr, Errno, FileFlags, Mode, Timestamp};
-use obento::driver::{SetAttr, TimeChange, XattrMode};
+use obento::driver::{SetAttr, StoredProperties, TimeChange, XattrMode};
 use obento::{Error, Node};
 
 use super::{OWNER, Reply, Server, errno};
@@ -95,6 +95,11 @@ impl Server {
         }
         let touch = Change { mtime: Some(Time::Now), ctime: None, ..*change };
         let change = if change.is_touch() { &touch } else { change };
+        // As vfat and exfat of Linux do, which ignore other bits that they cannot store.
+        let is_stored = self.vfs.limits().keeps.contains(StoredProperties::MODES);
+        if !is_stored && change.mode.is_some_and(|mode| mode & 0o7000 != 0) {
+            return Err(Error::NotPermitted.errno());
+        }
         if let Some(size) = change.size {
             self.note_resize(id);
             self.vfs.truncate(&OWNER, &node, size).map_err(errno)?;
