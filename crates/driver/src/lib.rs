@@ -105,7 +105,7 @@ pub use resize::{
 pub use rounds::{CheckEvent, CheckIssue, CheckRound, FoundIssue, check_in_rounds, issues_of};
 pub use tree::{NodeId, Tree, TreeBuilder};
 pub use tune::{Tune, TuneError, TuneOptions};
-pub use undelete::{Certainty, DeletedFile, Undelete};
+pub use undelete::{Certainty, DeletedFile, Undelete, Unsearched, UnsearchedReason};
 pub use writable::{
     AskUsage, INHERITED, NewNode, RemovalKind, RenameFlags, SetAttr, Size, TimeChange, Usage,
     WritableFileSystem, XattrMode,

@@ -2,9 +2,10 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::{ControlFlow, Range};
 
-use obento_base::{Result, Timestamp};
+use obento_base::{Error, Result, Timestamp};
 use obento_block::BlockDevice;
 
 /// Finds files that were deleted from a volume.
@@ -12,7 +13,7 @@ use obento_block::BlockDevice;
 /// The search writes nothing. For any contents of the device, time and memory are bounded by the size of the device.
 pub trait Undelete: Send + Sync {
     /// Passes each deleted regular file of the volume on `device` to `found`, until `found` breaks. Skips
-    /// damaged parts of the volume.
+    /// damaged parts of the volume, and returns the first [`Unsearched::MOST`] of them, if the driver detects them.
     ///
     /// # Errors
     ///
@@ -22,7 +23,56 @@ pub trait Undelete: Send + Sync {
         &self,
         device: &Arc<dyn BlockDevice>,
         found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
-    ) -> Result<()>;
+    ) -> Result<Vec<Unsearched>>;
+}
+
+/// A part of a directory that was not searched for deleted files.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unsearched {
+    /// The path of the directory from the root, without a leading `/`.
+    pub directory: Vec<u8>,
+    /// The reason.
+    pub reason: UnsearchedReason,
+}
+
+impl Unsearched {
+    /// The maximum number of parts that a search returns.
+    pub const MOST: usize = 16;
+
+    /// Adds a part to `list`, unless the list is full or already contains it.
+    pub fn note(list: &mut Vec<Self>, directory: &[u8], reason: UnsearchedReason) {
+        let part = Self { directory: directory.to_vec(), reason };
+        if list.len() < Self::MOST && !list.contains(&part) {
+            list.push(part);
+        }
+    }
+}
+
+/// The reason why a part of a directory was not searched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UnsearchedReason {
+    /// The device failed.
+    Device(Error),
+    /// The directory ends before its stated length, because its cluster chain is damaged.
+    Chain,
+    /// A cluster of the directory also belongs to another directory.
+    Shared,
+    /// The directory is longer than the format allows.
+    TooLong,
+    /// An entry of the directory is damaged. If it is a subdirectory, the subdirectory was not searched.
+    Entry,
+}
+
+impl fmt::Display for UnsearchedReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(error) => error.fmt(f),
+            Self::Chain => f.write_str("its chain of clusters is damaged"),
+            Self::Shared => f.write_str("a cluster also belongs to another directory"),
+            Self::TooLong => f.write_str("it is longer than the format allows"),
+            Self::Entry => f.write_str("an entry is damaged"),
+        }
+    }
 }
 
 /// A regular file that was deleted.

@@ -1,9 +1,9 @@
 //! Deleted files are found with their bytes: a test for drivers that look for them.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use obento_base::{Error, FileKind, Name};
+use obento_base::{DeviceError, Error, FileKind, Ino, Name, Result};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
     Access, Certainty, DeletedFile, Driver, FormatOptions, LayoutLock, OpenOptions, Undelete,
@@ -51,6 +51,74 @@ pub fn a_deleted_file_is_found_with_its_bytes(driver: &dyn Driver, fs_type: &str
     writable(&*fs).close().unwrap();
     let found = deleted(driver, &device);
     assert!(found.iter().all(|(.., certainty, _)| *certainty == Certainty::Overwritten), "{found:?}");
+}
+
+/// A device with a range that cannot be read.
+struct PartlyUnreadable {
+    below: Arc<dyn BlockDevice>,
+    unreadable: Range<u64>,
+}
+
+impl BlockDevice for PartlyUnreadable {
+    fn len(&self) -> u64 {
+        self.below.len()
+    }
+    fn is_read_only(&self) -> bool {
+        true
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let len = buf.len() as u64;
+        if offset < self.unreadable.end && self.unreadable.start < offset + len {
+            return Err(DeviceError::Read { offset, len, errno: 5 }.into());
+        }
+        self.below.read_at(offset, buf)
+    }
+    fn write_at(&self, _: u64, _: &[u8]) -> Result<()> {
+        Err(DeviceError::ReadOnly.into())
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Deleted files are found behind an unreadable sector of their directory, and the directory is reported.
+pub fn an_unreadable_sector_does_not_end_a_directory(driver: &dyn Driver, fs_type: &str) {
+    const COUNT: usize = 60;
+    const SECTOR: usize = 512;
+    let device = Arc::new(MemDevice::new(vec![0; 4 << 20]));
+    let options = FormatOptions::new(fs_type, Arc::new(NO_CLOCK), Arc::new(FixedRandom(7)));
+    driver.format().expect("it creates volumes").format(&*device, &options).unwrap();
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
+    let fs = driver.open(device.clone(), &options).unwrap();
+    let folder = make(&*fs, fs.root(), "A folder", FileKind::Directory);
+    let names: Vec<String> = (0..COUNT).map(|number| format!("mark{number:03}")).collect();
+    let files: Vec<Ino> = names.iter().map(|name| file(&*fs, folder, name)).collect();
+    for (name, ino) in names.iter().zip(files) {
+        writable(&*fs).unlink(folder, Name::new(name.as_bytes()).unwrap()).unwrap();
+        fs.forget(ino);
+    }
+    writable(&*fs).close().unwrap();
+    let mut bytes = vec![0; 4 << 20];
+    device.read_at(0, &mut bytes).unwrap();
+    let has_names = |sector: &[u8]| sector.windows(8).any(|part| part == b"m\0a\0r\0k\0");
+    let sectors = bytes.chunks(SECTOR).enumerate().filter(|(_, sector)| has_names(sector));
+    let sectors: Vec<usize> = sectors.map(|(at, _)| at).collect();
+    assert!(sectors.len() > 3, "{sectors:?}");
+    let search = driver.undelete().expect("it looks for deleted files");
+    for at in sectors {
+        let start = (at * SECTOR) as u64;
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(PartlyUnreadable { below: device.clone(), unreadable: start..start + SECTOR as u64 });
+        let mut found = 0;
+        let unsearched = search.deleted(&device, &mut |_| {
+            found += 1;
+            ControlFlow::Continue(())
+        });
+        assert!(found >= COUNT - SECTOR / 32, "sector {at}: {found} of {COUNT}");
+        let unsearched = unsearched.unwrap();
+        assert_eq!(unsearched.len(), 1, "{unsearched:?}");
+        assert_eq!(unsearched[0].directory, b"A folder");
+    }
 }
 
 /// Returns the path, length, certainty and bytes of each deleted file.

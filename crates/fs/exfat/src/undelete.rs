@@ -18,14 +18,14 @@ use obento_base::{Name, Result};
 use obento_block::BlockDevice;
 use obento_clusters::undelete::{FreeClusters, KnownClusters, append, join};
 use obento_clusters::utf16::to_bytes;
-use obento_clusters::{Bits, Cluster, Piece, Portions, Zone};
-use obento_driver::{DeletedFile, Undelete};
+use obento_clusters::{Bits, Cluster, Piece, Portions, Zone, last_of};
+use obento_driver::{DeletedFile, Undelete, Unsearched, UnsearchedReason};
 
 use crate::open::{ExFatDriver, locate};
 use crate::raw::{RawBitmap, RawEntry, kind};
 use crate::set::{EntrySet, SECONDARIES};
 use crate::super_block::SuperBlock;
-use crate::time;
+use crate::{table, time};
 
 /// The most bytes of a directory (6.2, 256 MiB).
 const DIRECTORY: u64 = 256 << 20;
@@ -33,6 +33,8 @@ const DIRECTORY: u64 = 256 << 20;
 const IS_DIRECTORY: u16 = 0x10;
 /// The bytes of the FAT that are read at once.
 const PORTION: u64 = 4 << 10;
+/// The bytes of entries that replace unreadable ones: a benign primary entry that is not in use (6.2).
+const UNREADABLE: u8 = 0x7f;
 /// The bytes of a directory that are read at once.
 const DIRECTORY_PORTION: u64 = 16 << 10;
 
@@ -41,12 +43,15 @@ impl Undelete for ExFatDriver {
         &self,
         device: &Arc<dyn BlockDevice>,
         found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
-    ) -> Result<()> {
+    ) -> Result<Vec<Unsearched>> {
         let device = &**device;
         let sb = locate(device)?.sb;
         let space = FreeClusters::new(Bits::default(), sb.clusters, sb.data_start, sb.cluster_size);
-        let entered = Bits::default();
-        Search { device, sb: &sb, fat: Vec::new(), fat_at: 0, space, entered, found }.run()
+        let (entered, unsearched) = (Bits::default(), Vec::new());
+        let mut search =
+            Search { device, sb: &sb, fat: Vec::new(), fat_at: 0, space, entered, unsearched, found };
+        search.run()?;
+        Ok(search.unsearched)
     }
 }
 
@@ -66,15 +71,18 @@ struct Search<'d> {
     space: FreeClusters,
     /// The clusters of directories that are read.
     entered: Bits,
+    unsearched: Vec<Unsearched>,
     found: &'d mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
 }
 
 impl Search<'_> {
     fn run(&mut self) -> Result<()> {
         let clusters = self.chain(self.sb.root, self.most());
-        let clusters = self.enter(clusters);
+        self.note_end(&clusters, b"");
+        let clusters = self.enter(clusters, b"");
         let root = Pending { path: Vec::new(), clusters, is_deleted: false };
-        let used = self.used(&self.entries(&root.clusters))?;
+        let entries = self.entries(&root);
+        let used = self.used(&entries)?;
         self.space = FreeClusters::new(used, self.sb.clusters, self.sb.data_start, self.sb.cluster_size);
         let mut pending = VecDeque::from([root]);
         while let Some(directory) = pending.pop_front() {
@@ -92,6 +100,11 @@ impl Search<'_> {
 
     /// Returns the next cluster in the FAT.
     fn next(&mut self, cluster: Cluster) -> Option<Cluster> {
+        self.value(cluster).map(Cluster).filter(|&next| self.sb.has(next))
+    }
+
+    /// Returns the entry of a cluster in the FAT, if it can be read.
+    fn value(&mut self, cluster: Cluster) -> Option<u32> {
         let within = u64::from(cluster.0).saturating_mul(4);
         let start = within.saturating_sub(within % PORTION);
         if self.fat.is_empty() || self.fat_at != start {
@@ -103,8 +116,7 @@ impl Search<'_> {
             }
         }
         let rest = self.fat.get(to_usize(within.saturating_sub(start))..)?;
-        let next = Cluster(u32::from_le_bytes(*rest.first_chunk()?));
-        self.sb.has(next).then_some(next)
+        Some(u32::from_le_bytes(*rest.first_chunk()?))
     }
 
     /// Returns at most `most` clusters of a chain. A chain that returns to itself ends after a few rounds.
@@ -123,8 +135,30 @@ impl Search<'_> {
         chain
     }
 
+    /// Notes that the chain of the root directory does not end regularly after `clusters`.
+    fn note_end(&mut self, clusters: &[Piece], path: &[u8]) {
+        let Some(last) = clusters.last().map(last_of) else {
+            return Unsearched::note(&mut self.unsearched, path, UnsearchedReason::Chain);
+        };
+        let reason = match self.value(last) {
+            Some(table::LAST) => return,
+            _ if count(clusters) >= self.most() => UnsearchedReason::TooLong,
+            _ => UnsearchedReason::Chain,
+        };
+        Unsearched::note(&mut self.unsearched, path, reason);
+    }
+
     /// Returns the clusters up to the first one that a directory has that is read already.
-    fn enter(&mut self, clusters: Vec<Piece>) -> Vec<Piece> {
+    fn enter(&mut self, clusters: Vec<Piece>, path: &[u8]) -> Vec<Piece> {
+        let wanted = count(&clusters);
+        let entered = self.new_clusters(clusters);
+        if count(&entered) < wanted {
+            Unsearched::note(&mut self.unsearched, path, UnsearchedReason::Shared);
+        }
+        entered
+    }
+
+    fn new_clusters(&mut self, clusters: Vec<Piece>) -> Vec<Piece> {
         let mut entered = Vec::new();
         for (start, count) in clusters {
             let new = self.entered.gaps(start.0..start.0.saturating_add(count)).next();
@@ -140,17 +174,31 @@ impl Search<'_> {
         entered
     }
 
-    /// Returns the entries in `clusters` up to the end of the directory, and perhaps some behind it. An unreadable part
-    /// has no entries.
-    fn entries(&self, clusters: &[Piece]) -> Vec<RawEntry> {
+    /// Returns `len` bytes of a directory. An unreadable sector has no entries, and does not end the directory.
+    fn portion(&mut self, start: u64, len: u64, path: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; to_usize(len)];
+        if self.device.read_at(start, &mut bytes).is_ok() {
+            return bytes;
+        }
+        let mut at = start;
+        for sector in bytes.chunks_mut(to_usize(self.sb.sector_size.into())) {
+            if let Err(error) = self.device.read_at(at, sector) {
+                sector.fill(UNREADABLE);
+                Unsearched::note(&mut self.unsearched, path, UnsearchedReason::Device(error));
+            }
+            at = at.saturating_add(self.sb.sector_size.into());
+        }
+        bytes
+    }
+
+    /// Returns the entries of a directory up to its end, and perhaps some behind it.
+    fn entries(&mut self, directory: &Pending) -> Vec<RawEntry> {
         let mut entries = Vec::new();
-        for &clusters in clusters {
+        for &clusters in &directory.clusters {
             let place = self.space.bytes_of(clusters);
             for start in place.clone().step_by(to_usize(DIRECTORY_PORTION)) {
-                let mut bytes = vec![0; to_usize(place.end.saturating_sub(start).min(DIRECTORY_PORTION))];
-                if self.device.read_at(start, &mut bytes).is_err() {
-                    bytes.fill(0);
-                }
+                let len = place.end.saturating_sub(start).min(DIRECTORY_PORTION);
+                let bytes = self.portion(start, len, &directory.path);
                 let read = bytes.chunks_exact(32).filter_map(|entry| RawEntry::read_from_bytes(entry).ok());
                 let first = entries.len();
                 entries.extend(read);
@@ -190,7 +238,7 @@ impl Search<'_> {
     }
 
     fn directory(&mut self, directory: &Pending, pending: &mut VecDeque<Pending>) -> ControlFlow<()> {
-        let entries = self.entries(&directory.clusters);
+        let entries = self.entries(directory);
         let mut rest = entries.as_slice();
         while let Some((first, after)) = rest.split_first() {
             let in_use = first.EntryType & kind::IN_USE != 0;
@@ -199,6 +247,9 @@ impl Search<'_> {
             }
             let set = if first.EntryType | kind::IN_USE == kind::FILE { self.set(rest) } else { None };
             let Some((set, len)) = set else {
+                if first.EntryType == kind::FILE && !directory.is_deleted {
+                    Unsearched::note(&mut self.unsearched, &directory.path, UnsearchedReason::Entry);
+                }
                 rest = after;
                 continue;
             };
@@ -231,7 +282,13 @@ impl Search<'_> {
         }
         let Some(path) = join(path, &name_of(set)) else { return };
         let clusters = self.clusters_of(set);
-        let clusters = self.enter(clusters);
+        let stated = set.stream.DataLength.get().div_ceil(self.sb.cluster_size.max(1).into());
+        if count(&clusters) < stated {
+            let is_long = stated > self.most();
+            let reason = if is_long { UnsearchedReason::TooLong } else { UnsearchedReason::Chain };
+            Unsearched::note(&mut self.unsearched, &path, reason);
+        }
+        let clusters = self.enter(clusters, &path);
         pending.push_back(Pending { path, clusters, is_deleted: false });
     }
 
@@ -259,7 +316,7 @@ impl Search<'_> {
                     break;
                 }
             }
-            let clusters = self.enter(free);
+            let clusters = self.new_clusters(free);
             pending.push_back(Pending { path, clusters, is_deleted: true });
             return ControlFlow::Continue(());
         }

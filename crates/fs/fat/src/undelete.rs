@@ -17,8 +17,8 @@ use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64, to_usize};
 use obento_base::{Name, Result};
 use obento_block::BlockDevice;
 use obento_clusters::undelete::{FreeClusters, KnownClusters, join};
-use obento_clusters::{Bits, Zone, time};
-use obento_driver::{DeletedFile, Undelete};
+use obento_clusters::{Bits, Entry, Zone, time};
+use obento_driver::{DeletedFile, Undelete, Unsearched, UnsearchedReason};
 
 use crate::inode::Attributes;
 use crate::name::{CodePage, MAX_PARTS, ShortName, checksum, to_bytes};
@@ -33,6 +33,15 @@ const FREE: u8 = 0xe5;
 /// The attributes of a part of a long name, and the bits that a file has.
 const LONG: u8 = 0x0f;
 const KNOWN: u8 = 0x3f;
+/// Length of an entry.
+const ENTRY_BYTES: u32 = 32;
+/// An entry that replaces an unreadable one: free, with the attribute of a label, so that it is no deleted file.
+const UNREADABLE: [u8; 32] = {
+    let mut entry = [0; 32];
+    entry[0] = FREE;
+    entry[11] = 0x08;
+    entry
+};
 /// The most bytes of a directory (fatgen103: 65,536 entries).
 const DIRECTORY: u64 = 65_536 * ENTRY_LEN;
 /// The bytes of a directory that are read at once.
@@ -45,16 +54,20 @@ impl Undelete for FatDriver {
         &self,
         device: &Arc<dyn BlockDevice>,
         found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
-    ) -> Result<()> {
+    ) -> Result<Vec<Unsearched>> {
         let device = &**device;
         let sb = locate(device)?.sb;
-        let (used, _) = table::used(device, &sb, sb.read_fat())?;
+        let (used, failed) = table::used(device, &sb, sb.read_fat())?;
+        let mut unsearched = Vec::new();
+        if let Some(error) = failed {
+            Unsearched::note(&mut unsearched, b"", UnsearchedReason::Device(error));
+        }
         let space = FreeClusters::new(used, sb.clusters, sb.data_start, sb.cluster_size);
         let fat = FatReader { device, sb: &sb, bytes: Vec::new(), start: 0 };
         let (entered, page) = (Bits::default(), self.options.code_page);
-        let mut search = Search { device, sb: &sb, fat, space, entered, page, found };
+        let mut search = Search { device, sb: &sb, fat, space, entered, page, unsearched, found };
         search.run();
-        Ok(())
+        Ok(search.unsearched)
     }
 }
 
@@ -99,21 +112,40 @@ impl FatReader<'_> {
         Some(bytes)
     }
 
-    /// Returns the clusters of a directory in use. Fails with `NoMemory`.
-    fn chain(&mut self, first: Cluster, entered: &mut Bits) -> Result<Vec<Cluster>> {
+    /// Returns the clusters of a directory in use, and why the chain does not end regularly after them. Fails with
+    /// `NoMemory`.
+    fn chain(
+        &mut self,
+        first: Cluster,
+        entered: &mut Bits,
+    ) -> Result<(Vec<Cluster>, Option<UnsearchedReason>)> {
         let most = DIRECTORY.div_ceil(self.sb.cluster_size.max(1).into());
         let (mut chain, mut next) = (Vec::new(), first);
-        while self.sb.has(next) && to_u64(chain.len()) < most && !entered.set(next)? {
+        loop {
+            let reason = match () {
+                () if !self.sb.has(next) => Some(UnsearchedReason::Chain),
+                () if to_u64(chain.len()) >= most => Some(UnsearchedReason::TooLong),
+                () if entered.set(next)? => Some(UnsearchedReason::Shared),
+                () => None,
+            };
+            if reason.is_some() {
+                return Ok((chain, reason));
+            }
             chain.push(next);
-            next = Cluster(self.value(next).unwrap_or(0));
+            let value = self.value(next);
+            match value.map(|value| table::decode(value, self.sb)) {
+                Some(Entry::Next(cluster)) => next = cluster,
+                Some(Entry::Last) => return Ok((chain, None)),
+                _ => return Ok((chain, Some(UnsearchedReason::Chain))),
+            }
         }
-        Ok(chain)
     }
 }
 
 /// Returns the clusters of the directory that begins at `first`.
 pub(crate) fn chain_of(device: &dyn BlockDevice, sb: &SuperBlock, first: Cluster) -> Result<Vec<Cluster>> {
-    FatReader { device, sb, bytes: Vec::new(), start: 0 }.chain(first, &mut Bits::default())
+    let mut reader = FatReader { device, sb, bytes: Vec::new(), start: 0 };
+    reader.chain(first, &mut Bits::default()).map(|(chain, _)| chain)
 }
 
 /// A directory to read.
@@ -131,6 +163,7 @@ struct Search<'d> {
     /// The clusters of directories that are read.
     entered: Bits,
     page: CodePage,
+    unsearched: Vec<Unsearched>,
     found: &'d mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
 }
 
@@ -138,7 +171,7 @@ impl Search<'_> {
     fn run(&mut self) {
         let bytes = match self.sb.root {
             Root::Region { start, len } => core::iter::once(start..start.saturating_add(len)).collect(),
-            Root::Chain(first) => self.chain(first),
+            Root::Chain(first) => self.chain(first, b""),
         };
         let mut pending = VecDeque::from([Pending { path: Vec::new(), bytes, is_deleted: false }]);
         while let Some(directory) = pending.pop_front() {
@@ -148,17 +181,19 @@ impl Search<'_> {
         }
     }
 
-    fn chain(&mut self, first: Cluster) -> Vec<Range<u64>> {
-        let chain = self.fat.chain(first, &mut self.entered).unwrap_or_default();
+    /// Returns the bytes of the directory in use at `path`.
+    fn chain(&mut self, first: Cluster, path: &[u8]) -> Vec<Range<u64>> {
+        let (chain, reason) = self.fat.chain(first, &mut self.entered).unwrap_or_default();
+        if let Some(reason) = reason {
+            Unsearched::note(&mut self.unsearched, path, reason);
+        }
         chain.into_iter().map(|cluster| self.space.bytes_of((cluster, 1))).collect()
     }
 
     fn directory(&mut self, directory: &Pending, pending: &mut VecDeque<Pending>) -> ControlFlow<()> {
         let mut parts: Vec<RawLongEntry> = Vec::new();
         for range in directory.bytes.iter().cloned().flat_map(portions) {
-            let mut bytes = vec![0; to_usize(range.end.saturating_sub(range.start))];
-            // An unreadable part has no entries.
-            let _ = self.device.read_at(range.start, &mut bytes);
+            let bytes = self.portion(&range, directory);
             for entry in bytes.chunks_exact(to_usize(ENTRY_LEN)) {
                 let Ok(raw) = RawEntry::read_from_bytes(entry) else { continue };
                 let first = raw.DIR_Name.first().copied().unwrap_or(0);
@@ -181,6 +216,24 @@ impl Search<'_> {
         ControlFlow::Continue(())
     }
 
+    /// Returns the bytes of `range`. An unreadable sector has no entries, and does not end the directory.
+    fn portion(&mut self, range: &Range<u64>, directory: &Pending) -> Vec<u8> {
+        let mut bytes = vec![0; to_usize(range.end.saturating_sub(range.start))];
+        if self.device.read_at(range.start, &mut bytes).is_ok() {
+            return bytes;
+        }
+        let size = to_usize(self.sb.sector_size.max(ENTRY_BYTES).into());
+        let mut at = range.start;
+        for sector in bytes.chunks_mut(size) {
+            if let Err(error) = self.device.read_at(at, sector) {
+                sector.chunks_mut(UNREADABLE.len()).for_each(|entry| entry.copy_from_slice(&UNREADABLE));
+                Unsearched::note(&mut self.unsearched, &directory.path, UnsearchedReason::Device(error));
+            }
+            at = at.saturating_add(to_u64(size));
+        }
+        bytes
+    }
+
     /// Adds a directory in use to those that are read.
     fn in_use(
         &mut self,
@@ -195,7 +248,7 @@ impl Search<'_> {
         }
         let Some(first) = raw.first(self.sb.width) else { return };
         let Some(path) = join(path, &self.name(raw, parts)) else { return };
-        let bytes = self.chain(first);
+        let bytes = self.chain(first, &path);
         pending.push_back(Pending { path, bytes, is_deleted: false });
     }
 

@@ -7,3 +7,8 @@ use obento_testkit::undelete;
 fn a_deleted_file_is_found_with_its_bytes() {
     undelete::a_deleted_file_is_found_with_its_bytes(&FatDriver::default(), "vfat");
 }
+
+#[test]
+fn an_unreadable_sector_does_not_end_a_directory() {
+    undelete::an_unreadable_sector_does_not_end_a_directory(&FatDriver::default(), "vfat");
+}

@@ -152,7 +152,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         if stopped.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     });
     stopped?;
-    searched.map_err(|error| Report::on("cannot search", args.image.as_bytes(), error))?;
+    let unsearched = searched.map_err(|error| Report::on("cannot search", args.image.as_bytes(), error))?;
+    for part in &unsearched {
+        let path = [args.image.as_bytes(), b":/", part.directory.as_slice()].concat();
+        context.warn(&Report::on("cannot search all of directory", path, part.reason));
+    }
     if listing.count == 0 {
         context.note(args.image.as_bytes(), "no deleted files were found");
         context.raise(1);

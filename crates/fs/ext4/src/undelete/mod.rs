@@ -28,7 +28,7 @@ use core::ops::{ControlFlow, Range};
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Certainty, Checksums, DeletedFile, OpenOptions, Undelete};
+use obento_driver::{Certainty, Checksums, DeletedFile, OpenOptions, Undelete, Unsearched};
 use obento_env::NO_CLOCK;
 
 use self::blocks::BlockClaims;
@@ -46,7 +46,7 @@ impl Undelete for Ext4Driver {
         &self,
         device: &Arc<dyn BlockDevice>,
         found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
-    ) -> Result<()> {
+    ) -> Result<Vec<Unsearched>> {
         let options = OpenOptions { checksums: Checksums::Ignore, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
         let volume = open_volume(Arc::clone(device), &options)?;
         let blocks = device.len().checked_div(volume.block_size().into()).unwrap_or(0);
@@ -64,7 +64,7 @@ impl Undelete for Ext4Driver {
                 break;
             }
         }
-        Ok(())
+        Ok(Vec::new())
     }
 }
 
