@@ -85,8 +85,8 @@ pub enum Refusal {
     /// `ENOTEMPTY`: the directory has entries.
     #[error("directory not empty")]
     NotEmpty,
-    /// `ELOOP`: too many symbolic links, or a symbolic link where none is permitted.
-    #[error("too many levels of symbolic links")]
+    /// `ELOOP`: too many symbolic links or nested directories, or a symbolic link where none is permitted.
+    #[error("too many levels of symbolic links or directories")]
     Loop,
     /// `ENODATA`: the extended attribute does not exist.
     #[error("no such attribute")]
@@ -426,7 +426,11 @@ pub enum DeviceError {
     },
     /// The range is not on the device. Either the image is truncated, or a structure refers to a location past the
     /// end of the device.
-    #[error("{len} bytes at {offset} are past the end of the image, which has {device_len} bytes")]
+    #[error(
+        "{len} bytes at {offset} are past the end of the image, which has {device_len} bytes: the image or its \
+         partition is truncated by at least {} bytes",
+        offset.saturating_add(*len).saturating_sub(*device_len)
+    )]
     OutOfBounds {
         /// Byte offset on the device.
         offset: u64,

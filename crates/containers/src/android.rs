@@ -243,9 +243,7 @@ impl Reader<'_> {
             }
             _ => return Err(Opening::damaged(CHUNK, "the type is unknown")),
         };
-        if check_range(self.file.len(), self.at, total).is_err() {
-            return Err(Opening::damaged("chunk", "it is past the end of the file"));
-        }
+        check_range(self.file.len(), self.at, total)?;
         self.at = self.at.saturating_add(total);
         Ok(Chunk { content, blocks })
     }

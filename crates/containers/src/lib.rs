@@ -190,7 +190,7 @@ fn read_bytes(
         return Err(Opening::Unsupported("a table of more than 64 MiB"));
     }
     if check_range(file.len(), offset, len).is_err() {
-        return Err(Opening::damaged(structure, "it is past the end of the file"));
+        return Err(Opening::damaged(structure, "it is past the end of the file; the file may be truncated"));
     }
     let mut bytes = zeros(to_usize(len)).ok_or(Opening::Unsupported("a table larger than the memory"))?;
     file.read_at(offset, &mut bytes)?;

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
+use obento::base::DeviceError;
 use obento::driver::{Access, ResizeError, ResizePlan, ResizeRefusal};
 use obento::engine::kernel_of;
 use obento::engine::starter::{self, Job};
@@ -211,6 +212,8 @@ fn failed(shown: &[u8], image: &Image, failure: &ResizeFailure) -> Report {
         ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::TooShort { .. })) => {
             report.help("use --minimum for this size")
         }
+        ResizeFailure::Resize(ResizeError::Failed(Error::Device(DeviceError::OutOfBounds { .. }))) => report
+            .help("get a complete copy of the image; 'obento recover' copies the files that are present"),
         ResizeFailure::Damaged(_)
         | ResizeFailure::Resize(
             ResizeError::Refused(ResizeRefusal::NeedsCheck(_))

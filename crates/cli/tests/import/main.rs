@@ -162,7 +162,7 @@ fn a_hostile_archive_stays_below_the_target_and_its_good_members_are_there() {
         &["import", "disk.img:/in", "hostile.tar"],
         1,
         "obento: cannot import '../up': skipped: the path contains '..', which could lead out of the target\n\
-         obento: cannot import 'self/x': too many levels of symbolic links\n\
+         obento: cannot import 'self/x': too many levels of symbolic links or directories\n\
          obento: cannot import 'hard': skipped: the target gone of the hard link does not exist\n\
          obento: cannot import 'hard2': skipped: the path contains '..', which could lead out of the target\n\
          obento: hostile.tar: note: members with absolute paths were extracted below the target\n\

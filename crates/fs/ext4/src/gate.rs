@@ -2,7 +2,7 @@
 //!
 //! Source: Linux `fs/ext4/super.c` `ext4_feature_set_ok`, `EXT4_FEATURE_RO_COMPAT_SUPP`.
 
-use obento_base::{Corrupt, Error, Feature, Result, Structure};
+use obento_base::{DeviceError, Error, Feature, Result};
 
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::super_block::SuperBlock;
@@ -59,8 +59,8 @@ impl SuperBlock {
         Ok(())
     }
 
-    /// Checks whether the settings of the volume can be changed on a device of `len` bytes. Fails with `Truncated` if the
-    /// device is too short, and with `Unsupported` for a feature that neither this driver nor e2fsprogs supports: only
+    /// Checks whether the settings of the volume can be changed on a device of `len` bytes. Fails with `OutOfBounds` if
+    /// the device is too short, and with `Unsupported` for a feature that neither this driver nor e2fsprogs supports: only
     /// reading is then possible.
     pub(crate) fn check_tunable(&self, len: u64) -> Result<()> {
         self.check_len(len)?;
@@ -70,13 +70,12 @@ impl SuperBlock {
         }
     }
 
-    /// Checks that a device of `len` bytes contains the whole volume. Fails with `Truncated`.
+    /// Checks that a device of `len` bytes contains the whole volume. Fails with `OutOfBounds`.
     pub(crate) fn check_len(&self, len: u64) -> Result<()> {
         if self.volume_len() <= len {
             return Ok(());
         }
-        let (structure, len) = (Structure::SuperBlock, self.volume_len());
-        Err(Corrupt::Truncated { structure, block: 0, offset: 0, len }.into())
+        Err(DeviceError::OutOfBounds { offset: 0, len: self.volume_len(), device_len: len }.into())
     }
 
     /// Fails with `Unsupported` for the first feature that prevents changes.

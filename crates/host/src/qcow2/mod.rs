@@ -21,7 +21,7 @@ use imago::qcow2::Qcow2;
 use imago::raw::Raw;
 use imago::{FormatAccess, Mapping};
 use obento_base::wire::{to_u64, to_usize};
-use obento_base::{DeviceError, Result};
+use obento_base::{DeviceError, Error, Result};
 use obento_block::{Backing, BlockDevice, check_range};
 use parking_lot::Mutex;
 
@@ -198,7 +198,10 @@ impl BlockDevice for Qcow2Device {
             match self.read_run(at, rest) {
                 Ok(0) => return Err(failed(None).into()),
                 Ok(len) => done += len,
-                Err(error) => return Err(failed(error.raw_os_error()).into()),
+                Err(error) => {
+                    let known = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+                    return Err(known.copied().unwrap_or_else(|| failed(error.raw_os_error()).into()));
+                }
             }
         }
         Ok(())

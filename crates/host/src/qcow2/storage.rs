@@ -8,6 +8,7 @@ use imago::Storage;
 use imago::io_buffers::{IoVector, IoVectorMut};
 use imago::storage::drivers::CommonStorageHelper;
 use obento_base::wire::{to_u64, to_usize};
+use obento_base::{DeviceError, Error};
 use obento_block::{Backing, BlockDevice};
 
 use super::header::{FEATURES_LOW_BYTE, HIDDEN};
@@ -31,7 +32,8 @@ impl DeviceStorage {
         let there = self.device.len().saturating_sub(offset).min(to_u64(buf.len()));
         let missing = to_u64(buf.len()) - there;
         if missing > 0 && (missing >= self.cluster.max(1) || there == 0) {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+            let (len, device_len) = (to_u64(buf.len()), self.device.len());
+            return Err(io::Error::other(Error::from(DeviceError::OutOfBounds { offset, len, device_len })));
         }
         let (part, rest) = buf.split_at_mut(to_usize(there));
         rest.fill(0);

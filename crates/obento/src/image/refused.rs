@@ -153,6 +153,9 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
         Error::Device(DeviceError::Write { .. } | DeviceError::Flush { .. }) => {
             "check the disk of the image: it may be full"
         }
+        Error::Device(DeviceError::OutOfBounds { .. }) => {
+            "get a complete copy of the image; 'obento recover' copies the files that are present"
+        }
         // An error of the kernel engine itself has no help about the image.
         Error::Device(DeviceError::Engine(_)) => "",
         Error::Device(_) => {

@@ -89,7 +89,8 @@ fn super_block(device: &dyn BlockDevice) -> ResizeResult<SuperBlock> {
         return Err(ResizeRefusal::Feature("TexFAT").into());
     }
     if sb.len > device.len() {
-        return Err(ResizeRefusal::NeedsCheck("the image is shorter than the volume").into());
+        let (len, device_len) = (sb.len, device.len());
+        return Err(Error::from(DeviceError::OutOfBounds { offset: 0, len, device_len }).into());
     }
     if sb.flags & (DIRTY | MEDIA_FAILURE) != 0 {
         return Err(ResizeRefusal::NeedsCheck("the volume was not unmounted, or has errors").into());

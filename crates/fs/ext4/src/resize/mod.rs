@@ -93,9 +93,7 @@ fn super_block(device: &dyn BlockDevice) -> ResizeResult<SuperBlock> {
     if found.is_copy() || found.instead_of.is_some() {
         return Err(ResizeRefusal::NeedsCheck("the primary super block is damaged").into());
     }
-    if found.super_block.volume_len() > device.len() {
-        return Err(ResizeRefusal::NeedsCheck("the image is shorter than the volume").into());
-    }
+    found.super_block.check_len(device.len())?;
     shape::expect_resizable(&found.super_block)?;
     Ok(found.super_block)
 }

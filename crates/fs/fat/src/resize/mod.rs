@@ -82,7 +82,8 @@ fn super_block(device: &dyn BlockDevice) -> ResizeResult<SuperBlock> {
     }
     let sb = located.sb;
     if sb.len > device.len() {
-        return Err(ResizeRefusal::NeedsCheck("the image is shorter than the volume").into());
+        let (len, device_len) = (sb.len, device.len());
+        return Err(Error::from(DeviceError::OutOfBounds { offset: 0, len, device_len }).into());
     }
     if sb.state & UNCLEAN != 0 {
         return Err(ResizeRefusal::NeedsCheck("the volume was not unmounted, or has errors").into());
