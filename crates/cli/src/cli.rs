@@ -14,6 +14,7 @@ use clap::{FromArgMatches, Parser};
 
 use obento::Registry;
 use obento::base::is_printable;
+use obento::image::JournalUse;
 
 use crate::commands::{Command, GROUPS};
 use crate::context::{CommandLine, CommandTable, Context};
@@ -86,8 +87,23 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Cli, clap:
         let cause = format!("'--json' cannot be used with '{name}', which has no JSON output");
         return Err(clap::Error::raw(ErrorKind::ArgumentConflict, cause).format(&mut command));
     }
-    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
+    let name = matches.subcommand_name().unwrap_or_default();
+    if matches.contains_id("journal") && NO_VOLUME.contains(&name) {
+        let cause = format!("'--journal' cannot be used with '{name}', which opens no volume");
+        return Err(clap::Error::raw(ErrorKind::ArgumentConflict, cause).format(&mut command));
+    }
+    let mut cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?;
+    if TWO_IMAGES.contains(&name) {
+        cli.global.journal_use = JournalUse::Optional;
+    }
+    Ok(cli)
 }
+
+/// The commands that open no volume. `build` and `mkfs` refuse an external journal themselves.
+const NO_VOLUME: &[&str] = &["bench", "completions", "convert", "help", "man", "part", "types", "umount"];
+
+/// The commands with two images, of which only one may have an external journal.
+const TWO_IMAGES: &[&str] = &["cmp", "cp", "diff", "mv"];
 
 /// The commands with JSON output.
 const JSON: &[&str] = &[

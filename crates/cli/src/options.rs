@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 
 use obento::driver::{Checksums, Replay, VolumeOptions};
 use obento::host::{IoBackend, UnpackLimits};
-use obento::image::{DiskChecksums, Locking};
+use obento::image::{DiskChecksums, JournalUse, Locking};
 use obento::registry::Engine;
 use obento::{Options, Registry};
 
@@ -51,6 +51,9 @@ pub struct GlobalOptions {
     /// Read an external journal from FILE
     #[arg(long, global = true, value_name = "FILE", help_heading = "Opening images", display_order = 904)]
     pub journal: Option<PathBuf>,
+    /// Whether the command opens several images, of which only some use the journal
+    #[arg(skip)]
+    pub journal_use: JournalUse,
     /// Set the owners, permissions, names and times that volumes show, as options of mount(8). FAT, exFAT and NTFS support uid=, gid=,
     /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard and streams=; Btrfs supports
     /// subvolid=
@@ -168,6 +171,7 @@ impl GlobalOptions {
             io: self.io.into(),
             allow_backing: self.allow_backing,
             journal: self.journal.clone(),
+            journal_use: self.journal_use,
             shown: self.shown(),
             unpack: self.unpack(),
             ..Options::default()

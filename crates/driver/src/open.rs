@@ -289,6 +289,17 @@ pub trait Driver: Send + Sync {
     /// - `Device`: the device failed.
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>>;
 
+    /// Returns whether the journal of the volume on `device` is on another device, or the primary super block is too
+    /// damaged to tell. For any other volume, [`OpenOptions::journal`] has no effect.
+    ///
+    /// # Errors
+    ///
+    /// - `Device`: the device failed.
+    fn may_use_external_journal(&self, device: &dyn BlockDevice) -> Result<bool> {
+        let _ = device;
+        Ok(false)
+    }
+
     /// Opens the volume on `device`. The volume starts at byte 0 of the device. The caller must ensure that
     /// no other process changes the device while the volume is open.
     ///

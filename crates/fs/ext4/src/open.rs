@@ -13,7 +13,7 @@ use obento_driver::{
 };
 
 use crate::contract::Ext4;
-use crate::feature::Incompat;
+use crate::feature::{Compat, Incompat};
 use crate::locate::{self, FoundSuperBlock};
 use crate::raw::RawSuperBlock;
 use crate::replay::look_behind;
@@ -51,6 +51,12 @@ impl Driver for Ext4Driver {
         // A backup of a volume that is larger than the device is a remnant of an earlier volume.
         let copy = copy.filter(|sb| sb.volume_len() <= device.len());
         Ok(copy.map(|sb| Probe { evidence: Evidence::Traces, ..sb.probe() }))
+    }
+
+    fn may_use_external_journal(&self, device: &dyn BlockDevice) -> Result<bool> {
+        let Some(raw) = locate::read_raw(device, PRIMARY_OFFSET)? else { return Ok(true) };
+        let has_journal = raw.s_feature_compat.get() & Compat::HAS_JOURNAL.bits() != 0;
+        Ok(!locate::has_magic(&raw) || has_journal && raw.s_journal_inum.get() == 0)
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {

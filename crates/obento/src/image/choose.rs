@@ -21,7 +21,8 @@ use obento_driver::{Access, CheckOptions, Driver, Evidence, Notice, OpenOptions,
 use super::claim::{self, Claim, ClaimSource, Verdict};
 use super::opened::NotOpened;
 use super::{
-    Candidate, DataDescription, FallbackOutcome, Image, OpenError, PartitionChoice, PartitionContents,
+    Candidate, DataDescription, FallbackOutcome, Image, JournalUse, OpenError, PartitionChoice,
+    PartitionContents,
 };
 use crate::Volume;
 use crate::address::PartSelector;
@@ -308,7 +309,13 @@ pub fn damaged(
     };
     let device = image.bytes(&subject.range).map_err(unreadable(image))?;
     let looks = match subject.verdict {
-        Verdict::Volume(driver, _) => return Ok((device, Some(driver))),
+        Verdict::Volume(driver, _) => {
+            // A check of a whole disk meets volumes to which the journal does not belong.
+            if image.partitions().len() <= 1 {
+                expect_journal_used(image, &subject.range, &driver, subject.part)?;
+            }
+            return Ok((device, Some(driver)));
+        }
         Verdict::Unsupported(looks) | Verdict::Other(looks) => looks,
         Verdict::Ambiguous(_) => return Ok((device, None)),
     };
@@ -332,6 +339,9 @@ pub fn volume_bytes(
     };
     let partition = image.partitions().iter().find(|partition| partition.range() == subject.range);
     let device = image.bytes(&subject.range).map_err(unreadable(image))?;
+    if let Verdict::Volume(driver, _) = &subject.verdict {
+        expect_journal_used(image, &subject.range, driver, subject.part.clone())?;
+    }
     Ok((device, PartitionChoice { partition: partition.cloned(), holds: subject.verdict.into() }))
 }
 
@@ -414,6 +424,24 @@ fn has_empty_table(image: &Image) -> bool {
     }
 }
 
+/// Checks that the volume in `range` has an external journal, if the options name one. Fails with `JournalNotUsed`.
+fn expect_journal_used(
+    image: &Image,
+    range: &Range<u64>,
+    driver: &Arc<dyn Driver>,
+    part: Option<PartSelector>,
+) -> Result<(), OpenError> {
+    if image.journal.is_none() || image.options.journal_use == JournalUse::Optional {
+        return Ok(());
+    }
+    let device = image.bytes(range).map_err(unreadable(image))?;
+    // An error of the device is reported when the volume is opened.
+    match driver.may_use_external_journal(&*device) {
+        Ok(false) => Err(OpenError::JournalNotUsed { image: image.path.clone(), part }),
+        Ok(true) | Err(_) => Ok(()),
+    }
+}
+
 /// Opens the volume in `range` with `driver`.
 fn open_with(
     image: &Image,
@@ -422,6 +450,7 @@ fn open_with(
     part: Option<PartSelector>,
     access: Access,
 ) -> Result<Volume, OpenError> {
+    expect_journal_used(image, &range, driver, part.clone())?;
     image.open_volume(&range, driver, access).map_err(|reason| match reason {
         NotOpened::Driver(error) => failed(image, &range, driver, part, error),
         NotOpened::InUse => OpenError::InUse { image: image.path.clone(), part },

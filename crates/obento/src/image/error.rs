@@ -103,6 +103,17 @@ pub enum OpenError {
         /// The image with the name of the snapshot.
         image: PathBuf,
     },
+    /// The options name an external journal, but the journal of the volume is not on another device.
+    #[error(
+        "cannot open '{}' with --journal: the volume has no external journal\n  help: omit --journal",
+        At(image, part)
+    )]
+    JournalNotUsed {
+        /// The image.
+        image: PathBuf,
+        /// The part of the image.
+        part: Option<PartSelector>,
+    },
     /// This process already has the volume or a part of it open, and the two uses exclude each other.
     #[error(
         "cannot open '{}': this process has the image open already, and an image that is changed can be open only once",

@@ -51,7 +51,7 @@ pub use file::ImageFile;
 use file::Parts;
 use layer::Layer;
 use opened::OpenVolumes;
-pub use options::{DiskChecksums, Locking, Options, Recording, Writing};
+pub use options::{DiskChecksums, JournalUse, Locking, Options, Recording, Writing};
 pub use signature::{DataDescription, DataForm};
 
 /// The most containers that are unpacked inside each other. A compressed qcow2 image has two.

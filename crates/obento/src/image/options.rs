@@ -46,6 +46,16 @@ pub enum DiskChecksums {
     Verify,
 }
 
+/// The treatment of a volume that has no external journal, if [`Options::journal`] names one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum JournalUse {
+    /// The volume is not opened, and the error is [`OpenError::JournalNotUsed`](super::OpenError::JournalNotUsed).
+    #[default]
+    Required,
+    /// The volume is opened without the journal, which belongs to another volume.
+    Optional,
+}
+
 /// The options of opening an image and its volumes.
 #[derive(Clone)]
 pub struct Options {
@@ -78,6 +88,8 @@ pub struct Options {
     pub cache: usize,
     /// The file or device with the journal, if the file system has an external journal.
     pub journal: Option<PathBuf>,
+    /// The treatment of a volume that has no external journal, if `journal` names one.
+    pub journal_use: JournalUse,
     /// The limits of unpacking a compressed image.
     pub unpack: UnpackLimits,
     /// A callback that receives the progress of unpacking a compressed image at intervals.
@@ -124,6 +136,7 @@ impl Default for Options {
             allow_backing: false,
             cache: 32 << 20,
             journal: None,
+            journal_use: JournalUse::default(),
             unpack: UnpackLimits::default(),
             on_unpacking: None,
             shown: VolumeOptions::default(),
