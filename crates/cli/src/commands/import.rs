@@ -20,6 +20,10 @@ use crate::output::{Outcome, Output};
 use crate::progress::Progress;
 use crate::report::Report;
 
+/// The default of `--max-files`, as for untrusted images: a compressed archive of a few KiB may have more members than
+/// there are inodes.
+pub(super) const MEMBERS: u64 = 10_000_000;
+
 /// The page of `import`.
 pub const PAGE: Page = Page::new(&[
     ("obento import disk.img:/ root.tar.zst", "Extract an archive into the root directory"),
@@ -66,6 +70,9 @@ pub struct Args {
     /// Omit extended attributes and access control lists
     #[arg(long)]
     no_xattrs: bool,
+    /// Stop after N members of the archive
+    #[arg(long, value_name = "N", default_value_t = MEMBERS, value_parser = clap::value_parser!(u64).range(1..))]
+    max_files: u64,
     /// Print each member
     #[arg(short, long)]
     verbose: bool,
@@ -88,6 +95,7 @@ impl Args {
             exclude: self.exclude.iter().map(|pattern| pattern.as_bytes().to_vec()).collect(),
             tree,
             unpack,
+            max_members: Some(self.max_files),
         }
     }
 }
@@ -155,7 +163,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             }
             Ok(())
         }
-        Err(CopyError::Host(error @ HostError::Limit { .. })) => {
+        Err(CopyError::Host(error @ (HostError::Limit { .. } | HostError::FileLimit { .. }))) => {
             context.warn(&incomplete(error));
             Ok(())
         }

@@ -166,6 +166,8 @@ pub struct BuildSettings {
     pub salt: Vec<u8>,
     /// The limits of unpacking compressed sources.
     pub unpack: UnpackLimits,
+    /// The maximum number of entries of all sources.
+    pub max_files: u64,
     /// Directories of the host that may contain the files that a manifest refers to, in addition to the directory of
     /// the manifest.
     pub contents: Vec<PathBuf>,
@@ -204,6 +206,7 @@ impl BuildSettings {
             image: None,
             salt: Vec::new(),
             unpack: UnpackLimits::default(),
+            max_files: u64::MAX,
             contents: Vec::new(),
             pipes: Pipes::default(),
             provenance: false,

@@ -14,7 +14,10 @@ mod resolve;
 mod select;
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
 use obento_base::{Error, FileKind, Ino, Mode, Name, NameBuf, Timestamp};
 use obento_env::{Clock as _, SystemClock};
@@ -52,6 +55,8 @@ pub struct ImportOptions {
     pub tree: TreeOptions,
     /// The limits of unpacking a compressed archive.
     pub unpack: UnpackLimits,
+    /// The maximum number of members, including those that are not extracted. `None` sets no limit.
+    pub max_members: Option<u64>,
 }
 
 /// The result of an import.
@@ -121,6 +126,7 @@ pub fn import(
         buffer: vec![0; CHUNK],
         lists: Vec::new(),
         keeps_existing: options.tree.existing == Existing::Keep,
+        max_members: options.max_members.unwrap_or(u64::MAX),
     };
     import.run()?;
     import.writer.make_waiting();
@@ -148,6 +154,7 @@ struct Import<'a> {
     lists: Vec<lists::Waiting>,
     /// Whether existing files stay.
     keeps_existing: bool,
+    max_members: u64,
 }
 
 impl Import<'_> {
@@ -168,7 +175,7 @@ impl Import<'_> {
                     };
                 }
                 Ok(Some(member)) => {
-                    self.members += 1;
+                    self.count(&member.path)?;
                     let path = member.path.clone();
                     let made = self.member(&member);
                     let is_end = self.reported(path, made)?;
@@ -178,7 +185,7 @@ impl Import<'_> {
                     }
                 }
                 Err(TarError::Unfit { path, reason }) => {
-                    self.members += 1;
+                    self.count(&path)?;
                     self.problem(path, MemberProblem::Unfit(reason));
                 }
                 Err(error) if self.members == 0 => return Err(self.no_archive(error)),
@@ -189,6 +196,16 @@ impl Import<'_> {
                 }
             }
         }
+    }
+
+    /// Counts a member. Errors: FileLimit.
+    fn count(&mut self, path: &[u8]) -> Result<(), CopyError> {
+        self.members += 1;
+        if self.members <= self.max_members {
+            return Ok(());
+        }
+        let path = PathBuf::from(OsStr::from_bytes(path));
+        Err(HostError::FileLimit { path, limit: self.max_members }.into())
     }
 
     /// Returns the error for an input that is not an archive. The error contains a description of the data,

@@ -296,6 +296,13 @@ fn maker(keys: &Keys<'_, '_>, volume: &VolumeArgs, kind: &Type) -> Result<EmptyM
     Ok(own::maker(program, &maker))
 }
 
+/// Returns the maximum number of entries of the sources.
+fn max_files(keys: &Keys<'_, '_>) -> Result<Option<u64>, Report> {
+    let Some(text) = keys.text("max-files")? else { return Ok(None) };
+    let count = text.parse().ok().filter(|&count: &u64| count > 0);
+    count.map(Some).ok_or_else(|| keys.wrong("max-files", "not a number of files"))
+}
+
 /// The options of a file system, under the names that the command line has for them.
 fn volume(keys: &Keys<'_, '_>, fs_type: &str) -> Result<VolumeArgs, Report> {
     let minimize = keys.is_set("minimize")?;
@@ -308,7 +315,7 @@ fn volume(keys: &Keys<'_, '_>, fs_type: &str) -> Result<VolumeArgs, Report> {
         from: keys.names("from")?,
         add: keys.names("add")?,
         size: "auto".into(),
-        free: free.unwrap_or_else(|| "10%".into()),
+        free,
         minimize,
         owner: keys.text("owner")?,
         map_uid: keys.texts("map-uid")?,
@@ -318,6 +325,7 @@ fn volume(keys: &Keys<'_, '_>, fs_type: &str) -> Result<VolumeArgs, Report> {
         xattrs: keys.is_set("xattrs")?,
         image: keys.text("image")?,
         contents: keys.names("contents")?.into_iter().map(PathBuf::from).collect(),
+        max_files: max_files(keys)?,
         label: keys.text("fs-label")?.map(OsString::from),
         uuid: keys.text("fs-uuid")?,
         block_size: keys.text("block-size")?,

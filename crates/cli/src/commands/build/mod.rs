@@ -174,6 +174,9 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
             }
             because(&"the new image differs from its sources and was removed").help(OUR_FAULT)
         }
+        BuildFailure::Host(HostError::FileLimit { .. }) => {
+            because(&failure).help("check the source, or allow more entries: --max-files N")
+        }
         BuildFailure::Host(HostError::Exists { .. }) => {
             because(&"file already exists").help("use --force to overwrite it")
         }

@@ -12,6 +12,7 @@ use obento::build::{BuildSettings, BuildSource, IdMap, Input, Owner};
 use obento::driver::FreeSpace;
 
 use crate::change::mode::ModeChange;
+use crate::commands::import::MEMBERS;
 use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
 use crate::parse::uuid::uuid;
@@ -32,9 +33,9 @@ pub struct VolumeArgs {
     /// Size of the volume, or auto for the minimum
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub size: String,
-    /// Free space of a volume whose size is auto
-    #[arg(long, value_name = "PERCENT", default_value = "10%", conflicts_with = "minimize")]
-    pub free: String,
+    /// Free space of a volume whose size is auto; the default is 10%
+    #[arg(long, value_name = "PERCENT", conflicts_with = "minimize")]
+    pub free: Option<String>,
     /// Make the volume as small as possible, without free space or room to grow
     #[arg(long)]
     pub minimize: bool,
@@ -62,6 +63,9 @@ pub struct VolumeArgs {
     /// Allow manifests to refer to files in DIR, and not only in the directory of the manifest
     #[arg(long, value_name = "DIR")]
     pub contents: Vec<PathBuf>,
+    /// Refuse sources with more than N entries; the default is 10000000
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub max_files: Option<u64>,
     /// Label
     #[arg(short = 'L', long, value_name = "TEXT")]
     pub label: Option<OsString>,
@@ -122,7 +126,46 @@ impl VolumeArgs {
     /// Returns the sources; paths are relative to `folder`. Errors: an invalid source.
     pub fn sources(&self, folder: &Path) -> Result<Vec<BuildSource>, Report> {
         let sources = self.from.iter().map(|source| self::source(source, folder));
-        sources.chain(self.add.iter().map(|add| self::add(add, folder))).collect()
+        let sources = sources.chain(self.add.iter().map(|add| self::add(add, folder)));
+        let sources = sources.collect::<Result<Vec<_>, _>>()?;
+        self.expect_used(&sources, folder)?;
+        Ok(sources)
+    }
+
+    /// Checks that no option is without effect. Errors: a size with free space, or an option for sources that are not
+    /// given.
+    fn expect_used(&self, sources: &[BuildSource], folder: &Path) -> Result<(), Report> {
+        let refuse = |option: &str, cause: &str, help: &str| Err(Report::new(option, cause).help(help));
+        if self.size != "auto" && (self.minimize || self.free.is_some()) {
+            let option = if self.minimize { "--minimize" } else { "--free" };
+            let cause = "it sets the size of the volume, which --size also sets";
+            return refuse(&format!("cannot use {option}"), cause, "omit one of the two options");
+        }
+        let is_layout = |source: &BuildSource| matches!(source, BuildSource::OciLayout(_));
+        if self.image.is_some() && !sources.is_empty() && !sources.iter().any(is_layout) {
+            let cause = "it selects an image of an OCI layout, and no source is a layout";
+            return refuse("cannot use --image", cause, "name the layout: --from oci:PATH");
+        }
+        let is_manifest =
+            |source: &BuildSource| matches!(source, BuildSource::Mtree(_) | BuildSource::Dump(_));
+        if !self.contents.is_empty() && !sources.is_empty() && !sources.iter().any(is_manifest) {
+            let cause = "it is for manifests, and no source is a manifest";
+            return refuse("cannot use --contents", cause, "name the manifest: --from mtree:PATH");
+        }
+        for contents in &self.contents {
+            let path = folder.join(contents);
+            let shown = path.as_os_str().as_bytes();
+            match std::fs::metadata(&path) {
+                Ok(meta) if meta.is_dir() => {}
+                Ok(_) => return Err(Report::on("cannot use --contents", shown, "not a directory")),
+                Err(error) => return Err(Report::on("cannot use --contents", shown, error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn free(&self) -> &str {
+        self.free.as_deref().unwrap_or("10%")
     }
 
     /// Returns the settings. Errors: an invalid value.
@@ -139,8 +182,8 @@ impl VolumeArgs {
         settings.room = match self.minimize {
             true => FreeSpace::Least,
             false => FreeSpace::Free(
-                percent(&self.free)
-                    .ok_or_else(|| InvalidValue::new("free", &self.free, "20%; at most 95%"))?,
+                percent(self.free())
+                    .ok_or_else(|| InvalidValue::new("free", self.free(), "20%; at most 95%"))?,
             ),
         };
         settings.owner = match self.owner.as_deref() {
@@ -166,6 +209,7 @@ impl VolumeArgs {
         settings.xattrs = self.xattrs;
         settings.image.clone_from(&self.image);
         settings.contents.clone_from(&self.contents);
+        settings.max_files = self.max_files.unwrap_or(MEMBERS);
         settings.label = self.label.as_ref().map(|label| label.as_bytes().to_vec()).unwrap_or_default();
         settings.uuid = match self.uuid.as_deref() {
             Some("random") => {

@@ -12,7 +12,9 @@ mod mtree;
 mod oci;
 mod store;
 
+use std::ffi::OsStr;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use obento_base::{FileKind, NameBuf, Timestamp};
@@ -90,7 +92,7 @@ pub(super) fn read_all(
     let history = settings.provenance.then(|| history::reserve(&mut reader, &origins)).transpose()?;
     let SourceReader { model, supply, mut problems, excluded, mut notes, stream, .. } = reader;
     if !problems.is_empty() {
-        problems.sort();
+        problems.sort_by(|one, other| place(one).cmp(&place(other)));
         return Err(BuildFailure::Sources(problems));
     }
     let tree = model.builder.finish();
@@ -99,6 +101,18 @@ pub(super) fn read_all(
         notes.push(OF_THE_FUTURE.to_owned());
     }
     Ok(Read { tree, supply, excluded, notes, lost, stream, history })
+}
+
+/// Returns the position of a problem in the report. The problems of a manifest are in the order of its lines.
+fn place(problem: &SourceProblem) -> (&[u8], u64, &str) {
+    let colon = problem.path.iter().rposition(|&byte| byte == b':');
+    let line = colon.and_then(|at| {
+        let (path, line) = problem.path.split_at_checked(at)?;
+        let line = std::str::from_utf8(line.get(1..)?).ok()?.parse().ok()?;
+        Some((path, line))
+    });
+    let (path, line) = line.unwrap_or((&problem.path, 0));
+    (path, line, &problem.why)
 }
 
 /// The state of reading.
@@ -136,9 +150,14 @@ impl SourceReader<'_> {
         }
     }
 
-    /// Reports the progress after one more entry. Errors: Stopped.
+    /// Reports the progress after one more entry. Errors: FileLimit; Stopped.
     fn progress<P: AsRef<[u8]>>(&mut self, path: impl FnOnce() -> P) -> Result<(), HostError> {
         self.entries += 1;
+        let limit = self.settings.max_files;
+        if self.entries > limit {
+            let path = PathBuf::from(OsStr::from_bytes(path().as_ref()));
+            return Err(HostError::FileLimit { path, limit });
+        }
         if self.entries.is_multiple_of(64) {
             let (files, bytes) = (self.entries, self.bytes);
             self.observer.progress(&Progress { files, bytes, path: path().as_ref() });
