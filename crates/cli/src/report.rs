@@ -109,8 +109,12 @@ pub fn room(cause: &str) -> Option<&'static str> {
     if [NO_SPACE, NO_QUOTA].iter().any(|errno| cause.contains(&errno.to_string())) {
         return Some("free space on the disk of the image, or move the image to another disk");
     }
-    let is_full = HOST_IS_FULL.iter().any(|words| cause.contains(words));
-    is_full.then_some("free space on that disk, or choose another one")
+    if HOST_IS_FULL.iter().any(|words| cause.contains(words)) {
+        return Some("free space on that disk, or choose another one");
+    }
+    cause.contains(VOLUME_IS_FULL).then_some(
+        "the volume has too few free blocks: remove files, or enlarge the volume: obento resize IMAGE SIZE",
+    )
 }
 
 /// The state of an image whose changes were not written.
@@ -142,6 +146,9 @@ const NO_SPACE: Errno = Errno(28);
 const NO_QUOTA: Errno = Errno(122);
 /// The same errors as strerror(3) describes them, for errors of the host.
 const HOST_IS_FULL: [&str; 2] = ["no space left on device", "disk quota exceeded"];
+
+/// [`Error::NoSpace`], for an operation on files of a volume. The text of the host is longer.
+const VOLUME_IS_FULL: &str = "no space left";
 
 /// Returns `'name'`, with control characters escaped.
 pub fn subject(name: impl AsRef<[u8]>) -> String {

@@ -15,6 +15,10 @@ use obento_testkit::{Oracle, require};
 
 const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")];
 
+/// The message for a volume without free blocks.
+const VOLUME_IS_FULL: &str = "no space left\n  help: the volume has too few free blocks: remove files, or enlarge the \
+                              volume: obento resize IMAGE SIZE\n";
+
 /// Creates an empty volume of `mib` MiB.
 fn image(folder: &Path, name: &str, mib: u64, arguments: &[&str]) -> PathBuf {
     let image = folder.join(name);
@@ -242,8 +246,9 @@ fn a_full_image_is_reported_for_each_file_and_the_files_that_fit_exist() {
     fs::write(at.join("tree/a-small"), "small").unwrap();
     fs::write(at.join("tree/b-huge"), vec![1; 8 << 20]).unwrap();
     fs::write(at.join("tree/c-small"), "small").unwrap();
-    let reported = "obento: cannot copy 'tree/b-huge': cannot write 'disk.img:/tree/b-huge': no space left\n";
-    check(at, &["cp", "-a", "tree", "disk.img:/"], 1, "", reported);
+    let reported =
+        format!("obento: cannot copy 'tree/b-huge': cannot write 'disk.img:/tree/b-huge': {VOLUME_IS_FULL}");
+    check(at, &["cp", "-a", "tree", "disk.img:/"], 1, "", &reported);
     holds(at, "disk.img:/tree/c-small", "small");
     e2fsck(at, "disk.img");
     let found = obento(at, &["ls", "-A", "disk.img:/tree"]);
@@ -361,11 +366,13 @@ fn a_move_across_the_border_leaves_nothing_behind_unless_something_could_not_be_
         assert_eq!(String::from_utf8_lossy(&left.stdout), expected);
     }
     fs::write(at.join("back/huge"), vec![1; 16 << 20]).unwrap();
-    check(at, &["mv", "back", "disk.img:/"], 1, "", {
-        "obento: cannot copy 'back/huge': cannot write 'disk.img:/.obento-unfinished-baccd65a/huge': no space left\n\
+    let unfinished = "'disk.img:/.obento-unfinished-baccd65a/huge'";
+    let reported = format!(
+        "obento: cannot copy 'back/huge': cannot write {unfinished}: {VOLUME_IS_FULL}\
          obento: cannot move 'back' to 'disk.img:/back': not everything was copied\n  \
          help: the source is unchanged\n"
-    });
+    );
+    check(at, &["mv", "back", "disk.img:/"], 1, "", &reported);
     assert!(at.join("back/below/file").exists() && at.join("back/huge").exists());
     fs::write(at.join("single"), "other").unwrap();
     check(at, &["mv", "-n", "single", "disk.img:/single"], 0, "", "");

@@ -55,6 +55,13 @@ fn remove(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
         let cause = "the root directory of the volume cannot be removed";
         return Err(Report::on("cannot remove directory", location.shown(), cause));
     }
+    if let FileSelector::Path(path) = &location.place
+        && matches!(last_component(path), b"." | b"..")
+    {
+        let cause = "the last component of the path is '.' or '..'";
+        let report = Report::on("cannot remove directory", location.shown(), cause);
+        return Err(report.help("name the directory itself"));
+    }
     let removed =
         location.spot().and_then(|spot| spot.dir.vfs().rmdir(&Caller::Owner, &spot.dir, &spot.name));
     match removed {

@@ -167,7 +167,7 @@ enum Side {
 fn holds_trees(sides: &[OsString], context: &Context) -> Result<bool, Report> {
     for side in sides {
         let holds = match open::operand(side, context)? {
-            Operand::Host(path) => path.is_dir() || cp::is_image(&path, context)?,
+            Operand::Host(path) => path.is_dir() || names_partition(&path) || cp::is_image(&path, context)?,
             Operand::Image(_) => true,
             Operand::Stdio => false,
         };
@@ -176,6 +176,13 @@ fn holds_trees(sides: &[OsString], context: &Context) -> Result<bool, Report> {
         }
     }
     Ok(true)
+}
+
+/// Returns whether `path` does not exist, but begins with an existing file, which `@` separates from the rest.
+fn names_partition(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    let image = bytes.iter().rposition(|&byte| byte == b'@').and_then(|at| bytes.get(..at));
+    image.is_some_and(|image| !path.exists() && Path::new(OsStr::from_bytes(image)).is_file())
 }
 
 /// # Errors
