@@ -33,7 +33,7 @@ pub struct SourceDir(Arc<OpenDir>);
 /// A directory that stays open while it is used.
 #[derive(Debug)]
 struct OpenDir {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     path: PathBuf,
 }
 
@@ -74,7 +74,13 @@ const PAGE: usize = 4096;
 
 impl SourceDir {
     fn new(fd: OwnedFd, path: PathBuf) -> Self {
-        Self(Arc::new(OpenDir { fd, path }))
+        Self(Arc::new(OpenDir { fd: Arc::new(fd), path }))
+    }
+
+    /// Returns the same open directory with another path for messages.
+    #[must_use]
+    pub fn shown_as(&self, path: &Path) -> Self {
+        Self(Arc::new(OpenDir { fd: Arc::clone(&self.0.fd), path: path.into() }))
     }
 
     /// Opens the directory `path` of the caller, and follows symbolic links in it. Errors: System.
@@ -113,7 +119,7 @@ impl SourceDir {
     pub(super) fn listed(&self) -> Result<Vec<(NameBuf, bool)>, HostError> {
         let failed = |errno| HostError::system("list", &self.0.path, errno);
         let mut names = Vec::new();
-        for entry in Dir::read_from(&self.0.fd).map_err(failed)? {
+        for entry in Dir::read_from(&*self.0.fd).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             // `.` and `..` are not names.
             let is_file = entry.file_type() == FileType::RegularFile;
@@ -130,10 +136,10 @@ impl SourceDir {
 
     /// Returns the entry `name`, or its target. Errors: System.
     pub fn look(&self, name: &Name, links: SymlinkPolicy) -> Result<SourceEntry, HostError> {
-        let (mut links, mut found) = (links, look(&self.0.fd, name.as_bytes(), links));
+        let (mut links, mut found) = (links, look(&*self.0.fd, name.as_bytes(), links));
         if links == SymlinkPolicy::Follow && matches!(found, Err(Errno::NOENT | Errno::LOOP)) {
             links = SymlinkPolicy::Keep;
-            found = look(&self.0.fd, name.as_bytes(), links);
+            found = look(&*self.0.fd, name.as_bytes(), links);
         }
         let (attr, id) = found.map_err(|errno| HostError::system("examine", self.child(name), errno))?;
         Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id, links, opened: None })
@@ -144,7 +150,7 @@ impl SourceDir {
     /// Errors: System.
     pub fn look_into(&self, name: &Name, links: SymlinkPolicy) -> Result<SourceEntry, HostError> {
         let flags = if links == SymlinkPolicy::Keep { FILE | OFlags::NOFOLLOW } else { FILE };
-        let opened = rustix::fs::openat(&self.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty());
+        let opened = rustix::fs::openat(&*self.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty());
         let looked = opened.and_then(|fd| look(&fd, b"", links).map(|(attr, id)| (fd, attr, id)));
         match looked {
             Ok((fd, attr, id)) if attr.kind == FileKind::Regular => {
@@ -157,7 +163,7 @@ impl SourceDir {
 
     /// Returns the directory itself as an entry without a name. Errors: System.
     pub fn as_entry(&self) -> Result<SourceEntry, HostError> {
-        let (attr, id) = look(&self.0.fd, b"", SymlinkPolicy::Keep)
+        let (attr, id) = look(&*self.0.fd, b"", SymlinkPolicy::Keep)
             .map_err(|errno| HostError::system("examine", &self.0.path, errno))?;
         Ok(SourceEntry { dir: self.clone(), name: None, attr, id, links: SymlinkPolicy::Keep, opened: None })
     }
@@ -166,7 +172,7 @@ impl SourceDir {
     pub(super) fn parent(&self, expected: FileId, path: &Path) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("open", path, errno);
         let fd =
-            rustix::fs::openat(&self.0.fd, "..", DIRECTORY, rustix::fs::Mode::empty()).map_err(failed)?;
+            rustix::fs::openat(&*self.0.fd, "..", DIRECTORY, rustix::fs::Mode::empty()).map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         if FileId::of(&stat) != expected {
             return Err(HostError::Changed { path: path.into() });
@@ -248,7 +254,7 @@ impl SourceEntry {
     fn open_and_look(&self, name: &Name, flags: OFlags) -> Result<(OwnedFd, rustix::fs::Stat), HostError> {
         let failed = |errno| HostError::system("open", self.path(), errno);
         let flags = if self.links == SymlinkPolicy::Keep { flags | OFlags::NOFOLLOW } else { flags };
-        let fd = rustix::fs::openat(&self.dir.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty())
+        let fd = rustix::fs::openat(&*self.dir.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty())
             .map_err(failed)?;
         let stat = rustix::fs::fstat(&fd).map_err(failed)?;
         if FileId::of(&stat) == self.id {
@@ -280,14 +286,14 @@ impl SourceEntry {
         // file reports it.
         const ALL: u16 = 0o444;
         let name = self.name.as_deref().map_or(&b"."[..], Name::as_bytes);
-        let ask = || rustix::fs::accessat(&self.dir.0.fd, name, Access::READ_OK, AtFlags::EACCESS).is_ok();
+        let ask = || rustix::fs::accessat(&*self.dir.0.fd, name, Access::READ_OK, AtFlags::EACCESS).is_ok();
         self.attr.mode.bits() & ALL == ALL || ask()
     }
 
     /// Returns the target of a symbolic link. Errors: System.
     pub fn read_link(&self) -> Result<Vec<u8>, HostError> {
         let name = self.name.as_deref().map_or(&b""[..], Name::as_bytes);
-        let target = rustix::fs::readlinkat(&self.dir.0.fd, name, Vec::new());
+        let target = rustix::fs::readlinkat(&*self.dir.0.fd, name, Vec::new());
         let target = target.map_err(|errno| HostError::system("read the link", self.path(), errno))?;
         Ok(target.into_bytes())
     }

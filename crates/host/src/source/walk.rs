@@ -1,6 +1,6 @@
 //! Walks a tree from its root down.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use obento_base::{FileKind, NameBuf};
 
@@ -37,7 +37,6 @@ struct Level {
     /// Closed while many deeper ones are open.
     dir: Option<SourceDir>,
     id: FileId,
-    path: PathBuf,
     /// In reverse order, so that the next one is the last.
     names: Vec<(NameBuf, bool)>,
 }
@@ -110,7 +109,7 @@ impl Walk {
         let dir = entry.open_dir()?;
         let mut names = dir.listed()?;
         names.reverse();
-        self.levels.push(Level { path: entry.path(), id: entry.id(), dir: Some(dir), names });
+        self.levels.push(Level { id: entry.id(), dir: Some(dir), names });
         if let Some(far) = self.levels.len().checked_sub(MAX_OPEN + 1).and_then(|at| self.levels.get_mut(at))
         {
             far.dir = None;
@@ -123,7 +122,9 @@ impl Walk {
         let child = self.levels.pop().and_then(|level| level.dir);
         let (Some(top), Some(child)) = (self.levels.last_mut(), child) else { return Ok(()) };
         if top.dir.is_none() {
-            match child.parent(top.id, &top.path) {
+            // A level has no path of its own: the paths of a deep tree would need memory proportional to the square
+            // of its depth.
+            match child.parent(top.id, child.path().parent().unwrap_or(Path::new(""))) {
                 Ok(dir) => top.dir = Some(dir),
                 Err(error) => {
                     // The directories above cannot be reached either.

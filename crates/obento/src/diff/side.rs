@@ -163,7 +163,8 @@ fn list_host(entry: &SourceEntry) -> Result<Listing, HostError> {
     let directory = entry.open_dir()?;
     let listed = |name| Listed { name, ino: Ino(0), kind: None, next: Cookie::START };
     let names = directory.names()?.into_iter().map(listed).collect();
-    Ok(Listing { directory: Directory::Host(directory), names, problems: Vec::new() })
+    let directory = Directory::Host(directory.shown_as(Path::new("")));
+    Ok(Listing { directory, names, problems: Vec::new() })
 }
 
 fn list_image(node: &Node, path: &[u8]) -> Listing {
@@ -192,13 +193,15 @@ fn list_image(node: &Node, path: &[u8]) -> Listing {
 }
 
 impl Directory {
-    /// Returns the entry for a name of this directory. `path` is its path in an image, for messages.
+    /// Returns the entry for a name of this directory. `path` is its path, for messages.
     pub fn entry(&self, listed: &Listed, path: Vec<u8>) -> Result<SideEntry, Problem> {
         let Listed { name, ino, kind, next } = listed;
         match self {
-            Self::Host(dir) => dir.entry(name).map(SideEntry::Host).map_err(|error| {
-                host_problem(&dir.path().join(std::ffi::OsStr::from_bytes(name.as_bytes())), error)
-            }),
+            Self::Host(dir) => {
+                let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+                let dir = dir.shown_as(path.parent().unwrap_or(Path::new("")));
+                dir.entry(name).map(SideEntry::Host).map_err(|error| host_problem(path, error))
+            }
             Self::Image(node) => match node.child(&DirEntry { name, ino: *ino, kind: *kind, next: *next }) {
                 Ok(node) => meet(node, path),
                 Err(error) => Err(Problem { path, trouble: ProblemReason::Volume(error) }),

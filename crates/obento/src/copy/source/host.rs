@@ -24,6 +24,9 @@ pub(in crate::copy) struct HostItems {
     options: Wanted,
     /// Directories that were entered and not left yet.
     entered: Vec<Entered>,
+    /// The path of the last directory of `entered`. The others are prefixes of it: the paths of a deep tree would need
+    /// memory proportional to the square of its depth.
+    here: Vec<u8>,
     /// The next entry, if it was read already.
     held: Option<SourceEntry>,
     ended: bool,
@@ -44,7 +47,8 @@ struct Wanted {
 }
 
 struct Entered {
-    shown: Vec<u8>,
+    /// The length of the path.
+    len: usize,
     attr: Attr,
     id: FileId,
 }
@@ -82,6 +86,7 @@ impl HostItems {
             walk: Walk::from_entry(start).links(links).opening(),
             options: wanted,
             entered: Vec::new(),
+            here: Vec::new(),
             held: None,
             ended: false,
             bytes: Vec::new(),
@@ -126,7 +131,8 @@ impl HostItems {
             if foreign || !self.options.recursive {
                 self.walk.prune();
             }
-            self.entered.push(Entered { shown: shown.clone(), attr, id });
+            self.entered.push(Entered { len: shown.len(), attr, id });
+            self.here.clone_from(&shown);
             return Ok(item(Step::Enter, Body::None, self.xattrs(|| entry.xattrs())));
         }
         if self.options.spared.contains(&id) {
@@ -175,7 +181,9 @@ impl HostItems {
     }
 
     fn leave(&mut self) -> Option<Item> {
-        let Entered { shown, attr, id } = self.entered.pop()?;
+        let Entered { len, attr, id } = self.entered.pop()?;
+        self.here.truncate(len);
+        let shown = self.here.clone();
         let name = Name::new(super::super::options::last_name(&shown).unwrap_or_default()).ok();
         Some(Item {
             name: name.filter(|_| !self.entered.is_empty()).map(Name::to_buf),
