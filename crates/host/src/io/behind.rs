@@ -295,6 +295,13 @@ impl BlockDevice for BehindDevice {
         self.shared.below.punch(range)
     }
 
+    fn known_zeros(&self, range: Range<u64>) -> u64 {
+        match self.settle_range(&range) {
+            Ok(()) => self.shared.below.known_zeros(range),
+            Err(_) => 0,
+        }
+    }
+
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         self.settle_range(&range).ok()?;
         self.shared.below.backing(range)
@@ -357,6 +364,16 @@ mod tests {
         }
         device.flush().unwrap();
         assert!(memory.snapshot() == expected);
+    }
+
+    #[test]
+    fn known_zeros_end_at_bytes_that_wait() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(4 << 20).unwrap();
+        let device = BehindDevice::new(Arc::new(crate::FileDevice::open_writable(file.path()).unwrap()));
+        device.write_at(1 << 20, b"bytes").unwrap();
+        let zeros = device.known_zeros(0..4 << 20);
+        assert!(zeros > 0 && zeros <= 1 << 20, "{zeros}");
     }
 
     #[test]

@@ -201,6 +201,11 @@ impl BlockDevice for DirectDevice {
         self.file.discard(range)
     }
 
+    fn known_zeros(&self, range: Range<u64>) -> u64 {
+        let _edges = self.edges.write().unwrap_or_else(PoisonError::into_inner);
+        self.file.known_zeros(range)
+    }
+
     /// Copying in the kernel would use the page cache.
     fn backing(&self, _: Range<u64>) -> Option<Backing> {
         None
