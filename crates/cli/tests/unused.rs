@@ -84,7 +84,9 @@ fn a_journal_that_nothing_uses_is_refused() {
         fails(folder, &format!("{line} --journal log.img"), 2, &["'--journal' cannot be used with"]);
     }
     runs(folder, "ls own.img --journal log.img");
-    runs(folder, "cp ext.img:/f own.img:/copied --journal log.img");
+    runs(folder, "cp tree/f own.img:/copied --journal log.img");
+    // Of two images, one may use the journal.
+    fails(folder, "diff -r ext.img own.img --journal log.img", 1, &[]);
     runs(folder, "check own.img --journal log.img");
 }
 

@@ -91,7 +91,7 @@ pub fn an_unreadable_sector_does_not_end_a_directory(driver: &dyn Driver, fs_typ
     let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
     let fs = driver.open(device.clone(), &options).unwrap();
     let folder = make(&*fs, fs.root(), "A folder", FileKind::Directory);
-    let names: Vec<String> = (0..COUNT).map(|number| format!("mark{number:03}")).collect();
+    let names: Vec<String> = (0..COUNT).map(|number| format!("mark of file {number:03}")).collect();
     let files: Vec<Ino> = names.iter().map(|name| file(&*fs, folder, name)).collect();
     for (name, ino) in names.iter().zip(files) {
         writable(&*fs).unlink(folder, Name::new(name.as_bytes()).unwrap()).unwrap();
