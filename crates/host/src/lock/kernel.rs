@@ -34,18 +34,10 @@ struct Mount {
     is_writable: bool,
 }
 
-/// Returns the kernel's use of the file or block device `id`.
+/// Returns the kernel's use of the file or block device `id`. A loop device may be attached to another one, in either
+/// direction.
 pub(super) fn user_of(id: FileId) -> Option<Use> {
-    if id.ino != 0 {
-        return loop_of(id);
-    }
-    let device = sysfs_of(id.dev);
-    if let Some(mount) = mount_of(&device) {
-        return Some(Use { user: User::Mount(mount.point), changes: mount.is_writable });
-    }
-    let holder = fs::read_dir(device.join("holders")).into_iter().flatten().flatten().next();
-    let holder = holder.map(|holder| Path::new("/dev").join(holder.file_name()));
-    holder.map(|holder| Use { user: User::Device(holder), changes: true }).or_else(|| user_behind(id.dev))
+    Search::default().user_of(id)
 }
 
 /// Returns the block device `id`, its partitions, and the disk that contains it. An exclusive user of one of
@@ -85,31 +77,81 @@ impl Loop {
         let overlap = self.bytes.start.max(other.bytes.start)..self.bytes.end.min(other.bytes.end);
         self.backing == other.backing && !overlap.is_empty()
     }
+}
 
-    fn into_use(self) -> Use {
-        let mount = mount_of(&self.folder);
-        let changes = mount.as_ref().is_some_and(|mount| mount.is_writable);
-        Use { user: User::Loop { device: self.node, mount: mount.map(|mount| mount.point) }, changes }
+/// A search through loop devices and what they are attached to.
+#[derive(Default)]
+struct Search {
+    /// The loop devices that were examined, so that the search ends.
+    seen: Vec<PathBuf>,
+}
+
+impl Search {
+    fn user_of(&mut self, id: FileId) -> Option<Use> {
+        if id.ino != 0 {
+            return self.user_above(&[id]);
+        }
+        let device = sysfs_of(id.dev);
+        if let Some(mount) = mount_of(&device) {
+            return Some(Use { user: User::Mount(mount.point), changes: mount.is_writable });
+        }
+        let holder = fs::read_dir(device.join("holders")).into_iter().flatten().flatten().next();
+        let holder = holder.map(|holder| Path::new("/dev").join(holder.file_name()));
+        let holder = holder.map(|holder| Use { user: User::Device(holder), changes: true });
+        holder.or_else(|| self.user_above(&family_of(id))).or_else(|| self.user_behind(id.dev))
     }
-}
 
-/// Returns the loop device that the file `id` is attached to.
-fn loop_of(id: FileId) -> Option<Use> {
-    Loop::all().find(|device| device.backing == id).map(Loop::into_use)
-}
+    /// Returns a use of the loop devices that are attached to one of `files`. Prefers one that changes bytes.
+    fn user_above(&mut self, files: &[FileId]) -> Option<Use> {
+        let devices: Vec<_> = Loop::all().filter(|device| files.contains(&device.backing)).collect();
+        self.best_of(devices)
+    }
 
-/// Returns another user of the file behind the loop device `dev`, or behind the loop device that `dev` is a
-/// partition of.
-fn user_behind(dev: u64) -> Option<Use> {
-    let own = Loop::all().find(|device| family(&device.folder).contains(&dev))?;
-    let mut others: Vec<_> =
-        Loop::all().filter(|other| other.node != own.node && other.shares_bytes_with(&own)).collect();
-    // A mount is more informative than a device that is only attached.
-    others.sort_by_key(|other| mount_of(&other.folder).is_none());
-    // This process may use its own open file by both names.
-    let others_lock = || process::locking(own.backing).filter(|user| *user != User::Ourselves);
-    let process = || others_lock().map(|user| Use { user, changes: true });
-    others.into_iter().next().map(Loop::into_use).or_else(process)
+    /// Returns another user of the file behind the loop device `dev`, or behind the loop device that `dev` is a
+    /// partition of.
+    fn user_behind(&mut self, dev: u64) -> Option<Use> {
+        let own = Loop::all().find(|device| family(&device.folder).contains(&dev))?;
+        if self.seen.contains(&own.node) {
+            return None;
+        }
+        self.seen.push(own.node.clone());
+        let others = Loop::all().filter(|other| other.node != own.node && other.shares_bytes_with(&own));
+        if let Some(found) = self.best_of(others.collect()) {
+            return Some(found);
+        }
+        // This process may use its own open file by both names.
+        let process = process::locking(own.backing).filter(|user| *user != User::Ourselves);
+        let process = process.map(|user| Use { user, changes: true });
+        process.or_else(|| if own.backing.ino == 0 { self.user_of(own.backing) } else { None })
+    }
+
+    /// Returns the most important use of loop devices that were not examined yet: a change, then a mount.
+    fn best_of(&mut self, devices: Vec<Loop>) -> Option<Use> {
+        let mut best: Option<Use> = None;
+        for device in devices {
+            if self.seen.contains(&device.node) {
+                continue;
+            }
+            let found = self.use_of(device);
+            let rank = |found: &Use| (found.changes, matches!(found.user, User::Loop { mount: Some(_), .. }));
+            if best.as_ref().is_none_or(|best| rank(&found) > rank(best)) {
+                best = Some(found);
+            }
+        }
+        best
+    }
+
+    /// Returns the use of a loop device: its mount, or the use of a loop device that is attached to it.
+    fn use_of(&mut self, device: Loop) -> Use {
+        self.seen.push(device.node.clone());
+        let mount = mount_of(&device.folder);
+        let above = family(&device.folder).into_iter().map(|dev| FileId { dev, ino: 0 });
+        let above = if mount.is_none() { self.user_above(&above.collect::<Vec<_>>()) } else { None };
+        above.filter(|above| above.changes).unwrap_or_else(|| {
+            let changes = mount.as_ref().is_some_and(|mount| mount.is_writable);
+            Use { user: User::Loop { device: device.node, mount: mount.map(|mount| mount.point) }, changes }
+        })
+    }
 }
 
 /// Returns the file and the range of the loop device `node`, or `None` if this process may not ask it.
@@ -121,7 +163,12 @@ fn status_of(node: &Path) -> Option<Option<(FileId, Range<u64>)>> {
     let result = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64, &raw mut info) };
     let limit = if info.limit == 0 { u64::MAX } else { info.limit };
     let bytes = info.offset..info.offset.saturating_add(limit);
-    Some((result == 0).then(|| (FileId { dev: decode_device(info.device), ino: info.inode }, bytes)))
+    let backing = match info.node {
+        0 => FileId { dev: decode_device(info.device), ino: info.inode },
+        // It is attached to a device.
+        node => FileId { dev: decode_device(node), ino: 0 },
+    };
+    Some((result == 0).then_some((backing, bytes)))
 }
 
 /// `LOOP_GET_STATUS64` of include/uapi/linux/loop.h.
@@ -132,7 +179,8 @@ const LOOP_GET_STATUS64: libc::Ioctl = 0x4C05;
 struct LoopInfo {
     device: u64,
     inode: u64,
-    _node: u64,
+    /// The device number of a backing file that is a device, or 0.
+    node: u64,
     offset: u64,
     /// 0: up to the end.
     limit: u64,

@@ -290,6 +290,40 @@ impl Drop for Attached {
 }
 
 #[test]
+fn a_device_is_refused_for_change_while_a_loop_device_above_or_below_it_is_mounted() {
+    if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(4 << 20).unwrap();
+    call("mke2fs", ["-q".as_ref(), "-F".as_ref(), image.path().as_os_str()]).unwrap();
+    let lower = Attached::new(image.path());
+    let upper = Attached::new(Path::new(&lower.node));
+    let top = Attached::new(Path::new(&upper.node));
+    let is_mount = |path: &Path, at: &Path| {
+        let error = open(path, Purpose::Change).unwrap_err();
+        let HostError::InUse { user, .. } = &error else { panic!("{error}") };
+        match user {
+            User::Mount(point) => assert_eq!(point, at),
+            User::Loop { mount, .. } => assert_eq!(mount.as_deref(), Some(at)),
+            user => panic!("{user:?}"),
+        }
+    };
+    for mounted in [&lower, &upper, &top] {
+        let at = mounted.folder.path();
+        call("mount", [mounted.node.as_ref(), at.as_os_str()]).unwrap();
+        for path in [image.path(), lower.node.as_ref(), upper.node.as_ref(), top.node.as_ref()] {
+            is_mount(path, at);
+        }
+        call("umount", [at]).unwrap();
+    }
+    // A device that nothing is attached to, and that is attached to devices without another use.
+    open(Path::new(&top.node), Purpose::Change).unwrap();
+    let error = open(Path::new(&lower.node), Purpose::Change).unwrap_err();
+    assert!(matches!(&error, HostError::InUse { user: User::Loop { mount: None, .. }, .. }), "{error}");
+}
+
+#[test]
 fn a_disk_with_a_mounted_partition_is_refused_and_its_other_partitions_are_not() {
     if !require(&[Oracle::LoopMount, Oracle::Program("mke2fs"), Oracle::Program("sgdisk")]) {
         return;

@@ -139,34 +139,41 @@ impl TreeWriter {
     pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), HostError> {
         let dir = self.place.dir()?.clone();
         self.shared.take_file(|| self.place.path(Some(name)))?;
-        let private = rustix::fs::Mode::RWXU;
-        let fresh = match rustix::fs::mkdirat(&dir, name.as_bytes(), private) {
-            Ok(()) => true,
+        let (is_created, opened) = match dir.create_directory(name) {
+            Ok(opened) => (true, opened),
             Err(Errno::EXIST) if dir.was_written(name) && (dir.fresh || !self.shared.made.returns) => {
                 return Err(HostError::Duplicate { path: self.place.path(Some(name)) });
             }
-            Err(Errno::EXIST) => false,
+            Err(Errno::EXIST) => (false, None),
             Err(errno) => return Err(self.failed("create", name, errno)),
         };
-        let fd = open_at(&dir, name, OFlags::RDONLY | OFlags::DIRECTORY, 0).map_err(|errno| match errno {
+        let is_staged = opened.is_some();
+        let by_name = || open_at(&dir, name, OFlags::RDONLY | OFlags::DIRECTORY, 0);
+        let fd = opened.map_or_else(by_name, Ok).map_err(|errno| match errno {
             Errno::NOTDIR | Errno::LOOP => HostError::NotDirectory { path: self.place.path(Some(name)) },
             errno => self.failed("open", name, errno),
         })?;
         let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed("examine", name, errno))?;
-        if fresh {
+        // Another user may have exchanged what was opened by its name.
+        let fresh = is_created && (is_staged || !dir.is_shared);
+        if is_created {
             self.report.directories += 1;
             note_made(&self.shared, &dir, name, FileId::of(&stat));
-            if dir.default_acl {
+            if fresh && dir.default_acl {
                 CreatedTarget::File(fd.as_fd()).remove_acl(ACL_DEFAULT);
                 CreatedTarget::File(fd.as_fd()).remove_acl(ACL_ACCESS);
             }
         }
-        if !fresh && is_made_as_other(&self.shared, &dir, name, FileId::of(&stat)) {
+        if !is_created && is_made_as_other(&self.shared, &dir, name, FileId::of(&stat)) {
             return Err(HostError::Duplicate { path: self.place.path(Some(name)) });
         }
         self.place.push(name, fd, &stat, fresh);
-        if fresh || self.shared.options.existing != Existing::Keep {
+        if fresh || !is_created && self.shared.options.existing != Existing::Keep {
             self.place.top_mut().meta = Some(OwnedMetadata::new(meta));
+        } else if is_created {
+            [Loss::Owner, Loss::Mode, Loss::Times]
+                .into_iter()
+                .for_each(|loss| self.report.lose(loss, Some(Errno::OPNOTSUPP), || self.place.path(None)));
         }
         Ok(())
     }
@@ -324,12 +331,10 @@ impl TreeWriter {
         let dir = self.place.dir()?;
         let handle = handle::open(dir, name.as_bytes(), HandleOf::Any);
         let handle = handle.map_err(|errno| self.failed("open", name, errno))?;
-        if !dir.fresh {
-            let stat = rustix::fs::fstat(&handle).map_err(|errno| self.failed("examine", name, errno))?;
-            // A hard link to a file of another user would be given away in the next step.
-            if crate::file_id::kind_of(&stat) != Some(kind) || stat.st_nlink != 1 {
-                return Err(HostError::Changed { path: self.place.path(Some(name)) });
-            }
+        let stat = rustix::fs::fstat(&handle).map_err(|errno| self.failed("examine", name, errno))?;
+        // A hard link to a file of another user would be given away in the next step.
+        if crate::file_id::kind_of(&stat) != Some(kind) || stat.st_nlink != 1 {
+            return Err(HostError::Changed { path: self.place.path(Some(name)) });
         }
         let made = CreationState { uid: self.shared.creator.uid, gid: dir.group, mode: None };
         let path = || self.place.path(Some(name));

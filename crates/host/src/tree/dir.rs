@@ -2,16 +2,17 @@
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use obento_base::{Mode, Name, NameBuf, Timestamp};
 use parking_lot::Mutex;
-use rustix::fs::{OFlags, Stat};
+use rustix::fs::{AtFlags, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::DIRECTORY;
 use super::apply::ACL_DEFAULT;
+use super::staging::{Staging, is_own};
 use crate::handle::RESOLVE;
 use crate::{FileId, Metadata, Xattr};
 
@@ -31,6 +32,10 @@ pub(super) struct Dir {
     pub group: u32,
     /// Whether new entries inherit an ACL, which must be removed.
     pub default_acl: bool,
+    /// Whether other users can exchange its entries.
+    pub is_shared: bool,
+    /// Where directories are created if other users can exchange the entries of this one.
+    staging: OnceLock<Option<Staging>>,
 }
 
 impl Dir {
@@ -39,7 +44,30 @@ impl Dir {
     pub fn new(fd: OwnedFd, stat: &Stat, fresh: bool, written: Written, process_group: u32) -> Self {
         let set_gid = stat.st_mode & u32::from(Mode::SET_GID.bits()) != 0;
         let default_acl = !fresh && has_default_acl(&fd);
-        Self { fresh, written, group: if set_gid { stat.st_gid } else { process_group }, default_acl, fd }
+        let group = if set_gid { stat.st_gid } else { process_group };
+        let (is_shared, staging) = (!fresh && !is_own(stat), OnceLock::new());
+        Self { fd, fresh, written, group, default_acl, is_shared, staging }
+    }
+
+    /// Creates the directory `name`, and opens it unless the name is in use. Returns `None` if it was created, but has
+    /// to be opened by its name. Fails with `EXIST` if the name is in use.
+    pub fn create_directory(&self, name: &Name) -> Result<Option<OwnedFd>, Errno> {
+        if self.is_shared {
+            // A staging directory that cannot be created is no reason to fail: the name may be in use.
+            match self.staging.get_or_init(|| Staging::new(&self.fd).ok().flatten()) {
+                Some(staging) if !self.has(name) => match staging.create(name) {
+                    // The file system or the sandbox does not move directories.
+                    Err(Errno::INVAL | Errno::XDEV | Errno::NOSYS | Errno::PERM) => {}
+                    created => return created.map(Some),
+                },
+                _ => {}
+            }
+        }
+        rustix::fs::mkdirat(&self.fd, name.as_bytes(), rustix::fs::Mode::RWXU).map(|()| None)
+    }
+
+    fn has(&self, name: &Name) -> bool {
+        rustix::fs::statat(&self.fd, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
     }
 
     pub fn note_written(&self, name: &Name) {

@@ -23,6 +23,7 @@ mod options;
 mod place;
 mod replaced;
 mod sink;
+mod staging;
 
 pub use backup::Backup;
 pub use cursor::TreeWriter;

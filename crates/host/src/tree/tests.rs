@@ -438,6 +438,49 @@ fn a_default_acl_of_the_target_does_not_reach_the_copies() {
     assert_eq!(["d", "d/f", "g", "h"].map(mode), [0o755, 0o644, 0o604, 0o770]);
 }
 
+/// A user who may change the target exchanges each new directory for one of the caller, as fast as possible.
+#[test]
+fn a_directory_of_the_caller_that_gets_the_name_of_a_new_one_keeps_its_owner_and_mode() {
+    const ROUNDS: usize = 300;
+    let root = tempfile::tempdir().unwrap();
+    let everyone = fs::Permissions::from_mode(0o777);
+    fs::set_permissions(root.path(), everyone).unwrap();
+    let own = root.path().join("own");
+    fs::create_dir(&own).unwrap();
+    fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+    let before = fs::metadata(&own).unwrap();
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (cwd, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                for n in 0..ROUNDS {
+                    let new = root.path().join(format!("d{n}"));
+                    let _ = rustix::fs::renameat_with(cwd, &own, cwd, &new, flags);
+                    let _ = rustix::fs::renameat_with(cwd, &own, cwd, &new, flags);
+                }
+            }
+        });
+        let mut tree = writer(&root, TreeOptions::default());
+        for n in 0..ROUNDS {
+            let new = format!("d{n}");
+            tree.enter(name(&new), &plain(0o755)).unwrap();
+            tree.file(name("f"), &plain(0o644), content(b"")).unwrap();
+            tree.leave().unwrap();
+        }
+        tree.finish().unwrap();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    let all = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap());
+    let all: Vec<_> = all.map(|entry| (entry.file_name(), entry.metadata().unwrap())).collect();
+    let kept = all.iter().filter(|(_, meta)| meta.ino() == before.ino());
+    assert_eq!(
+        kept.map(|(_, meta)| (meta.uid(), meta.mode(), meta.nlink())).collect::<Vec<_>>(),
+        [(before.uid(), before.mode(), 2)]
+    );
+    assert_eq!(all.len(), ROUNDS + 1, "no staging directory is left: {all:?}");
+}
+
 #[test]
 fn two_cursors_write_one_tree() {
     let root = tempfile::tempdir().unwrap();

@@ -1,0 +1,82 @@
+//! Creating directories where no other user can exchange them.
+//!
+//! Between `mkdirat` and `openat`, a user who may write to the parent can give the new name to another directory, which
+//! would then get the owner and the mode of the source. In such a parent, a directory is created and opened in a
+//! directory that only this process can use, and then moved to its name.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use obento_base::{Name, NameBuf};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+use super::dir::open_at;
+
+/// Permission bits of users other than the owner.
+const OTHERS: u32 = 0o077;
+/// Permission bits with which a user other than the owner can exchange entries.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Returns whether only this process' user can exchange the entries of the directory with this status.
+pub(super) fn is_own(stat: &Stat) -> bool {
+    stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & OTHERS_WRITE == 0
+}
+
+/// A directory without rights for other users in a directory that other users can change. It is removed when this value
+/// is dropped.
+pub(super) struct Staging {
+    parent: OwnedFd,
+    name: NameBuf,
+    fd: OwnedFd,
+    created: AtomicU64,
+}
+
+impl Staging {
+    /// Creates it in `parent`. Returns `None` if the file system does not store owners and modes.
+    pub(super) fn new(parent: impl AsFd) -> Result<Option<Self>, Errno> {
+        let parent = rustix::io::fcntl_dupfd_cloexec(parent, 0)?;
+        let name = Self::unused_name(&parent)?;
+        let fd = open_at(&parent, &name, OFlags::RDONLY | OFlags::DIRECTORY, 0)?;
+        let stat = rustix::fs::fstat(&fd)?;
+        let is_private = is_own(&stat) && stat.st_mode & OTHERS == 0;
+        let this = Self { parent, name, fd, created: AtomicU64::new(0) };
+        Ok(is_private.then_some(this))
+    }
+
+    /// Creates a directory with a new name in `parent`, and returns the name.
+    fn unused_name(parent: &OwnedFd) -> Result<NameBuf, Errno> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            let name = format!(".obento-new-{}-{number}", std::process::id());
+            match rustix::fs::mkdirat(parent, &*name, Mode::RWXU) {
+                Ok(()) => return Ok(Name::new(name.as_bytes()).map_err(|_| Errno::INVAL)?.to_buf()),
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Creates the directory `name` in the parent. Fails with `EXIST` if the name is in use.
+    pub(super) fn create(&self, name: &Name) -> Result<OwnedFd, Errno> {
+        let own = self.created.fetch_add(1, Ordering::Relaxed).to_string();
+        let own = Name::new(own.as_bytes()).map_err(|_| Errno::INVAL)?;
+        rustix::fs::mkdirat(&self.fd, own.as_bytes(), Mode::RWXU)?;
+        let moved = open_at(&self.fd, own, OFlags::RDONLY | OFlags::DIRECTORY, 0).and_then(|fd| {
+            let (from, to) = (own.as_bytes(), name.as_bytes());
+            rustix::fs::renameat_with(&self.fd, from, &self.parent, to, RenameFlags::NOREPLACE)?;
+            Ok(fd)
+        });
+        moved.inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(&self.fd, own.as_bytes(), AtFlags::REMOVEDIR);
+        })
+    }
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        // If another user has exchanged it, an empty directory is removed in its place, or nothing.
+        let _ = rustix::fs::unlinkat(&self.parent, self.name.as_bytes(), AtFlags::REMOVEDIR);
+    }
+}
