@@ -30,6 +30,13 @@ impl UpCase {
         Self((0..=u16::MAX).map(|unit| upper(unit).unwrap_or(unit)).collect())
     }
 
+    /// Returns the first unit of ASCII with a wrong counterpart, and that counterpart. Source: libntfs-3g, volume.c
+    /// (`ntfs_device_mount`), which refuses such a table.
+    pub fn wrong(&self) -> Option<(u16, u16)> {
+        let upper = |unit: u16| u8::try_from(unit).map_or(unit, |byte| byte.to_ascii_uppercase().into());
+        (0x20..0x7f).map(|unit| (unit, self.of(unit))).find(|&(unit, found)| found != upper(unit))
+    }
+
     fn of(&self, unit: u16) -> u16 {
         self.0.get(usize::from(unit)).copied().unwrap_or(unit)
     }

@@ -5,20 +5,10 @@ mod common;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use common::{FORMAT, SHAPES};
-use obento_block::{BlockDevice, MemDevice};
-use obento_driver::{CheckOptions, Driver as _, Finding};
-use obento_env::NO_CLOCK;
-use obento_ntfs::NtfsDriver;
+use common::SHAPES;
+use common::victim::{Victim, check};
+use obento_block::MemDevice;
 use obento_testkit::oracle::call;
-
-fn check(device: Arc<dyn BlockDevice>) -> Vec<Finding> {
-    let driver = NtfsDriver::default();
-    let mut found = Vec::new();
-    let options = CheckOptions::new(Arc::new(NO_CLOCK));
-    driver.check().unwrap().check(device, &options, &mut found).expect("it can be checked");
-    found
-}
 
 fn check_bytes(bytes: Vec<u8>) -> Vec<&'static str> {
     let found = check(Arc::new(MemDevice::read_only(bytes)));
@@ -40,36 +30,6 @@ fn volumes_that_ntfs_3g_finds_sound_have_no_findings() {
         let found = check(Arc::new(obento_host::FileDevice::open(&image).unwrap()));
         let texts: Vec<String> = found.iter().take(20).map(ToString::to_string).collect();
         assert!(found.is_empty(), "{}: {} findings: {texts:#?}", shape.name, found.len());
-    }
-}
-
-/// Where the records of a volume with clusters of 4 KiB are, and its bytes.
-struct Victim(Vec<u8>);
-
-impl Victim {
-    fn new() -> Option<Self> {
-        FORMAT.filled("4k").map(|bytes| Self(bytes.to_vec()))
-    }
-
-    fn record(&self, number: usize) -> usize {
-        4 * 4096 + number * 1024
-    }
-
-    /// Returns the place of `bytes` in a record.
-    fn find(&self, number: usize, bytes: &[u8]) -> usize {
-        let start = self.record(number);
-        (start..start + 1024).find(|&at| self.0[at..].starts_with(bytes)).expect("it is in the record")
-    }
-
-    /// Returns the record of the file that has a name in ASCII.
-    fn record_of(&self, name: &str) -> usize {
-        let units: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
-        let has_it = |number: &usize| {
-            let start = self.record(*number);
-            let record = &self.0[start..start + 1024];
-            record.starts_with(b"FILE") && record.windows(units.len()).any(|window| window == units)
-        };
-        (24..).find(has_it).expect("it was made")
     }
 }
 

@@ -6,9 +6,10 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
+use common::victim::{Victim, check};
 use common::{Mount, compare, host_tree, open_image, shape_of, tree_of};
 use obento_base::{Error, Feature, FileKind, Mode};
-use obento_driver::{Driver as _, LayoutLock, OpenOptions, Span, VolumeOptions};
+use obento_driver::{Driver as _, LayoutLock, Notice, OpenOptions, Span, VolumeOptions};
 use obento_env::NO_CLOCK;
 use obento_ntfs::NtfsDriver;
 use obento_testkit::changes::resolve;
@@ -246,6 +247,62 @@ fn the_state_of_a_volume_is_reported() {
     let at = (record..record + 1024).find(|&at| dirty[at..].starts_with(&[3, 1, 0, 0])).unwrap();
     dirty[at + 2] = 1;
     assert_eq!(common::FORMAT.open_bytes(&dirty).unwrap().info().state, "not unmounted cleanly");
+}
+
+/// Writes a restart page to the log. `area` contains the list of clients in use and the flags.
+fn write_restart_page(victim: &mut Victim, area: [u8; 4]) {
+    let log = victim.clusters_of(2);
+    let mut page = [0; 4096];
+    // Magic number, update sequence array: offset, length.
+    page[..8].copy_from_slice(b"RSTR\x1e\0\x09\0");
+    // Page sizes, offset of the restart area, version.
+    page[16..30].copy_from_slice(&[0, 16, 0, 0, 0, 16, 0, 0, 48, 0, 1, 0, 1, 0]);
+    page[60..64].copy_from_slice(&area);
+    victim.0[log..log + 4096].copy_from_slice(&page);
+}
+
+#[test]
+fn the_state_of_the_log_is_reported() {
+    for (area, log, state) in [
+        ([0xff, 0xff, 0, 0], "clean", "clean"),
+        ([0, 0, 2, 0], "clean", "clean"),
+        ([0, 0, 0, 0], "contains changes that only Windows applies", "needs recovery"),
+    ] {
+        let Some(mut victim) = Victim::new() else { return };
+        write_restart_page(&mut victim, area);
+        let info = common::FORMAT.open_bytes(&victim.0).unwrap().info();
+        assert_eq!(info.state, state);
+        assert_eq!(info.facts.iter().find(|fact| fact.name == "log file").unwrap().value, log);
+        let is_pending = state != "clean";
+        assert_eq!(info.notices.contains(&Notice::NotReplayed), is_pending);
+        let found = check(std::sync::Arc::new(obento_block::MemDevice::read_only(victim.0)));
+        let codes: Vec<_> = found.iter().map(|finding| finding.code).collect();
+        assert_eq!(codes, if is_pending { &["log-file"][..] } else { &[] });
+    }
+    let Some(mut victim) = Victim::new() else { return };
+    let log = victim.clusters_of(2);
+    victim.0[log] = 0;
+    let info = common::FORMAT.open_bytes(&victim.0).unwrap().info();
+    assert_eq!(info.facts.iter().find(|fact| fact.name == "log file").unwrap().value, "damaged");
+}
+
+#[test]
+fn a_hibernated_windows_is_reported() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = shape_of("4k").make(folder.path());
+    for (contents, state, codes) in
+        [(&b"hibr"[..], "Windows is hibernated", &["hibernated"][..]), (b"wake", "clean", &[])]
+    {
+        let mount = Mount::new(&image, folder.path(), "remove_hiberfile,");
+        fs::write(mount.0.join("hiberfil.sys"), [contents, &[0; 5000]].concat()).unwrap();
+        drop(mount);
+        assert_eq!(open_image(&image).info().state, state);
+        let found = check(std::sync::Arc::new(obento_host::FileDevice::open(&image).unwrap()));
+        assert_eq!(found.iter().map(|finding| finding.code).collect::<Vec<_>>(), codes);
+    }
 }
 
 #[test]

@@ -18,10 +18,19 @@ obento_driver::issues! {
         "the volume has {expected} bytes, but the device has only {found}";
     /// The volume was not unmounted, or is in use.
     InUse {} Safe "in-use", "the volume is marked dirty: it was not unmounted, or is in use";
+    /// No format of this version is known.
+    Version { major: u8, minor: u8 } Damage "version",
+        "the volume has the unknown version {major}.{minor}";
+    /// Windows keeps a part of the volume in its own memory.
+    Hibernated {} Note "hibernated", "Windows is hibernated: it has changes that are not on the volume";
     /// The log contains changes that are not on the volume.
     LogFile { state: &'static str } Note "log-file", "the log file {state}";
     /// A structure that the volume needs is damaged, and a substitute is used.
     Tables { why: Error } Damage "tables", "{why}";
+
+    /// The upper-case table is wrong for a letter of ASCII.
+    UpCase { unit: u16, found: u16 } Damage "up-case",
+        "the upper-case table maps character {unit:#06x} to {found:#06x}";
 
     // Records.
     /// A record of the table differs from its copy.

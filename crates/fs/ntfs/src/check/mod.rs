@@ -33,6 +33,9 @@ use crate::driver::volume::{DIRTY, Volume};
 /// Memory for the caches of the volume.
 const CACHE: usize = 16 << 20;
 
+/// The versions that Windows writes: NT 3.51 and 4, 2000, XP and later. Source: libntfs-3g, volume.c (`ntfs_volume_startup`).
+const VERSIONS: [(u8, u8); 4] = [(1, 1), (1, 2), (3, 0), (3, 1)];
+
 /// A check in progress.
 struct Run<'a> {
     volume: Volume,
@@ -125,12 +128,22 @@ impl Run<'_> {
     /// Reports what the volume says about itself.
     fn state(&mut self) {
         let state = self.volume.state();
-        let (flags, log) = (state.flags, state.log);
+        let (flags, log, version) = (state.flags, state.log, state.version);
+        if state.is_hibernated {
+            self.found(&Issue::Hibernated {});
+        }
+        // A damaged record of the version is reported by itself.
+        if version != (0, 0) && !VERSIONS.contains(&version) {
+            self.found(&Issue::Version { major: version.0, minor: version.1 });
+        }
         if flags & DIRTY != 0 {
             self.found(&Issue::InUse {});
         }
         if log.is_remarkable() {
             self.found(&Issue::LogFile { state: log.name() });
+        }
+        if let Some((unit, found)) = self.volume.up_case().wrong() {
+            self.found(&Issue::UpCase { unit, found });
         }
         let damaged = |notice: &Notice| match notice {
             Notice::Damaged(why) => Some(*why),

@@ -12,7 +12,6 @@ use crate::layout::boot::Geometry;
 
 /// Returns type, serial number and length from the boot sector.
 pub fn probe_of(geometry: &Geometry) -> Probe {
-    // blkid shows all 64 bits; the contract has room for the 32 that Windows shows.
     // All 64 bits of the serial number, as blkid prints them: util-linux libblkid/src/superblocks/ntfs.c.
     let text_id = Some(format!("{:016X}", geometry.serial));
     Probe { fs_type: "ntfs", text_id, len: geometry.len, ..Probe::default() }

@@ -1,6 +1,8 @@
 //! Volumes made by `mkntfs` and filled through the mount of `ntfs-3g`, which is the second opinion on their contents.
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod victim;
+
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
