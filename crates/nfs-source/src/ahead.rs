@@ -1,17 +1,17 @@
 //! Reading ahead: if a file is read in order, its next parts are requested before the caller needs them.
 //!
-//! Invariant: a part is used for [`VALID`], as attributes are, and not after a change of the file by this client.
+//! Invariant: a part is used for [`Mounted::valid`], as attributes are, and not after a change of the file by this client.
 //! Invariant: at most [`STREAMS`] files are read ahead, each by at most [`WINDOW`] and one part, so memory is bounded.
 //! Locking: the lock of the table is not held during a call. A thread takes a stream out of the table while it reads.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use obento_base::{Error, Ino, Result};
 
-use crate::contract::{LATER_PAUSE, Mounted, REPEATS, Status, VALID};
+use crate::contract::{LATER_PAUSE, Mounted, REPEATS, Status};
 use crate::error::{LATER, NONSENSE, of_status};
 use crate::protocol::{Attributes, Handle, procedure};
 use crate::rpc::{Reply, Ticket};
@@ -56,10 +56,10 @@ impl Stream {
     }
 
     /// Returns whether a read at `offset` continues the stream, whose parts are still valid.
-    fn continues(&self, offset: u64, now: Instant) -> bool {
+    fn continues(&self, offset: u64, now: Instant, valid: Duration) -> bool {
         let front = self.front.as_ref().map(|front| front.since);
         let since = front.or_else(|| self.asked.front().map(|asked| asked.since));
-        self.at == offset && since.is_none_or(|since| now.duration_since(since) < VALID)
+        self.at == offset && since.is_none_or(|since| now.duration_since(since) < valid)
     }
 
     /// Moves bytes of the first part to the start of `buf`. Returns their number.
@@ -191,7 +191,7 @@ impl Mounted {
             Taken::InUse => (false, None),
         };
         let (mut stream, is_in_order) = match known {
-            Some(stream) if stream.continues(offset, Instant::now()) => (stream, true),
+            Some(stream) if stream.continues(offset, Instant::now(), self.valid) => (stream, true),
             known => {
                 self.abandon(known);
                 (Stream::new(offset), false)

@@ -33,8 +33,6 @@ use crate::xdr::{Reader, Writer};
 /// `createmode3`.
 const GUARDED: u32 = 1;
 const EXCLUSIVE: u32 = 2;
-/// The largest size of a file.
-const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
 
 /// Returns a time of the contract as a time of the protocol.
 ///
@@ -64,7 +62,7 @@ impl Mounted {
 
     /// Records the attributes that the server returned after a change.
     fn note(&self, ino: Ino, attributes: Option<Attributes>) {
-        self.nodes().changed(ino, attributes, Self::until());
+        self.nodes().changed(ino, attributes, self.until());
     }
 
     /// Creates a regular file that does not exist yet.
@@ -249,7 +247,7 @@ impl WritableFileSystem for Mounted {
         self.note(dir, made.dir);
         let ino = match (made.handle, made.attributes) {
             (Some(handle), Some(attributes)) => {
-                self.nodes().found(dir.0, handle, attributes, Self::until())?
+                self.nodes().found(dir.0, handle, attributes, self.until())?
             }
             _ => self.look_up(dir, &parent, name.as_bytes())?,
         };
@@ -365,7 +363,7 @@ impl WritableFileSystem for Mounted {
     fn truncate(&self, _: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()> {
         self.expect_writable()?;
         self.regular(ino)?;
-        if size > SIZE_MAX {
+        if size > self.size_max {
             return Err(Error::FileTooBig);
         }
         // Data that is sent again later would extend the file.
@@ -382,7 +380,7 @@ impl WritableFileSystem for Mounted {
         if range.is_empty() {
             return Err(Error::Invalid);
         }
-        if range.end > SIZE_MAX {
+        if range.end > self.size_max {
             return Err(Error::FileTooBig);
         }
         let extent = Extent { len: range.end.saturating_sub(range.start), span: Span::Driver };
@@ -402,7 +400,7 @@ impl WritableFileSystem for Mounted {
     fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.expect_writable()?;
         self.regular(ino)?;
-        let room = usize::try_from(SIZE_MAX.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let room = usize::try_from(self.size_max.saturating_sub(offset)).unwrap_or(usize::MAX);
         let bytes = bytes.get(..bytes.len().min(room)).unwrap_or_default();
         if bytes.is_empty() {
             return if room == 0 { Err(Error::FileTooBig) } else { Ok(0) };

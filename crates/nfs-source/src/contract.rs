@@ -42,6 +42,9 @@ pub(crate) const REPEATS: u32 = 20;
 /// How long to wait before a call is repeated.
 pub(crate) const LATER_PAUSE: Duration = Duration::from_millis(250);
 
+/// The largest size that an offset of the contract reaches.
+const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
+
 /// The file system of an export.
 pub struct Mounted {
     pub(crate) connection: Connection,
@@ -50,6 +53,10 @@ pub struct Mounted {
     pub(crate) read_len: u32,
     /// Bytes of a write.
     pub(crate) write_len: u32,
+    /// The largest size of a file.
+    pub(crate) size_max: u64,
+    /// How long attributes and data that was read ahead are used.
+    pub(crate) valid: Duration,
     /// Whether files can be changed: the caller wants to, and has not closed the file system.
     pub(crate) is_writable: AtomicBool,
     /// Written data that the server may lose.
@@ -63,7 +70,7 @@ pub(crate) type Status<T> = Result<T, u32>;
 
 impl Mounted {
     /// Asks the server for the properties of the export.
-    pub fn new(connection: Connection, root: Handle, access: Access) -> Result<Self> {
+    pub fn new(connection: Connection, root: Handle, access: Access, valid: Duration) -> Result<Self> {
         let attributes = connection.call(procedure::GETATTR, root.arguments(), |mut reply| {
             Some(match reply.u32()? {
                 0 => Ok(Attributes::take(&mut reply)?),
@@ -75,21 +82,26 @@ impl Mounted {
             return Err(Error::NotDirectory);
         }
         // A server without FSINFO gets transfers of the least length.
-        let lens = connection.call(procedure::FSINFO, root.arguments(), |mut reply| {
+        let (lens, size) = connection.call(procedure::FSINFO, root.arguments(), |mut reply| {
             if reply.u32()? != 0 {
-                return Some([LEN_MIN; 2]);
+                return Some(([LEN_MIN; 2], SIZE_MAX));
             }
             Attributes::take_optional(&mut reply)?;
             let read = reply.u32()?;
             // The preferred length and the unit of reads.
             reply.fixed(8)?;
-            Some([read, reply.u32()?])
+            let write = reply.u32()?;
+            // The same of writes, and the preferred length of listings.
+            reply.fixed(12)?;
+            Some(([read, write], reply.u64()?))
         })?;
         let [read_len, write_len] = lens.map(|len| len.clamp(LEN_MIN, LEN_MAX));
-        let nodes = Mutex::new(Nodes::new(root, attributes, Instant::now() + VALID));
+        // Some servers return 0 for an unknown size.
+        let size_max = if size == 0 { SIZE_MAX } else { size.min(SIZE_MAX) };
+        let nodes = Mutex::new(Nodes::new(root, attributes, Instant::now() + valid));
         let is_writable = AtomicBool::new(access == Access::ReadWrite);
         let (unstable, streams) = (Mutex::default(), Mutex::default());
-        Ok(Self { connection, nodes, read_len, write_len, is_writable, unstable, streams })
+        Ok(Self { connection, nodes, read_len, write_len, size_max, valid, is_writable, unstable, streams })
     }
 
     pub(crate) fn nodes(&self) -> MutexGuard<'_, Nodes> {
@@ -134,8 +146,8 @@ impl Mounted {
     }
 
     /// Returns until when attributes hold that the server sends now.
-    pub(crate) fn until() -> Instant {
-        Instant::now() + VALID
+    pub(crate) fn until(&self) -> Instant {
+        Instant::now() + self.valid
     }
 
     pub(crate) fn directory(&self, dir: Ino) -> Result<Node> {
@@ -166,7 +178,7 @@ impl Mounted {
             Some(attributes) => attributes,
             None => self.attributes(&handle)?,
         };
-        self.nodes().found(dir.0, handle, attributes, Instant::now() + VALID)
+        self.nodes().found(dir.0, handle, attributes, self.until())
     }
 
     /// Passes the entries of a part of a listing to `sink`. Returns the last cookie, or `None` after the end.
@@ -201,7 +213,7 @@ impl Mounted {
             let Ok(known) = Name::new(&name) else { return Err(NONSENSE) };
             let found = match (handle, attributes) {
                 (Some(handle), Some(attributes)) => {
-                    self.nodes().found(dir.0, handle, attributes, Instant::now() + VALID)
+                    self.nodes().found(dir.0, handle, attributes, self.until())
                 }
                 _ => self.look_up(dir, &node, &name),
             };
@@ -231,7 +243,7 @@ impl FileSystem for Mounted {
             name_max: 255,
             symlink_max: 4095,
             link_max: u32::MAX,
-            file_size_max: i64::MAX.unsigned_abs(),
+            file_size_max: self.size_max,
             time_granularity: 1,
             uid_max: u32::MAX,
             gid_max: u32::MAX,
@@ -296,7 +308,7 @@ impl FileSystem for Mounted {
         if attributes.kind != node.kind {
             return Err(NONSENSE);
         }
-        self.nodes().update(ino, |node| node.attributes = Some((attributes, Instant::now() + VALID)));
+        self.nodes().update(ino, |node| node.attributes = Some((attributes, self.until())));
         Ok(attributes.attr(ino))
     }
 

@@ -10,7 +10,7 @@ use obento_base::Error;
 use obento_driver::{Access, FileSystem};
 
 use crate::address::NfsAddress;
-use crate::contract::Mounted;
+use crate::contract::{Mounted, VALID};
 use crate::error::of_status;
 use crate::protocol::{Handle, NFS};
 use crate::rpc::{Connection, Program};
@@ -76,6 +76,8 @@ pub enum MountError {
 pub struct Export {
     connection: Connection,
     root: Handle,
+    /// How long attributes and data that was read ahead are used.
+    valid: Duration,
 }
 
 /// Returns the port of a program over TCP.
@@ -149,7 +151,7 @@ impl Export {
             return Err(MountError::Credentials);
         }
         let server = port(address.port, NFS, "NFS server")?;
-        Ok(Self { connection: open(server, NFS, "the NFS server", deadline)?, root })
+        Ok(Self { connection: open(server, NFS, "the NFS server", deadline)?, root, valid: VALID })
     }
 
     /// Uses an open stream socket to an NFS server, and the handle of a directory, without the MOUNT protocol. If the
@@ -162,7 +164,15 @@ impl Export {
         if root.len() > 64 || rustix::io::ioctl_fionbio(&socket, true).is_err() {
             return Err(MountError::Failed(Error::Invalid));
         }
-        Ok(Self { connection: Connection::over(socket, None, NFS, deadline), root: Handle::new(root) })
+        let connection = Connection::over(socket, None, NFS, deadline);
+        Ok(Self { connection, root: Handle::new(root), valid: VALID })
+    }
+
+    /// Sets how long attributes and data that was read ahead are used after they were received. The default is three
+    /// seconds.
+    #[must_use]
+    pub fn valid_for(self, valid: Duration) -> Self {
+        Self { valid, ..self }
     }
 
     /// Returns the file system of the export, for reading or also for changes.
@@ -171,6 +181,6 @@ impl Export {
     ///
     /// `Device`: the server failed.
     pub fn mount(self, access: Access) -> Result<Arc<dyn FileSystem>, MountError> {
-        Ok(Arc::new(Mounted::new(self.connection, self.root, access)?))
+        Ok(Arc::new(Mounted::new(self.connection, self.root, access, self.valid)?))
     }
 }

@@ -36,8 +36,11 @@ fn mount(
         port: Some(port),
         mount_port: Some(mount_port),
     };
-    Export::open_with(&address, deadline)?.mount(Access::ReadWrite)
+    Export::open_with(&address, deadline)?.valid_for(ALWAYS).mount(Access::ReadWrite)
 }
+
+/// A validity that no test reaches, however slow the machine is.
+const ALWAYS: Duration = Duration::from_secs(86_400);
 
 fn fake(mood: Mood) -> (Fake, Arc<dyn FileSystem>) {
     let fake = Fake::start(mood);
@@ -146,6 +149,41 @@ fn a_file_that_is_read_in_order_is_requested_before_it_is_needed() {
     assert!(found == fake::contents());
     // No byte is requested twice.
     assert_eq!(fake.reads.load(Ordering::Relaxed), 2 + 390_000_u32.div_ceil(8192));
+}
+
+#[test]
+fn data_that_was_read_ahead_is_not_used_after_its_validity() {
+    let fake = Fake::start(Mood::Sound);
+    let address = NfsAddress {
+        host: "127.0.0.1".into(),
+        export: "/srv".into(),
+        port: Some(fake.port),
+        mount_port: Some(fake.port),
+    };
+    let export = Export::open_with(&address, Duration::from_secs(30)).unwrap();
+    let fs = export.valid_for(Duration::ZERO).mount(Access::ReadOnly).unwrap();
+    let (file, whole) = (at(&*fs, "file").unwrap(), fake::contents());
+    for part in 0..10 {
+        let offset = part * 10_000;
+        assert!(read_at(&*fs, file, offset as u64, 10_000) == whole[offset..offset + 10_000]);
+    }
+    // Parts that were read ahead are requested again: the whole file has fewer parts.
+    assert!(fake.reads.load(Ordering::Relaxed) > 2 + 400_000_u32.div_ceil(8192));
+}
+
+#[test]
+fn a_file_is_no_larger_than_the_server_supports() {
+    let (_fake, fs) = fake(Mood::SmallFiles);
+    assert_eq!(fs.limits().file_size_max, 1 << 20);
+    let (writable, lock) = (fs.writable().unwrap(), LayoutLock::new());
+    let file = writable.create(fs.root(), name("file"), &new(FileKind::Regular, "")).unwrap().ino;
+    writable.truncate(&lock.exclusive(), file, 1 << 20).unwrap();
+    assert_eq!(writable.truncate(&lock.exclusive(), file, (1 << 20) + 1), Err(Error::FileTooBig));
+    assert_eq!(writable.write(&lock.shared(), file, 1 << 20, b"x"), Err(Error::FileTooBig));
+    assert_eq!(writable.write(&lock.shared(), file, (1 << 20) - 1, b"xy"), Ok(1));
+    // A server that does not know the size returns 0.
+    let (_fake, fs) = fake(Mood::Sound);
+    assert_eq!(fs.limits().file_size_max, i64::MAX.unsigned_abs());
 }
 
 #[test]

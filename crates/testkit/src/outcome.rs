@@ -40,6 +40,8 @@ pub struct Abilities {
     pub lasts: bool,
     /// Whether a case must have the same effect in each run.
     pub repeats: bool,
+    /// Whether an open file can be used after its last name is removed.
+    pub keeps_removed: bool,
 }
 
 impl Need {
@@ -82,6 +84,7 @@ pub(crate) const LARGE_ROOM: Need = Need::new("no holes, and no space for 4 GiB"
 pub(crate) const LITTLE_ROOM: Need = Need::new("more space than a case fills", |means| means.free < 1 << 30);
 pub(crate) const THREADS: Need =
     Need::new("threads, which do another thing in each run", |means| !means.repeats);
+pub(crate) const REMOVED: Need = Need::new("no use of removed files", |means| means.keeps_removed);
 pub(crate) const LASTING: Need = Need::new("no data after a close", |means| means.lasts);
 
 /// The end of a case.

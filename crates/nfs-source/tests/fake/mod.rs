@@ -51,6 +51,8 @@ pub enum Mood {
     WritesShort,
     /// Supports no exclusive CREATE.
     NoExclusive,
+    /// Has files that can be changed, of at most 1 MiB.
+    SmallFiles,
 }
 
 /// The contents of the file.
@@ -133,9 +135,15 @@ fn serve(
     lookups: &AtomicU32,
     files: &Mutex<store::Store>,
 ) -> Option<()> {
-    let has_store =
-        [Mood::Changes, Mood::LosesReplies, Mood::LosesData, Mood::WritesShort, Mood::NoExclusive]
-            .contains(&mood);
+    let has_store = [
+        Mood::Changes,
+        Mood::LosesReplies,
+        Mood::LosesData,
+        Mood::WritesShort,
+        Mood::NoExclusive,
+        Mood::SmallFiles,
+    ]
+    .contains(&mood);
     loop {
         let mut mark = [0; 4];
         stream.read_exact(&mut mark).ok()?;

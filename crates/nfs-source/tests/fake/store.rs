@@ -247,7 +247,10 @@ impl Store {
                 for word in [8192, 8192, 8, 8192, 8192, 8] {
                     put(&mut to, word);
                 }
-                to.extend([0; 24]);
+                // The preferred length of listings, the largest file, the resolution of times, and properties.
+                put(&mut to, 8192);
+                to.extend(if mood == Mood::SmallFiles { 1_u64 << 20 } else { 0 }.to_be_bytes());
+                to.extend([0; 12]);
                 Ok(to)
             }
             21 => {

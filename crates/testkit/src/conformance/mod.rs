@@ -126,7 +126,15 @@ pub(crate) fn needs(fs: &dyn FileSystem, need: Need) -> Outcome {
     let free = stat.free * u64::from(stat.block_size);
     let lists = fs.xattrs().is_some();
     let whiteouts = fs.whiteouts().is_some();
-    need.check(&Abilities { limits: fs.limits(), free, lists, whiteouts, lasts: true, repeats: false })
+    need.check(&Abilities {
+        limits: fs.limits(),
+        free,
+        lists,
+        whiteouts,
+        lasts: true,
+        repeats: false,
+        keeps_removed: true,
+    })
 }
 
 /// Returns the extended attributes. Fails if the format has none.

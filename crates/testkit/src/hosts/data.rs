@@ -5,13 +5,13 @@ use obento_driver::{Access, RenameFlags, Size, XattrMode};
 
 use super::{ACCESS_DENIED, CaseDirectory, FILE_TOO_BIG, NO_SPACE, NOT_PERMITTED, Need, READ_ONLY};
 use crate::oracle::until;
-use crate::outcome::{CTIME, HOLES, LARGE_FILES, LARGE_ROOM, LASTING, LITTLE_ROOM, MODES, OWNERS};
+use crate::outcome::{CTIME, HOLES, LARGE_FILES, LARGE_ROOM, LASTING, LITTLE_ROOM, MODES, OWNERS, REMOVED};
 use crate::plan::{Op, Space, bytes};
 
 type Row = (&'static str, &'static [Need], fn(&mut CaseDirectory<'_>));
 
 pub(super) const CASES: &[Row] = &[
-    ("an open file can be read and written after its name is removed", &[], unlinked),
+    ("an open file can be read and written after its name is removed", &[REMOVED], unlinked),
     ("data overwritten in pieces of 512 bytes reads back as last written", &[], |room| overwrite(room, 512)),
     ("data overwritten in pieces of 64 KiB reads back as last written", &[], |room| overwrite(room, 65_536)),
     ("a file contains all appended data", &[], appended),

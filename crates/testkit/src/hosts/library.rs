@@ -22,6 +22,7 @@ pub struct Library {
     held: Option<Node>,
     lasts: bool,
     repeats: bool,
+    keeps_removed: bool,
 }
 
 impl fmt::Debug for Library {
@@ -33,7 +34,15 @@ impl fmt::Debug for Library {
 impl Library {
     /// Uses the volume that `open` opens, for changes.
     pub fn new(open: impl Fn(Access) -> Result<Arc<dyn FileSystem>> + 'static) -> Self {
-        Self { open: Box::new(open), actor: None, held: None, lasts: true, repeats: false }.begun()
+        Self {
+            open: Box::new(open),
+            actor: None,
+            held: None,
+            lasts: true,
+            repeats: false,
+            keeps_removed: true,
+        }
+        .begun()
     }
 
     /// Uses a volume that exists only in memory and is never opened again.
@@ -45,7 +54,13 @@ impl Library {
     /// thread, and appends are not written because of their age.
     pub fn repeating(fs: Arc<dyn FileSystem>) -> Self {
         let open: Open = Box::new(move |_| Ok(fs.clone()));
-        Self { open, actor: None, held: None, lasts: false, repeats: true }.begun()
+        Self { open, actor: None, held: None, lasts: false, repeats: true, keeps_removed: true }.begun()
+    }
+
+    /// Declares that a file cannot be used after its last name is removed, as with a server that forgets such a file.
+    #[must_use]
+    pub fn without_removed_files(self) -> Self {
+        Self { keeps_removed: false, ..self }
     }
 
     fn begun(mut self) -> Self {
@@ -111,6 +126,10 @@ impl Host for Library {
 
     fn repeats(&self) -> bool {
         self.repeats
+    }
+
+    fn keeps_removed(&self) -> bool {
+        self.keeps_removed
     }
 
     fn act(&mut self, number: usize, op: &Op) -> Answer<()> {

@@ -41,6 +41,10 @@ pub trait Host {
     fn repeats(&self) -> bool {
         false
     }
+    /// Returns whether an open file can be used after its last name is removed.
+    fn keeps_removed(&self) -> bool {
+        true
+    }
     /// Runs operation `number` of a case.
     fn act(&mut self, number: usize, op: &Op) -> Answer<()>;
     /// Runs an operation as user `id` with the group of the same number. The user is not the owner of the volume.
@@ -143,6 +147,7 @@ pub fn run(case: &HostCase, number: usize, host: &mut dyn Host) -> CaseEnd {
             whiteouts: room.host.has_whiteouts(),
             lasts: room.host.lasts(),
             repeats: room.host.repeats(),
+            keeps_removed: room.host.keeps_removed(),
         };
         case.needs.iter().try_for_each(|need| need.check(&means))?;
         let dir = room.dir.clone();

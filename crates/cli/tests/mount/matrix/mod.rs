@@ -2,6 +2,7 @@
 //! created is tested through the library and behind a mount point. This test prints `docs/matrix.md`; `cargo xtask
 //! matrix` writes the page.
 
+mod readers;
 mod volume;
 
 use std::collections::BTreeMap;
