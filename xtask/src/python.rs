@@ -1,11 +1,11 @@
-//! Python packages that verify the exports of obento.
+//! Python packages that verify the exports and the images of obento.
 
 use std::path::PathBuf;
 
 use xshell::{Shell, cmd};
 
 /// The packages on PyPI.
-const PACKAGES: &[&str] = &["prov==2.0.1", "openlineage-python==1.26.0"];
+const PACKAGES: &[&str] = &["prov==2.0.1", "openlineage-python==1.26.0", "jefferson==0.4.8"];
 
 /// Returns a folder with the packages: the folder in `OBENTO_PYTHON_PACKAGES`, or one that is filled once. If they cannot
 /// be installed, prints a note and returns `None`; tests then report what they skipped.

@@ -9,7 +9,8 @@ use common::{compare, host_tree, make, open, oracles, tree_of};
 use obento_block::MemDevice;
 use obento_driver::{Driver as _, Evidence};
 use obento_jffs2::Jffs2Driver;
-use obento_testkit::oracle::{program, run};
+use obento_testkit::oracle::{Oracle, program, run};
+use obento_testkit::require;
 
 /// Arguments of `mkfs.jffs2`, and the codecs that `info` names.
 const SHAPES: &[(&str, &str)] = &[
@@ -52,6 +53,21 @@ fn images_of_every_codec_and_both_orders_read_as_their_source() {
             (size.parse::<u32>().unwrap() << 10).to_string()
         };
         assert_eq!(fact("erase block size"), &size, "{arguments}");
+    }
+}
+
+#[test]
+fn jefferson_extracts_the_same_files_from_images_of_every_codec_and_both_orders() {
+    if !oracles() || !require(&[Oracle::PythonModule("jefferson")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let tree = folder.path().join("tree");
+    fs::create_dir(&tree).unwrap();
+    common::fill(&tree);
+    for (arguments, _) in SHAPES {
+        let bytes = make(folder.path(), &tree, arguments);
+        common::compare_with_jefferson(&folder.path().join("image"), &tree_of(&*open(bytes)), arguments);
     }
 }
 

@@ -15,7 +15,7 @@ use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Cookie, Driver as _, FileSystem, OpenOptions};
 use obento_env::NO_CLOCK;
 use obento_jffs2::{Jffs2Driver, Order};
-use obento_testkit::oracle::{Oracle, program, run, shell};
+use obento_testkit::oracle::{Oracle, program, python, run, shell};
 use obento_testkit::{changes, require};
 
 /// Returns whether the programs are present.
@@ -116,6 +116,27 @@ pub fn host_tree(root: &Path) -> Tree {
         }
     }
     tree
+}
+
+/// Compares the files that jefferson extracts from an image with a tree: types, contents and targets. jefferson extracts
+/// a file with several names under one of them.
+pub fn compare_with_jefferson(image: &Path, expected: &Tree, shown: &str) {
+    let out = image.with_extension("extracted");
+    run(python().args(["-m", "jefferson.cli", "-f", "-d"]).args([&out, image])).expect("it extracts");
+    let found = host_tree(&out);
+    let is_compared =
+        |seen: &Seen| matches!(seen.kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
+    for (path, seen) in expected.iter().filter(|(_, seen)| is_compared(seen)) {
+        let name = String::from_utf8_lossy(path);
+        match found.get(path) {
+            None => assert!(seen.links > 1, "{shown}: {name} is missing"),
+            Some(theirs) => {
+                assert_eq!((theirs.kind, &theirs.target), (seen.kind, &seen.target), "{shown}: {name}");
+                assert!(theirs.bytes == seen.bytes, "{shown}: {name}");
+            }
+        }
+    }
+    fs::remove_dir_all(out).expect("a directory");
 }
 
 /// Returns the time of a file. The time of a directory is that of its newest entry, which `mkfs.jffs2` takes from the file.
