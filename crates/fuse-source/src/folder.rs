@@ -26,18 +26,23 @@ const MOUNT_POINT: &str = "mount";
 /// The names under which servers run the helper.
 const NAMES: [&str; 2] = ["fusermount", "fusermount3"];
 
-/// Removes the folder `$1` when the rest of the arguments, a command, has ended. The command ends at a signal. Only the
-/// command prints messages, since obento may have ended and closed their pipe.
+/// Removes the folder `$1` when the rest of the arguments, a command, has ended. The command must end when its parent
+/// ends: a signal ends this script, and the kernel then ends the command. The script does not send signals itself,
+/// because the number of a process that has ended may belong to another process. Only the command prints messages,
+/// since obento may have ended and closed their pipe.
 const SUPERVISE: &str = r#"
 folder=$1; shift
+clean() {
+    rm -f -- "$folder"/socket "$folder"/fusermount "$folder"/fusermount3 "$folder"/mount/.go-fuse-epoll-hack
+    rmdir -- "$folder"/mount "$folder"
+}
+trap 'clean; exit 143' HUP INT TERM
 "$@" &
-trap 'kill -s KILL $!' HUP INT TERM
 exec 2>/dev/null
 wait $!
 status=$?
-kill -s KILL $!
-rm -f -- "$folder"/socket "$folder"/fusermount "$folder"/fusermount3 "$folder"/mount/.go-fuse-epoll-hack
-rmdir -- "$folder"/mount "$folder"
+trap '' HUP INT TERM
+clean
 exit $status
 "#;
 

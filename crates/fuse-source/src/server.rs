@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use obento_driver::FileSystem;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::connection::Connection;
 use crate::contract::{Mounted, START};
@@ -65,7 +65,7 @@ pub enum StartError {
 
 /// A running server, whose messages are printed until it is dropped.
 pub struct FuseServer {
-    child: Child,
+    process: OwnedFd,
     connection: Arc<Connection>,
     is_closing: Arc<AtomicBool>,
     /// Ends the child. A child that supervises its server ends it and removes its folder.
@@ -117,9 +117,9 @@ impl FuseServer {
             command.arg("-f");
         }
         command.stdin(Stdio::from(theirs));
-        let (child, is_closing) = spawned(command, program)?;
+        let (process, is_closing) = spawned(command, program)?;
         let connection = Arc::new(Connection::new(ours, deadline));
-        Ok(Self { child, connection, is_closing, signal: Signal::KILL })
+        Ok(Self { process, connection, is_closing, signal: Signal::KILL })
     }
 
     /// Starts a program that gets its connection from the helper.
@@ -140,12 +140,12 @@ impl FuseServer {
             command.arg("-f");
         }
         command.stdin(Stdio::null());
-        let (child, is_closing) = spawned(command, program)?;
+        let (process, is_closing) = spawned(command, program)?;
         folder.pass();
-        let connected = accepted(&listener, &child).map_err(StartError::Unconnected);
-        let ours = connected.inspect_err(|_| end(&child, Signal::TERM))?;
+        let connected = accepted(&listener, &process).map_err(StartError::Unconnected);
+        let ours = connected.inspect_err(|_| end(&process, Signal::TERM))?;
         let connection = Arc::new(Connection::new(ours, DEADLINE));
-        Ok(Self { child, connection, is_closing, signal: Signal::TERM })
+        Ok(Self { process, connection, is_closing, signal: Signal::TERM })
     }
 
     /// Agrees with the server on the protocol, and returns its file system. The file system keeps the server running.
@@ -167,24 +167,35 @@ fn missing(program: &OsStr) -> StartError {
     failed_start(program, rustix::io::Errno::NOENT.into())
 }
 
-/// Starts a command, and prints its messages until the flag is set.
-fn spawned(mut command: Command, program: &OsStr) -> Result<(Child, Arc<AtomicBool>), StartError> {
+/// Starts a command, prints its messages until the flag is set, and reaps its process when it ends. The descriptor
+/// refers to this process even if its number belongs to another process later.
+fn spawned(mut command: Command, program: &OsStr) -> Result<(OwnedFd, Arc<AtomicBool>), StartError> {
     let failed = |error: std::io::Error| failed_start(program, error);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
     let is_closing = Arc::new(AtomicBool::new(false));
-    if let Some(messages) = child.stderr.take() {
-        let is_closing = is_closing.clone();
-        std::thread::Builder::new()
-            .name("fuse messages".into())
-            .spawn(move || forward(messages, &is_closing))
-            .map_err(failed)?;
-    }
-    Ok((child, is_closing))
+    let messages = child.stderr.take();
+    let opened = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    let process = match opened {
+        Ok(process) => process,
+        Err(errno) => {
+            // It was not reaped, so that its number is its own.
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(failed(errno.into()));
+        }
+    };
+    let name = |text: &str| std::thread::Builder::new().name(text.into());
+    let is_set = is_closing.clone();
+    let threads = name("fuse server").spawn(move || drop(child.wait())).and_then(|_| match messages {
+        Some(messages) => name("fuse messages").spawn(move || forward(messages, &is_set)).map(drop),
+        None => Ok(()),
+    });
+    threads.inspect_err(|_| end(&process, Signal::KILL)).map_err(failed)?;
+    Ok((process, is_closing))
 }
 
 /// Returns the connection of the helper that the server runs.
-fn accepted(listener: &OwnedFd, child: &Child) -> Result<OwnedFd, Error> {
-    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(|_| ENDED)?;
+fn accepted(listener: &OwnedFd, process: &OwnedFd) -> Result<OwnedFd, Error> {
     let until = Instant::now() + START;
     loop {
         let left = until.saturating_duration_since(Instant::now());
@@ -192,7 +203,7 @@ fn accepted(listener: &OwnedFd, child: &Child) -> Result<OwnedFd, Error> {
             return Err(HUNG);
         }
         let timeout = Timespec::try_from(left).map_err(|_| HUNG)?;
-        let mut ready = [listener, &process].map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
+        let mut ready = [listener, process].map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN));
         match poll(&mut ready, Some(&timeout)) {
             Ok(0) | Err(Errno::INTR) => continue,
             Ok(_) => {}
@@ -209,9 +220,9 @@ fn accepted(listener: &OwnedFd, child: &Child) -> Result<OwnedFd, Error> {
     }
 }
 
-/// Sends a signal to a child. In a sandbox this fails.
-fn end(child: &Child, signal: Signal) {
-    let _ = kill_process(Pid::from_child(child), signal);
+/// Sends a signal to a process. In a sandbox this fails.
+fn end(process: &OwnedFd, signal: Signal) {
+    let _ = pidfd_send_signal(process, signal);
 }
 
 fn mounted(
@@ -239,8 +250,7 @@ impl Drop for FuseServer {
         // A server that answers has nothing left to do. In a sandbox the calls after this one fail, and the server ends
         // when the socket is closed or by the signal of its starter.
         let _ = self.connection.exchange(opcode::DESTROY, 0, &[], FAREWELL, |_| Some(()));
-        end(&self.child, self.signal);
-        let _ = self.child.try_wait();
+        end(&self.process, self.signal);
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use obento_base::{DeviceError, Error, FileKind, Ino, Name};
 use obento_driver::{Cookie, FileSystem, LayoutLock};
 use obento_fuse_source::{FuseServer, StartError};
-use obento_testkit::oracle::{Oracle, program, run};
+use obento_testkit::oracle::{Oracle, program, run, until};
 use obento_testkit::require;
 
 /// Makes a tree on the host.
@@ -255,6 +255,31 @@ fn a_server_that_ends_or_sends_nonsense_costs_an_error() {
     ] {
         let fs = odd(what);
         assert_eq!(fs.getattr(fs.root()).map(|_| ()), server(text), "{what}");
+    }
+}
+
+/// Returns whether a child of this process has ended and was not reaped.
+fn has_zombies() -> bool {
+    let own = std::process::id().to_string();
+    let stats = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // The name is in parentheses and may contain spaces. State and parent follow.
+        Some(stat.rsplit(')').next()?.split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>())
+    });
+    stats.into_iter().any(|fields| fields == ["Z", &own])
+}
+
+#[test]
+fn a_server_that_ends_is_reaped() {
+    if !require(&[Oracle::Program("python3")]) {
+        return;
+    }
+    for what in ["die", "late"] {
+        let fs = odd(what);
+        let _ = fs.getattr(fs.root());
+        drop(fs);
+        // Servers of other tests may end in between.
+        assert!(until(|| !has_zombies()), "{what}");
     }
 }
 
