@@ -1,5 +1,6 @@
 //! Commands on the sources that obento only reads, on FUSE servers and on NFS exports.
 
+mod confined;
 mod fuse;
 mod nfs;
 mod table;
