@@ -289,8 +289,8 @@ pub trait Driver: Send + Sync {
     /// - `Device`: the device failed.
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>>;
 
-    /// Returns whether the journal of the volume on `device` is on another device, or the primary super block is too
-    /// damaged to tell. For any other volume, [`OpenOptions::journal`] has no effect.
+    /// Returns whether the journal of the volume on `device` is on another device, or may be there because the primary
+    /// super block is damaged. For any other volume, [`OpenOptions::journal`] has no effect.
     ///
     /// # Errors
     ///

@@ -18,7 +18,6 @@ use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_journal::{Credits, Txn};
 
 use super::{Writer, cost};
-use crate::map::APPEND_CREDITS;
 use crate::quota::{
     BLOCK, Charge, EntryPlace, Insertion, QuotaBlock, QuotaKind, RawEntry, UsageChanges, find, header, insert,
 };
@@ -222,7 +221,7 @@ impl Writer {
             if needed <= blocks.saturating_mul(self.volume().block_size().into()) {
                 return Ok(());
             }
-            let mut txn = self.txns().begin(APPEND_CREDITS + cost::INODE)?;
+            let mut txn = self.txns().begin(cost::APPEND + cost::INODE)?;
             let mut edit = self.edit_known(&mut txn, &inode)?;
             let appended = self.append_dir_block(&mut txn, &mut edit);
             if let Ok((_, taken)) = &appended {

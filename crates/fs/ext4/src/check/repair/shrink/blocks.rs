@@ -25,7 +25,11 @@ use crate::unit::VolBlock;
 
 impl Shrinking<'_> {
     /// Moves all blocks of the plan.
-    pub(super) fn move_blocks(&mut self, plan: &ShrinkPlan, observer: ResizeObserver<'_>) -> ResizeResult<()> {
+    pub(super) fn move_blocks(
+        &mut self,
+        plan: &ShrinkPlan,
+        observer: ResizeObserver<'_>,
+    ) -> ResizeResult<()> {
         let is_journal =
             |file: &&FilePlan| self.owners.files.get(file.file).is_some_and(|file| file.ino == JOURNAL_INO);
         let (first, others): (Vec<&FilePlan>, Vec<&FilePlan>) = plan.files.iter().partition(is_journal);
@@ -107,7 +111,13 @@ impl Shrinking<'_> {
     }
 
     /// Writes a tree of extents whose nodes are in `blocks`. The previous one had `before` nodes.
-    fn write_tree(&mut self, ino: u32, extents: &[Extent], blocks: &[u64], before: usize) -> ResizeResult<()> {
+    fn write_tree(
+        &mut self,
+        ino: u32,
+        extents: &[Extent],
+        blocks: &[u64],
+        before: usize,
+    ) -> ResizeResult<()> {
         let size = self.edits.view.sb.block_size;
         let seed = if blocks.is_empty() { 0 } else { self.edits.seed_of(ino)? };
         let room = room_in_block(size).max(1);

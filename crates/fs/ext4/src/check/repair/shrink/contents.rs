@@ -11,8 +11,8 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_driver::{ResizeObserver, ResizeResult};
 
-use super::plan::BlockMove;
 use super::Shrinking;
+use super::plan::BlockMove;
 use crate::check::parallel::each_part;
 
 /// Number of bytes that are read and written at once.
@@ -22,7 +22,11 @@ const PART: u64 = 16 << 20;
 
 impl Shrinking<'_> {
     /// Copies blocks on the device, durably. The changes in memory do not concern these blocks.
-    pub(super) fn copy_contents(&self, moves: &[BlockMove], observer: ResizeObserver<'_>) -> ResizeResult<()> {
+    pub(super) fn copy_contents(
+        &self,
+        moves: &[BlockMove],
+        observer: ResizeObserver<'_>,
+    ) -> ResizeResult<()> {
         let size = u64::from(self.edits.view.sb.block_size);
         let total: u64 = moves.iter().map(|moved| moved.len).sum();
         let parts = parts(moves, size);

@@ -7,8 +7,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use obento_driver::ResizeResult;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
+use obento_driver::ResizeResult;
 
 use super::super::bitmaps::RepairedBitmap;
 use super::super::edits::Edits;

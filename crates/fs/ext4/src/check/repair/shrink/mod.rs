@@ -32,7 +32,6 @@ use crate::super_block::SuperBlock;
 use plan::ShrinkPlan;
 use scan::Owners;
 
-
 /// The unit of the changes in memory.
 const PAGE: u64 = 4096;
 

@@ -10,10 +10,10 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_driver::{ResizeRefusal, ResizeResult};
 
 use super::super::edits::Edits;
+use super::PAGE;
 use super::inodes::NumberPlaces;
 use super::scan::{Extent, OwnedMap, Owners, at};
 use super::space::FreeRuns;
-use super::PAGE;
 use crate::allocator::bits;
 use crate::feature::{Compat, Incompat};
 use crate::format::ROOT_ENTRIES;
