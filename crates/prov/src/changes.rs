@@ -15,9 +15,10 @@ use obento_driver::{
 
 use crate::actor::{Actor, ActorId};
 use crate::log::{Log, WriteSource};
-use crate::opens::{PendingWrite, Transferred};
+use crate::opens::PendingWrite;
 use crate::record::{AttrMask, FileId, Record};
 use crate::recorded::Recorded;
+use crate::transferred::Transferred;
 
 fn id(attr: &Attr) -> FileId {
     FileId { ino: attr.ino, generation: attr.generation }

@@ -35,24 +35,6 @@ const VERSION: u32 = 1;
 /// Longest index that is read: each record of a segment has fewer than eight entries.
 pub(crate) const INDEX_MAX: u64 = 1 << 28;
 
-/// Kinds of records, as bits.
-pub(crate) mod kinds {
-    /// A name was given or removed.
-    pub(crate) const NAMES: u8 = 1;
-    /// A version may begin.
-    pub(crate) const WRITES: u8 = 2;
-    /// A version was used.
-    pub(crate) const USES: u8 = 4;
-    /// A file was closed.
-    pub(crate) const CLOSES: u8 = 8;
-    /// The number of an actor was defined.
-    pub(crate) const DEFINES: u8 = 16;
-    /// Other records.
-    pub(crate) const OTHERS: u8 = 32;
-    /// All records.
-    pub(crate) const ALL: u8 = 0xff;
-}
-
 /// A property by which records are found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Key<'a> {

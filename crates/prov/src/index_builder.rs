@@ -6,7 +6,8 @@ use hashbrown::HashMap;
 use obento_base::FileKind;
 
 use crate::actor::{Actor, ActorId};
-use crate::index::{Index, Key, Summary, kinds};
+use crate::index::{Index, Key, Summary};
+use crate::kinds;
 use crate::record::{FileId, Record};
 
 /// Gathers the entries of an index, block by block.

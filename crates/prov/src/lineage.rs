@@ -10,8 +10,9 @@ use obento_base::{FileKind, Ino};
 use crate::actor::{Actor, ActorId};
 use crate::directories::Location;
 use crate::graph::{Activity, Edge, Newest, Removal, Version};
-use crate::index::{Key, kinds};
+use crate::index::Key;
 use crate::indexed::{IndexedLog, Place, Position};
+use crate::kinds;
 use crate::record::{FileId, Record};
 use crate::segment::Entry;
 

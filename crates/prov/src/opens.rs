@@ -4,47 +4,17 @@
 //! the process that opened the file for writing.
 
 use alloc::vec::Vec;
-use core::ops::Range;
-
 use hashbrown::HashMap;
 use obento_base::{Generation, Ino};
 
 use crate::actor::Actor;
 use crate::record::{FileId, OpenMode};
+use crate::transferred::Transferred;
 
 /// Maximum number of files with writes that are not recorded yet.
 const PENDING_MAX: usize = 1024;
 /// Maximum number of files whose last writer is remembered after it closed the file.
 const WRITERS_MAX: usize = 4096;
-
-/// Bytes that were read or written, and the smallest range that contains them.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Transferred {
-    /// Number of bytes, including repeated ones.
-    pub bytes: u64,
-    /// Offset of the first byte; 0 if no byte was transferred.
-    pub start: u64,
-    /// Offset after the last byte.
-    pub end: u64,
-}
-
-impl Transferred {
-    pub(crate) fn of(range: &Range<u64>) -> Self {
-        match range.end.saturating_sub(range.start) {
-            0 => Self::default(),
-            bytes => Self { bytes, start: range.start, end: range.end },
-        }
-    }
-
-    pub(crate) fn add(&mut self, more: &Self) {
-        if more.bytes == 0 {
-            return;
-        }
-        self.start = if self.bytes == 0 { more.start } else { self.start.min(more.start) };
-        self.end = self.end.max(more.end);
-        self.bytes = self.bytes.saturating_add(more.bytes);
-    }
-}
 
 /// A process that has a file open, once or several times.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -10,8 +10,8 @@ use obento_base::{FileKind, Generation, Ino};
 use obento_driver::SetAttr;
 
 use crate::actor::{Actor, ActorId};
-use crate::index::kinds;
-use crate::opens::Transferred;
+use crate::kinds;
+use crate::transferred::Transferred;
 
 /// Longest byte string of a record.
 pub(crate) const STRING_MAX: usize = 1024;

@@ -15,10 +15,11 @@ use obento_env::sync::Mutex;
 
 use crate::actor::{Actor, Who};
 use crate::log::{Log, LogOptions, LogStatus, WriteSource, micros};
-use crate::opens::{OpenFile, Transferred};
+use crate::opens::OpenFile;
 use crate::owned::OwnedInodes;
 use crate::record::{FileId, OpenMode, Record};
 use crate::syncs::Syncs;
+use crate::transferred::Transferred;
 
 /// The directory of the log in the root of a volume.
 pub const DIRECTORY: &str = ".obento-prov";

@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::block::{BLOCK, Block, seal, verify};
-use crate::index::kinds;
+use crate::kinds;
 use crate::record::Record;
 
 const MAGIC: &[u8; 8] = b"OBENPROV";
@@ -266,8 +266,8 @@ mod tests {
     use crate::actor::{Actor, ActorId};
     use crate::block::BlockBuilder;
     use crate::index_builder::kind_of;
-    use crate::opens::Transferred;
     use crate::record::{AttrMask, FileId, Mark, OpenMode};
+    use crate::transferred::Transferred;
 
     /// Returns a record of each kind, and opens of each mode.
     fn records() -> Vec<Record<'static>> {

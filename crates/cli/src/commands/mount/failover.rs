@@ -17,7 +17,7 @@ use super::control::offer;
 use super::janitor::Janitor;
 use super::server::{self, Service};
 use super::upgrade::{OfferedMount, lost, open};
-use super::{log, own, service, start};
+use super::{log, own, start, stored};
 use crate::context::Context;
 use crate::report::Report;
 
@@ -72,7 +72,7 @@ impl Keeper {
             Self::Process(keeper) => {
                 keeper.send(Kind::Guard, &guard.encode(), &descriptors).map_err(|error| other(&error))
             }
-            Self::Service(manager) => service::store(manager, &guard, &descriptors),
+            Self::Service(manager) => stored::store(manager, &guard, &descriptors),
         }
     }
 
@@ -84,7 +84,7 @@ impl Keeper {
                     let _ = keeper.expect(Kind::Go);
                 }
             }
-            Self::Service(manager) => service::remove_all(manager),
+            Self::Service(manager) => stored::remove_all(manager),
         }
     }
 }

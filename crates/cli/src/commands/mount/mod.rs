@@ -16,6 +16,7 @@ mod server;
 mod service;
 mod start;
 mod status;
+mod stored;
 mod upgrade;
 
 use std::os::unix::ffi::OsStrExt;

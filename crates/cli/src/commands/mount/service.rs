@@ -1,31 +1,21 @@
 //! A server that systemd restarts after a failure (`-o failover=systemd`).
 //!
 //! The server stores its descriptors with systemd before it serves the first request. After a failure, the next process
-//! of the service receives them, and continues. The descriptor of the guard is stored last: without it, nothing that
-//! was stored is complete.
+//! of the service receives them, and continues.
 
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
 use obento::address::Address;
-use obento_fuse::handover::{Guard, ServiceManager, StoredDescriptor};
+use obento_fuse::handover::ServiceManager;
 use obento_fuse::options::MountOptions;
 use obento_fuse::{Unmounter, signals};
-use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::args::Args;
 use super::failover::{self, Keeper};
 use super::server::{self, cannot_serve};
+use super::stored::{NAMES, Received, remove_all};
 use crate::context::Context;
 use crate::report::Report;
-
-/// The names of the descriptors of a guard, in their order. Only the last one may be absent.
-const NAMES: [&str; 5] =
-    ["obento-ledger", "obento-device", "obento-image", "obento-control", "obento-unmount"];
-/// The name of the descriptor of a file in memory with the fields of the guard.
-const GUARD: &str = "obento-guard";
 
 /// Serves a mount as a service of systemd. Continues if an earlier process of the service has failed.
 pub fn serve(args: &Args, address: &Address, options: MountOptions, context: &Context) -> Result<(), Report> {
@@ -50,51 +40,6 @@ pub fn serve(args: &Args, address: &Address, options: MountOptions, context: &Co
 
 fn as_bytes(args: &Args) -> &[u8] {
     std::os::unix::ffi::OsStrExt::as_bytes(args.image())
-}
-
-/// Stores everything that another process needs, and reports that the service has started.
-pub fn store(manager: &ServiceManager, guard: &Guard, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let mut file = File::from(memfd_create(c"obento-guard", MemfdFlags::CLOEXEC)?);
-    file.write_all(&guard.encode())?;
-    for (name, descriptor) in NAMES.iter().zip(descriptors) {
-        manager.store(name, *descriptor)?;
-    }
-    manager.store(GUARD, file.as_fd())?;
-    manager.wait()?;
-    manager.report_ready()
-}
-
-/// Removes the stored descriptors, so that the connection to the kernel and the image are closed.
-pub fn remove_all(manager: &ServiceManager) {
-    let removed = [GUARD].iter().chain(&NAMES).try_for_each(|name| manager.remove(name));
-    if let Err(error) = removed.and_then(|()| manager.wait()) {
-        tracing::error!(%error, "systemd did not close the descriptors of the mount");
-    }
-}
-
-/// What an earlier process of the service stored.
-struct Received {
-    /// The file with the fields of the guard.
-    file: File,
-    guard: Guard,
-    descriptors: Vec<OwnedFd>,
-}
-
-impl Received {
-    /// Returns `None` if the descriptors are not complete.
-    fn among(mut stored: Vec<StoredDescriptor>) -> Option<Self> {
-        let mut take = |name: &str| {
-            let at = stored.iter().position(|stored| stored.name == name)?;
-            Some(stored.swap_remove(at).descriptor)
-        };
-        let mut file = File::from(take(GUARD)?);
-        let descriptors: Vec<_> = NAMES.iter().map_while(|name| take(name)).collect();
-        let mut fields = Vec::new();
-        // The earlier process has moved the position of the file.
-        io::Seek::rewind(&mut file).and_then(|()| file.read_to_end(&mut fields)).ok()?;
-        let guard = Guard::decode(&fields).ok()?;
-        (descriptors.len() + 1 >= NAMES.len()).then_some(Self { file, guard, descriptors })
-    }
 }
 
 /// Continues after another process of the service has failed, and serves until the end.
