@@ -8,24 +8,19 @@
 //! give its name to another directory.
 //! Source: sh(1p) `cd`, `pwd`, `read`, `trap`; pipe(7); proc_pid_fd(5); proc_pid_mountinfo(5).
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use obento::base::{Name, NameBuf};
-use obento::host::{HostDir, HostError};
+use obento::base::Name;
+use obento::host::{HostDir, PrivateDir};
 
 use crate::report::words;
-
-/// Only the owner can enter the folder.
-const FOLDER_MODE: u32 = 0o700;
-/// Only the owner can read and write a copy.
-const FILE_MODE: u32 = 0o600;
 
 /// Removes the folder `$0`, its working directory, if the input ends without a line. The directory that contains it is the
 /// standard output. If the program mounted a file system in the folder, only files go. That is unknown for a path whose
@@ -40,42 +35,35 @@ cd /proc/self/fd/1 && rmdir -- "$0""#;
 
 /// A folder that is removed with everything in it.
 pub struct PrivateFolder {
-    /// The directory that contains the folder, and the name of the folder in it.
-    parent: HostDir,
-    name: NameBuf,
-    /// The folder itself, whatever has its name by now.
-    folder: HostDir,
+    folder: PrivateDir,
     path: PathBuf,
     is_kept: bool,
     keeper: Option<Child>,
 }
 
 impl PrivateFolder {
-    /// Creates a folder in the directory for temporary files. Fails if another user can replace files in this directory.
+    /// Creates a folder in the directory for temporary files. Fails if another user can replace files in this directory,
+    /// or in one above it.
     pub fn new() -> io::Result<Self> {
         Self::within(&std::env::temp_dir())
     }
 
     fn within(directory: &Path) -> io::Result<Self> {
-        let failed = |error: HostError| no_room(directory, io::Error::other(error));
-        let parent = HostDir::open(directory).map_err(failed)?;
-        expect_trusted(&parent).map_err(|error| no_room(directory, error))?;
-        let open = format!("/proc/self/fd/{}", parent.as_fd().as_raw_fd());
-        let permissions = Permissions::from_mode(FOLDER_MODE);
-        let made = tempfile::Builder::new().prefix("obento-").permissions(permissions).tempdir_in(open);
-        let made = made.map_err(|error| no_room(directory, error))?.keep();
-        let name =
-            Name::new(made.file_name().unwrap_or_default().as_bytes()).map_err(io::Error::other)?.to_buf();
-        let folder = parent.enter_directory(&name).map_err(failed)?;
-        let path = std::path::absolute(directory)?.join(made.file_name().unwrap_or_default());
+        let folder = PrivateDir::within(directory, "obento-");
+        let folder = folder.map_err(|error| no_room(directory, io::Error::other(error)))?;
         // Without a shell, the folder is still removed when this value is dropped.
-        let keeper = start_keeper(&parent, &name, &folder).ok();
-        Ok(Self { parent, name, folder, path, is_kept: false, keeper })
+        let keeper = start_keeper(folder.parent(), folder.name(), folder.dir()).ok();
+        Ok(Self { path: folder.path(), folder, is_kept: false, keeper })
     }
 
-    /// Returns the path of the folder.
+    /// Returns the path of the folder, for programs.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Returns the open folder. What has its path by now may be another directory.
+    pub fn dir(&self) -> &HostDir {
+        self.folder.dir()
     }
 
     /// Keeps the folder and its files after the process.
@@ -83,27 +71,24 @@ impl PrivateFolder {
         self.is_kept = true;
     }
 
-    /// Creates the file `name` in the folder, which only the user can read.
-    pub fn create(&self, name: impl AsRef<Path>) -> io::Result<(File, PathBuf)> {
-        let path = self.path.join(name);
-        create_private(&path).map(|file| (file, path))
+    /// Creates the file `name` in the folder, which only the user can read. Returns also its path, for programs.
+    pub fn create(&self, name: impl AsRef<OsStr>) -> io::Result<(File, PathBuf)> {
+        let name = name.as_ref();
+        let file = self.dir().create_private(Name::new(name.as_bytes()).map_err(io::Error::other)?)?;
+        Ok((file, self.path.join(name)))
     }
 
-    /// Removes the files in the folder, and the folder. The program may have mounted a file system there; what cannot be
-    /// removed stays.
-    fn remove(&self) -> Result<(), HostError> {
-        for name in self.folder.names()? {
-            if let Ok(name) = Name::new(&name) {
-                self.folder.remove(name)?;
-            }
-        }
-        self.parent.remove(&self.name)
+    /// Opens the file `name` of the folder after a program had it, or returns `None` if it is not a regular file.
+    pub fn open(&self, name: impl AsRef<OsStr>) -> io::Result<Option<File>> {
+        let name = Name::new(name.as_ref().as_bytes()).map_err(io::Error::other)?;
+        Ok(self.dir().open_regular(name)?)
     }
 }
 
 impl Drop for PrivateFolder {
     fn drop(&mut self) {
-        let is_done = self.is_kept || self.remove().is_ok();
+        // The program may have mounted a file system there; what cannot be removed stays.
+        let is_done = self.is_kept || self.folder.remove().is_ok();
         if let Some(mut keeper) = self.keeper.take() {
             // The line signals the keeper that nothing is left to remove. Without it, the keeper tries the same.
             let pipe = keeper.stdin.take();
@@ -111,22 +96,6 @@ impl Drop for PrivateFolder {
             let _ = keeper.wait();
         }
     }
-}
-
-/// Fails if another user can replace the entries of `directory`.
-fn expect_trusted(directory: &HostDir) -> io::Result<()> {
-    let stat = rustix::fs::fstat(directory.as_fd())?;
-    let user = rustix::process::geteuid().as_raw();
-    let (is_shared, is_sticky) = (stat.st_mode & 0o002 != 0, stat.st_mode & 0o1000 != 0);
-    match [0, user].contains(&stat.st_uid) && (is_sticky || !is_shared) {
-        true => Ok(()),
-        false => Err(io::Error::other("another user can replace files in it")),
-    }
-}
-
-/// Creates the file `path`, which only the user can read.
-pub fn create_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
 /// Explains why no file can be created in `directory` for a program to work on.
@@ -141,7 +110,7 @@ pub fn no_room(directory: &Path, error: io::Error) -> io::Error {
 
 fn start_keeper(parent: &HostDir, name: &Name, folder: &HostDir) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
-    command.args(["-c", KEEPER]).arg(std::ffi::OsStr::from_bytes(name.as_bytes()));
+    command.args(["-c", KEEPER]).arg(OsStr::from_bytes(name.as_bytes()));
     command.current_dir(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()));
     // The keeper needs neither the caller's variables nor its terminal. Its own process group keeps Ctrl-C away.
     command.env_clear().env("PATH", "/usr/bin:/bin").process_group(0);
@@ -150,7 +119,8 @@ fn start_keeper(parent: &HostDir, name: &Name, folder: &HostDir) -> io::Result<C
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
+    use std::fs::Permissions;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 
@@ -209,9 +179,11 @@ mod tests {
     #[test]
     fn no_folder_is_created_where_another_user_can_replace_it() {
         let outer = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(outer.path(), Permissions::from_mode(0o777)).unwrap();
-        let error = PrivateFolder::within(outer.path()).err().unwrap().to_string();
-        assert!(error.contains("another user can replace files in it"), "{error}");
+        for mode in [0o777, 0o775] {
+            std::fs::set_permissions(outer.path(), Permissions::from_mode(mode)).unwrap();
+            let error = PrivateFolder::within(outer.path()).err().unwrap().to_string();
+            assert!(error.contains("another user can replace files in '"), "{error}");
+        }
         std::fs::set_permissions(outer.path(), Permissions::from_mode(0o1777)).unwrap();
         assert!(PrivateFolder::within(outer.path()).is_ok());
     }

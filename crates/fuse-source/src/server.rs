@@ -1,7 +1,8 @@
 //! The process of a server.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{BufRead as _, BufReader};
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::ffi::OsStringExt as _;
@@ -29,6 +30,8 @@ use crate::wire::opcode;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// How long a server may take to end.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// The bytes of a message that are printed.
+const LINE_MAX: u64 = 4 << 10;
 /// The mount point: standard input, which is the socket.
 const MOUNT_POINT: &str = "/dev/fd/0";
 
@@ -116,7 +119,7 @@ impl FuseServer {
         {
             command.arg("-f");
         }
-        command.stdin(Stdio::from(theirs));
+        command.stdin(Stdio::from(theirs)).stdout(Stdio::null());
         let (process, is_closing) = spawned(command, program)?;
         let connection = Arc::new(Connection::new(ours, deadline));
         Ok(Self { process, connection, is_closing, signal: Signal::KILL })
@@ -139,7 +142,6 @@ impl FuseServer {
         } else if is_named(program, "gocryptfs") {
             command.arg("-f");
         }
-        command.stdin(Stdio::null());
         let (process, is_closing) = spawned(command, program)?;
         folder.pass();
         let connected = accepted(&listener, &process).map_err(StartError::Unconnected);
@@ -171,7 +173,7 @@ fn missing(program: &OsStr) -> StartError {
 /// refers to this process even if its number belongs to another process later.
 fn spawned(mut command: Command, program: &OsStr) -> Result<(OwnedFd, Arc<AtomicBool>), StartError> {
     let failed = |error: std::io::Error| failed_start(program, error);
-    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let mut child = command.stderr(Stdio::piped()).spawn().map_err(failed)?;
     let is_closing = Arc::new(AtomicBool::new(false));
     let messages = child.stderr.take();
     let opened = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
@@ -285,12 +287,53 @@ fn knows_f(program: &OsStr) -> bool {
 
 /// Prints the messages of the server, until it is being closed.
 fn forward(messages: ChildStderr, is_closing: &AtomicBool) {
-    for line in BufReader::new(messages).split(b'\n').map_while(Result::ok) {
+    each_message(&mut BufReader::new(messages), |text| {
         if !is_closing.load(Ordering::Relaxed) {
-            // Only printable characters: a message may come from the other end of a network.
-            let text: String =
-                String::from_utf8_lossy(&line).chars().filter(|&c| obento_base::is_printable(c)).collect();
             eprintln!("{text}");
+        }
+    });
+}
+
+/// Passes each line of `messages` to `print`, until their end or an error. A long line is cut, and ends with a note.
+fn each_message(messages: &mut impl BufRead, mut print: impl FnMut(&str)) {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match messages.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        let is_cut = line.pop_if(|last| *last == b'\n').is_none() && line.len() as u64 == LINE_MAX;
+        // Only printable characters: a message may come from the other end of a network.
+        let mut text: String =
+            String::from_utf8_lossy(&line).chars().filter(|&c| obento_base::is_printable(c)).collect();
+        let rest = if is_cut { skip_line(messages) } else { Ok(0) };
+        match rest {
+            Ok(0) => print(&text),
+            Ok(count) => {
+                let _ = write!(text, "... ({count} more bytes)");
+                print(&text);
+            }
+            Err(_) => return print(&text),
+        }
+    }
+}
+
+/// Reads up to the end of the line without storing it. Returns the number of bytes before the end.
+fn skip_line(messages: &mut impl BufRead) -> std::io::Result<u64> {
+    let mut count = 0;
+    loop {
+        let buffer = match messages.fill_buf() {
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+            buffer => buffer?,
+        };
+        let end = memchr::memchr(b'\n', buffer);
+        let len = end.unwrap_or(buffer.len());
+        let is_over = end.is_some() || buffer.is_empty();
+        messages.consume(len + usize::from(end.is_some()));
+        count += len as u64;
+        if is_over {
+            return Ok(count);
         }
     }
 }
@@ -323,6 +366,22 @@ fn words(text: &[u8]) -> Result<Vec<OsString>, StartError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_without_an_end_is_cut_and_not_stored() {
+        let said = |text: &mut dyn std::io::Read| {
+            let mut lines = Vec::new();
+            each_message(&mut BufReader::new(text), |line| lines.push(line.to_owned()));
+            lines
+        };
+        let cut = "A".repeat(4096) + "... (268435456 more bytes)";
+        // Of a line of 256 MiB, only the start may be in memory.
+        let endless = std::io::repeat(b'A').take((256 << 20) + 4096);
+        assert_eq!(said(&mut endless.chain(&b"\nnext\n"[..])), [cut.as_str(), "next"]);
+        let fits = "B".repeat(4096);
+        assert_eq!(said(&mut format!("{fits}\n\nlast").as_bytes()), [fits.as_str(), "", "last"]);
+        assert_eq!(said(&mut format!("{fits}\r").as_bytes()), [format!("{fits}... (1 more bytes)")]);
+    }
 
     #[test]
     fn a_command_line_is_split_as_a_shell_splits_it() {

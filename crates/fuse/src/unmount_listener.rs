@@ -13,12 +13,15 @@
 //! has mode 0700.
 //! Invariant: a process trusts only a server of root or of the mount's owner, and a server answers only these two
 //! users.
+//! Invariant: a process connects to no server of another file system. It follows no link in the folder, requires that the
+//! socket belongs to the user of the folder, and compares the name that the server bound with the mount.
 //! Invariant: no process waits without a time limit for a process of another user.
 //! Locking: a process that replaces or removes a socket holds a lock (flock) on the folder.
-//! Source: unix(7), SO_PEERCRED; connect(2), SO_SNDTIMEO; file-hierarchy(7), `/run/user/UID`.
+//! Source: unix(7), SO_PEERCRED; getpeername(2); connect(2), SO_SNDTIMEO; file-hierarchy(7), `/run/user/UID`.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -26,7 +29,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
@@ -115,8 +118,9 @@ impl Folders {
         self.sweep();
         let (path, folder) = self.create()?;
         rustix::fs::flock(&folder, FlockOperation::LockExclusive)?;
-        // The socket gets its name only after it listens, so that no process is refused by a running server.
-        let new = path.join(format!("new-{}", std::process::id()));
+        // The socket gets its name only after it listens, so that no process is refused by a running server. The peers of
+        // the server see the first name, which therefore contains the file system.
+        let new = path.join(format!("{name}.{}", std::process::id()));
         let _ = rustix::fs::unlink(&new);
         let listener = UnixListener::bind(&new)?;
         rustix::fs::rename(&new, path.join(name))?;
@@ -127,12 +131,11 @@ impl Folders {
     pub(crate) fn connect(&self, mount: &MountPoint, end: &str) -> Result<UnixStream, NoServer> {
         let mut failed = NoServer::Nobody;
         for path in &self.paths {
-            if self.open(path).is_err() {
-                continue;
-            }
-            let connected = match connect(&path.join(name(mount) + end), ANSWER) {
-                Err(Errno::NOENT) => match newest(path, &file_system(mount), end) {
-                    Some(socket) => connect(&socket, ANSWER),
+            let Ok(folder) = self.open(path) else { continue };
+            let file_system = file_system(mount);
+            let connected = match self.connect_to(&folder, OsStr::new(&(name(mount) + end)), &file_system) {
+                Err(Errno::NOENT) => match newest(&listing(&folder), &file_system, end) {
+                    Some(socket) => self.connect_to(&folder, &socket, &file_system),
                     None => continue,
                 },
                 connected => connected,
@@ -148,6 +151,29 @@ impl Folders {
             }
         }
         Err(failed)
+    }
+
+    /// Connects to the socket `name` in `folder`. Fails with NOTSOCK if it is a link or another file, and with ADDRNOTAVAIL
+    /// if it was bound for another file system or belongs to another user than the folder.
+    fn connect_to(&self, folder: &OwnedFd, name: &OsStr, file_system: &str) -> Result<UnixStream, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let socket = rustix::fs::openat(folder, name, flags, Mode::empty())?;
+        let stat = rustix::fs::fstat(&socket)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Socket {
+            return Err(Errno::NOTSOCK);
+        }
+        if stat.st_uid != self.user {
+            return Err(Errno::ADDRNOTAVAIL);
+        }
+        let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        let stream = connect(Path::new(&path), ANSWER)?;
+        // The kernel returns the name that the server bound. An entry of the folder can have been renamed.
+        let bound = stream.peer_addr().ok();
+        let bound = bound.as_ref().and_then(|address| address.as_pathname()?.file_name());
+        match bound.is_some_and(|bound| bound.as_bytes().starts_with(file_system.as_bytes())) {
+            true => Ok(stream),
+            false => Err(Errno::ADDRNOTAVAIL),
+        }
     }
 
     /// Removes the sockets on which no process listens any more.
@@ -186,9 +212,14 @@ fn hash(path: &Path) -> String {
     format!("{hash:016x}")
 }
 
-/// Returns the newest socket in `folder` whose name is `start`, the hash of a path, and `end`. An older one belongs to a
+/// Returns a path by which the entries of `folder` are listed.
+fn listing(folder: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", folder.as_raw_fd()).into()
+}
+
+/// Returns the name of the newest socket in `folder` whose name is `start`, the hash of a path, and `end`. An older one belongs to a
 /// mount that has ended, because the kernel reuses a device number only then.
-fn newest(folder: &Path, start: &str, end: &str) -> Option<PathBuf> {
+fn newest(folder: &Path, start: &str, end: &str) -> Option<OsString> {
     let is_hash = |text: &str| text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let sockets = std::fs::read_dir(folder).ok()?.flatten().filter(|entry| {
         let name = entry.file_name();
@@ -196,7 +227,7 @@ fn newest(folder: &Path, start: &str, end: &str) -> Option<PathBuf> {
         name.is_some_and(is_hash)
     });
     let bound = |entry: &std::fs::DirEntry| entry.metadata().and_then(|socket| socket.modified()).ok();
-    sockets.max_by_key(bound).map(|entry| entry.path())
+    sockets.max_by_key(bound).map(|entry| entry.file_name())
 }
 
 /// Connects to the socket at `path`. Fails with AGAIN if the queue stays full for `longest`, or with the errors of
@@ -705,6 +736,27 @@ mod tests {
         server.say(Some("no space"));
         assert_eq!(waits.join().unwrap(), Outcome::Failed("no space".into()));
         assert_eq!(failed.finish(LONG, LONG), Outcome::Failed("no space".into()));
+    }
+
+    #[test]
+    fn the_state_of_another_mount_is_not_read_through_a_link_or_a_renamed_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let [theirs, ours] =
+            ["theirs", "ours"].map(|path| Folders { user, paths: vec![folder.path().join(path)] });
+        let other = MountPoint { device: "9999:2".into(), ..mount("other.img", "/other") };
+        let mount = mount("disk.img", "/mnt");
+        let _other = listen(&theirs, &other);
+        let server = listen(&ours, &mount);
+        let path = ours.paths[0].join(name(&mount));
+        let connected = || ServerWait::connect_in(&ours, &mount).map(drop);
+        assert_eq!(connected(), Ok(()));
+        std::fs::remove_file(&path).unwrap();
+        symlink(theirs.paths[0].join(name(&other)), &path).unwrap();
+        assert_eq!(connected(), Err(NoServer::Nobody));
+        std::fs::rename(theirs.paths[0].join(name(&other)), &path).unwrap();
+        assert_eq!(connected(), Err(NoServer::Nobody));
+        drop(server);
     }
 
     #[test]

@@ -109,6 +109,18 @@ pub enum HostError {
         /// The path that leads through it.
         path: PathBuf,
     },
+    /// A directory for private files in which another user can replace them.
+    #[error(
+        "cannot use '{}' for private files: another user can replace files in '{}'",
+        PathText(path),
+        PathText(directory)
+    )]
+    Untrusted {
+        /// The path of the directory, as the caller named it.
+        path: PathBuf,
+        /// The directory, or one above it.
+        directory: PathBuf,
+    },
     /// A FIFO of another user, who decides how long a write to it takes.
     #[error(
         "cannot write to '{}': it is a FIFO of another user\n  help: name another file, or use a pipe",
@@ -250,6 +262,13 @@ impl HostError {
             Self::System { errno, .. } => Some(*errno),
             _ => None,
         }
+    }
+}
+
+impl From<HostError> for std::io::Error {
+    /// Keeps the number of a failed system call.
+    fn from(error: HostError) -> Self {
+        error.errno().map_or_else(|| Self::other(error), Self::from)
     }
 }
 

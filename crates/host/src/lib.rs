@@ -25,6 +25,7 @@ pub mod interrupt;
 pub mod io;
 pub mod lock;
 mod meta;
+mod private;
 pub mod qcow2;
 pub mod sandbox;
 pub mod source;
@@ -37,5 +38,6 @@ pub use error::{HostError, PathText};
 pub use file::{FileDevice, HostFile, path_of_open};
 pub use file_id::FileId;
 pub use meta::{DataSink, Metadata, SinkError, Xattr};
+pub use private::PrivateDir;
 /// Error numbers of the system, for [`HostError::system`].
 pub use rustix::io::Errno as SystemErrno;

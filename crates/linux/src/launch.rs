@@ -1,13 +1,13 @@
 //! Starts the kernel.
 //!
 //! All its resources are open files: the initial archive, the shared memory, the serial line, the disk's socket, and
-//! the pipe that ends the kernel. None of them has a name on the host except the socket, which is unlinked before the
-//! kernel runs. So no cleanup is necessary, whichever process is killed.
+//! the pipe that ends the kernel. None of them has a name on the host except the socket, which is removed with its private
+//! folder before the kernel runs. So no cleanup is necessary, whichever process is killed.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,9 +15,10 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use obento_env::{Random as _, SystemRandom};
+use obento_host::{HostDir, PrivateDir};
 use obento_linux_wire::registers;
 use rustix::fs::{
-    AtFlags, CWD, MemfdFlags, Mode, OFlags, Uid, chmodat, chownat, memfd_create, openat, unlinkat,
+    AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, Uid, chmodat, chownat, fstat, memfd_create, openat,
 };
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::process::geteuid;
@@ -45,6 +46,8 @@ const NOBODY: u32 = 65534;
 /// are not used.
 const UNUSED: u32 = 1 << 31;
 
+/// The name of the disk's socket in its folder.
+const SOCKET: &str = "disk";
 /// The module that drives the disk.
 const DISK_MODULE: &str = "virtio_blk";
 
@@ -218,29 +221,39 @@ fn unused_user() -> u32 {
 }
 
 fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd, u32)> {
-    let path = OFlags::PATH | OFlags::CLOEXEC;
-    let folder = openat(CWD, folder, path | OFlags::DIRECTORY, Mode::empty())?;
-    // A random name, because a killed process may have left its socket.
-    let name: String = SystemRandom.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = format!(".obento-{name}");
+    let private = PrivateDir::within(folder, ".obento-")?;
+    let listening = listener_of(private.dir());
+    let removed = private.remove();
+    let listening = listening?;
+    removed?;
+    Ok(listening)
+}
+
+/// Listens in `dir`, in which no other user can replace the socket.
+fn listener_of(dir: &HostDir) -> io::Result<(UnixListener, OwnedFd, u32)> {
     // The path of a socket is limited to about a hundred bytes.
-    let listener = UnixListener::bind(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))?;
-    let place = openat(&folder, &name, path, Mode::empty());
+    let listener = UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", dir.as_fd().as_raw_fd()))?;
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let socket = openat(dir, SOCKET, flags, Mode::empty())?;
+    let stat = fstat(&socket)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || stat.st_uid != geteuid().as_raw() {
+        return Err(io::Error::other("another process replaced the socket"));
+    }
     let mut user = 0;
     if geteuid().is_root() {
         // The user that the warden becomes. If that is not possible, or if that user could not start the
         // kernel, the warden stays root. In its own name space, it then has only the group's rights to files
         // of that user.
-        let owned =
-            |user| chownat(&folder, &name, Some(Uid::from_raw(user)), None, AtFlags::SYMLINK_NOFOLLOW);
+        let owned = |user| chownat(&socket, "", Some(Uid::from_raw(user)), None, AtFlags::EMPTY_PATH);
         // Root without the right to change owners stays root.
         if let Some(found) = [unused_user(), NOBODY].into_iter().find(|user| owned(*user).is_ok()) {
             user = found;
-            chmodat(&folder, &name, Mode::RWXU | Mode::RWXG, AtFlags::empty())?;
+            // A handle (`O_PATH`) has no other path to its own file.
+            let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+            chmodat(CWD, path, Mode::RWXU | Mode::RWXG, AtFlags::empty())?;
         }
     }
-    unlinkat(&folder, &name, AtFlags::empty())?;
-    Ok((listener, place?, user))
+    Ok((listener, socket, user))
 }
 
 /// Makes the program that `command` starts inherit `passed` under their present numbers, and no other

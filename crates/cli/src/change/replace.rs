@@ -6,6 +6,8 @@
 //! would keep the old contents, is overwritten in place where it differs. The part by which it grows is written first,
 //! so that a full volume costs nothing of the old contents. After a crash it may have a mixture of old and new blocks,
 //! and the copy stays on the host.
+//! Invariant: the copy is read in the open folder, so that no other user can give it other contents by replacing a
+//! directory of its path.
 //! Invariant: the copy is removed only when the changes are on stable storage in the image.
 
 use std::ffi::OsStr;
@@ -78,11 +80,10 @@ impl Borrowed {
     pub fn give_back(self) -> Result<(), Report> {
         let on_host = |error: io::Error| Report::on("cannot read the copy of", &self.shown, error);
         // A program may replace the copy by another file, but not by a symbolic link.
-        let is_file = std::fs::symlink_metadata(&self.path).map_err(on_host)?.is_file();
-        if !is_file {
+        let copy = self.folder.open(host_name(self.spot.name.as_bytes())).map_err(on_host)?;
+        let Some(mut file) = copy else {
             return Err(Report::on("cannot read the copy of", &self.shown, "no longer a regular file"));
-        }
-        let mut file = File::open(&self.path).map_err(on_host)?;
+        };
         if self.is_same(&mut file).map_err(on_host)? {
             return Ok(());
         }

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::path::Path;
 
 use obento::Error;
 use obento::base::{Attr, FileKind, Ino, Timestamp};
@@ -47,7 +46,7 @@ pub trait File {
     /// Writes the file as a line of JSON.
     fn write_json(&self, address: &[u8], name: &[u8], out: &mut dyn Write) -> Result<(), EvaluationError>;
     /// Writes the contents to the new host file `to`. Returns their length.
-    fn copy_out(&self, to: &Path) -> Result<u64, CopyFailure>;
+    fn copy_out(&self, to: std::fs::File) -> Result<u64, CopyFailure>;
 
     /// Returns the kind of [`target_attr`](Self::target_attr).
     fn target_kind(&self) -> Result<Option<FileKind>, Error> {

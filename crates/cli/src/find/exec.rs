@@ -11,13 +11,16 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
 use obento::Error;
-use obento::base::FileKind;
+use obento::base::{FileKind, Name, NameBuf};
+use obento::host::HostDir;
 use obento::host::interrupt::read_line;
+use rustix::fs::AtFlags;
 
 use super::evaluate::{EvaluationError, VisitedEntry};
 use super::expression::{Consent, ExecCommand, RunIn};
@@ -55,11 +58,45 @@ pub struct Runner<'a> {
 /// The files that wait for one `-exec ... +`.
 #[derive(Default)]
 struct Batch {
-    files: Vec<PathBuf>,
+    files: Vec<FileCopy>,
     arguments: usize,
     bytes: u64,
     /// For `-execdir`: the directory of the files in the image, and the directory of the copies.
-    directory: Option<(Vec<u8>, PathBuf)>,
+    directory: Option<(Vec<u8>, CopyDirectory)>,
+}
+
+/// A directory for copies.
+#[derive(Clone)]
+struct CopyDirectory {
+    parent: HostDir,
+    name: NameBuf,
+    dir: HostDir,
+    /// For programs.
+    path: PathBuf,
+}
+
+impl CopyDirectory {
+    /// Removes the directory if it is empty. Otherwise, it is removed with the private folder at the end.
+    fn remove(&self) {
+        let _ = rustix::fs::unlinkat(self.parent.as_fd(), self.name.as_bytes(), AtFlags::REMOVEDIR);
+    }
+}
+
+/// The copy of a file.
+struct FileCopy {
+    own: CopyDirectory,
+    name: NameBuf,
+    /// For programs.
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl FileCopy {
+    /// Removes the copy and its directory. If that fails, they are removed with the private folder at the end.
+    fn remove(&self) {
+        let _ = rustix::fs::unlinkat(self.own.dir.as_fd(), self.name.as_bytes(), AtFlags::empty());
+        self.own.remove();
+    }
 }
 
 impl Batch {
@@ -100,16 +137,16 @@ impl<'a> Runner<'a> {
         // A file without contents is accepted if no argument names it.
         let copied = copy(entry, &own);
         let ran = match &copied {
-            Ok((path, _)) => {
-                let named = named(command, path);
+            Ok(copy) => {
+                let named = named(command, &copy.path);
                 let words: Vec<_> = command.words.iter().map(|word| fill(word, &named)).collect();
-                spawn(command, &words, Some(&own), Some(&address))
+                spawn(command, &words, Some(&own.path), Some(&address))
             }
-            Err(_) if !names_file => spawn(command, &command.words, Some(&own), Some(&address)),
+            Err(_) if !names_file => spawn(command, &command.words, Some(&own.path), Some(&address)),
             Err(_) => Ok(false),
         };
-        copied.iter().for_each(|(path, _)| remove(path));
-        let _ = std::fs::remove_dir(&own);
+        copied.iter().for_each(FileCopy::remove);
+        own.remove();
         if names_file { copied.and(ran) } else { ran }
     }
 
@@ -121,16 +158,16 @@ impl<'a> Runner<'a> {
         };
         let copied = copy(entry, &own);
         if copied.is_err() {
-            let _ = std::fs::remove_dir(&own);
+            own.remove();
             if self.batches[index].files.is_empty() {
                 self.batches[index].directory = None;
             }
         }
-        let (path, bytes) = copied?;
+        let copy = copied?;
         let batch = &mut self.batches[index];
-        batch.arguments += path.as_os_str().len() + 1;
-        batch.bytes += bytes;
-        batch.files.push(path);
+        batch.arguments += copy.path.as_os_str().len() + 1;
+        batch.bytes += copy.bytes;
+        batch.files.push(copy);
         if batch.is_full() {
             self.run_batch(index)?;
         }
@@ -143,7 +180,7 @@ impl<'a> Runner<'a> {
         &mut self,
         index: usize,
         entry: &VisitedEntry<'_>,
-    ) -> Result<PathBuf, EvaluationError> {
+    ) -> Result<CopyDirectory, EvaluationError> {
         let directory = entry.directory();
         if let Some((_, own)) =
             self.batches[index].directory.as_ref().filter(|(known, _)| *known == directory)
@@ -168,44 +205,55 @@ impl<'a> Runner<'a> {
         }
         let command = &self.commands[index];
         let fixed = command.words.split_last().map_or(&[][..], |(_, fixed)| fixed);
-        let files = batch.files.iter().map(|path| named(command, path));
+        let files = batch.files.iter().map(|copy| named(command, &copy.path));
         let words: Vec<_> = fixed.iter().cloned().chain(files).collect();
-        let own = batch.directory.as_ref().map(|(_, own)| own.as_path());
+        let own = batch.directory.as_ref().map(|(_, own)| own.path.as_path());
         let ran = spawn(command, &words, own, None);
-        batch.files.iter().for_each(|path| remove(path));
+        batch.files.iter().for_each(FileCopy::remove);
         self.failed |= !matches!(ran, Ok(true));
         ran.map(drop)
     }
 
     /// Creates a directory in the private folder, which is created when first needed.
-    fn own_directory(&mut self) -> Result<PathBuf, EvaluationError> {
+    fn own_directory(&mut self) -> Result<CopyDirectory, EvaluationError> {
         let mut made = || {
-            let parent = match self.directory.take() {
-                Some(directory) => directory,
+            let folder = match self.directory.take() {
+                Some(folder) => folder,
                 None => PrivateFolder::new()?,
             };
-            let own = parent.path().join(self.copies.to_string());
-            self.directory = Some(parent);
+            let folder = self.directory.insert(folder);
+            let name = Name::new(self.copies.to_string().as_bytes()).map_err(io::Error::other)?.to_buf();
             self.copies += 1;
-            std::fs::create_dir(&own)?;
-            Ok(own)
+            let dir = folder.dir().make_private(&name)?;
+            let path = folder.path().join(OsStr::from_bytes(name.as_bytes()));
+            Ok(CopyDirectory { parent: folder.dir().clone(), name, dir, path })
         };
         made().map_err(|error| failure(&CopyFailure::Target(error)))
     }
 }
 
 /// Copies the contents of `entry` to a file of the same name in `own`.
-fn copy(entry: &VisitedEntry<'_>, own: &Path) -> Result<(PathBuf, u64), EvaluationError> {
+fn copy(entry: &VisitedEntry<'_>, own: &CopyDirectory) -> Result<FileCopy, EvaluationError> {
     let kind = entry.file.target_kind()?;
     if kind != Some(FileKind::Regular) {
         return Err(failure(&CopyFailure::NoContents(kind)));
     }
-    let path = own.join(OsStr::from_bytes(entry.name()));
-    let copied = entry.file.copy_out(&path);
-    if copied.is_err() {
-        let _ = std::fs::remove_file(&path);
+    let on_host = |error: io::Error| failure(&CopyFailure::Target(error));
+    let name = Name::new(entry.name()).map_err(|error| on_host(io::Error::other(error)))?.to_buf();
+    let path = own.path.join(OsStr::from_bytes(name.as_bytes()));
+    let mut copy = FileCopy { own: own.clone(), name, path, bytes: 0 };
+    let copied = match own.dir.create_private(&copy.name) {
+        Ok(file) => entry.file.copy_out(file),
+        Err(error) => return Err(on_host(error.into())),
+    };
+    match copied {
+        Ok(bytes) => copy.bytes = bytes,
+        Err(error) => {
+            copy.remove();
+            return Err(failure(&error));
+        }
     }
-    Ok((path, copied.map_err(|error| failure(&error))?))
+    Ok(copy)
 }
 
 /// Returns the name of the copy as an argument of the command.
@@ -233,15 +281,6 @@ fn failure(failure: &CopyFailure) -> EvaluationError {
         }
         CopyFailure::NoContents(Some(_)) => "-exec requires a regular file; add -type f".into(),
     })
-}
-
-/// Removes a copy and its directory. If that fails, they are removed with the temporary directory at the
-/// end.
-fn remove(path: &Path) {
-    let _ = std::fs::remove_file(path);
-    if let Some(own) = path.parent() {
-        let _ = std::fs::remove_dir(own);
-    }
 }
 
 /// Returns `word` with `path` for every `{}`.

@@ -1,10 +1,11 @@
 //! Running suites and workloads.
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use obento::host::interrupt::{self, SignalGuard};
+use obento::host::{HostDir, HostError};
 use obento_bench::cell;
 use obento_bench::lab::{self, Processes, RunPlan};
 use obento_bench::machine::{self, Machine};
@@ -94,13 +95,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let (suite, workloads) = chosen(args)?;
     let mut results = begin(args, suite)?;
     let targets = targets(args, suite)?;
+    // The folder is used by its path, which no other user may change.
+    let place = HostDir::open_trusted(&args.dir).map_err(|error| fail(unusable(&args.dir, error)))?;
     // Database servers run as other users, and must be able to enter the folder.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    let folder = tempfile::Builder::new().prefix("obento-bench-").permissions(open).tempdir_in(&args.dir);
+    let folder = tempfile::Builder::new().prefix("obento-bench-").permissions(open).tempdir_in(place.path());
     let folder = folder.map_err(|error| {
         // The error of the system, without the name of the new folder.
-        let reason = io::Error::from(error.kind());
-        fail(Report::on("cannot create a folder in", args.dir.as_os_str().as_encoded_bytes(), reason))
+        fail(no_folder(&args.dir, io::Error::from(error.kind())))
     })?;
     let path =
         folder.path().canonicalize().map_err(|error| fail(Report::new("cannot find the folder", error)))?;
@@ -164,6 +166,17 @@ fn all_measured(results: &Results, plan: &RunPlan) -> bool {
     };
     let is_any_measured = cells.clone().any(|cell| !cell.samples.is_empty());
     is_any_measured && !cells.any(has_failed)
+}
+
+fn unusable(directory: &Path, error: HostError) -> Report {
+    match error.errno() {
+        Some(errno) => no_folder(directory, errno.into()),
+        None => Report::plain(error),
+    }
+}
+
+fn no_folder(directory: &Path, reason: io::Error) -> Report {
+    Report::on("cannot create a folder in", directory.as_os_str().as_encoded_bytes(), reason)
 }
 
 fn fail(report: Report) -> Stop {

@@ -1,7 +1,6 @@
 //! A file in an image, as an expression sees it.
 
 use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
 
 use obento::base::{Attr, FileKind};
 use obento::driver::Cookie;
@@ -12,7 +11,6 @@ use obento::{Error, Node};
 use super::{Start, owner_id};
 use crate::find::{CopyFailure, EvaluationError, File, Owner};
 use crate::json::Line;
-use crate::private::create_private;
 
 /// A file that the walk found.
 pub struct View<'a> {
@@ -136,17 +134,16 @@ impl File for View<'_> {
         Ok(line.write(&mut out)?)
     }
 
-    fn copy_out(&self, to: &Path) -> Result<u64, CopyFailure> {
+    fn copy_out(&self, to: std::fs::File) -> Result<u64, CopyFailure> {
         let node = self.target().map_err(CopyFailure::Source)?.ok_or(CopyFailure::NoContents(None))?;
         copy_contents(&node, to)
     }
 }
 
-/// Copies the contents of `node` to the new host file `to`, which only the user can read. Holes stay holes.
-fn copy_contents(node: &Node, to: &Path) -> Result<u64, CopyFailure> {
+/// Copies the contents of `node` to the empty host file `file`. Holes stay holes.
+fn copy_contents(node: &Node, mut file: std::fs::File) -> Result<u64, CopyFailure> {
     const CHUNK: usize = 256 << 10;
     let size = node.attr().map_err(CopyFailure::Source)?.size;
-    let mut file = create_private(to).map_err(CopyFailure::Target)?;
     let mut buffer = vec![0; CHUNK];
     let mut at = 0;
     while let Some(run) = node.run(at, size - at).map_err(CopyFailure::Source)? {

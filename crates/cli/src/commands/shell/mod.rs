@@ -8,13 +8,13 @@
 //! operation therefore checks between two steps whether to continue. A script ends with Ctrl-C, like any command.
 
 pub mod complete;
+mod history;
 pub mod words;
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -59,8 +59,8 @@ pub const PAGE: Page = Page::new(&[
 /// && b and a || b join commands.
 ///
 /// At a prompt, Tab completes commands, options and names in the image. The history is in ~/.local/state/obento/history
-/// ($XDG_STATE_HOME). Ctrl-C ends the running command, Ctrl-D the shell. Without a terminal, the lines of standard input are the
-/// commands, and the exit status is that of the last command.
+/// ($XDG_STATE_HOME), if no other user can replace this file. Ctrl-C ends the running command, Ctrl-D the shell. Without a terminal,
+/// the lines of standard input are the commands, and the exit status is that of the last command.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image, and the directory to start in
@@ -158,11 +158,10 @@ impl<'a> Shell<'a> {
         commands.sort();
         let (inside, volume) = (self.inside.clone(), self.volume.clone());
         editor.set_helper(Some(Completion { inside, volume, commands, definition }));
-        let history = history_file();
+        let history = history::file();
         if let Some(file) = &history {
             // The history does not exist at first.
             let _ = editor.load_history(file);
-            let _ = file.parent().map(std::fs::create_dir_all);
         }
         while !self.is_over.get() {
             let directory = self.inside.directory.borrow().clone();
@@ -404,13 +403,6 @@ fn normal(path: &[u8]) -> Vec<u8> {
         }
     }
     [b"/".as_slice(), &parts.join(&b'/')].concat()
-}
-
-/// Returns the path of the history, as the XDG base directory specification defines it.
-fn history_file() -> Option<PathBuf> {
-    let set = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty()).map(PathBuf::from);
-    let state = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
-    Some(state.join("obento").join("history"))
 }
 
 #[cfg(test)]

@@ -1,0 +1,278 @@
+//! Directories in which no other user can replace a file, and private directories in them.
+//!
+//! A program gets the path of a file, and resolves it again. The path is safe if no other user can replace one of its
+//! components.
+//! Invariant: each directory from the root down to a trusted directory belongs to root or to the user of this process.
+//! Other users and the group cannot write to it, unless it is sticky. The directories are examined in this order by
+//! descriptors, so that the directory above an examined entry is already known to keep the entry.
+//! Invariant: a private directory is used through its descriptor. Its path is for programs and messages only.
+//! Source: rename(2), the sticky bit; user_namespaces(7), unmapped users; proc_sys_kernel(5) `overflowuid`.
+
+use std::collections::hash_map::RandomState;
+use std::fs::File;
+use std::hash::BuildHasher as _;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use obento_base::{Name, NameBuf};
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
+use crate::{HostDir, HostError, reopen};
+
+/// Only the owner can use a private directory.
+const PRIVATE: Mode = Mode::RWXU;
+/// Write permission for the group and for other users.
+const SHARED: u32 = 0o022;
+/// In a sticky directory, only the owner of an entry or of the directory can replace the entry.
+const STICKY: u32 = 0o1000;
+/// How many random names are tried.
+const ATTEMPTS: u32 = 16;
+/// Directories that belong to root on every Linux system (file-hierarchy(7)).
+const OF_ROOT: [&str; 9] =
+    ["/", "/dev", "/dev/shm", "/home", "/run", "/run/user", "/tmp", "/var", "/var/tmp"];
+
+impl HostDir {
+    /// Opens the directory `path`, and requires that no other user can replace a file in it, nor a directory above it.
+    /// The path of the result contains no symbolic link. Errors: as [`open`](Self::open); Untrusted.
+    pub fn open_trusted(path: &Path) -> Result<Self, HostError> {
+        let found = Self::open(path)?;
+        let real = std::fs::read_link(format!("/proc/self/fd/{}", found.as_fd().as_raw_fd()));
+        let real = real.map_err(|error| HostError::of_io("find", path, &error))?;
+        let mut at = Self::open(Path::new("/"))?;
+        at.expect_trusted(path)?;
+        let names = real.as_os_str().as_bytes().split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        for name in names {
+            let name = Name::new(name).map_err(|_| HostError::system("open", &real, Errno::INVAL))?;
+            at = at.enter_directory(name)?;
+            at.expect_trusted(path)?;
+        }
+        Ok(at)
+    }
+
+    /// Fails if another user can replace an entry of this directory.
+    fn expect_trusted(&self, path: &Path) -> Result<(), HostError> {
+        let stat = self.own_stat()?;
+        let is_shared = stat.st_mode & SHARED != 0 && stat.st_mode & STICKY == 0;
+        match is_trusted_owner(stat.st_uid, self.path()) && !is_shared {
+            true => Ok(()),
+            false => Err(HostError::Untrusted { path: path.into(), directory: self.path().into() }),
+        }
+    }
+
+    fn own_stat(&self) -> Result<Stat, HostError> {
+        rustix::fs::fstat(self.as_fd()).map_err(|errno| HostError::system("examine", self.path(), errno))
+    }
+
+    /// Creates the subdirectory `name`, which only the user of this process can use, and opens it. Errors: System, also
+    /// if the name exists; Changed.
+    pub fn make_private(&self, name: &Name) -> Result<Self, HostError> {
+        let path = self.child(name);
+        let failed = |errno| HostError::system("create", &path, errno);
+        rustix::fs::mkdirat(self.as_fd(), name.as_bytes(), PRIVATE).map_err(failed)?;
+        let dir = self.enter_directory(name)?;
+        let stat = dir.own_stat()?;
+        // Not only in case another process exchanged the directory: some file systems store no owners and modes.
+        let is_ours = stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o077 == 0;
+        if is_ours && dir.names()?.is_empty() { Ok(dir) } else { Err(HostError::Changed { path }) }
+    }
+
+    /// Creates the file `name`, which only the user of this process can read and write. Errors: System, also if the name
+    /// exists.
+    pub fn create_private(&self, name: &Name) -> Result<File, HostError> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(self.as_fd(), name.as_bytes(), flags, Mode::RUSR | Mode::WUSR)
+            .map(File::from)
+            .map_err(|errno| HostError::system("create", self.child(name), errno))
+    }
+
+    /// Opens `name` for reading, or returns `None` if it is not a regular file. Errors: System.
+    pub fn open_regular(&self, name: &Name) -> Result<Option<File>, HostError> {
+        let failed = |errno| HostError::system("open", self.child(name), errno);
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let handle = rustix::fs::openat(self.as_fd(), name.as_bytes(), flags, Mode::empty());
+        let handle = handle.map_err(failed)?;
+        let stat = rustix::fs::fstat(&handle).map_err(failed)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => reopen(&handle, OFlags::RDONLY).map(Some).map_err(failed),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// A new directory that only the user of this process can use, in a trusted directory. It stays until it is removed.
+#[derive(Debug)]
+pub struct PrivateDir {
+    parent: HostDir,
+    name: NameBuf,
+    dir: HostDir,
+}
+
+impl PrivateDir {
+    /// Creates a directory in the one for temporary files. Its name is `prefix` and a random number. Errors: as
+    /// [`within`](Self::within).
+    pub fn new(prefix: &str) -> Result<Self, HostError> {
+        Self::within(&std::env::temp_dir(), prefix)
+    }
+
+    /// Creates a directory in `directory`. Errors: as [`HostDir::open_trusted`] and [`HostDir::make_private`].
+    pub fn within(directory: &Path, prefix: &str) -> Result<Self, HostError> {
+        let parent = HostDir::open_trusted(directory)?;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            let number = RandomState::new().hash_one((std::process::id(), attempt));
+            let name = Name::new(format!("{prefix}{number:016x}").as_bytes()).map(Name::to_buf);
+            let name = name.map_err(|_| HostError::system("create", directory, Errno::INVAL))?;
+            match parent.make_private(&name) {
+                Err(error) if error.errno() == Some(Errno::EXIST) && attempt < ATTEMPTS => {}
+                made => return made.map(|dir| Self { parent, name, dir }),
+            }
+        }
+    }
+
+    /// Returns the directory, whatever has its name by now.
+    pub fn dir(&self) -> &HostDir {
+        &self.dir
+    }
+
+    /// Returns the directory that contains this one.
+    pub fn parent(&self) -> &HostDir {
+        &self.parent
+    }
+
+    /// Returns the name in the parent.
+    pub fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// Returns the absolute path, for programs.
+    pub fn path(&self) -> PathBuf {
+        self.parent.child(&self.name)
+    }
+
+    /// Removes the entries of the directory, and the directory. Stops at the first error. Errors: System.
+    pub fn remove(&self) -> Result<(), HostError> {
+        for name in self.dir.names()? {
+            if let Ok(name) = Name::new(&name) {
+                self.dir.remove(name)?;
+            }
+        }
+        self.parent.remove(&self.name)
+    }
+}
+
+/// Returns whether `user`, the owner of the directory `path`, is root or the user of this process.
+///
+/// In a user namespace, root of the host and all unmapped users have the same number. There, only the directories
+/// that are root's on every system count as root's.
+fn is_trusted_owner(user: u32, path: &Path) -> bool {
+    let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+    let is_unmapped = || {
+        let overflow = read("/proc/sys/kernel/overflowuid").trim().parse() == Ok(user);
+        let map = read("/proc/self/uid_map");
+        overflow && !map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
+    };
+    user == 0
+        || user == geteuid().as_raw()
+        || OF_ROOT.iter().any(|known| path == Path::new(known)) && is_unmapped()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+
+    use super::*;
+
+    fn name(text: &str) -> NameBuf {
+        Name::new(text.as_bytes()).unwrap().to_buf()
+    }
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Returns the directory that makes `path` unusable, if there is one.
+    fn untrusted(path: &Path) -> Option<PathBuf> {
+        match HostDir::open_trusted(path) {
+            Ok(_) => None,
+            Err(HostError::Untrusted { directory, .. }) => Some(directory),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    #[test]
+    fn a_directory_is_trusted_only_if_the_group_and_others_cannot_write_to_it_and_to_those_above() {
+        let outer = tempfile::tempdir().unwrap();
+        let outer = outer.path().canonicalize().unwrap();
+        let inner = outer.join("a/b");
+        fs::create_dir_all(&inner).unwrap();
+        for changed in [inner.clone(), outer.join("a")] {
+            for mode in [0o775, 0o757, 0o777, 0o2775] {
+                set_mode(&changed, mode);
+                assert_eq!(untrusted(&inner), Some(changed.clone()), "{mode:o}");
+            }
+            for mode in [0o1775, 0o1777, 0o755, 0o700] {
+                set_mode(&changed, mode);
+                assert_eq!(untrusted(&inner), None, "{mode:o}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_directory_below_one_of_another_user_is_not_trusted() {
+        if !geteuid().is_root() {
+            return;
+        }
+        let outer = tempfile::tempdir().unwrap();
+        let outer = outer.path().canonicalize().unwrap();
+        let inner = outer.join("a/b");
+        fs::create_dir_all(&inner).unwrap();
+        for changed in [inner.clone(), outer.join("a")] {
+            chown(&changed, Some(1), None).unwrap();
+            assert_eq!(untrusted(&inner), Some(changed.clone()));
+            // A link of root to it is no better.
+            let link = outer.join("link");
+            symlink(&inner, &link).unwrap();
+            assert_eq!(untrusted(&link), Some(changed.clone()));
+            fs::remove_file(&link).unwrap();
+            chown(&changed, Some(0), None).unwrap();
+        }
+        assert_eq!(untrusted(&inner), None);
+    }
+
+    #[test]
+    fn the_files_of_a_private_directory_are_those_of_the_descriptor_after_its_name_was_given_to_another() {
+        let outer = tempfile::tempdir().unwrap();
+        let private = PrivateDir::within(outer.path(), "test-").unwrap();
+        assert_eq!(private.path().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        fs::rename(private.path(), outer.path().join("moved")).unwrap();
+        fs::create_dir(private.path()).unwrap();
+        fs::write(private.path().join("f"), "forged").unwrap();
+        let missing = private.dir().open_regular(&name("f")).unwrap_err();
+        assert_eq!(missing.errno(), Some(Errno::NOENT));
+        private.dir().create_private(&name("f")).unwrap();
+        let file = private.dir().open_regular(&name("f")).unwrap().unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn links_and_fifos_are_not_opened_as_regular_files() {
+        let outer = tempfile::tempdir().unwrap();
+        let private = PrivateDir::within(outer.path(), "test-").unwrap();
+        fs::write(outer.path().join("other"), "other").unwrap();
+        symlink(outer.path().join("other"), private.path().join("link")).unwrap();
+        rustix::fs::mknodat(private.dir().as_fd(), "fifo", FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)
+            .unwrap();
+        for kind in ["link", "fifo"] {
+            assert!(private.dir().open_regular(&name(kind)).unwrap().is_none(), "{kind}");
+        }
+        let exists = private.dir().create_private(&name("link")).unwrap_err();
+        assert_eq!(exists.errno(), Some(Errno::EXIST));
+        private.remove().unwrap();
+        assert!(outer.path().join("other").exists() && !private.path().exists());
+    }
+}
