@@ -211,7 +211,7 @@ mod tests {
         // What another user would put there.
         let marks = outer.path().join("marks");
         fs::create_dir(&marks).unwrap();
-        for name in ["setpriv", "sh", "env", "kill", "rm", "rmdir", "mount", "unshare"] {
+        for name in ["setpriv", "sh", "env", "kill", "rm", "rmdir", "unshare"] {
             let text = format!("#!/bin/sh\n: > '{}/{name}'\n", marks.display());
             fs::write(folder.path().join(name), text).unwrap();
             fs::set_permissions(folder.path().join(name), Permissions::from_mode(0o755)).unwrap();

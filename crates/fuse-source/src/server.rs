@@ -54,6 +54,14 @@ pub enum StartError {
         /// The error of the host.
         error: std::io::Error,
     },
+    /// No folder for the server can be created.
+    #[error("cannot create a folder for '{program}': {error}\n  help: set TMPDIR to another directory")]
+    Folder {
+        /// Name of the program.
+        program: String,
+        /// The error of the host.
+        error: std::io::Error,
+    },
     /// The server refused the connection.
     #[error(
         "{0}\n  help: the server must accept /dev/fd/N as its mount point, as servers with libfuse 3.3 and later do"
@@ -133,7 +141,8 @@ impl FuseServer {
         route: Route,
     ) -> Result<Self, StartError> {
         let failed = |error: std::io::Error| failed_start(program, error);
-        let folder = Folder::new(helper).map_err(failed)?;
+        let folder = Folder::new(helper)
+            .map_err(|error| StartError::Folder { program: program.to_string_lossy().into_owned(), error })?;
         let listener = folder.listen().map_err(failed)?;
         let mut command = folder.command(route, program).map_err(failed)?;
         command.args(arguments).arg(folder.mount_point());

@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use obento_base::{Name, NameBuf};
-use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -160,7 +160,9 @@ impl PrivateDir {
                 self.dir.remove(name)?;
             }
         }
-        self.parent.remove(&self.name)
+        // Another directory that has the name by now keeps its entries.
+        rustix::fs::unlinkat(self.parent.as_fd(), self.name.as_bytes(), AtFlags::REMOVEDIR)
+            .map_err(|errno| HostError::system("remove", self.path(), errno))
     }
 }
 
@@ -254,6 +256,9 @@ mod tests {
         fs::write(private.path().join("f"), "forged").unwrap();
         let missing = private.dir().open_regular(&name("f")).unwrap_err();
         assert_eq!(missing.errno(), Some(Errno::NOENT));
+        private.dir().create_private(&name("f")).unwrap();
+        assert!(private.remove().is_err());
+        assert!(private.path().join("f").exists(), "the other directory keeps its files");
         private.dir().create_private(&name("f")).unwrap();
         let file = private.dir().open_regular(&name("f")).unwrap().unwrap();
         assert_eq!(file.metadata().unwrap().len(), 0);

@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use obento::engine::tools::find_program;
+use obento::host::HostDir;
 
 use crate::error::{IoContext as _, command_of, run};
 use crate::workload::{Cache, Measure, Phase, Settings, Workload, WorkloadContext};
@@ -167,7 +168,7 @@ impl Postgres {
 
     /// Returns a folder for the socket, whose path must be short.
     fn socket(&self) -> Result<tempfile::TempDir> {
-        let folder = tempfile::tempdir().during("create", "a folder for a socket")?;
+        let folder = socket_folder()?;
         self.give(folder.path())?;
         Ok(folder)
     }
@@ -227,8 +228,15 @@ impl Postgres {
     }
 }
 
+/// Creates a folder in a directory in which no other user can replace it. Its path is short and its owner changes.
+fn socket_folder() -> Result<tempfile::TempDir> {
+    let what = "a folder for a socket";
+    let place = HostDir::open_trusted(&std::env::temp_dir()).during("create", what)?;
+    tempfile::tempdir_in(place.path()).during("create", what)
+}
+
 fn redis(folder: &Path, context: &WorkloadContext) -> Result<Vec<Phase>> {
-    let place = tempfile::tempdir().during("create", "a folder for a socket")?;
+    let place = socket_folder()?;
     let socket = place.path().join("redis");
     let mut command = command_of("redis-server");
     command.arg("--dir").arg(folder).arg("--unixsocket").arg(&socket);

@@ -1,6 +1,8 @@
 //! Programs of the host on files of an image.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -211,6 +213,39 @@ fn other_users_cannot_read_what_a_program_works_on() {
     let mut edit = disk.command(&["edit", "disk.img:/shadow"]);
     let edited = edit.env("EDITOR", "stat -c %a").output().unwrap();
     assert_eq!(text(&edited.stdout), "600\n");
+}
+
+#[test]
+fn a_forged_copy_at_the_path_of_the_copy_never_reaches_the_image() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/f"], b"mine");
+    let copies = disk.folder().join("copies");
+    std::fs::create_dir(&copies).unwrap();
+    // As another user would do who can rename the folder.
+    let forge = r#"d=$(dirname "$0"); mv "$d" "$d.moved"; mkdir "$d"; echo forged > "$0""#;
+    let mut command = disk.command(&["exec", "disk.img:/f", "--", "sh", "-c", forge, "{}"]);
+    let output = command.env("TMPDIR", &copies).output().unwrap();
+    assert_eq!((text(&output.stderr), output.status.code()), (String::new(), Some(0)));
+    assert_eq!(disk.read("cat disk.img:/f"), "mine");
+}
+
+#[test]
+fn no_copy_is_created_in_a_directory_that_the_group_can_change() {
+    let Some(disk) = Disk::new("4M", &[]) else { return };
+    disk.obento_with(&["write", "disk.img:/f"], b"mine");
+    let (above, copies) = (disk.folder().join("above"), disk.folder().join("above/copies"));
+    std::fs::create_dir_all(&copies).unwrap();
+    for shared in [&above, &copies] {
+        std::fs::set_permissions(shared, Permissions::from_mode(0o775)).unwrap();
+        for command in
+            [&["exec", "disk.img:/f", "--", "true"][..], &["find", "disk.img:/f", "-exec", "true", "{}", ";"]]
+        {
+            let output = disk.command(command).env("TMPDIR", &copies).output().unwrap();
+            let why = format!("another user can replace files in '{}'", shared.display());
+            assert!(text(&output.stderr).contains(&why), "{}", text(&output.stderr));
+        }
+        std::fs::set_permissions(shared, Permissions::from_mode(0o755)).unwrap();
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Commands on the files of a FUSE server, without a mount.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -154,6 +154,23 @@ fn servers_of_go_get_their_connection_from_the_helper() {
     let output = copy.current_dir(path).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     is_served(path, "gocryptfs -q -passfile password cipher");
+}
+
+#[test]
+fn no_server_is_started_with_a_folder_that_another_user_can_replace() {
+    if !require(&[Oracle::Program("bindfs"), Oracle::Program("unshare")]) {
+        return;
+    }
+    let folder = folder_with_tree();
+    let shared = folder.path().join("tmp");
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o775)).unwrap();
+    let mut ls = Command::new(env!("CARGO_BIN_EXE_obento"));
+    let output =
+        ls.args(["ls", "fuse:bindfs tree:/"]).current_dir(folder.path()).env("TMPDIR", &shared).output();
+    let said = String::from_utf8_lossy(&output.unwrap().stderr).into_owned();
+    let why = format!("another user can replace files in '{}'", shared.display());
+    assert!(said.contains(&why) && said.contains("help: set TMPDIR to another directory"), "{said}");
+    assert_eq!(fs::read_dir(&shared).unwrap().count(), 0);
 }
 
 #[test]
