@@ -76,7 +76,7 @@ fn an_ordinary_user_measures_mounts_of_obento_and_an_unmeasurable_target_is_no_b
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o1777)).unwrap();
     // Another process copies the program: a file that a child of this process holds open for writing cannot
     // be executed.
     let program = folder.path().join("obento");
