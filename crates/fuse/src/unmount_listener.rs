@@ -39,6 +39,8 @@ use crate::pauser::Pauser;
 
 /// The number of processes that may wait for the end of one mount. Further connections are closed.
 const WAITING_MAX: usize = 64;
+/// The start of the name that servers of earlier versions bound for every file system, before they renamed the socket.
+const EARLIER_NAME: &[u8] = b"new-";
 /// The longest time that a server may take to accept a connection.
 const ANSWER: Duration = Duration::from_secs(10);
 /// The time between two signs of a server that ends.
@@ -170,10 +172,8 @@ impl Folders {
         // The kernel returns the name that the server bound. An entry of the folder can have been renamed.
         let bound = stream.peer_addr().ok();
         let bound = bound.as_ref().and_then(|address| address.as_pathname()?.file_name());
-        match bound.is_some_and(|bound| bound.as_bytes().starts_with(file_system.as_bytes())) {
-            true => Ok(stream),
-            false => Err(Errno::ADDRNOTAVAIL),
-        }
+        let is_ours = |bound: &[u8]| bound.starts_with(file_system.as_bytes()) || bound.starts_with(EARLIER_NAME);
+        if bound.is_some_and(|bound| is_ours(bound.as_bytes())) { Ok(stream) } else { Err(Errno::ADDRNOTAVAIL) }
     }
 
     /// Removes the sockets on which no process listens any more.
