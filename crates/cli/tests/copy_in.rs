@@ -277,7 +277,7 @@ fn an_entry_that_cannot_be_copied_is_reported_and_the_rest_is_copied() {
     });
     check(at, &["cp", "tree", "nowhere", "tree/file", "tree/disk.img:/tree/below"], 1, "", {
         "obento: cannot copy 'tree': is a directory\n  help: use -r to copy directories\n\
-         obento: cannot copy 'nowhere': cannot examine 'nowhere': no such file or directory\n"
+         obento: cannot copy 'nowhere': no such file or directory\n"
     });
     holds(at, "tree/disk.img:/tree/below/file", "file");
     check(at, &["cp", "tree/file", "tree/disk.img:/tree"], 0, "", "");
@@ -339,6 +339,25 @@ fn a_directory_is_not_moved_onto_itself_under_another_name_of_its_image() {
     });
     let left = obento(at, &["ls", "-A", "disk.img:/"]);
     assert_eq!(String::from_utf8_lossy(&left.stdout), "empty\nlost+found\n");
+}
+
+#[test]
+fn a_tree_deeper_than_the_limit_of_open_files_is_moved_into_an_image() {
+    if !require(TOOLS) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    image(at, "disk.img", 8, &["-t", "ext4"]);
+    let below = "d/".repeat(400);
+    fs::create_dir_all(at.join("deep").join(&below)).unwrap();
+    fs::write(at.join("deep").join(&below).join("file"), "file").unwrap();
+    let line = format!("ulimit -n 256 && exec {} mv deep disk.img:/", env!("CARGO_BIN_EXE_obento"));
+    let output = Command::new("sh").args(["-c", &line]).current_dir(at).output().unwrap();
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
+    assert!(!at.join("deep").exists());
+    holds(at, &format!("disk.img:/deep/{below}file"), "file");
+    e2fsck(at, "disk.img");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use crate::handle::{self, HandleOf};
+use crate::removal::remove;
 use crate::{CopiedEntries, HostError};
 
 /// The most links in one path. Source: include/linux/namei.h `MAXSYMLINKS`.
@@ -29,7 +30,7 @@ const PROC: u64 = 0x9fa0;
 const PIPE: u64 = 0x5049_5045;
 
 const HANDLE: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-const DIRECTORY: OFlags =
+pub(crate) const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// An open directory of the host.
@@ -173,8 +174,7 @@ impl HostDir {
     /// Removes `name` with everything below it, without following links. Continues after an error, and
     /// returns the first. Errors: System.
     pub fn remove(&self, name: &Name) -> Result<(), HostError> {
-        remove(&self.fd, name.as_bytes(), None)
-            .map_err(|errno| HostError::system("remove", self.child(name), errno))
+        remove(&self.fd, name, None).map_err(|errno| HostError::system("remove", self.child(name), errno))
     }
 
     /// Removes `name` with everything below it that is in `copied` and has not changed since. Continues after an error,
@@ -185,7 +185,7 @@ impl HostDir {
     /// file by descriptor, so a process that may change the directory can exchange the entry between these two calls.
     /// It then loses a file that it could have removed itself.
     pub fn remove_copied(&self, name: &Name, copied: &CopiedEntries) -> Result<(), HostError> {
-        remove(&self.fd, name.as_bytes(), Some(copied))
+        remove(&self.fd, name, Some(copied))
             .map_err(|errno| HostError::system("remove", self.child(name), errno))
     }
 
@@ -338,47 +338,6 @@ fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
     parts.map(<[u8]>::to_vec).chain(path.ends_with(b"/").then(|| b".".to_vec()))
 }
 
-/// Removes `name` in `dir`, and below it only the entries in `copied`. Continues after an error, and returns
-/// the first, or STALE if an entry is not in `copied`.
-fn remove(dir: &OwnedFd, name: &[u8], copied: Option<&CopiedEntries>) -> Result<(), Errno> {
-    let is_copied = |stat: Result<Stat, Errno>| match copied {
-        Some(copied) if !copied.contains(&stat?) => Err(Errno::STALE),
-        _ => Ok(()),
-    };
-    if copied.is_some() {
-        is_copied(rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW))?;
-    }
-    match rustix::fs::unlinkat(dir, name, AtFlags::empty()) {
-        // Some file systems report the latter for a directory.
-        Err(Errno::ISDIR | Errno::PERM) => {}
-        removed => return removed,
-    }
-    match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
-        Err(Errno::NOTEMPTY | Errno::EXIST) => {}
-        // A file that is not a directory was refused for another reason.
-        Err(Errno::NOTDIR) => return Err(Errno::PERM),
-        // A mount point is busy: what is mounted there is not part of the tree.
-        removed => return removed,
-    }
-    let mut first = Ok(());
-    let inner = rustix::fs::openat(dir, name, DIRECTORY, Mode::empty())?;
-    is_copied(rustix::fs::fstat(&inner))?;
-    let entries: Vec<_> = rustix::fs::Dir::read_from(&inner)?.collect::<Result<_, _>>()?;
-    for entry in entries {
-        let name = entry.file_name().to_bytes();
-        if !matches!(name, b"." | b"..") {
-            let removed = remove(&inner, name, copied);
-            // The copy lacks this entry, which concerns the caller more than an entry that cannot be removed.
-            first = if removed == Err(Errno::STALE) { removed } else { first.and(removed) };
-        }
-    }
-    first.and_then(|()| match rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
-        // An entry was added after the directory was listed.
-        Err(Errno::NOTEMPTY | Errno::EXIST) if copied.is_some() => Err(Errno::STALE),
-        removed => removed,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -440,6 +399,32 @@ mod tests {
         let dir = HostDir::open(&ours).unwrap();
         dir.remove(&name("tree")).unwrap();
         assert_eq!((dir.names().unwrap().len(), fs::read_dir(&victim).unwrap().count()), (0, 1));
+    }
+
+    #[test]
+    fn a_tree_deeper_than_the_open_directories_is_removed_except_for_a_new_entry() {
+        let (_folder, ours, _victim) = two();
+        let mut deepest = ours.join("tree");
+        for _ in 0..150 {
+            deepest.push("d");
+            fs::create_dir_all(deepest.join("sibling")).unwrap();
+            fs::write(deepest.join("file"), "").unwrap();
+        }
+        let copied = CopiedEntries::default();
+        for entry in crate::source::Walk::new(&ours).unwrap() {
+            let entry = entry.unwrap();
+            copied.add(entry.id(), entry.attr());
+        }
+        let added = deepest.join("sibling/new");
+        fs::write(&added, "").unwrap();
+        let dir = HostDir::open(&ours).unwrap();
+        let error = dir.remove_copied(&name("tree"), &copied).unwrap_err();
+        assert_eq!((error.errno(), added.exists()), (Some(Errno::STALE), true));
+        let left = crate::source::Walk::new(&ours.join("tree")).unwrap();
+        assert_eq!(left.filter(|entry| entry.as_ref().unwrap().path() != ours.join("tree")).count(), 152);
+        fs::remove_file(added).unwrap();
+        dir.remove_copied(&name("tree"), &copied).unwrap();
+        assert!(dir.names().unwrap().is_empty());
     }
 
     #[test]

@@ -75,8 +75,8 @@ pub mod host {
     pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
     pub use obento_host::qcow2::change::Snapshot;
     pub use obento_host::{
-        CopiedEntries, FileId, HostDir, HostError, PrivateDir, SystemErrno, base64, open_existing_output,
-        open_output, reopen,
+        CopiedEntries, FileId, HostDir, HostError, PrivateDir, SystemErrno, base64, close_on_exec,
+        open_existing_output, open_output, reopen,
     };
     pub use obento_host::{interrupt, path_of_open, sandbox, source};
 

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
@@ -19,6 +21,26 @@ fn a_mount_in_use_stays_and_the_message_has_a_hint() {
     assert!(text(&output.stderr).contains("a process uses the mount"), "{}", text(&output.stderr));
     drop(open);
     disk.umount();
+}
+
+#[test]
+fn a_server_in_the_background_keeps_no_file_of_its_caller_open() {
+    for options in ["rw", "failover"] {
+        let Some(disk) = Disk::new(&[]) else { return };
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        // As in `{ obento mount ...; } 9>&1 | reader`: the mount inherits the pipe as descriptor 9.
+        let binary = env!("CARGO_BIN_EXE_obento");
+        let line = format!("exec 9>&1; exec {binary} mount -o {options} disk.img mnt >/dev/null");
+        let mut shell = Command::new("sh");
+        let status = shell.args(["-c", &line]).current_dir(disk.folder()).stdout(writer).status().unwrap();
+        drop(shell);
+        assert!(status.success() && disk.is_mounted(), "{options}");
+        let (sender, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(reader.read_to_end(&mut Vec::new()).is_ok()));
+        let is_closed = ended.recv_timeout(Duration::from_secs(60));
+        disk.umount();
+        assert_eq!(is_closed, Ok(true), "{options}: the server has the pipe open");
+    }
 }
 
 #[test]

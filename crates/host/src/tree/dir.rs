@@ -152,8 +152,8 @@ pub(super) fn open_at(dir: impl AsFd, name: &Name, flags: OFlags, mode: u16) -> 
 }
 
 /// Opens the parent of `dir` and checks that it is `expected`, so that a moved directory does no harm.
-pub(super) fn open_parent(dir: &Dir, expected: FileId) -> Result<(OwnedFd, Stat), Errno> {
-    let fd = rustix::fs::openat(&dir.fd, "..", DIRECTORY, rustix::fs::Mode::empty())?;
+pub(crate) fn open_parent(dir: impl AsFd, expected: FileId) -> Result<(OwnedFd, Stat), Errno> {
+    let fd = rustix::fs::openat(dir, "..", DIRECTORY, rustix::fs::Mode::empty())?;
     let stat = rustix::fs::fstat(&fd)?;
     if FileId::of(&stat) == expected { Ok((fd, stat)) } else { Err(Errno::STALE) }
 }

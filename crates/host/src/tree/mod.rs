@@ -27,6 +27,7 @@ mod staging;
 
 pub use backup::Backup;
 pub use cursor::TreeWriter;
+pub(crate) use dir::open_parent;
 pub use links::LinkKey;
 pub use options::{Existing, Keep, Loss, Lost, NewMode, Report, TreeOptions, Trust, Written};
 

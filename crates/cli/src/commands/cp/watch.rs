@@ -1,9 +1,10 @@
 //! The output of a copy: problems, progress, and with `-v` every name.
 
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt as _;
 
 use obento::copy::{Observer, Problem, ProblemReason};
-use obento::host::interrupt;
+use obento::host::{HostError, interrupt};
 
 use crate::context::Context;
 use crate::open::join;
@@ -97,7 +98,15 @@ impl Observer for CopyDisplay<'_> {
     }
 
     fn problem(&mut self, problem: &Problem) {
-        let report = Report::on("cannot copy", &problem.path, &problem.trouble);
+        let report = match &problem.trouble {
+            // The operation on this file is named once.
+            ProblemReason::Host(HostError::System { path, errno, .. })
+                if path.as_os_str().as_bytes() == problem.path =>
+            {
+                Report::on("cannot copy", &problem.path, io::Error::from(*errno))
+            }
+            trouble => Report::on("cannot copy", &problem.path, trouble),
+        };
         self.context.warn(&with_remedy(report, &problem.trouble));
     }
 }

@@ -29,6 +29,8 @@ pub fn start(args: &Args, context: &Context) -> Result<(), Report> {
         None => command.args(arguments(args, context)),
     };
 
+    // Those of the caller, such as a pipe or a lock of a shell, would stay open as long as the server runs.
+    obento::host::close_on_exec().map_err(|errno| failed(errno.into()))?;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut said = [0];
     let ready = match child.stdout.take() {

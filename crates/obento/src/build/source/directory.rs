@@ -46,8 +46,10 @@ pub(super) fn add(reader: &mut SourceReader<'_>, from: &Path, to: &[u8]) -> Resu
         reader.problem(from.as_os_str().as_bytes(), "the source has no name");
         return Ok(());
     };
-    let folder = folder.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let entry = SourceDir::open(folder)?.look(name, SymlinkPolicy::Keep)?;
+    let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
+    let opened = folder.map_or_else(SourceDir::current, SourceDir::open)?;
+    let entry = opened.look(name, SymlinkPolicy::Keep)?;
+    let folder = folder.unwrap_or(Path::new("."));
     let root = reader.supply.root(folder).map_err(|error| full(&error))?;
     // As in cp(1), a target that is a directory contains the copy under its own name.
     if to.ends_with(b"/") || target.is_empty() {
