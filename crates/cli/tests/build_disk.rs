@@ -228,6 +228,14 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
     let cases = [
         ("[disk]\nsizes = \"1G\"\n", "'bad.toml:2': sizes: unknown key"),
         ("x = 1\n", "'bad.toml:1': x: unknown key"),
+        ("[disks]\nsize = \"1G\"\n[disk]\nsize = \"1X\"\n", "'bad.toml:1': disks: unknown key"),
+        ("[disk]\ntable = \"bsd\"\ntabel = \"mbr\"\n", "'bad.toml:3': tabel: unknown key"),
+        ("[[blob]]\nfil = \"x\"\noffset = \"1K\"\n", "'bad.toml:2': fil: unknown key"),
+        ("[[partition]]\ntypo = \"esp\"\nsize = \"1M\"\n", "'bad.toml:2': typo: unknown key"),
+        (
+            "[[partition]]\ntype = \"esp\"\nsizee = \"1M\"\n",
+            "'bad.toml:3': sizee: unknown key\n  help: the keys here are add, attributes,",
+        ),
         ("[disk]\nsize = 1.5\n", "'bad.toml:2': size: not a string"),
         (
             "[disk]\nsize = \"1X\"\n",

@@ -201,6 +201,22 @@ fn a_failed_check_exits_with_8_and_wrong_usage_with_16() {
 }
 
 #[test]
+fn the_option_for_lost_clusters_is_refused_for_types_that_would_ignore_it() {
+    let bench = Bench::new();
+    bench.run("mkfs -q -t exfat exfat.img 8M", 0);
+    bench.run("mkfs -q -t vfat fat.img 8M", 0);
+    for (image, fs_type) in [("disk.img", "ext2"), ("fat.img", "vfat")] {
+        let before = fs::read(bench.0.path().join(image)).unwrap();
+        let (out, err) = bench.run(&format!("check -y -s {image}"), 16);
+        let expected =
+            format!("obento: cannot check '{image}': -s is not supported for {fs_type} volumes\n  help: ");
+        assert!(err.starts_with(&expected) && out.is_empty(), "{out}{err}");
+        assert_eq!(fs::read(bench.0.path().join(image)).unwrap(), before);
+    }
+    bench.run("check -y -s exfat.img", 0);
+}
+
+#[test]
 fn a_disk_is_checked_in_all_partitions_with_a_file_system() {
     let bench = Bench::new();
     let part = |kind: &str, content: &str| {

@@ -347,6 +347,98 @@ fn json_has_an_object_a_line() {
 }
 
 #[test]
+fn each_command_with_json_output_prints_nothing_but_objects_one_per_line() {
+    let folder = folder_of_images();
+    let at = folder.path();
+    std::fs::copy(self::folder().path().join("disk.img.zst"), at.join("disk.img.zst")).unwrap();
+    std::fs::create_dir_all(at.join("tree/below/.hidden")).unwrap();
+    std::fs::write(at.join("tree/below/file"), "line\nother\n").unwrap();
+    std::fs::write(at.join("disk.toml"), "[[partition]]\ntype = \"esp\"\ncontent = \"vfat\"\n").unwrap();
+    assert!(obento(at, &["build", "-q", "a.img", "--from", "tree", "--size", "8M"]).status.success());
+    assert!(obento(at, &["setfattr", "-n", "user.x", "-v", "y", "a.img:/below"]).status.success());
+    std::fs::write(at.join("sums"), obento(at, &["md5sum", "a.img:/below/file"]).stdout).unwrap();
+    let lines = "b3sum a.img:/below/file gone.img:/x
+build b.img --from tree
+build d.img --disk disk.toml
+check a.img
+check -v -y a.img
+check zeros.img
+cmp -l a.img:/below/file disk.img.zst:/etc/passwd
+convert -O qcow2 a.img a.qcow2
+df a.img disk.img.zst
+diff -r a.img:/ disk.img.zst:/
+diff --bytes a.img fat.img
+du -0ac a.img:/ disk.img.zst:/home
+file -0 a.img:/below/file a.img:/below
+find a.img disk.img.zst:/etc
+getfattr -d -R a.img:/
+grep -rn -C1 line a.img:/ disk.img.zst:/etc
+grep -rcZ line a.img:/
+grep -rL nothing a.img:/
+info a.img d.img zeros.img
+inspect block a.img 1
+inspect dir a.img:/below
+inspect group a.img 0
+inspect inode a.img:/below/file
+inspect journal a.img
+inspect super a.img
+ls -laR a.img:/ disk.img.zst:/home
+ls -m --color=always a.img:/ a.img:/below
+lsattr -R a.img:/ disk.img.zst:/
+lsattr -aRlpv a.img:/ a.img:/below
+lsattr -ad a.img:/
+md5sum --check sums
+md5sum --tag -z a.img:/below/file
+mkfs -t ext2 c.img 4M
+mkfs -n -t ext4 c.img 4M
+mkfs.exfat fresh.img
+mkfs.fat -v -C f.img 4096
+mount --status
+part mbr.img
+part mbr.img add --type 0x83 --size 1M
+prov a.img
+recover a.img saved
+resize a.img 12M
+sha1sum a.img:/below/file
+sha256sum a.img:/below/file
+sha512sum a.img:/below/file
+stat a.img:/below a.img:/gone
+stat -f a.img
+tree -a a.img disk.img.zst
+types
+undelete fat.img
+wc a.img:/below/file disk.img.zst:/etc/passwd";
+    std::fs::File::create(at.join("fresh.img")).unwrap().set_len(8 << 20).unwrap();
+    let mut silent = Vec::new();
+    for line in lines.lines() {
+        let (name, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let args: Vec<&str> = [name, "--json"].into_iter().chain(rest.split_whitespace()).collect();
+        let output = obento(at, &args);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!error.contains("Usage:"), "{line}: {error}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.is_empty() || text.ends_with('\n'), "{line}: {text}");
+        if text.is_empty() {
+            silent.push(line);
+        }
+        for object in text.lines() {
+            let value: Option<serde_json::Value> = serde_json::from_str(object).ok();
+            let is_object = value.is_some_and(|value| value["kind"].is_string());
+            assert!(is_object, "{line}: not an object with a kind: {object:?}");
+        }
+    }
+    // Another test may mount a volume meanwhile.
+    silent.retain(|line| *line != "mount --status");
+    assert_eq!(silent, ["check zeros.img", "prov a.img", "undelete fat.img"]);
+    let listed = include_str!("../src/cli.rs").split_once("const JSON: &[&str] = &[").unwrap().1;
+    let listed = listed.split_once("];").unwrap().0.split('"').skip(1).step_by(2);
+    for name in listed {
+        let is_tried = lines.lines().any(|line| line.split(' ').next() == Some(name));
+        assert!(is_tried, "no case for '{name}'");
+    }
+}
+
+#[test]
 fn json_is_refused_by_each_command_that_has_no_json_output() {
     let folder = folder();
     let image = "disk.img.zst";
@@ -516,6 +608,54 @@ fn a_terminal_gets_columns_quotes_and_colours_as_from_ls() {
     assert!(long.contains("''$'\\033''[31mred'"), "{long}");
     // No escape reaches the terminal except the colours of obento.
     assert!(!long.contains("\u{1b}[31m"), "{long}");
+}
+
+#[test]
+fn names_that_find_writes_to_a_terminal_as_a_file_have_no_escapes_as_with_gnu_find() {
+    if !require(&[Oracle::Program("script"), Oracle::Program("find"), Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let source = folder.path().join("source");
+    std::fs::create_dir_all(source.join("d")).unwrap();
+    std::fs::write(source.join("d/\u{1b}[31mred"), "").unwrap();
+    std::os::unix::fs::symlink("to\u{1b}[31mred", source.join("d/link-red")).unwrap();
+    let image = folder.path().join("t.img");
+    let mut make = program("mke2fs");
+    make.args(["-q", "-t", "ext4", "-d"]).args([&source, &image]).arg("8M");
+    assert!(make.output().unwrap().status.success());
+    let binary = env!("CARGO_BIN_EXE_obento");
+    for action in ["-fprint /dev/tty", "-fprintf /dev/tty '%p %f %l\\n'", "-fprint0 /dev/tty"] {
+        let sorted = |text: String| {
+            let mut lines: Vec<String> = text.split_inclusive(['\n', '\0']).map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        let tests = format!("-name '*red' {action} > out");
+        let expected = on_terminal(folder.path(), &format!("find source/d {tests}"));
+        let found = on_terminal(folder.path(), &format!("{binary} find t.img:/d {tests}"));
+        assert_eq!(found.contains('\u{1b}'), action.starts_with("-fprint0"), "{action}: {found:?}");
+        assert_eq!(sorted(found), sorted(expected.replace("source/d", "t.img:/d")), "{action}");
+        assert_eq!(std::fs::read(folder.path().join("out")).unwrap(), b"", "{action}");
+    }
+    // A file keeps the bytes of the names, also if standard output is a terminal.
+    on_terminal(folder.path(), &format!("{binary} find t.img:/d -name '*red' -fprint names"));
+    let names = std::fs::read_to_string(folder.path().join("names")).unwrap();
+    assert!(names.contains("t.img:/d/\u{1b}[31mred\n"), "{names:?}");
+}
+
+#[test]
+fn a_missing_source_is_named_once_and_as_the_user_wrote_it() {
+    let folder = folder_of_images();
+    for args in [&["cp", "nope", "plain.img:/"][..], &["cp", "-a", "nope", "plain.img:/"]] {
+        check_in(folder.path(), args, 1, "", "obento: cannot copy 'nope': no such file or directory\n");
+    }
+    for (source, shown) in [("nope", "nope"), ("./nope", "./nope")] {
+        let reported =
+            format!("obento: cannot build 'o.img': cannot examine '{shown}': no such file or directory\n");
+        check_in(folder.path(), &["build", "--add", &format!("{source}:/x"), "o.img"], 2, "", &reported);
+    }
+    assert!(!folder.path().join("o.img").exists());
 }
 
 #[test]

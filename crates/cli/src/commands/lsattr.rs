@@ -82,6 +82,8 @@ impl Lister<'_> {
     fn directory(&mut self, found: &Found) -> Outcome {
         let top = found.shown();
         let depth = if self.args.recursive { usize::MAX } else { 1 };
+        // Each line of JSON contains the path, so a directory needs no heading.
+        let has_headings = self.args.recursive && !self.context.json();
         let mut walk = Walk::new(found.node.clone()).max_depth(depth);
         if self.args.all && !self.args.recursive {
             if let Ok(attr) = found.node.attr() {
@@ -95,12 +97,12 @@ impl Lister<'_> {
             match step {
                 Ok(entry) if entry.path.is_empty() => {}
                 Ok(entry) if entry.name().starts_with(b".") && !self.args.all => walk.prune(),
-                Ok(entry) if entry.step == Step::Leave && self.args.recursive => writeln!(self.out)?,
+                Ok(entry) if entry.step == Step::Leave && has_headings => writeln!(self.out)?,
                 Ok(entry) if entry.step == Step::Leave || !has_flags(&entry.attr) => {}
                 Ok(entry) => {
                     let shown = join(&top, &entry.path);
                     self.line(&entry.attr, &shown)?;
-                    if entry.step == Step::Enter && self.args.recursive {
+                    if entry.step == Step::Enter && has_headings {
                         writeln!(self.out)?;
                         self.out.write_name(&shown)?;
                         writeln!(self.out, ":")?;

@@ -136,9 +136,18 @@ impl<'f, 'a> Keys<'f, 'a> {
         self.table.keys().any(|known| known.get_ref() == key)
     }
 
-    /// Errors: the first unknown key, in the order of the file.
+    /// Errors: the first key that is not in `known`, in the order of the file. A misspelled key is reported before the
+    /// errors that follow from it.
+    pub fn expect_known(&self, known: &[&str]) -> Result<(), Report> {
+        self.refuse_others(&known.iter().copied().collect())
+    }
+
+    /// Errors: the first key that was not read, in the order of the file.
     pub fn finish(&self) -> Result<(), Report> {
-        let asked = self.asked.borrow();
+        self.refuse_others(&self.asked.borrow())
+    }
+
+    fn refuse_others(&self, asked: &BTreeSet<&str>) -> Result<(), Report> {
         let unknown = self.table.keys().filter(|key| !asked.contains(&**key.get_ref()));
         match unknown.min_by_key(|key| key.span().start) {
             None => Ok(()),

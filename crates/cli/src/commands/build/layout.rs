@@ -28,6 +28,44 @@ use crate::report::Report;
 /// The most bytes of a file that describes a disk.
 const MAX_LEN: u64 = 1 << 20;
 
+/// All keys of the root, of `[disk]` and of `[[blob]]`.
+const ROOT_KEYS: &[&str] = &["disk", "partition", "blob"];
+const DISK_KEYS: &[&str] = &["table", "size", "uuid"];
+const BLOB_KEYS: &[&str] = &["file", "offset"];
+
+/// All keys of `[[partition]]`, some of which only some contents have.
+const PARTITION_KEYS: &[&str] = &[
+    "add",
+    "attributes",
+    "block-size",
+    "chmod",
+    "content",
+    "contents",
+    "exclude",
+    "extended",
+    "features",
+    "free",
+    "from",
+    "fs-label",
+    "fs-uuid",
+    "image",
+    "inode-size",
+    "inodes",
+    "label",
+    "map-gid",
+    "map-uid",
+    "minimize",
+    "number",
+    "offset",
+    "owner",
+    "reserved-percent",
+    "salt",
+    "size",
+    "type",
+    "uuid",
+    "xattrs",
+];
+
 /// Reads the file `path`, or standard input for `-`. Errors: what cannot be read or used, with its line and key.
 pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettings, Report> {
     let shown = path.as_os_str().as_encoded_bytes();
@@ -44,6 +82,7 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
     let source = Source::new(path, &text);
     let parsed = source.parse()?;
     let root = Keys::new(&source, 0..0, parsed.get_ref());
+    root.expect_known(ROOT_KEYS)?;
     let folder = path.parent().unwrap_or(Path::new(""));
     let mut settings = match root.table("disk")? {
         Some(keys) => disk(&keys)?,
@@ -76,6 +115,7 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
 
 /// The table `[disk]`.
 fn disk(keys: &Keys<'_, '_>) -> Result<DiskSettings, Report> {
+    keys.expect_known(DISK_KEYS)?;
     let scheme = match keys.text("table")?.as_deref() {
         None | Some("gpt") => Scheme::Gpt,
         Some("mbr" | "dos") => Scheme::Mbr,
@@ -108,6 +148,7 @@ fn length(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<u64, Report> {
 
 /// A table `[[blob]]`.
 fn blob(keys: &Keys<'_, '_>, folder: &Path) -> Result<Blob, Report> {
+    keys.expect_known(BLOB_KEYS)?;
     let path = folder.join(keys.required("file")?);
     let text = keys.required("offset")?;
     let offset = offset(keys, &text)?;
@@ -150,6 +191,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// A table `[[partition]]`.
     fn partition(&self, keys: &Keys<'_, '_>) -> Result<PartitionSettings, Report> {
+        keys.expect_known(PARTITION_KEYS)?;
         let kind = self.kind(keys)?;
         let size = match keys.text("size")?.as_deref() {
             None | Some("auto") => PartitionSize::Auto,

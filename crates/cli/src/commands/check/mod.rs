@@ -266,6 +266,7 @@ fn examine(
     printer: &mut FindingPrinter<'_>,
 ) -> Result<CheckReport, (Report, u8)> {
     let Opened { image, part, repair_mode, shown } = opened;
+    refuse_rescue(args, opened, context)?;
     let options = CheckOptions {
         repair_mode: *repair_mode,
         force: true,
@@ -288,6 +289,20 @@ fn examine(
         };
         (report, FAILED)
     })
+}
+
+/// Errors: `-s` for a type whose driver would ignore it.
+fn refuse_rescue(args: &Args, opened: &Opened, context: &Context) -> Result<(), (Report, u8)> {
+    let found = opened.image.volume_bytes(opened.part.as_ref()).ok();
+    let found = found.as_ref().and_then(|(_, content)| content.probe()).map(|probe| probe.fs_type);
+    match context.options().fs_type.as_deref().or(found) {
+        Some(name) if args.rescue && name != "exfat" => {
+            let cause = format!("-s is not supported for {name} volumes");
+            let report = Report::on("cannot check", &*opened.shown, cause);
+            Err((report.help("omit -s, which only exFAT supports"), USAGE))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Why it could not be done, and what to do.

@@ -112,16 +112,21 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     Ok(())
 }
 
-/// Returns standard output and the files of `-fprint` and similar actions.
+/// Returns standard output and the files of `-fprint` and similar actions. As in GNU find, names on a terminal contain no
+/// control characters, whichever action prints them.
 fn sinks(parsed: &Parsed) -> Result<Vec<Sink<'static>>, Stop> {
-    let stdout = Box::new(Output::stdout());
-    let style = if io::stdout().is_terminal() { NameStyle::Question } else { NameStyle::Literal };
-    let mut sinks = vec![Sink { out: stdout, style }];
+    let style = style_on(&io::stdout());
+    let mut sinks = vec![Sink { out: Box::new(Output::stdout()), style }];
     for path in &parsed.outputs {
         let file = empty_output(path.as_ref())?;
-        sinks.push(Sink { out: Box::new(BufWriter::new(file)), style: NameStyle::Literal });
+        let style = style_on(&file);
+        sinks.push(Sink { out: Box::new(BufWriter::new(file)), style });
     }
     Ok(sinks)
+}
+
+fn style_on(output: &impl IsTerminal) -> NameStyle {
+    if output.is_terminal() { NameStyle::Question } else { NameStyle::Literal }
 }
 
 /// A start point whose image is open.
