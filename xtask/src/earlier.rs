@@ -75,9 +75,12 @@ fn is_present(shell: &Shell, commit: &str) -> Result<bool> {
     if cmd!(shell, "git cat-file -e {object}").quiet().ignore_stderr().run().is_ok() {
         return Ok(true);
     }
+    if !shell.path_exists(".git") {
+        return Ok(false);
+    }
     let is_shallow = cmd!(shell, "git rev-parse --is-shallow-repository").quiet().ignore_stderr().read();
     ensure!(
-        is_shallow.map_or(true, |answer| answer == "true"),
+        is_shallow? == "true",
         "the repository has no commit {commit}; write the last released commit to {COMMIT}"
     );
     Ok(false)

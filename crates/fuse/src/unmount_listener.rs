@@ -172,8 +172,13 @@ impl Folders {
         // The kernel returns the name that the server bound. An entry of the folder can have been renamed.
         let bound = stream.peer_addr().ok();
         let bound = bound.as_ref().and_then(|address| address.as_pathname()?.file_name());
-        let is_ours = |bound: &[u8]| bound.starts_with(file_system.as_bytes()) || bound.starts_with(EARLIER_NAME);
-        if bound.is_some_and(|bound| is_ours(bound.as_bytes())) { Ok(stream) } else { Err(Errno::ADDRNOTAVAIL) }
+        let is_ours =
+            |bound: &[u8]| bound.starts_with(file_system.as_bytes()) || bound.starts_with(EARLIER_NAME);
+        if bound.is_some_and(|bound| is_ours(bound.as_bytes())) {
+            Ok(stream)
+        } else {
+            Err(Errno::ADDRNOTAVAIL)
+        }
     }
 
     /// Removes the sockets on which no process listens any more.

@@ -20,6 +20,8 @@ const MAPPER: Program = Program(100_000, 2);
 const MOUNT: Program = Program(100_005, 3);
 /// The port of the port mapper.
 const MAPPER_PORT: u16 = 111;
+/// The longest time for which attributes are used after they were received.
+const VALID_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a call may take.
 const DEADLINE: Duration = Duration::from_secs(60);
 /// `AUTH_SYS`.
@@ -169,10 +171,10 @@ impl Export {
     }
 
     /// Sets how long attributes and data that was read ahead are used after they were received. The default is three
-    /// seconds.
+    /// seconds, and the maximum a day.
     #[must_use]
     pub fn valid_for(self, valid: Duration) -> Self {
-        Self { valid, ..self }
+        Self { valid: valid.min(VALID_MAX), ..self }
     }
 
     /// Returns the file system of the export, for reading or also for changes.

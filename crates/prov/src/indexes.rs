@@ -133,10 +133,11 @@ impl Indexes {
             return;
         }
         let name = index_name(number);
-        let ino = files.find(&name).map(|node| node.ino());
+        // While the node is in use, its number cannot become that of a user's file.
+        let node = files.find(&name).ok();
         if files.remove(&name).is_ok() {
             self.present.retain(|&own| own != number);
-            ino.into_iter().for_each(|ino| inos.remove(ino));
+            node.iter().for_each(|node| inos.remove(node.ino()));
         }
     }
 }

@@ -88,9 +88,15 @@ struct Search {
 
 impl Search {
     fn user_of(&mut self, id: FileId) -> Option<Use> {
-        if id.ino != 0 {
-            return self.user_above(&[id]);
+        let above = self.user_above(&if id.ino == 0 { family_of(id) } else { Vec::from([id]) });
+        if above.as_ref().is_some_and(|above| above.changes) || id.ino != 0 {
+            return above;
         }
+        self.user_at(id).filter(|at| at.changes || above.is_none()).or(above)
+    }
+
+    /// Returns a use of a block device, or of what is behind it.
+    fn user_at(&mut self, id: FileId) -> Option<Use> {
         let device = sysfs_of(id.dev);
         if let Some(mount) = mount_of(&device) {
             return Some(Use { user: User::Mount(mount.point), changes: mount.is_writable });
@@ -98,7 +104,7 @@ impl Search {
         let holder = fs::read_dir(device.join("holders")).into_iter().flatten().flatten().next();
         let holder = holder.map(|holder| Path::new("/dev").join(holder.file_name()));
         let holder = holder.map(|holder| Use { user: User::Device(holder), changes: true });
-        holder.or_else(|| self.user_above(&family_of(id))).or_else(|| self.user_behind(id.dev))
+        holder.or_else(|| self.user_behind(id.dev))
     }
 
     /// Returns a use of the loop devices that are attached to one of `files`. Prefers one that changes bytes.
@@ -122,7 +128,7 @@ impl Search {
         // This process may use its own open file by both names.
         let process = process::locking(own.backing).filter(|user| *user != User::Ourselves);
         let process = process.map(|user| Use { user, changes: true });
-        process.or_else(|| if own.backing.ino == 0 { self.user_of(own.backing) } else { None })
+        process.or_else(|| if own.backing.ino == 0 { self.user_at(own.backing) } else { None })
     }
 
     /// Returns the most important use of loop devices that were not examined yet: a change, then a mount.

@@ -19,6 +19,7 @@ use super::links::{LinkKey, Original, identify};
 use super::place::{Place, level};
 use super::replaced::Replaced;
 use super::sink::{FileSink, Waiting};
+use super::staging::is_as_created;
 use super::{Backup, Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
 use crate::handle::{self, HandleOf};
 use crate::{DataSink, FileId, HostDir, HostError, Metadata};
@@ -155,7 +156,7 @@ impl TreeWriter {
         })?;
         let stat = rustix::fs::fstat(&fd).map_err(|errno| self.failed("examine", name, errno))?;
         // Another user may have exchanged what was opened by its name.
-        let fresh = is_created && (is_staged || !dir.is_shared);
+        let fresh = is_created && (is_staged || !dir.is_shared || is_as_created(&fd, &stat));
         if is_created {
             self.report.directories += 1;
             note_made(&self.shared, &dir, name, FileId::of(&stat));
@@ -168,9 +169,16 @@ impl TreeWriter {
             return Err(HostError::Duplicate { path: self.place.path(Some(name)) });
         }
         self.place.push(name, fd, &stat, fresh);
-        if fresh || !is_created && self.shared.options.existing != Existing::Keep {
+        // Another user can give the name to any directory that is in the same one. Those of root keep their metadata.
+        let is_at_risk = !fresh
+            && dir.is_shared
+            && self.shared.creator.uid == 0
+            && stat.st_uid == 0
+            && !self.shared.was_made(FileId::of(&stat));
+        let is_wanted = is_created || self.shared.options.existing != Existing::Keep;
+        if is_wanted && !is_at_risk && (fresh || !is_created) {
             self.place.top_mut().meta = Some(OwnedMetadata::new(meta));
-        } else if is_created {
+        } else if is_wanted {
             [Loss::Owner, Loss::Mode, Loss::Times]
                 .into_iter()
                 .for_each(|loss| self.report.lose(loss, Some(Errno::OPNOTSUPP), || self.place.path(None)));

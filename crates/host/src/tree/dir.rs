@@ -52,15 +52,14 @@ impl Dir {
     /// Creates the directory `name`, and opens it unless the name is in use. Returns `None` if it was created, but has
     /// to be opened by its name. Fails with `EXIST` if the name is in use.
     pub fn create_directory(&self, name: &Name) -> Result<Option<OwnedFd>, Errno> {
-        if self.is_shared {
-            // A staging directory that cannot be created is no reason to fail: the name may be in use.
-            match self.staging.get_or_init(|| Staging::new(&self.fd).ok().flatten()) {
-                Some(staging) if !self.has(name) => match staging.create(name) {
-                    // The file system or the sandbox does not move directories.
-                    Err(Errno::INVAL | Errno::XDEV | Errno::NOSYS | Errno::PERM) => {}
-                    created => return created.map(Some),
-                },
-                _ => {}
+        if self.is_shared
+            && !self.has(name)
+            && let Some(staging) = self.staging.get_or_init(|| Staging::new(&self.fd).ok().flatten())
+        {
+            match staging.create(name) {
+                // The file system or the sandbox does not move directories.
+                Err(Errno::INVAL | Errno::XDEV | Errno::NOSYS | Errno::PERM) => {}
+                created => return created.map(Some),
             }
         }
         rustix::fs::mkdirat(&self.fd, name.as_bytes(), rustix::fs::Mode::RWXU).map(|()| None)

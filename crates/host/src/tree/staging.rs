@@ -23,6 +23,16 @@ pub(super) fn is_own(stat: &Stat) -> bool {
     stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & OTHERS_WRITE == 0
 }
 
+/// Returns whether the directory `fd` can be one that this process has just created. Only an empty directory without rights
+/// for other users can be mistaken for it.
+pub(super) fn is_as_created(fd: &OwnedFd, stat: &Stat) -> bool {
+    let is_empty = || {
+        let mut entries = rustix::fs::Dir::read_from(fd).into_iter().flatten().flatten();
+        entries.all(|entry| matches!(entry.file_name().to_bytes(), b"." | b".."))
+    };
+    is_own(stat) && stat.st_mode & OTHERS == 0 && stat.st_nlink <= 2 && is_empty()
+}
+
 /// A directory without rights for other users in a directory that other users can change. It is removed when this value
 /// is dropped.
 pub(super) struct Staging {
@@ -65,7 +75,11 @@ impl Staging {
         rustix::fs::mkdirat(&self.fd, own.as_bytes(), Mode::RWXU)?;
         let moved = open_at(&self.fd, own, OFlags::RDONLY | OFlags::DIRECTORY, 0).and_then(|fd| {
             let (from, to) = (own.as_bytes(), name.as_bytes());
-            rustix::fs::renameat_with(&self.fd, from, &self.parent, to, RenameFlags::NOREPLACE)?;
+            match rustix::fs::renameat_with(&self.fd, from, &self.parent, to, RenameFlags::NOREPLACE) {
+                // NFS and many FUSE servers. Only an empty directory could be replaced.
+                Err(Errno::INVAL | Errno::NOSYS) => rustix::fs::renameat(&self.fd, from, &self.parent, to)?,
+                moved => moved?,
+            }
             Ok(fd)
         });
         moved.inspect_err(|_| {

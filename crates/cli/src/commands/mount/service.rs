@@ -29,9 +29,14 @@ pub fn serve(args: &Args, address: &Address, options: MountOptions, context: &Co
         let help = "start this command as a service of systemd: Type=notify, FileDescriptorStoreMax=8";
         cannot_serve(args.image(), error).help(help)
     })?;
+    let is_first = received.is_empty();
     match Received::among(received) {
         Some(received) => go_on(received, manager, context),
         None => {
+            if !is_first {
+                // A process failed before it had stored everything. What systemd keeps would lock the image.
+                remove_all(&manager);
+            }
             server::begin(args)?;
             server::serve_with(args, address, options, Some(Keeper::Service(manager)), context)
         }

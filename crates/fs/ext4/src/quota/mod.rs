@@ -17,7 +17,7 @@ use obento_base::Result;
 use obento_base::wire::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, le, to_usize};
 
 pub(crate) use changes::{Charge, UsageChanges};
-pub(crate) use tree::{EntryPlace, Insertion, QuotaBlock, find, header, insert};
+pub(crate) use tree::{EntryPlace, QuotaBlock, find, header, insert};
 
 use crate::raw::{RawInode, RawInodeExtra};
 

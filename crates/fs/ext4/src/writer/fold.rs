@@ -70,6 +70,7 @@ pub(crate) fn fold_fast_commits(
         QuotaUpdates::On,
     )?;
     writer.apply_fast_commits(&commits)?;
+    writer.settle_quotas();
     writer.txns().close()?;
     let blocks = different_blocks(&writer, &copy, device)?;
     journal.append(&summary, &blocks, options.clock.now())?;

@@ -107,6 +107,7 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     let mut writer =
         Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling, redo, QuotaUpdates::On)?;
     writer.was_clean = was_clean;
+    writer.check_quota_files()?;
     writer.recover_orphans(is_distrusted, options.adopt.as_deref())?;
     Ok(writer)
 }
@@ -241,6 +242,7 @@ impl Writer {
     /// Writes all changes to their places, for another process that opens the volume meanwhile. Returns the state for
     /// it.
     pub(crate) fn prepare_handover(&self) -> Result<[u8; 2]> {
+        self.settle_quotas();
         self.txns().sync()?;
         self.txns().checkpoint()?;
         Ok(self.was_clean.to_le_bytes())

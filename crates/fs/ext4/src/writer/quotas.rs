@@ -5,27 +5,30 @@
 //! it, since only a handle of its own can allocate space for it.
 //! Invariant: the entries are in the same transaction as the inodes that they count. The exception is an owner whose
 //! entry was missing although it had inodes: the next change adds it.
-//! Locking: `growth` before a transaction; the others are leaves.
+//! Invariant: a commit can change all blocks of the quota files, beside the blocks of a full transaction.
+//! Locking: `growth` inside a transaction; the others are leaves.
 //! Source: Linux `fs/quota/dquot.c`; `fs/ext4/super.c` `ext4_quota_write`, `ext4_enable_quotas`.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, to_u64, to_usize};
-use obento_base::{Corrupt, Error, Ino, Result, Structure};
+use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
 use obento_env::sync::Mutex;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_journal::{Credits, Txn};
 
 use super::{Writer, cost};
 use crate::quota::{
-    BLOCK, Charge, EntryPlace, Insertion, QuotaBlock, QuotaKind, RawEntry, UsageChanges, find, header, insert,
+    BLOCK, Charge, EntryPlace, QuotaBlock, QuotaKind, RawEntry, UsageChanges, find, header, insert,
 };
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
 
 /// Blocks of a quota file that one entry changes: the header, the path, and neighbours in the list of blocks with room.
 const INSERTION: Credits = Credits(8);
+/// Most blocks of [`BLOCK`] bytes that a new entry adds: three levels of the tree, and a block of entries.
+const NEW_BLOCKS: usize = 4;
 /// Entries that one operation changes: those of the old and of the new owners.
 const PER_OPERATION: Credits = Credits(6);
 
@@ -120,8 +123,8 @@ impl Quotas {
             match self.change_entry(txn, volume, (kind, ino, id), change) {
                 Ok(true) => {}
                 Ok(false) => waiting.changes.add(kind, id, change),
-                Err(error @ Error::Corrupt(_)) => waiting.damage = Some(error),
-                Err(error) => return Err(error),
+                Err(error @ (Error::Device(_) | Error::NoMemory)) => return Err(error),
+                Err(error) => waiting.damage = Some(error),
             }
         }
         let is_waiting = !waiting.changes.is_empty() || waiting.damage.is_some();
@@ -196,60 +199,77 @@ impl Writer {
     }
 
     fn prepare_owner(&self, kind: QuotaKind, id: u32) -> Result<()> {
-        let Some(ino) = self.quotas().file(kind) else { return Ok(()) };
-        if self.quotas().places.lock().contains_key(&(kind, id)) {
+        let quotas = self.quotas();
+        let Some(ino) = quotas.file(kind) else { return Ok(()) };
+        if quotas.places.lock().contains_key(&(kind, id))
+            || quotas.place(self.volume(), (kind, ino, id))?.is_some()
+        {
             return Ok(());
         }
-        let _growth = self.quotas().growth.lock();
-        let volume = self.volume();
-        if self.quotas().place(volume, (kind, ino, id))?.is_some() {
+        // No commit changes entries while this handle is open.
+        let mut txn = self.txns().begin(self.insertion_credits())?;
+        let added = self.add_owner(&mut txn, (kind, ino, id));
+        txn.commit();
+        added
+    }
+
+    /// Returns the number of blocks that a new entry changes, with new blocks of the file.
+    fn insertion_credits(&self) -> Credits {
+        let blocks =
+            to_u64(NEW_BLOCKS.saturating_mul(BLOCK)).div_ceil(u64::from(self.volume().block_size()).max(1));
+        let appended = cost::APPEND.0.saturating_mul(u32::try_from(blocks).unwrap_or(u32::MAX));
+        INSERTION + cost::INODE + Credits(appended)
+    }
+
+    fn add_owner(&self, txn: &mut Txn<'_>, (kind, ino, id): (QuotaKind, Ino, u32)) -> Result<()> {
+        let (quotas, volume) = (self.quotas(), self.volume());
+        let _growth = quotas.growth.lock();
+        if quotas.place(volume, (kind, ino, id))?.is_some() {
             return Ok(());
         }
         let new = insert(kind, (ino, id), |number| read(volume, ino, number))?;
-        self.grow_quota_file(ino, new.len)?;
-        self.write_insertion(ino, &new)?;
-        self.quotas().places.lock().insert((kind, id), new.place);
-        Ok(())
-    }
-
-    /// Appends blocks to a quota file until it has space for `len` blocks of [`BLOCK`] bytes.
-    fn grow_quota_file(&self, ino: Ino, len: u32) -> Result<()> {
-        let needed = u64::from(len).saturating_mul(to_u64(BLOCK));
-        loop {
-            let inode = self.volume().inode(ino)?;
-            let blocks = inode.size().div_ceil(u64::from(self.volume().block_size()).max(1));
-            if needed <= blocks.saturating_mul(self.volume().block_size().into()) {
-                return Ok(());
-            }
-            let mut txn = self.txns().begin(cost::APPEND + cost::INODE)?;
-            let mut edit = self.edit_known(&mut txn, &inode)?;
-            let appended = self.append_dir_block(&mut txn, &mut edit);
-            if let Ok((_, taken)) = &appended {
-                txn.note(taken);
-                self.store_inode(&mut txn, &edit);
-            }
-            txn.commit();
-            appended?;
+        let mut edit = self.edit_inode(txn, ino)?;
+        let needed = u64::from(new.len).saturating_mul(to_u64(BLOCK));
+        let block_size = u64::from(volume.block_size()).max(1);
+        while edit.size().div_ceil(block_size).saturating_mul(block_size) < needed {
+            self.expect_small_quota_files(1)?;
+            let (_, taken) = self.append_dir_block(txn, &mut edit)?;
+            txn.note(&taken);
+            self.store_inode(txn, &edit);
         }
-    }
-
-    fn write_insertion(&self, ino: Ino, new: &Insertion) -> Result<()> {
-        let mut txn = self.txns().begin(INSERTION + cost::INODE)?;
-        let mut edit = self.edit_inode(&mut txn, ino)?;
         let places = new.blocks.iter().map(|(&number, bytes)| {
-            let (block, start) = block_place(self.volume(), ino, number)?;
+            let (block, start) = block_place(volume, ino, number)?;
             Ok((txn.take(block.0)?, start, bytes))
         });
-        let places = places.collect::<Result<Vec<_>>>()?;
-        for (taken, start, bytes) in places {
+        for (taken, start, bytes) in places.collect::<Result<Vec<_>>>()? {
             let mut block = txn.edit(&taken);
             let target = block.get_mut(start..start.saturating_add(BLOCK));
             target.into_iter().for_each(|target| target.copy_from_slice(bytes));
         }
-        edit.set_size(edit.size().max(u64::from(new.len).saturating_mul(to_u64(BLOCK))));
-        self.store_inode(&mut txn, &edit);
-        txn.commit();
+        edit.set_size(edit.size().max(needed));
+        self.store_inode(txn, &edit);
+        quotas.places.lock().insert((kind, id), new.place);
         Ok(())
+    }
+
+    /// Checks that a commit can change all blocks of the quota files and `more`. Fails with `NoSpace`.
+    fn expect_small_quota_files(&self, more: u64) -> Result<()> {
+        let size = u64::from(self.volume().block_size()).max(1);
+        let mut blocks = more;
+        for ino in self.quotas().files.into_iter().flatten() {
+            blocks = blocks.saturating_add(self.volume().inode(ino)?.size().div_ceil(size));
+        }
+        if blocks <= self.txns().credits_max().0.into() { Ok(()) } else { Err(Error::NoSpace) }
+    }
+
+    /// Checks that the volume can be changed. Fails with `Unsupported` for quota files that are larger than a transaction.
+    pub(super) fn check_quota_files(&self) -> Result<()> {
+        self.expect_small_quota_files(0).map_err(|error| match error {
+            Error::NoSpace => {
+                Error::Unsupported(Feature::Named("writing with quota files that exceed the journal"))
+            }
+            error => error,
+        })
     }
 }
 
