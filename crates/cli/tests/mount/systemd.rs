@@ -21,6 +21,8 @@ use crate::support::{Disk, text, wait_until};
 
 /// The environment variable with the folder of a disk for [`a_service_manager`].
 const FOLDER: &str = "OBENTO_TEST_SERVICE";
+/// The environment variable with the name of a descriptor that this manager loses once.
+const LOST: &str = "OBENTO_TEST_LOST";
 /// The name of that test.
 const MANAGER: &str = "systemd::a_service_manager";
 
@@ -96,6 +98,7 @@ fn a_service_manager() {
     let mut managed = Managed { folder, socket, stored: BTreeMap::new() };
     loop {
         let mut service = managed.start();
+        let mut lost = std::env::var(LOST).ok().filter(|_| managed.stored.is_empty());
         let pidfd = pidfd_open(Pid::from_child(&service), PidfdFlags::empty()).unwrap();
         loop {
             let socket = managed.socket.as_fd();
@@ -103,6 +106,7 @@ fn a_service_manager() {
             poll(&mut polled, None).unwrap();
             let has_ended = !polled[1].revents().is_empty();
             while managed.receive(service.id()) {}
+            lost.take_if(|lost| managed.stored.remove(lost).is_some());
             if has_ended {
                 break;
             }
@@ -121,7 +125,13 @@ struct Manager {
 
 impl Manager {
     fn start(folder: &Path) -> Self {
+        Self::losing(folder, None)
+    }
+
+    /// Starts a manager that loses a descriptor of the first service.
+    fn losing(folder: &Path, name: Option<&str>) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
+        command.envs(name.map(|name| (LOST, name)));
         command.args(["--exact", MANAGER, "--include-ignored", "--nocapture"]);
         command.env(FOLDER, folder.canonicalize().unwrap()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
@@ -180,6 +190,25 @@ fn a_service_that_is_killed_continues_with_its_stored_descriptors() {
     disk.mount("ro");
     assert!(fs::read(disk.path("dir3/f")).unwrap() == vec![3; 50_000]);
     disk.umount();
+}
+
+#[test]
+fn a_service_whose_stored_descriptors_are_not_complete_mounts_the_volume_again() {
+    for lost in ["obento-guard", "obento-image"] {
+        let Some(disk) = disk() else { return };
+        let mut manager = Manager::losing(disk.folder(), Some(lost));
+        let service = manager.expect("ready ");
+        let file = File::create(disk.path("f")).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        let next = manager.kill_service(&service);
+        assert_ne!(next, service);
+        assert!(fs::metadata(disk.path("f")).is_ok(), "what was synced is present");
+        disk.umount();
+        assert_eq!(manager.expect("ended with "), "0 descriptors");
+        assert!(manager.process.wait().unwrap().success());
+        disk.fsck();
+    }
 }
 
 #[test]

@@ -8,14 +8,19 @@ use std::os::unix::fs::FileExt as _;
 use obento::address::Address;
 use obento_fuse::handover::ServiceManager;
 use obento_fuse::options::MountOptions;
-use obento_fuse::{Unmounter, signals};
+use obento_fuse::{MountPlace, Unmounter, signals};
+use rustix::io::Errno;
 
 use super::args::Args;
 use super::failover::{self, Keeper};
+use super::own;
 use super::server::{self, cannot_serve};
 use super::stored::{NAMES, Received, remove_all};
 use crate::context::Context;
 use crate::report::Report;
+
+/// Detaches a mount that no process serves.
+const LAZY: Unmounter = Unmounter { lazy: true, force: false };
 
 /// Serves a mount as a service of systemd. Continues if an earlier process of the service has failed.
 pub fn serve(args: &Args, address: &Address, options: MountOptions, context: &Context) -> Result<(), Report> {
@@ -36,10 +41,22 @@ pub fn serve(args: &Args, address: &Address, options: MountOptions, context: &Co
             if !is_first {
                 // A process failed before it had stored everything. What systemd keeps would lock the image.
                 remove_all(&manager);
+                detach_dead(args);
             }
             server::begin(args)?;
             server::serve_with(args, address, options, Some(Keeper::Service(manager)), context)
         }
+    }
+}
+
+/// Detaches the mount of an earlier process of the service, whose connection is closed.
+fn detach_dead(args: &Args) {
+    let is_dead = rustix::fs::stat(args.directory()).is_err_and(|errno| errno == Errno::NOTCONN);
+    if is_dead
+        && let Ok(Some(mount)) = own::mount_at(args.directory())
+        && let Err(error) = MountPlace::open(mount).and_then(|place| place.unmount(LAZY))
+    {
+        tracing::error!(%error, "the earlier mount cannot be detached");
     }
 }
 
@@ -63,7 +80,7 @@ fn go_on(received: Received, manager: ServiceManager, context: &Context) -> Resu
         // No other process can continue either. The next one mounts the volume again.
         remove_all(&manager);
         if let Ok(place) = failover::find(&guard) {
-            let _ = place.unmount(Unmounter { lazy: true, force: false });
+            let _ = place.unmount(LAZY);
         }
         failed(&why)
     })?;
