@@ -208,7 +208,7 @@ fn an_overlay_that_could_not_be_opened_is_not_created() {
     fixture.succeed(&["convert", "-q", "disk.qcow2", "disk.vmdk"]);
     let bytes = fs::read(fixture.path("disk.qcow2")).unwrap();
     for (args, why) in [
-        (&["disk.qcow2", "sub/top.qcow2"][..], "the folder of OUT"),
+        (&["disk.qcow2", "sub/top.qcow2"][..], "the directory of OUT"),
         (&["disk.vmdk", "top.qcow2"], "the format is vmdk"),
         (&["-f", "disk.qcow2", "disk.qcow2"], "the new image would replace it"),
         (&["disk.qcow2%before", "top.qcow2"], "only a whole image file can be a backing file"),

@@ -294,9 +294,10 @@ fn a_label_that_is_too_long_is_refused_by_every_command() {
     let bench = Bench::new();
     fs::create_dir(bench.path("tree")).unwrap();
     let long = "TWELVE-CHARS";
-    for (kind, limit, program) in
-        [("vfat", "up to eleven characters", "fatlabel"), ("exfat", "at most 11 UTF-16 units", "exfatlabel")]
-    {
+    for (kind, limit, program) in [
+        ("vfat", "at most eleven characters", "fatlabel"),
+        ("exfat", "at most 11 UTF-16 units", "exfatlabel"),
+    ] {
         let (_, said) = bench.run(&format!("mkfs -t {kind} -L {long} image 64M"), 2);
         assert!(said.contains(limit), "{said}");
         let (_, said) = bench.run(&format!("build -t {kind} -L {long} image --from tree"), 2);

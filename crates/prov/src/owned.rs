@@ -59,8 +59,10 @@ impl OwnedInodes {
 
 /// Returns the word and the bit of an inode.
 fn place(ino: Ino) -> (usize, u64) {
-    let word = to_usize(ino.0 / u64::from(u64::BITS)) % WORDS;
-    (word, 1_u64.rotate_left(u32::try_from(ino.0 % u64::from(u64::BITS)).unwrap_or(0)))
+    let bits = u64::from(u64::BITS);
+    let word = to_usize(ino.0.checked_div(bits).unwrap_or(0)).checked_rem(WORDS).unwrap_or(0);
+    let bit = u32::try_from(ino.0.checked_rem(bits).unwrap_or(0)).unwrap_or(0);
+    (word, 1_u64.rotate_left(bit))
 }
 
 #[cfg(test)]

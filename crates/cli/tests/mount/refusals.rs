@@ -55,8 +55,8 @@ fn a_mount_counts_files_and_space_in_the_quota_files() {
         let of =
             |id: &str| listed.iter().position(|word| word == id).map(|at| listed[at + 1..][..4].to_vec());
         // Bytes, limits, number of files.
-        assert_eq!(of("1001").unwrap(), ["98304", "0", "0", "8"]);
-        assert_eq!(of("1000").unwrap(), ["86016", "0", "0", "7"]);
+        assert_eq!(of("1001").unwrap(), ["81920", "0", "0", "8"]);
+        assert_eq!(of("1000").unwrap(), ["71680", "0", "0", "7"]);
     }
 }
 

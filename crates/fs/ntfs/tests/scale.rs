@@ -70,7 +70,7 @@ fn a_walk_and_a_check_of_many_files_take_little_memory() {
         std::env::var("OBENTO_NTFS_DIRECTORIES").map_or(20, |text| text.parse().expect("a number"));
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    let size = (32 << 20) + (directories * FILES * 3 << 10) as u64;
+    let size = (32 << 20) + ((directories * FILES * 3) << 10) as u64;
     File::create(&image).unwrap().set_len(size).unwrap();
     let options = ["-q", "-F", "-f", "-s", "512", "-c", "4096", "-p", "0", "-H", "255", "-S", "63"];
     run(program("mkntfs").args(options).arg(&image)).unwrap();

@@ -136,10 +136,10 @@ impl SourceDir {
 
     /// Returns the entry `name`, or its target. Errors: System.
     pub fn look(&self, name: &Name, links: SymlinkPolicy) -> Result<SourceEntry, HostError> {
-        let (mut links, mut found) = (links, look(&*self.0.fd, name.as_bytes(), links));
+        let (mut links, mut found) = (links, look(&self.0.fd, name.as_bytes(), links));
         if links == SymlinkPolicy::Follow && matches!(found, Err(Errno::NOENT | Errno::LOOP)) {
             links = SymlinkPolicy::Keep;
-            found = look(&*self.0.fd, name.as_bytes(), links);
+            found = look(&self.0.fd, name.as_bytes(), links);
         }
         let (attr, id) = found.map_err(|errno| HostError::system("examine", self.child(name), errno))?;
         Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id, links, opened: None })
@@ -163,7 +163,7 @@ impl SourceDir {
 
     /// Returns the directory itself as an entry without a name. Errors: System.
     pub fn as_entry(&self) -> Result<SourceEntry, HostError> {
-        let (attr, id) = look(&*self.0.fd, b"", SymlinkPolicy::Keep)
+        let (attr, id) = look(&self.0.fd, b"", SymlinkPolicy::Keep)
             .map_err(|errno| HostError::system("examine", &self.0.path, errno))?;
         Ok(SourceEntry { dir: self.clone(), name: None, attr, id, links: SymlinkPolicy::Keep, opened: None })
     }

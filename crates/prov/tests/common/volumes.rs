@@ -64,7 +64,7 @@ fn check_marked_ext4(device: &Arc<dyn BlockDevice>, bytes: Option<&[u8]>) -> Che
 }
 
 fn check_marked_exfat(device: &Arc<dyn BlockDevice>, bytes: Option<&[u8]>) -> Checked {
-    let left = ["the volume was not unmounted", "the chain is longer", "to no file"];
+    let left = ["the volume was not unmounted", "the chain is too long", "to no file"];
     but(check_exfat(device, bytes), &left)
 }
 

@@ -19,7 +19,7 @@ use obento::driver::{
     Severity,
 };
 use obento::env::SystemClock;
-use obento::image::{ImageFile, ImageNotice, Locking};
+use obento::image::{DiskChecksums, ImageFile, ImageNotice, Locking};
 use obento::{Error, Image, Options};
 
 use crate::context::Context;
@@ -242,6 +242,7 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
     let options = Options {
         access,
         fs_type: global.fs_type.clone(),
+        disk_checksums: DiskChecksums::Verify,
         locking: if global.no_lock { Locking::Skip } else { Locking::Take },
         io: global.io.into(),
         allow_backing: global.allow_backing,

@@ -126,6 +126,11 @@ impl InodeEdit {
         Ok(this)
     }
 
+    /// Returns what the changed record adds to the usage of its owners.
+    pub(crate) fn charge(&self) -> Option<Charge> {
+        Charge::new(self.format, &self.record())
+    }
+
     /// Returns what the record added to the usage of its owners before the change.
     pub(crate) fn charged(&self) -> Option<Charge> {
         self.charged

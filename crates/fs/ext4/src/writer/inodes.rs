@@ -57,6 +57,7 @@ impl Writer {
 
     fn store(&self, txn: &mut Txn<'_>, edit: &InodeEdit, is_unlinked: bool) {
         self.volume().live().store(txn, self.volume().super_block(), edit, is_unlinked);
+        self.note_quota_blocks(txn, edit);
     }
 
     /// Creates the quota entries of the owners of a new inode, as [`Self::prepare_owners`] does.

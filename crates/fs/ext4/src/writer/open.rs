@@ -107,7 +107,6 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     let mut writer =
         Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling, redo, QuotaUpdates::On)?;
     writer.was_clean = was_clean;
-    writer.check_quota_files()?;
     writer.recover_orphans(is_distrusted, options.adopt.as_deref())?;
     Ok(writer)
 }

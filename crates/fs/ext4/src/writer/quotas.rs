@@ -5,20 +5,21 @@
 //! it, since only a handle of its own can allocate space for it.
 //! Invariant: the entries are in the same transaction as the inodes that they count. The exception is an owner whose
 //! entry was missing although it had inodes: the next change adds it.
-//! Invariant: a commit can change all blocks of the quota files, beside the blocks of a full transaction.
+//! Invariant: the blocks of entries that a commit changes belong to the transaction already, so that it is not too large.
 //! Locking: `growth` inside a transaction; the others are leaves.
 //! Source: Linux `fs/quota/dquot.c`; `fs/ext4/super.c` `ext4_quota_write`, `ext4_enable_quotas`.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
+use hashbrown::HashMap;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
-use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
+use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_env::sync::Mutex;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
-use obento_journal::{Credits, Txn};
+use obento_journal::{Credits, Tid, Txn};
 
-use super::{Writer, cost};
+use super::{InodeEdit, Writer, cost};
 use crate::quota::{
     BLOCK, Charge, EntryPlace, QuotaBlock, QuotaKind, RawEntry, UsageChanges, find, header, insert,
 };
@@ -29,8 +30,8 @@ use crate::volume::Volume;
 const INSERTION: Credits = Credits(8);
 /// Most blocks of [`BLOCK`] bytes that a new entry adds: three levels of the tree, and a block of entries.
 const NEW_BLOCKS: usize = 4;
-/// Entries that one operation changes: those of the old and of the new owners.
-const PER_OPERATION: Credits = Credits(6);
+/// Blocks with entries that one operation changes: a rename stores five inodes, and each has three owners.
+const PER_OPERATION: Credits = Credits(18);
 
 /// Whether a writer updates quota files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,11 +48,28 @@ pub(super) struct Quotas {
     /// The inodes of the files, in the order of [`QuotaKind::ALL`].
     files: [Option<Ino>; 3],
     /// Places of entries that were used.
-    places: Mutex<BTreeMap<(QuotaKind, u32), EntryPlace>>,
+    places: Mutex<BTreeMap<(QuotaKind, u32), VolumePlace>>,
     waiting: Mutex<Waiting>,
     is_waiting: AtomicBool,
+    /// The last transaction to which a block of the volume with entries was added.
+    noted: Mutex<HashMap<VolBlock, Tid>>,
     /// Held while a file grows.
     growth: Mutex<()>,
+}
+
+/// The place of an entry on the volume. Quota files never move.
+#[derive(Clone, Copy, Debug)]
+struct VolumePlace {
+    block: VolBlock,
+    /// Byte offset within the block.
+    start: usize,
+}
+
+impl VolumePlace {
+    fn new(volume: &Volume, ino: Ino, place: EntryPlace) -> Result<Self> {
+        let (block, start) = block_place(volume, ino, place.block)?;
+        Ok(Self { block, start: start.saturating_add(place.offset) })
+    }
 }
 
 /// What a commit leaves to the next operation, which can begin a transaction.
@@ -141,23 +159,34 @@ impl Quotas {
         (inodes, bytes): (i64, i64),
     ) -> Result<bool> {
         let Some(place) = self.place(volume, (kind, ino, id))? else { return Ok(false) };
-        let (block, start) = block_place(volume, ino, place.block)?;
-        let taken = txn.take(block.0)?;
-        let mut bytes_of_block = txn.edit(&taken);
-        let start = start.saturating_add(place.offset);
-        let target = bytes_of_block.get_mut(start..start.saturating_add(size_of::<RawEntry>()));
+        let taken = txn.take(place.block.0)?;
+        let mut block = txn.edit(&taken);
+        let target = block.get_mut(place.start..place.start.saturating_add(size_of::<RawEntry>()));
         if let Some((raw, _)) = target.and_then(|bytes| RawEntry::mut_from_prefix(bytes).ok()) {
             raw.change(inodes, bytes);
         }
         Ok(true)
     }
 
+    /// Adds the block with the entry of an owner to the transaction, if it has one.
+    fn note(&self, txn: &mut Txn<'_>, volume: &Volume, (kind, id): (QuotaKind, u32)) -> Result<()> {
+        let Some(ino) = self.file(kind) else { return Ok(()) };
+        let Some(place) = self.place(volume, (kind, ino, id))? else { return Ok(()) };
+        if self.noted.lock().get(&place.block) != Some(&txn.tid()) {
+            let taken = txn.take(place.block.0)?;
+            txn.note(&taken);
+            self.noted.lock().insert(place.block, txn.tid());
+        }
+        Ok(())
+    }
+
     /// Returns the place of the entry of an owner, if it has one.
-    fn place(&self, volume: &Volume, (kind, ino, id): (QuotaKind, Ino, u32)) -> Result<Option<EntryPlace>> {
+    fn place(&self, volume: &Volume, (kind, ino, id): (QuotaKind, Ino, u32)) -> Result<Option<VolumePlace>> {
         if let Some(place) = self.places.lock().get(&(kind, id)) {
             return Ok(Some(*place));
         }
-        let place = find(kind, (ino, id), |number| read(volume, ino, number))?;
+        let found = find(kind, (ino, id), |number| read(volume, ino, number))?;
+        let place = found.map(|found| VolumePlace::new(volume, ino, found)).transpose()?;
         if let Some(place) = place {
             self.places.lock().insert((kind, id), place);
         }
@@ -232,7 +261,6 @@ impl Writer {
         let needed = u64::from(new.len).saturating_mul(to_u64(BLOCK));
         let block_size = u64::from(volume.block_size()).max(1);
         while edit.size().div_ceil(block_size).saturating_mul(block_size) < needed {
-            self.expect_small_quota_files(1)?;
             let (_, taken) = self.append_dir_block(txn, &mut edit)?;
             txn.note(&taken);
             self.store_inode(txn, &edit);
@@ -248,28 +276,22 @@ impl Writer {
         }
         edit.set_size(edit.size().max(needed));
         self.store_inode(txn, &edit);
-        quotas.places.lock().insert((kind, id), new.place);
+        quotas.places.lock().insert((kind, id), VolumePlace::new(volume, ino, new.place)?);
         Ok(())
     }
 
-    /// Checks that a commit can change all blocks of the quota files and `more`. Fails with `NoSpace`.
-    fn expect_small_quota_files(&self, more: u64) -> Result<()> {
-        let size = u64::from(self.volume().block_size()).max(1);
-        let mut blocks = more;
-        for ino in self.quotas().files.into_iter().flatten() {
-            blocks = blocks.saturating_add(self.volume().inode(ino)?.size().div_ceil(size));
+    /// Adds the blocks of the quota files that the commit will change because of `edit` to the transaction, so that its
+    /// size is known.
+    pub(super) fn note_quota_blocks(&self, txn: &mut Txn<'_>, edit: &InodeEdit) {
+        let (quotas, volume) = (self.quotas(), self.volume());
+        if !quotas.has_files() || volume.is_reserved(edit.ino()) {
+            return;
         }
-        if blocks <= self.txns().credits_max().0.into() { Ok(()) } else { Err(Error::NoSpace) }
-    }
-
-    /// Checks that the volume can be changed. Fails with `Unsupported` for quota files that are larger than a transaction.
-    pub(super) fn check_quota_files(&self) -> Result<()> {
-        self.expect_small_quota_files(0).map_err(|error| match error {
-            Error::NoSpace => {
-                Error::Unsupported(Feature::Named("writing with quota files that exceed the journal"))
-            }
-            error => error,
-        })
+        let charges = [edit.charged(), edit.charge()].into_iter().flatten();
+        for (kind, id) in charges.flat_map(|charge| QuotaKind::ALL.into_iter().zip(charge.ids)) {
+            // The commit encounters the same error.
+            let _ = quotas.note(txn, volume, (kind, id));
+        }
     }
 }
 
