@@ -11,7 +11,7 @@ use obento_testkit::oracle::{LoopMount, program, run};
 use obento_testkit::{Oracle, require};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
 
-use crate::support::{Disk, text};
+use crate::support::{Disk, text, wait_until};
 
 const PERMITTED: Result<(), ErrorKind> = Ok(());
 const REFUSED: Result<(), ErrorKind> = Err(ErrorKind::PermissionDenied);
@@ -80,6 +80,11 @@ fn without_the_write_back_cache_the_time_of_chattr_and_the_nearest_stored_time_a
     let change = |path: &Path| {
         fs::write(path, "x").unwrap();
         let before = fs::metadata(path).unwrap();
+        // File systems take the time from a clock with ticks.
+        wait_until("the next tick", || {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+            (now.tv_sec, now.tv_nsec) > (before.ctime(), before.ctime_nsec())
+        });
         chattr("+d", path);
         let changed = fs::metadata(path).unwrap();
         assert!((changed.ctime(), changed.ctime_nsec()) > (before.ctime(), before.ctime_nsec()));
