@@ -24,8 +24,7 @@ pub struct Options {
     /// The commit of the earlier version; the default is in xtask/earlier-version.
     #[arg(long)]
     commit: Option<String>,
-    /// The profile of the earlier version. With `try`, crates of other projects that `cargo xtask dist --profile try` has
-    /// compiled are not compiled again.
+    /// The profile of the earlier version.
     #[arg(long, default_value = "try")]
     profile: String,
     /// Use the test program that `cargo xtask test --full` built.
@@ -93,20 +92,21 @@ fn build(shell: &Shell, commit: &str, profile: &str) -> Result<PathBuf> {
     shell.remove_path(&tree)?;
     shell.create_dir(&tree)?;
     let archive = folder.join("tree.tar");
-    // Files get the time of the commit, so that cargo does not compile them again.
+    // Files get the time of the commit, so that cargo does not compile them again in a second run.
     cmd!(shell, "git archive --output {archive} {commit}").run()?;
     cmd!(shell, "tar -xf {archive} -C {tree}").run()?;
     shell.remove_path(&archive)?;
     let target = dist::host(shell)?;
     {
         let _folder = shell.push_dir(&tree);
-        // As for `cargo xtask dist`, whose crates of other projects are then used.
-        let _target = shell.push_env("CARGO_TARGET_DIR", root.join("target"));
+        // Cargo identifies a crate by its path in the workspace, and would take crates of this version for those of the
+        // earlier one in the same folder.
+        let _target = shell.push_env("CARGO_TARGET_DIR", folder.join("target"));
         let _flags = shell.push_env("RUSTFLAGS", dist::FLAGS);
         cmd!(shell, "cargo build --profile {profile} --locked --target {target} -p obento-cli").run()?;
     }
     let program = folder.join("obento");
-    shell.copy_file(format!("target/{target}/{profile}/obento"), &program)?;
+    shell.copy_file(folder.join(format!("target/{target}/{profile}/obento")), &program)?;
     println!("{}: version {commit}", program.display());
     Ok(program)
 }

@@ -1,7 +1,6 @@
 //! Changes of the usage of owners, derived from the records of changed inodes.
 
-use alloc::collections::BTreeMap;
-
+use hashbrown::HashMap;
 use obento_base::wire::FromBytes;
 
 use super::QuotaKind;
@@ -39,7 +38,7 @@ impl Charge {
 
 /// Differences of the numbers of inodes and bytes, by owner.
 #[derive(Debug, Default)]
-pub(crate) struct UsageChanges(BTreeMap<(QuotaKind, u32), (i64, i64)>);
+pub(crate) struct UsageChanges(HashMap<(QuotaKind, u32), (i64, i64)>);
 
 impl UsageChanges {
     pub(crate) fn is_empty(&self) -> bool {
@@ -94,7 +93,8 @@ mod tests {
         let mut changes = UsageChanges::default();
         changes.replace(charge(1, 4096), charge(2, 8192));
         changes.replace(charge(3, 512), charge(3, 512));
-        let found: alloc::vec::Vec<_> = changes.take().collect();
+        let mut found: alloc::vec::Vec<_> = changes.take().collect();
+        found.sort_unstable();
         let expected = [
             (QuotaKind::User, 1, (-1, -4096)),
             (QuotaKind::User, 2, (1, 8192)),

@@ -17,7 +17,7 @@ use obento_base::Result;
 use obento_base::wire::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, le, to_usize};
 
 pub(crate) use changes::{Charge, UsageChanges};
-pub(crate) use tree::{EntryPlace, QuotaBlock, find, header, insert};
+pub(crate) use tree::{EntryPlace, QuotaBlock, copy_of, find, header, insert};
 
 use crate::raw::{RawInode, RawInodeExtra};
 
@@ -37,7 +37,7 @@ const DEPTH: u32 = 4;
 const PER_BLOCK: usize = (BLOCK - size_of::<RawEntriesHeader>()) / size_of::<RawEntry>();
 
 /// The kind of owner that a quota file counts.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum QuotaKind {
     User,
     Group,

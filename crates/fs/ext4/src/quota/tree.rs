@@ -5,15 +5,27 @@
 //! Source: Linux `fs/quota/quota_tree.c` `find_tree_dqentry`, `do_insert_tree`, `find_free_dqentry`,
 //! `remove_free_dqentry`, `get_free_dqblk`.
 
-use alloc::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, FromZeros, IntoBytes};
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
 
 use super::{BLOCK, PER_BLOCK, QuotaKind, ROOT, RawEntriesHeader, RawEntry, RawHeader, VERSION, entry};
 
-/// A block of a quota file.
-pub(crate) type QuotaBlock = [u8; BLOCK];
+/// A block of a quota file. It is too large for the stack of a kernel.
+pub(crate) type QuotaBlock = Box<[u8; BLOCK]>;
+
+/// Returns a copy of the block at the start of `bytes`. Fails with `Invalid` if there are fewer bytes, or with `NoMemory`.
+pub(crate) fn copy_of(bytes: &[u8]) -> Result<QuotaBlock> {
+    let bytes = bytes.get(..BLOCK).ok_or(Error::Invalid)?;
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(BLOCK)?;
+    copy.extend_from_slice(bytes);
+    copy.into_boxed_slice().try_into().map_err(|_| Error::Invalid)
+}
+
+static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// The place of an entry in its file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -26,15 +38,15 @@ pub(crate) struct EntryPlace {
 /// The changed blocks of a file that gets an entry.
 #[derive(Debug)]
 pub(crate) struct Insertion {
-    pub(crate) blocks: BTreeMap<u32, QuotaBlock>,
+    pub(crate) blocks: Vec<(u32, QuotaBlock)>,
     /// Number of blocks of the file afterwards.
     pub(crate) len: u32,
     pub(crate) place: EntryPlace,
 }
 
 /// Returns the header in block 0. Fails with `Corrupt` for a file of another kind or version.
-pub(crate) fn header(kind: QuotaKind, ino: Ino, block: &QuotaBlock) -> Result<RawHeader> {
-    let (header, _) = RawHeader::read_from_prefix(block).map_err(|_| Error::Invalid)?;
+pub(crate) fn header(kind: QuotaKind, ino: Ino, block: &[u8; BLOCK]) -> Result<RawHeader> {
+    let (header, _) = RawHeader::read_from_prefix(block.as_slice()).map_err(|_| Error::Invalid)?;
     let (structure, found, expected) = (Structure::Quota(ino), header.dqh_magic.get(), kind.magic());
     if found != expected {
         let (found, expected) = (found.into(), expected.into());
@@ -53,10 +65,10 @@ pub(crate) fn find(
     (ino, id): (Ino, u32),
     mut read: impl FnMut(u32) -> Result<QuotaBlock>,
 ) -> Result<Option<EntryPlace>> {
-    let blocks = header(kind, ino, &read(0)?)?.dqi_blocks.get();
+    let blocks = header(kind, ino, &*read(0)?)?.dqi_blocks.get();
     let mut node = ROOT;
     for digit in id.to_be_bytes() {
-        let below = number_at(&read(node)?, digit);
+        let below = number_at(&*read(node)?, digit);
         if below == 0 {
             return Ok(None);
         }
@@ -74,7 +86,7 @@ pub(crate) fn insert(
     (ino, id): (Ino, u32),
     read: impl FnMut(u32) -> Result<QuotaBlock>,
 ) -> Result<Insertion> {
-    let mut file = ChangedFile { ino, read, blocks: BTreeMap::new(), header: RawHeader::new_zeroed() };
+    let mut file = ChangedFile { ino, read, blocks: Vec::new(), header: RawHeader::new_zeroed() };
     file.header = header(kind, ino, file.block(0)?)?;
     let mut path = [(ROOT, 0); size_of::<u32>()];
     let (mut node, mut is_missing) = (ROOT, false);
@@ -113,18 +125,28 @@ pub(crate) fn insert(
 struct ChangedFile<R> {
     ino: Ino,
     read: R,
-    blocks: BTreeMap<u32, QuotaBlock>,
+    blocks: Vec<(u32, QuotaBlock)>,
     header: RawHeader,
 }
 
 impl<R: FnMut(u32) -> Result<QuotaBlock>> ChangedFile<R> {
     /// Returns a block for reading or for a change.
-    fn block(&mut self, number: u32) -> Result<&mut QuotaBlock> {
-        use alloc::collections::btree_map::Entry;
-        Ok(match self.blocks.entry(number) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert((self.read)(number)?),
-        })
+    fn block(&mut self, number: u32) -> Result<&mut [u8; BLOCK]> {
+        let at = match self.blocks.iter().position(|(known, _)| *known == number) {
+            Some(at) => at,
+            None => {
+                let block = (self.read)(number)?;
+                self.add(number, block)?
+            }
+        };
+        self.blocks.get_mut(at).map(|(_, block)| &mut **block).ok_or(Error::Invalid)
+    }
+
+    /// Adds a changed block, and returns its index.
+    fn add(&mut self, number: u32, block: QuotaBlock) -> Result<usize> {
+        self.blocks.try_reserve(1)?;
+        self.blocks.push((number, block));
+        Ok(self.blocks.len().saturating_sub(1))
     }
 
     fn checked(&self, field: &'static str, number: u32) -> Result<u32> {
@@ -132,7 +154,7 @@ impl<R: FnMut(u32) -> Result<QuotaBlock>> ChangedFile<R> {
     }
 
     fn entries_header(&mut self, number: u32) -> Result<RawEntriesHeader> {
-        RawEntriesHeader::read_from_prefix(self.block(number)?)
+        RawEntriesHeader::read_from_prefix(self.block(number)?.as_slice())
             .map(|(header, _)| header)
             .map_err(|_| Error::Invalid)
     }
@@ -157,7 +179,9 @@ impl<R: FnMut(u32) -> Result<QuotaBlock>> ChangedFile<R> {
                 number
             }
         };
-        self.blocks.insert(number, [0; BLOCK]);
+        let zeros = copy_of(&ZEROS)?;
+        self.blocks.retain(|(known, _)| *known != number);
+        self.add(number, zeros)?;
         Ok(number)
     }
 
@@ -224,7 +248,7 @@ fn is_unused(raw: &RawEntry) -> bool {
 }
 
 /// Returns all entries of a block, used or not, with their byte offsets.
-fn slots(block: &QuotaBlock) -> impl Iterator<Item = (usize, RawEntry)> + '_ {
+fn slots(block: &[u8; BLOCK]) -> impl Iterator<Item = (usize, RawEntry)> + '_ {
     let offsets = (size_of::<RawEntriesHeader>()..).step_by(size_of::<RawEntry>()).take(PER_BLOCK);
     offsets.filter_map(|offset| Some((offset, RawEntry::read_from_prefix(block.get(offset..)?).ok()?.0)))
 }
@@ -234,12 +258,12 @@ fn slot_range(digit: u8) -> core::ops::Range<usize> {
     start..start.saturating_add(4)
 }
 
-fn number_at(node: &QuotaBlock, digit: u8) -> u32 {
+fn number_at(node: &[u8; BLOCK], digit: u8) -> u32 {
     let bytes = node.get(slot_range(digit)).and_then(|bytes| bytes.first_chunk());
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-fn set_number(node: &mut QuotaBlock, digit: u8, number: u32) {
+fn set_number(node: &mut [u8; BLOCK], digit: u8, number: u32) {
     node.get_mut(slot_range(digit)).into_iter().for_each(|to| to.copy_from_slice(&number.to_le_bytes()));
 }
 
@@ -275,12 +299,12 @@ mod tests {
     const INO: Ino = Ino(3);
 
     fn read_from(file: &[QuotaBlock]) -> impl FnMut(u32) -> Result<QuotaBlock> + '_ {
-        |number| file.get(to_usize(number.into())).copied().ok_or(Error::Invalid)
+        |number| file.get(to_usize(number.into())).cloned().ok_or(Error::Invalid)
     }
 
     fn add(file: &mut Vec<QuotaBlock>, id: u32) {
         let made = insert(QuotaKind::User, (INO, id), read_from(file)).unwrap();
-        file.resize(to_usize(made.len.into()), [0; BLOCK]);
+        file.resize(to_usize(made.len.into()), copy_of(&ZEROS).unwrap());
         for (number, bytes) in made.blocks {
             file[to_usize(number.into())] = bytes;
         }
@@ -292,22 +316,23 @@ mod tests {
         for first in [0, 1, 13, 14, 15, 100] {
             let mut all: Entries = (0..first).map(|n| (n * 70_001, entry(n * 70_001, 1, 512))).collect();
             let made = QuotaFile::new(QuotaKind::User, &all).unwrap();
-            let mut file: Vec<QuotaBlock> =
-                made.blocks.iter().map(|block| block[..].try_into().unwrap()).collect();
+            let mut file: Vec<QuotaBlock> = made.blocks.iter().map(|block| copy_of(block).unwrap()).collect();
             for id in [5, 6, u32::MAX, 0x0100_0000, 7, 0x0101_0101].into_iter().chain(200..260) {
                 assert_eq!(find(QuotaKind::User, (INO, id), read_from(&file)), Ok(None));
                 add(&mut file, id);
                 all.insert(id, entry(id, 0, 0));
             }
-            assert_eq!(decode(QuotaKind::User, &file.concat()), Ok(all));
+            assert_eq!(
+                decode(QuotaKind::User, &file.iter().flat_map(|block| block.to_vec()).collect::<Vec<_>>()),
+                Ok(all)
+            );
         }
     }
 
     #[test]
     fn the_entry_of_user_0_without_usage_is_not_an_unused_one() {
         let made = QuotaFile::new(QuotaKind::User, &Entries::new()).unwrap();
-        let mut file: Vec<QuotaBlock> =
-            made.blocks.iter().map(|block| block[..].try_into().unwrap()).collect();
+        let mut file: Vec<QuotaBlock> = made.blocks.iter().map(|block| copy_of(block).unwrap()).collect();
         add(&mut file, 0);
         add(&mut file, 1);
         let place = find(QuotaKind::User, (INO, 0), read_from(&file)).unwrap().unwrap();
@@ -321,7 +346,7 @@ mod tests {
     fn numbers_outside_the_file_are_errors() {
         let all = Entries::from([(5, entry(5, 1, 2))]);
         let made = QuotaFile::new(QuotaKind::User, &all).unwrap();
-        let file: Vec<QuotaBlock> = made.blocks.iter().map(|block| block[..].try_into().unwrap()).collect();
+        let file: Vec<QuotaBlock> = made.blocks.iter().map(|block| copy_of(block).unwrap()).collect();
         for (block, offset) in [(0, 28), (0, 24), (1, 0)] {
             for number in [1_u32, 99, u32::MAX] {
                 let mut damaged = file.clone();

@@ -9,7 +9,6 @@
 //! Locking: `growth` inside a transaction; the others are leaves.
 //! Source: Linux `fs/quota/dquot.c`; `fs/ext4/super.c` `ext4_quota_write`, `ext4_enable_quotas`.
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use hashbrown::HashMap;
@@ -21,7 +20,7 @@ use obento_journal::{Credits, Tid, Txn};
 
 use super::{InodeEdit, Writer, cost};
 use crate::quota::{
-    BLOCK, Charge, EntryPlace, QuotaBlock, QuotaKind, RawEntry, UsageChanges, find, header, insert,
+    BLOCK, Charge, EntryPlace, QuotaBlock, QuotaKind, RawEntry, UsageChanges, copy_of, find, header, insert,
 };
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
@@ -48,7 +47,7 @@ pub(super) struct Quotas {
     /// The inodes of the files, in the order of [`QuotaKind::ALL`].
     files: [Option<Ino>; 3],
     /// Places of entries that were used.
-    places: Mutex<BTreeMap<(QuotaKind, u32), VolumePlace>>,
+    places: Mutex<HashMap<(QuotaKind, u32), VolumePlace>>,
     waiting: Mutex<Waiting>,
     is_waiting: AtomicBool,
     /// The last transaction to which a block of the volume with entries was added.
@@ -92,7 +91,7 @@ impl Quotas {
             QuotaKind::ALL.into_iter().zip(&mut this.files).zip(volume.super_block().quota_inodes())
         {
             if let Some(ino) = ino {
-                header(kind, ino, &read(volume, ino, 0)?)?;
+                header(kind, ino, &*read(volume, ino, 0)?)?;
                 *file = Some(ino);
             }
         }
@@ -265,14 +264,14 @@ impl Writer {
             txn.note(&taken);
             self.store_inode(txn, &edit);
         }
-        let places = new.blocks.iter().map(|(&number, bytes)| {
+        let places = new.blocks.iter().map(|&(number, ref bytes)| {
             let (block, start) = block_place(volume, ino, number)?;
             Ok((txn.take(block.0)?, start, bytes))
         });
         for (taken, start, bytes) in places.collect::<Result<Vec<_>>>()? {
             let mut block = txn.edit(&taken);
             let target = block.get_mut(start..start.saturating_add(BLOCK));
-            target.into_iter().for_each(|target| target.copy_from_slice(bytes));
+            target.into_iter().for_each(|target| target.copy_from_slice(&**bytes));
         }
         edit.set_size(edit.size().max(needed));
         self.store_inode(txn, &edit);
@@ -299,7 +298,7 @@ impl Writer {
 fn read(volume: &Volume, ino: Ino, number: u32) -> Result<QuotaBlock> {
     let (block, start) = block_place(volume, ino, number)?;
     let block = volume.cache().get(block.0)?;
-    block.get(start..).and_then(|bytes| bytes.first_chunk()).copied().ok_or(Error::Invalid)
+    copy_of(block.get(start..).unwrap_or_default())
 }
 
 /// Returns the block of the volume that contains a block of a quota file, and the byte offset there. Fails with
