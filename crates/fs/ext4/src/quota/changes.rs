@@ -1,6 +1,7 @@
 //! Changes of the usage of owners, derived from the records of changed inodes.
 
-use hashbrown::HashMap;
+use alloc::vec::Vec;
+
 use obento_base::wire::FromBytes;
 
 use super::QuotaKind;
@@ -36,9 +37,9 @@ impl Charge {
     }
 }
 
-/// Differences of the numbers of inodes and bytes, by owner.
+/// Differences of the numbers of inodes and bytes. An owner may occur several times.
 #[derive(Debug, Default)]
-pub(crate) struct UsageChanges(HashMap<(QuotaKind, u32), (i64, i64)>);
+pub(crate) struct UsageChanges(Vec<(QuotaKind, u32, (i64, i64))>);
 
 impl UsageChanges {
     pub(crate) fn is_empty(&self) -> bool {
@@ -50,33 +51,38 @@ impl UsageChanges {
         if before == after {
             return;
         }
+        let bytes = |charge: Option<Charge>| {
+            charge.map_or(0, |charge| i64::try_from(charge.bytes).unwrap_or(i64::MAX))
+        };
         for (at, kind) in QuotaKind::ALL.into_iter().enumerate() {
-            for (charge, sign) in [(before, -1_i64), (after, 1)] {
-                let Some((id, bytes)) = charge.and_then(|charge| Some((*charge.ids.get(at)?, charge.bytes)))
-                else {
-                    continue;
-                };
-                let bytes = i64::try_from(bytes).unwrap_or(i64::MAX).saturating_mul(sign);
-                self.add(kind, id, (sign, bytes));
+            let id = |charge: Option<Charge>| charge.and_then(|charge| charge.ids.get(at).copied());
+            match (id(before), id(after)) {
+                (Some(old), Some(new)) if old == new => {
+                    self.add(kind, new, (0, bytes(after).saturating_sub(bytes(before))));
+                }
+                (old, new) => {
+                    old.into_iter().for_each(|id| self.add(kind, id, (-1, bytes(before).saturating_neg())));
+                    new.into_iter().for_each(|id| self.add(kind, id, (1, bytes(after))));
+                }
             }
         }
     }
 
-    /// Adds differences of one owner.
-    pub(crate) fn add(&mut self, kind: QuotaKind, id: u32, (inodes, bytes): (i64, i64)) {
-        let sum = self.0.entry((kind, id)).or_default();
-        *sum = (sum.0.saturating_add(inodes), sum.1.saturating_add(bytes));
+    /// Adds differences of one owner. Without memory for them, the usage of the owner is wrong until a check.
+    pub(crate) fn add(&mut self, kind: QuotaKind, id: u32, change: (i64, i64)) {
+        if change != (0, 0) && self.0.try_reserve(1).is_ok() {
+            self.0.push((kind, id, change));
+        }
     }
 
-    /// Removes and returns the differences that are not zero.
+    /// Removes and returns the differences.
     pub(crate) fn take(&mut self) -> impl Iterator<Item = (QuotaKind, u32, (i64, i64))> + use<> {
-        let all = core::mem::take(&mut self.0).into_iter();
-        all.filter(|&(_, change)| change != (0, 0)).map(|((kind, id), change)| (kind, id, change))
+        core::mem::take(&mut self.0).into_iter()
     }
 
     /// Returns the owners.
     pub(crate) fn owners(&self) -> impl Iterator<Item = (QuotaKind, u32)> + '_ {
-        self.0.keys().copied()
+        self.0.iter().map(|&(kind, id, _)| (kind, id))
     }
 }
 
@@ -93,8 +99,7 @@ mod tests {
         let mut changes = UsageChanges::default();
         changes.replace(charge(1, 4096), charge(2, 8192));
         changes.replace(charge(3, 512), charge(3, 512));
-        let mut found: alloc::vec::Vec<_> = changes.take().collect();
-        found.sort_unstable();
+        let found: Vec<_> = changes.take().collect();
         let expected = [
             (QuotaKind::User, 1, (-1, -4096)),
             (QuotaKind::User, 2, (1, 8192)),

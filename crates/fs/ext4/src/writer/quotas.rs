@@ -11,7 +11,6 @@
 
 use alloc::vec::Vec;
 
-use hashbrown::HashMap;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_env::sync::Mutex;
@@ -46,12 +45,9 @@ pub(crate) enum QuotaUpdates {
 pub(super) struct Quotas {
     /// The inodes of the files, in the order of [`QuotaKind::ALL`].
     files: [Option<Ino>; 3],
-    /// Places of entries that were used.
-    places: Mutex<HashMap<(QuotaKind, u32), VolumePlace>>,
+    places: Mutex<Places>,
     waiting: Mutex<Waiting>,
     is_waiting: AtomicBool,
-    /// The last transaction to which a block of the volume with entries was added.
-    noted: Mutex<HashMap<VolBlock, Tid>>,
     /// Held while a file grows.
     growth: Mutex<()>,
 }
@@ -62,12 +58,43 @@ struct VolumePlace {
     block: VolBlock,
     /// Byte offset within the block.
     start: usize,
+    /// The last transaction to which the block was added.
+    noted: Option<Tid>,
 }
 
 impl VolumePlace {
     fn new(volume: &Volume, ino: Ino, place: EntryPlace) -> Result<Self> {
         let (block, start) = block_place(volume, ino, place.block)?;
-        Ok(Self { block, start: start.saturating_add(place.offset) })
+        Ok(Self { block, start: start.saturating_add(place.offset), noted: None })
+    }
+}
+
+/// Maximum number of places in memory.
+const PLACES: usize = 512;
+
+/// Places of entries that were used lately.
+#[derive(Debug, Default)]
+struct Places(Vec<Option<(QuotaKind, u32, VolumePlace)>>);
+
+impl Places {
+    fn get(&self, kind: QuotaKind, id: u32) -> Option<VolumePlace> {
+        let slot = self.0.get(Self::slot(kind, id)).copied().flatten();
+        slot.filter(|slot| (slot.0, slot.1) == (kind, id)).map(|slot| slot.2)
+    }
+
+    /// Replaces the place of another owner, if necessary. Without memory, no place is kept.
+    fn put(&mut self, kind: QuotaKind, id: u32, place: VolumePlace) {
+        if self.0.is_empty() && self.0.try_reserve_exact(PLACES).is_ok() {
+            self.0.resize(PLACES, None);
+        }
+        if let Some(slot) = self.0.get_mut(Self::slot(kind, id)) {
+            *slot = Some((kind, id, place));
+        }
+    }
+
+    fn slot(kind: QuotaKind, id: u32) -> usize {
+        let mixed = id.wrapping_mul(3).wrapping_add(kind as u32).wrapping_mul(0x9e37_79b9) >> 23;
+        to_usize(mixed.into())
     }
 }
 
@@ -171,23 +198,24 @@ impl Quotas {
     fn note(&self, txn: &mut Txn<'_>, volume: &Volume, (kind, id): (QuotaKind, u32)) -> Result<()> {
         let Some(ino) = self.file(kind) else { return Ok(()) };
         let Some(place) = self.place(volume, (kind, ino, id))? else { return Ok(()) };
-        if self.noted.lock().get(&place.block) != Some(&txn.tid()) {
+        if place.noted != Some(txn.tid()) {
             let taken = txn.take(place.block.0)?;
             txn.note(&taken);
-            self.noted.lock().insert(place.block, txn.tid());
+            let noted = Some(txn.tid());
+            self.places.lock().put(kind, id, VolumePlace { noted, ..place });
         }
         Ok(())
     }
 
     /// Returns the place of the entry of an owner, if it has one.
     fn place(&self, volume: &Volume, (kind, ino, id): (QuotaKind, Ino, u32)) -> Result<Option<VolumePlace>> {
-        if let Some(place) = self.places.lock().get(&(kind, id)) {
-            return Ok(Some(*place));
+        if let Some(place) = self.places.lock().get(kind, id) {
+            return Ok(Some(place));
         }
         let found = find(kind, (ino, id), |number| read(volume, ino, number))?;
         let place = found.map(|found| VolumePlace::new(volume, ino, found)).transpose()?;
         if let Some(place) = place {
-            self.places.lock().insert((kind, id), place);
+            self.places.lock().put(kind, id, place);
         }
         Ok(place)
     }
@@ -229,7 +257,7 @@ impl Writer {
     fn prepare_owner(&self, kind: QuotaKind, id: u32) -> Result<()> {
         let quotas = self.quotas();
         let Some(ino) = quotas.file(kind) else { return Ok(()) };
-        if quotas.places.lock().contains_key(&(kind, id))
+        if quotas.places.lock().get(kind, id).is_some()
             || quotas.place(self.volume(), (kind, ino, id))?.is_some()
         {
             return Ok(());
@@ -275,7 +303,7 @@ impl Writer {
         }
         edit.set_size(edit.size().max(needed));
         self.store_inode(txn, &edit);
-        quotas.places.lock().insert((kind, id), VolumePlace::new(volume, ino, new.place)?);
+        quotas.places.lock().put(kind, id, VolumePlace::new(volume, ino, new.place)?);
         Ok(())
     }
 
