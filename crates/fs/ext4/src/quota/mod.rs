@@ -46,7 +46,7 @@ pub(crate) enum QuotaKind {
 
 impl QuotaKind {
     /// `INITQMAGICS`.
-    fn magic(self) -> u32 {
+    pub(crate) fn magic(self) -> u32 {
         match self {
             Self::User => 0xd9c0_1f11,
             Self::Group => 0xd9c0_1927,

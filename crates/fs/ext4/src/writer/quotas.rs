@@ -93,7 +93,7 @@ impl Places {
     }
 
     fn slot(kind: QuotaKind, id: u32) -> usize {
-        let mixed = id.wrapping_mul(3).wrapping_add(kind as u32).wrapping_mul(0x9e37_79b9) >> 23;
+        let mixed = id.wrapping_add(kind.magic()).wrapping_mul(0x9e37_79b9) >> 23;
         to_usize(mixed.into())
     }
 }
