@@ -411,7 +411,7 @@ fn root_does_not_take_or_change_the_mount_of_another_user() {
     obento(folder.path(), &["mkfs", "-q", "disk.img", "8M"]);
     fs::create_dir(at("mnt")).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_obento"), at("obento")).unwrap();
-    run(program("chown").args(["-R", "nobody"]).arg(folder.path())).unwrap();
+    run(program("chown").args(["-R", "65534"]).arg(folder.path())).unwrap();
     let user = |words: &[&str]| {
         let mut command = Command::new(at("obento"));
         let output = command.uid(65534).gid(65534).current_dir(folder.path()).args(words).output().unwrap();
