@@ -123,7 +123,7 @@ pub enum Feature {
     /// Changing a volume that its creator has marked read-only.
     #[error("writing to a volume that is marked read-only")]
     MarkedReadOnly,
-    /// Changing a volume whose log must be replayed first, by a program of its format.
+    /// Changing a volume whose log must first be replayed by the format's own program.
     #[error("writing before the log is replayed")]
     UnreplayedLog,
     /// Changing a volume that machines of a cluster share.
@@ -184,7 +184,7 @@ pub enum OpenOption {
 
 /// An on-disk structure: the location of a [`Corrupt`] error.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "each variant's text says it")]
+#[expect(missing_docs, reason = "the text of each variant describes it")]
 pub enum Structure {
     #[error("super block")]
     SuperBlock,
@@ -277,7 +277,7 @@ pub enum Corrupt {
         /// Stored value.
         found: u64,
     },
-    /// A range of blocks lies outside of the volume or overlaps its metadata.
+    /// A range of blocks is outside of the volume or overlaps the metadata of the volume.
     #[error("{structure}: blocks {start} to {start}+{len} are outside the volume's data (file block {at})")]
     BlockRange {
         /// Damaged structure.

@@ -73,7 +73,7 @@ impl<D: BlockDevice> Overlay<D> {
         Ok(())
     }
 
-    /// Changes the `len` bytes from `offset` on by `edit`. The bytes that `edit` receives are the present ones.
+    /// Passes the current `len` bytes from `offset` on to `edit`, and stores these bytes as `edit` leaves them.
     ///
     /// # Errors
     ///

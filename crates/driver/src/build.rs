@@ -132,7 +132,7 @@ pub trait BuildPlan: Send + Sync {
 
     /// Passes the locations of the data of the regular file `node` to `sink`. A location consists of a range
     /// of the file, and the offset of its first byte on the device. The ranges are sorted and do not overlap.
-    /// Passes no locations for a file without data, and for data that the driver writes itself.
+    /// Passes no location for a file without data, nor for data that the driver writes itself.
     fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64));
 
     /// Writes everything except the data of files to `device`. Apart from file data that the caller has written, the
@@ -166,7 +166,8 @@ pub enum BuildError {
 pub enum Unfit {
     /// The name is longer than this number of bytes.
     Name(u32),
-    /// The file has more links than this number, or the directory has more subdirectories.
+    /// The file has more links than this number, or the directory has more subdirectories than this maximum link
+    /// count permits.
     Links(u32),
     /// The file is larger than this number of bytes.
     Size(u64),
@@ -188,7 +189,8 @@ pub enum Unfit {
     Characters,
     /// The name ends with a dot or a space, which the format does not allow.
     LastCharacter,
-    /// The name differs from another name in the directory only in case.
+    /// The format treats the name as equal to another name in the directory, for example because the two names
+    /// differ only in case.
     Twice,
     /// The format does not support files of this type.
     Kind,

@@ -133,7 +133,7 @@ pub trait Nameless: Send + Sync {
     fn name(&self, ino: Ino, dir: Ino, name: &Name) -> Result<Attr>;
 }
 
-/// Passing an open volume to another process, which continues to use it.
+/// Passing an open volume to another process, which uses the volume from then on.
 ///
 /// A driver offers this capability only if every inode number and generation has the same meaning in both processes.
 pub trait Handover: Send + Sync {
@@ -155,9 +155,9 @@ pub trait Handover: Send + Sync {
 
 /// Continuing to use a volume after the failure of the process that had it open.
 ///
-/// The driver adds the changes to a redo log that is stored outside of the process
+/// The driver adds every published change to a redo log that is stored outside of the process
 /// ([`OpenOptions::redo`](crate::OpenOptions::redo)). The next process opens the volume with this log and
-/// [`OpenOptions::adopt`](crate::OpenOptions::adopt). It then finds all published changes.
+/// [`OpenOptions::adopt`](crate::OpenOptions::adopt), and then finds all published changes.
 ///
 /// The caller must ensure that at most one thread changes the volume at a time. Changes of access times are exempt.
 pub trait Failover: Send + Sync {

@@ -37,9 +37,11 @@ pub trait Check: Send + Sync {
     ) -> Result<CheckReport, Error>;
 
     /// Returns whether [`check`](Self::check) can find a volume on `device` although its signature is lost.
-    /// The caller calls this method only if [`Driver::probe`](crate::Driver::probe) returned `None`. Uses the
-    /// super block that `options` selects. If `options` selects none, searches for a backup copy. Writes
+    /// The caller calls this method only if [`Driver::probe`](crate::Driver::probe) returned `None`. Writes
     /// nothing.
+    ///
+    /// The driver uses the super block that `options` select, if it supports this option (ext4). Otherwise, it
+    /// searches for a backup copy, or for a super block whose other fields agree with the volume (FAT).
     fn finds(&self, _device: &Arc<dyn BlockDevice>, _options: &CheckOptions) -> bool {
         false
     }

@@ -19,8 +19,8 @@ pub struct Limits {
     pub name_max: u32,
     /// Maximum length of the target of a symbolic link in bytes.
     pub symlink_max: u32,
-    /// Maximum link count of an inode. If the format counts subdirectories, it also limits the number of
-    /// subdirectories of a directory, unless [`StoredProperties::SUBDIRECTORIES`] documents an exception.
+    /// Maximum link count of an inode. If the format counts subdirectories, this maximum also limits the number of
+    /// subdirectories of a directory. [`StoredProperties::SUBDIRECTORIES`] documents an exception.
     pub link_max: u32,
     /// Maximum size of a file in bytes. The limit of a single file may be smaller, if the volume supports several kinds
     /// of mappings (files of ext4 without extents).
@@ -165,7 +165,7 @@ pub trait FileSystem: Send + Sync {
     /// After success, the inode is in use: the caller must call [`FileSystem::forget`] after its last use.
     /// One call of `forget` is sufficient, even after several lookups of the inode.
     ///
-    /// If `dir` has the flag `FileFlags::CASEFOLD`, the lookup ignores case. If the format does not store
+    /// If `dir` has the flag `FileFlags::CASEFOLD`, the lookup ignores case. If the format lacks the property
     /// [`StoredProperties::NAMES`], the format defines which byte strings are the same name.
     ///
     /// # Errors

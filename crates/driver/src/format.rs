@@ -337,8 +337,8 @@ pub enum FormatNotice {
     BadUnits(u64),
     /// The volume is too small for a journal and has none.
     NoJournal,
-    /// The volume has fewer clusters than the specification requires of its kind, so other systems may not recognise
-    /// it.
+    /// The volume has fewer clusters than the specification requires for its type (FAT32). Other systems may
+    /// therefore not recognise the volume.
     FewClusters {
         /// Number of clusters.
         clusters: u64,

@@ -102,8 +102,8 @@ pub trait Inspect: Send + Sync {
     }
 }
 
-/// Returns `volume` for [`FileSystem::inspect`](crate::FileSystem::inspect), unless the host cannot use it: a module of a
-/// kernel has no commands that inspect volumes, and leaves out the code.
+/// Returns `volume`, as the result of [`FileSystem::inspect`](crate::FileSystem::inspect). In a kernel module, returns
+/// `None`: the module has no commands that inspect volumes, and need not contain the code for them.
 pub fn inspectable<V: Inspect>(volume: &V) -> Option<&dyn Inspect> {
     if cfg!(obento_env = "kernel") { None } else { Some(volume) }
 }

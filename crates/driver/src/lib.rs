@@ -39,7 +39,7 @@
 //!   - `Unsupported`, if the inode uses a feature that the driver does not support;
 //!   - `NoMemory`, if memory is exhausted.
 //! - Damage on an open volume affects only the files that contain the damage. Exception: a volume can require
-//!   that the driver stops all changes when it finds damage (`errors=remount-ro` of ext4).
+//!   that the driver rejects all changes after the driver has found damage (`errors=remount-ro` of ext4).
 //! - For any contents of the device, no method panics, hangs, or exceeds its memory budget. The budget is
 //!   [`OpenOptions::cache`] plus fixed limits of the driver.
 //!

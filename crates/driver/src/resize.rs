@@ -60,7 +60,7 @@ pub enum ResizeRefusal {
         /// The property of the volume that sets the limit.
         why: &'static str,
     },
-    /// Volumes of the format can grow only.
+    /// Volumes of this type can grow, but not shrink.
     OnlyGrows,
     /// A feature of the volume prevents the change.
     Feature(&'static str),

@@ -99,13 +99,13 @@ pub struct DeletedFile {
 /// The likelihood that the extents of a deleted file contain its data, in ascending order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Certainty {
-    /// The start of the file's space is in use by another file, or its location is lost.
+    /// The start of the space of the file is in use by another file, or the location of the space is lost.
     Overwritten,
     /// A part of the space is in use, belongs to another deleted file as well, or was not found.
     Doubtful,
-    /// All of the space is free, but its location is a guess or may be outdated.
+    /// All of the space is free, but the location of the space is a guess or may be outdated.
     Likely,
-    /// The file is empty, or all of the space is free and its location is recorded.
+    /// The file is empty, or all of the space is free and the location of the space is recorded.
     Certain,
 }
 

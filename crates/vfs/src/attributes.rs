@@ -43,8 +43,8 @@ impl Vfs {
     ///      another owner. Another group is permitted only if the caller is a member of it.
     ///    - The caller is not the owner of the image, and the change sets or clears the immutable or append-only flag.
     ///    - The caller owns neither the inode nor the image. Setting times to the current time is permitted.
-    /// 3. `AccessDenied`: the change only sets times to the current time or is empty, and the caller neither
-    ///    owns the inode nor may write to it.
+    /// 3. `AccessDenied`: the change is empty or only sets times to the current time, and the caller neither owns
+    ///    the inode nor may write to it.
     /// 4. `Invalid`: the change contains a mode, and the access control list of the inode is malformed.
     /// 5. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr).
     /// 6. The errors of [`set_xattr`](Xattrs::set_xattr) for the list.

@@ -11,7 +11,7 @@
 //!
 //! Invariant: the size of the cache is bounded ([`Cache::new`]). The bound excludes blocks that callers hold, and
 //! changed blocks, which are pinned.
-//! Invariant: the bytes of a block never change while a caller holds the block. A changed block is a new `Block`.
+//! Invariant: the bytes of a `Block` never change. A change of a block creates a new `Block`.
 //! Invariant: a block with a deferred checksum was changed, and is therefore pinned. Readers treat it as verified.
 //! Invariant: bytes from the device are not cached if the block was written or dropped during the read, since they
 //! may be stale.

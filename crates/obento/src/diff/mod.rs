@@ -73,13 +73,13 @@ pub enum Change {
     Target(Vec<u8>, Vec<u8>),
     /// The numbers of device nodes differ.
     Device(DeviceNumber, DeviceNumber),
-    /// The permission bits.
+    /// The permission bits differ.
     Mode(Mode, Mode),
-    /// The owner and group.
+    /// The owner or the group differs.
     Owner((u32, u32), (u32, u32)),
     /// The modification times differ.
     Modified(Timestamp, Timestamp),
-    /// The extended attribute of this name. `None` for a side without the attribute.
+    /// The extended attribute of this name differs. `None` for a side without the attribute.
     Xattr(Vec<u8>, Option<Vec<u8>>, Option<Vec<u8>>),
 }
 

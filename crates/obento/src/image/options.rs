@@ -30,7 +30,7 @@ pub enum Writing {
     /// Each write is passed to the file before it returns.
     #[default]
     Through,
-    /// Another thread passes the bytes to the file later. For callers that write much and read little of it
+    /// Another thread passes the bytes to the file later. For callers that write much data and rarely read it
     /// again.
     Behind,
 }
