@@ -19,8 +19,8 @@ pub struct LayoutLock(RwLock<()>);
 /// A shared guard. While this guard exists, mapped data does not move, and its blocks are not freed.
 ///
 /// While no guard exists, the location of mapped data changes only if a thread changes the flags of the
-/// inode. A caller may therefore keep a location that `map` returned, and use it again under another shared
-/// guard, until a thread acquires an exclusive guard or changes the flags.
+/// inode. A caller may therefore use a location that `map` returned under one shared guard again under
+/// another one. The location becomes invalid when a thread acquires an exclusive guard or changes the flags.
 #[derive(Debug)]
 pub struct Layout<'a> {
     _guard: RwLockReadGuard<'a, ()>,

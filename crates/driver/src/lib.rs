@@ -21,11 +21,14 @@
 //!   [`WritableFileSystem`] list. A driver starts threads only through `obento_env`.
 //! - A driver returns the location of file data ([`FileSystem::map`]). The layer above reads and writes the
 //!   data.
-//! - The caller counts the uses of an inode; the driver does not. An inode is *in use* from the first call
-//!   that returned its number to the caller until the last call to which the caller passes the number. After
-//!   the last use, the caller calls [`FileSystem::forget`]. A driver frees an inode only if the inode has no
-//!   name, and only in these calls: `forget`, [`remove`](WritableFileSystem::remove) of an inode that is not
-//!   in use, [`close`](WritableFileSystem::close), and opening the volume for writing.
+//! - The caller counts the uses of an inode; the driver does not. The use of an inode starts with the first
+//!   call that returns its number to the caller. It ends with the last call to which the caller passes the
+//!   number. In between, the inode is *in use*. After the last use, the caller calls [`FileSystem::forget`].
+//! - A driver frees an inode only if the inode has no name, and only in these calls:
+//!   - `forget`;
+//!   - [`remove`](WritableFileSystem::remove) of an inode that is not in use;
+//!   - [`close`](WritableFileSystem::close);
+//!   - opening the volume for writing.
 //! - An error list names the variants and constants of [`Error`](obento_base::Error). `ReadOnly` is
 //!   `Error::ReadOnly`, and `Device` is any `Error::Device`. An error of
 //!   [`DeviceError`](obento_base::DeviceError) has the prefix `DeviceError::`.

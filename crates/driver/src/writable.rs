@@ -395,9 +395,8 @@ pub trait WritableFileSystem: Send + Sync {
     /// This call only reserves blocks. The blocks become part of the file in `end_write`. Until then, a
     /// reader and an open after a crash find the old mapping. Dropping the ticket releases the blocks. A
     /// block that was a hole or unwritten has unspecified contents. The caller therefore writes the whole
-    /// [frame](WriteTicket::frame), with zeros around the data. If `range` starts in a later block than the
-    /// end of the file, the caller must also have written zeros to the bytes between the end of the file and
-    /// the end of its last block.
+    /// [frame](WriteTicket::frame), with zeros around the data. If `range` starts after the last block of the
+    /// file, the caller must also have zeroed the rest of that block: the bytes past the end of the file.
     ///
     /// The ticket borrows the shared layout guard of the caller. The driver holds no lock of its own while the ticket
     /// exists.
@@ -466,7 +465,7 @@ pub trait WritableFileSystem: Send + Sync {
     fn write(&self, layout: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
 
     /// Turns `range` into a hole. The size does not change. `range` must not be empty. It must start at the
-    /// start of a block, and must end at the end of a block, or at or past the end of the file.
+    /// start of a block. It must end at the end of a block, or at or past the end of the file.
     ///
     /// The change is atomic if all its extents fit into one transaction. Otherwise, it is a sequence of transactions.
     /// During the call, and after a failure or a crash, each block is unchanged or a hole.
@@ -499,7 +498,7 @@ pub trait WritableFileSystem: Send + Sync {
     fn allocate(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()>;
 
     /// Makes `range` read as zeros, with blocks allocated as by [`allocate`](Self::allocate). `range` must
-    /// start at the start of a block, and must end at the end of a block, or at or past the end of the file.
+    /// start at the start of a block. It must end at the end of a block, or at or past the end of the file.
     /// `size` has the same effect as in `allocate`.
     ///
     /// The call is a sequence of changes, as for `allocate`. During the call, and after a failure or a crash, each
@@ -587,9 +586,9 @@ pub trait WritableFileSystem: Send + Sync {
     /// unmount.
     ///
     /// Afterwards, the volume can still be read, and [`FileSystem::writable`](crate::FileSystem::writable)
-    /// returns `None`. The caller must ensure that no other change runs at the same time. Inodes without a
-    /// name should no longer be in use: the driver may free them, and a later use of such an inode may fail
-    /// with `Stale`. A volume that is dropped without `close` is in the same state as after a crash.
+    /// returns `None`. The caller must ensure that no other change runs at the same time. The driver may free
+    /// inodes without a name, even if they are in use. A later use of such an inode may then fail with
+    /// `Stale`. A volume that is dropped without `close` is in the same state as after a crash.
     ///
     /// # Errors
     ///

@@ -61,8 +61,8 @@ pub struct ExportReport {
     pub bytes: u64,
     /// The number of skipped sockets, which tar cannot store.
     pub sockets: u64,
-    /// The number of names that became separate files instead of hard links, because the export had to
-    /// remember too many files whose other names could still follow.
+    /// The number of names that became separate files instead of hard links. This occurs if the tree contains
+    /// more files with several names than the export can store at a time.
     pub unlinked: u64,
     /// The number of problems that the observer received.
     pub problems: u64,

@@ -1,7 +1,7 @@
 //! Adds the paths of files to the findings of a check, which contain inode numbers.
 //!
-//! Invariant: a check searches at most [`MAX_SEARCHES`] numbers, and a search visits at most [`MAX_ENTRIES`] entries, so that
-//! the findings of a badly damaged volume take bounded time and memory.
+//! Invariant: a check searches at most [`MAX_SEARCHES`] numbers, and a search visits at most [`MAX_ENTRIES`]
+//! entries. The findings of a badly damaged volume therefore take bounded time and memory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;

@@ -30,8 +30,8 @@ impl Vfs {
     ///   and `new.gid`.
     /// - If `dir` has set-group-ID, the inode gets the group of `dir` instead. A new directory also gets
     ///   set-group-ID.
-    /// - If the caller is not in the group of the new inode, and `new.mode` permits that group to execute the
-    ///   file, the call clears set-group-ID in the mode. Exception: directories.
+    /// - The call clears set-group-ID in the mode if the caller is not in the group of the new inode and
+    ///   `new.mode` permits that group to execute the file. Exception: directories.
     /// - If `dir` has a default access control list, that list becomes the access list of the inode.
     ///   `new.mode` limits the rights of the list. If permission bits alone can represent the list, the inode
     ///   gets no access list, and the list only limits the mode. A new directory also gets the list as its
@@ -179,8 +179,8 @@ impl Vfs {
     }
 
     /// Removes the name `name` of a file that is not a directory from `dir`. If the file has no other name,
-    /// the driver frees the file after its last use: after the last [`Node`] or [`File`](crate::File) of the
-    /// inode is dropped.
+    /// the driver frees the file after its last use. The last use ends when the last [`Node`] or
+    /// [`File`](crate::File) of the inode is dropped.
     ///
     /// # Errors
     ///

@@ -164,7 +164,7 @@ impl Cache {
 
     /// Unpins the block `number`, after the caller has written the version with the mark `mark` to the device. Has no
     /// effect if the newest version has another mark. If an [`Edit`] of the block exists, the block stays pinned until
-    /// the edit ends: a cancelled edit then unpins the block, and a published edit pins its own version.
+    /// the edit ends. A cancelled edit then unpins the block; a published edit pins its own version.
     pub fn unpin(&self, number: u64, mark: u32) {
         let cell = self.shard(number);
         self.outdate();

@@ -38,8 +38,8 @@ pub enum BuildFailure {
         /// The size of the volume.
         size: u64,
     },
-    /// Another step of the build failed, for the reason in the text: the program or the kernel that creates
-    /// or fills the volume, the verification, or the conversion to another image format.
+    /// Another step of the build failed, for the reason in the text. The steps are the creation of the volume by
+    /// a program, filling the volume by the kernel, the verification, and the conversion to another format.
     #[error("{why}")]
     Other {
         /// The message of the program.

@@ -188,9 +188,10 @@ impl File {
     }
 
     /// Makes `range` read as zeros and frees the whole blocks inside it. The length of the file does not
-    /// change. The call does not check whether the file is open for writing. Fails with `NotSupported` if the
-    /// format has no holes and `range` contains a whole block; the parts of blocks at the edges of `range`
-    /// are then zeros.
+    /// change. The call does not check whether the file is open for writing.
+    ///
+    /// Fails with `NotSupported` if the format has no holes and `range` contains a whole block. The parts of
+    /// blocks at the edges of `range` then read as zeros nevertheless.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();

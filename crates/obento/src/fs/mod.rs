@@ -15,8 +15,8 @@
 //! A change is on stable storage after [`File::sync_all`], [`Volume::sync`](crate::Volume::sync) or
 //! [`Volume::close`](crate::Volume::close). The format decides what remains of later changes after a crash
 //! ([`Crash`](crate::driver::Crash)). On a format with a journal such as ext4, each change is present in full
-//! or not at all, and a change is present only if all earlier changes are. On a format without a journal such
-//! as FAT, a part of a change may be present.
+//! or not at all. A change is present only if all earlier changes are present. On a format without a journal
+//! such as FAT, a part of a change may be present.
 //!
 //! Some calls make several changes, and a crash can separate these changes: a large write, `write`,
 //! `create_dir_all`, `remove_dir_all`, `extract`, `insert`, `allocate` and `punch_hole`.

@@ -374,9 +374,9 @@ fn newest(settings: &DiskSettings, reads: &[Option<Read>]) -> u64 {
     times.max().unwrap_or(0)
 }
 
-/// Returns the identities of the disk and its partitions, which are the requested ones or derived from the
-/// layout and the contents, and the identity of the file. Of contents other than volumes, only the length
-/// counts.
+/// Returns the identity of the disk, the identities of its partitions, and the identity of the file. An
+/// identity that was not requested is derived from the layout and the contents. Of contents other than
+/// volumes, only the length counts.
 fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<Guid>, [u8; 16]) {
     let mut fields: Vec<Vec<u8>> = vec![b"obento disk 1".to_vec(), settings.scheme.to_string().into_bytes()];
     for (partition, filling) in settings.partitions.iter().zip(fillings) {
