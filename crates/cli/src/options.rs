@@ -70,8 +70,8 @@ pub struct GlobalOptions {
     /// default, the kernel engine opens the types for which obento has no driver
     #[arg(long, global = true, value_name = "ENGINE", help_heading = "Opening images", display_order = 908)]
     pub engine: Option<EngineChoice>,
-    /// Memory of the kernel engine, from 48M to 64G; a number without a unit counts MiB. The default is 128M, and more for large
-    /// volumes
+    /// Memory of the kernel engine, from 48M to 64G; a number without a unit counts MiB. The default is 128M for
+    /// reading and 256M for changes, and more for volumes larger than 64 GiB
     #[arg(
         long,
         global = true,

@@ -33,8 +33,11 @@ impl Program {
     /// Finds a program. Errors: it is not installed, with the package that contains it; `action` starts the message.
     pub fn find(tool: Tool, action: &str, shown: &[u8]) -> Result<Self, Report> {
         let lacking = || {
-            let report =
-                Report::on(action, shown, format!("this needs {}, which is not installed", tool.program));
+            let report = Report::on(
+                action,
+                shown,
+                format!("this command requires {}, which is not installed", tool.program),
+            );
             report.help(tool.install())
         };
         let path = tool.find().ok_or_else(lacking)?;

@@ -121,7 +121,7 @@ fn a_wrong_option_costs_nothing() {
         said("mkfs -t floppyfs new.img 1M")
             .contains("help: supported types: bfs, btrfs, exfat, ext4/ext3/ext2, ")
     );
-    assert!(said("mkfs -d folder new.img 1M").contains("obento build IMAGE --from FOLDER"));
+    assert!(said("mkfs -d folder new.img 1M").contains("obento build IMAGE --from DIR"));
     assert!(said("mkfs -t ext2 new.img 17T").contains("is too large for these features"));
     assert!(said("mkfs new.img 20k").contains("too small"));
     assert!(said("mkfs new.img ten").contains("invalid size 'ten'\n  help: write a size such as 10G"));

@@ -55,7 +55,7 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// No folder for the server can be created.
-    #[error("cannot create a folder for '{program}': {error}\n  help: set TMPDIR to another directory")]
+    #[error("cannot create a directory for '{program}': {error}\n  help: set TMPDIR to another directory")]
     Folder {
         /// Name of the program.
         program: String,

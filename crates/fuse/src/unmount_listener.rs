@@ -111,7 +111,7 @@ impl Folders {
         if stat.st_uid == self.user && stat.st_mode & 0o077 == 0 {
             return Ok(folder);
         }
-        let why = format!("'{}' is not a private folder of user {}; remove it", path.display(), self.user);
+        let why = format!("'{}' is not a private directory of user {}; remove it", path.display(), self.user);
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
@@ -775,7 +775,7 @@ mod tests {
             UnmountListener::listen_in(&folders, &mount)
                 .unwrap_err()
                 .to_string()
-                .contains("not a private folder")
+                .contains("not a private directory")
         );
         assert_eq!(ServerWait::connect_in(&folders, &mount).unwrap_err(), NoServer::Nobody);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();

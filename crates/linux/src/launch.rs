@@ -204,7 +204,7 @@ fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd, u32)> {
             Err(error) => failed = error,
         }
     }
-    let why = format!("no folder can contain a socket ({failed}): set TMPDIR to a writable folder");
+    let why = format!("no directory can contain a socket ({failed}): set TMPDIR to a writable directory");
     Err(io::Error::other(why))
 }
 

@@ -108,7 +108,6 @@ struct Drawer<'a> {
     files: u64,
 }
 
-/// A directory that is being drawn: what is left of it. Path and strokes of all levels are in one buffer each, since
 /// A directory that is being drawn. The paths and the line prefixes of all levels share one buffer each. Separate
 /// buffers of a deep tree would need space for the square of its depth.
 struct Level {

@@ -82,8 +82,8 @@ pub struct Args {
     /// creates the quota files of users and groups, and project creates the quota file of projects
     #[arg(short = 'O', long, value_name = "[^]FEATURE,...")]
     features: Option<String>,
-    /// Quota files to create, or with ^ to remove: usrquota, grpquota, prjquota (ext). obento
-    /// does not change files of a volume with quota files; Linux does
+    /// Quota files to create, or with ^ to remove: usrquota, grpquota, prjquota (ext). Each change of a file
+    /// updates the quota files; limits are not enforced
     #[arg(short = 'Q', long, value_name = "[^]FILE,...")]
     quota: Option<String>,
 }

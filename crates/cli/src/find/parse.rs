@@ -250,7 +250,7 @@ impl<'a> Parser<'a> {
                     Some(close) if close == ")" => Ok(inner),
                     Some(other) => Err(self.misplaced(other)),
                     None => Err(SyntaxError::new("a '(' has no ')'")
-                        .help("both need a backslash or quotes in most shells: \\( ... \\)")),
+                        .help("put a backslash before each parenthesis in a shell: \\( ... \\)")),
                 }
             }
             _ => primary::parse(self, arg),

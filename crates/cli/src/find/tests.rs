@@ -296,12 +296,12 @@ fn mistakes_are_reported_with_the_right_spelling() {
     for (text, expected) in [
         ("-nmae x", "find has no test or action '-nmae' | did you mean -name?"),
         ("-frobnicate", "find has no test or action '-frobnicate'"),
-        ("-name", "-name needs an argument"),
+        ("-name", "-name requires an argument"),
         (
             "-name a.c b.c",
             "start points come before the expression: 'b.c' | if a shell expanded the pattern of -name, put it in quotes",
         ),
-        ("( -true", "a '(' has no ')' | both need a backslash or quotes in most shells: \\( ... \\)"),
+        ("( -true", "a '(' has no ')' | put a backslash before each parenthesis in a shell: \\( ... \\)"),
         ("( )", "there is nothing between '(' and ')'"),
         ("-true )", "there are more ')' than '('"),
         ("-o -true", "an expression is missing before '-o'"),
@@ -310,23 +310,23 @@ fn mistakes_are_reported_with_the_right_spelling() {
         ("-true -a", "an expression is missing after '-a'"),
         ("!", "an expression is missing after '!'"),
         ("-true , )", "an expression is missing after ','"),
-        ("-type x", "-type takes one or several of b c d f l p s, separated by commas, not 'x'"),
-        ("-type f,", "-type takes one or several of b c d f l p s, separated by commas, not 'f,'"),
+        ("-type x", "-type requires one or several of b c d f l p s, separated by commas, not 'x'"),
+        ("-type f,", "-type requires one or several of b c d f l p s, separated by commas, not 'f,'"),
         (
             "-size 1x",
-            "-size takes a size (N, +N or -N, optionally with one of the units c w b k M G), not '1x'",
+            "-size requires a size (N, +N or -N, optionally with one of the units c w b k M G), not '1x'",
         ),
         (
             "-perm +222",
-            "-perm takes a mode (644 for exactly these bits, -u+w for at least these, /6000 for any), \
+            "-perm requires a mode (644 for exactly these bits, -u+w for at least these, /6000 for any), \
              not '+222'",
         ),
-        ("-maxdepth -1", "-maxdepth takes a number of levels, not '-1'"),
+        ("-maxdepth -1", "-maxdepth requires a number of levels, not '-1'"),
         ("-newer gone", "-newer gone: not found"),
-        ("-newermt soon", "-newermt takes a date (2026-01-31, '2026-01-31 12:00', @SECONDS), not 'soon'"),
+        ("-newermt soon", "-newermt requires a date (2026-01-31, '2026-01-31 12:00', @SECONDS), not 'soon'"),
         ("-exec ls", "-exec does not end | end the command with ';' (in most shells \\;) or with {} +"),
-        ("-exec ;", "-exec needs a command"),
-        ("-exec ls {} {} +", "-exec ... + takes {} once, as the last word"),
+        ("-exec ;", "-exec requires a command"),
+        ("-exec ls {} {} +", "-exec ... + requires {} exactly once, as the last word"),
         ("-delete", "-delete is not supported, since find does not change the image; use 'obento rm'"),
         (
             "--frob",

@@ -70,7 +70,7 @@ impl DirectiveFormat {
                 }
                 b'%' => {
                     let (directive, tail) = Directive::parse(tail)
-                        .ok_or_else(|| format!("'{}' is no directive", String::from_utf8_lossy(rest)))?;
+                        .ok_or_else(|| format!("'{}' is not a directive", String::from_utf8_lossy(rest)))?;
                     parts.extend([Part::Text(std::mem::take(&mut plain)), Part::Directive(directive)]);
                     rest = tail;
                 }

@@ -43,7 +43,7 @@ pub struct Args {
     /// Continue with the results in the file of --output
     #[arg(long, requires = "output")]
     resume: bool,
-    /// Create a folder in DIR for the images
+    /// Create a directory in DIR for the images
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
     /// The size of each file system
@@ -104,8 +104,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         // The error of the system, without the name of the new folder.
         fail(no_folder(&args.dir, io::Error::from(error.kind())))
     })?;
-    let path =
-        folder.path().canonicalize().map_err(|error| fail(Report::new("cannot find the folder", error)))?;
+    let path = folder
+        .path()
+        .canonicalize()
+        .map_err(|error| fail(Report::new("cannot find the directory of the images", error)))?;
     results.machine = Machine::this(&path);
     let obento = std::env::current_exe()
         .map_err(|error| fail(Report::new("cannot find the program of obento", error)))?;
@@ -176,7 +178,7 @@ fn unusable(directory: &Path, error: HostError) -> Report {
 }
 
 fn no_folder(directory: &Path, reason: io::Error) -> Report {
-    Report::on("cannot create a folder in", directory.as_os_str().as_encoded_bytes(), reason)
+    Report::on("cannot create a directory in", directory.as_os_str().as_encoded_bytes(), reason)
 }
 
 fn fail(report: Report) -> Stop {

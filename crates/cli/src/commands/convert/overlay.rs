@@ -78,7 +78,7 @@ fn stored_name(args: &Args, base: &Path) -> Result<PathBuf, Report> {
     let name = if has_colon { Path::new(".").join(base) } else { base.to_owned() };
     if name.as_os_str().len() > BACKING_NAME_MAX {
         return Err(wrong("the path is longer than 1023 bytes, the maximum of the format")
-            .help("use a shorter path, such as one relative to the folder of OUT"));
+            .help("use a shorter path, such as one relative to the directory of OUT"));
     }
     Ok(name)
 }

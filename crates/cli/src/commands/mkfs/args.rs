@@ -243,7 +243,7 @@ impl Args {
     /// Rejects the options of `mke2fs` that obento does not support, by name.
     pub fn refuse(&self) -> Result<(), Report> {
         let lacking = [
-            (self.from_folder.is_some(), "-d", "use 'obento build IMAGE --from FOLDER'"),
+            (self.from_folder.is_some(), "-d", "use 'obento build IMAGE --from DIR'"),
             (self.check_blocks, "-c", "use badblocks(8) to test a device"),
             (
                 self.bad_blocks.is_some(),

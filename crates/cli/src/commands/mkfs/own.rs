@@ -98,7 +98,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
         // The previous contents stay.
         let least = human_size(maker.least);
         return Err(failed(&format!(
-            "{name} needs at least {least}, and there are {}",
+            "{name} needs at least {least}, and the size is {}",
             human_size(device.len())
         )));
     }

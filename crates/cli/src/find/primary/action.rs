@@ -90,10 +90,10 @@ fn exec(parser: &mut Parser<'_>, name: &str) -> Result<Expr> {
     };
     let places = words.iter().filter(|word| word.as_bytes().windows(2).any(|pair| pair == b"{}")).count();
     if words.is_empty() || (batched && words.len() == 1) {
-        return Err(SyntaxError::new(format!("{name} needs a command")));
+        return Err(SyntaxError::new(format!("{name} requires a command")));
     }
     if batched && places != 1 {
-        return Err(SyntaxError::new(format!("{name} ... + takes {{}} once, as the last word")));
+        return Err(SyntaxError::new(format!("{name} ... + requires {{}} exactly once, as the last word")));
     }
     if place == RunIn::Directory {
         safe_path(name, parser.world.search_path().as_deref())?;
@@ -111,7 +111,7 @@ fn safe_path(name: &str, path: Option<&OsStr>) -> Result<()> {
             Err(SyntaxError::new(format!(
                 "PATH contains '{shown}', and {name} would run programs of the image"
             ))
-            .help("remove this folder, and any ':' at the start or end, from PATH"))
+            .help("remove this directory, and any ':' at the start or end, from PATH"))
         }
         None => Ok(()),
     }

@@ -34,7 +34,7 @@ pub(super) fn parse(parser: &mut Parser<'_>, arg: &OsStr) -> Result<Expr> {
 type Answer = Option<Result<Expr>>;
 
 fn argument<'a>(parser: &mut Parser<'a>, name: &str) -> Result<&'a OsStr> {
-    parser.next().ok_or_else(|| SyntaxError::new(format!("{name} needs an argument")))
+    parser.next().ok_or_else(|| SyntaxError::new(format!("{name} requires an argument")))
 }
 
 /// The argument of `name`, read by `read`; `wanted` says what it should have been.
@@ -47,7 +47,7 @@ fn read<T>(
     let text = argument(parser, name)?;
     text.to_str()
         .and_then(read)
-        .ok_or_else(|| SyntaxError::new(format!("{name} takes {wanted}, not '{}'", text.display())))
+        .ok_or_else(|| SyntaxError::new(format!("{name} requires {wanted}, not '{}'", text.display())))
 }
 
 fn option(parser: &mut Parser<'_>, name: &str) -> Answer {

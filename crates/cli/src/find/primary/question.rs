@@ -47,7 +47,7 @@ fn names(parser: &mut Parser<'_>, name: &str) -> Answer {
 
 fn regex(parser: &mut Parser<'_>, name: &str, case: Case) -> Result<Expr> {
     let text = argument(parser, name)?;
-    let pattern = text.to_str().ok_or_else(|| SyntaxError::new(format!("{name} takes UTF-8")))?;
+    let pattern = text.to_str().ok_or_else(|| SyntaxError::new(format!("{name} requires text in UTF-8")))?;
     let regex = regexp::compile(pattern, parser.dialect, case)
         .map_err(|error| SyntaxError::new(format!("{name} '{pattern}': {error}")))?;
     Ok(Expr::Test(Test::Regex(regex)))
