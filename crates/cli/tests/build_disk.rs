@@ -360,7 +360,7 @@ fn a_fat_volume_refuses_files_without_space_and_stores_the_rest() {
     let (_, said) = bench.run("build bad.img -t vfat --from tree", 2);
     for words in [
         "cannot store '/link': the format does not support files of this type",
-        "cannot store '/twice': its name differs from another name in the directory only in case",
+        "cannot store '/twice': the format treats its name as equal to another name in the directory",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }

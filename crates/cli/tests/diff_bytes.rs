@@ -115,7 +115,7 @@ fn all_differences_are_counted_and_a_shorter_image_is_reported() {
     fs::write(bench.path("other.img"), other).unwrap();
     assert_eq!(
         bench.run("diff --bytes one.img other.img", 1),
-        "one.img and other.img differ, first in byte 5: byte 5 of something unknown\n  \
+        "one.img and other.img differ, first in byte 5: byte 5 of unrecognised data\n  \
          1004 bytes differ in 3 blocks of 4096 bytes\n  the sizes are 10000 and 9000 bytes\n"
     );
     bench.run("diff --bytes one.img missing.img", 2);

@@ -217,7 +217,9 @@ impl fmt::Display for Unfit {
             Self::Directory => f.write_str("it has too many entries"),
             Self::Characters => f.write_str("its name has characters that cannot be stored"),
             Self::LastCharacter => f.write_str("its name ends with a dot or a space"),
-            Self::Twice => f.write_str("its name differs from another name in the directory only in case"),
+            Self::Twice => {
+                f.write_str("the format treats its name as equal to another name in the directory")
+            }
             Self::Kind => f.write_str("the format does not support files of this type"),
             Self::Reserved => f.write_str("the format reserves its name for another directory"),
         }

@@ -65,7 +65,7 @@ fn in_volume(image: &Image, part: Option<&PartSelector>, offset: u64) -> BytePla
             Some(PartitionContents::Other(looks)) if !looks.may_be_anything() => {
                 format!("byte {offset} of {}", looks.like)
             }
-            _ => format!("byte {offset} of something unknown"),
+            _ => format!("byte {offset} of unrecognised data"),
         });
     };
     let file_system = volume.flushed_file_system().clone();
@@ -76,7 +76,7 @@ fn in_volume(image: &Image, part: Option<&PartSelector>, offset: u64) -> BytePla
             BytePlace { partition: None, structure: name, field }
         }
         Some((_, Ok(ByteUse::Unused))) => bare("unused space".into()),
-        Some((_, Err(obento_base::Error::NotFound))) => bare("space behind the file system".into()),
+        Some((_, Err(obento_base::Error::NotFound))) => bare("space after the file system".into()),
         Some((inspect, _)) => of_files(&volume, Some(inspect), offset),
         None => of_files(&volume, None, offset),
     }

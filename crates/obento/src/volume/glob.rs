@@ -25,7 +25,7 @@ pub enum GlobError {
     #[error(transparent)]
     Volume(#[from] Error),
     /// The pattern matches more paths than the maximum number in memory.
-    #[error("the pattern matches more than {MAX_MATCHES} paths; use `find` instead")]
+    #[error("the pattern matches more than {MAX_MATCHES} paths; use 'obento find' instead")]
     TooMany,
 }
 

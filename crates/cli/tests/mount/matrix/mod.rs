@@ -243,5 +243,5 @@ fn behind_a_mount(transport: &'static str) -> Table {
         (shape.name, ends)
     });
     let names = cases.iter().map(|case| case.name.to_owned()).collect();
-    Table::new("What programs see behind a FUSE mount", names, behind.collect())
+    Table::new("What programs see through a FUSE mount", names, behind.collect())
 }

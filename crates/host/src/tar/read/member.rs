@@ -10,7 +10,7 @@ use crate::Xattr;
 
 /// The type of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[expect(missing_docs, reason = "the names say it")]
+#[expect(missing_docs, reason = "the names describe the fields")]
 pub enum MemberKind {
     File,
     HardLink,

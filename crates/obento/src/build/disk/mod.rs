@@ -211,7 +211,7 @@ fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
     let mut settings = settings.clone();
     let layout = |why: String| BuildFailure::Layout { why };
     if settings.partitions.iter().filter(|partition| partition.size == PartitionSize::Rest).count() > 1 {
-        return Err(layout("only one partition can have the rest of the disk".into()));
+        return Err(layout("only one partition can have the size \"rest\"".into()));
     }
     expect_numbers(&settings)?;
     verity::expect_valid(&settings)?;
@@ -340,7 +340,7 @@ fn plan<'r>(
     };
     let table = |error: crate::partition::TableError| BuildFailure::Layout { why: error.to_string() };
     if let Some(at) = rest {
-        let why = "a partition has the rest of the disk, and the disk has no size".to_owned();
+        let why = "a partition has the size \"rest\", and the disk has no size".to_owned();
         let size = settings.size.ok_or(BuildFailure::Layout { why })?;
         if settings.partitions.iter().skip(at + 1).any(|partition| partition.offset.is_some()) {
             let why = "a partition with the size \"rest\" is before a partition with an offset".to_owned();
