@@ -145,12 +145,14 @@ impl Vfs {
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
-    /// 3. `NotPermitted` or `AccessDenied`: the caller lacks the permission that xattr(7) defines for the namespace.
-    /// 4. `Invalid`, for an access control list, in one of these cases:
+    /// 3. `NotPermitted`: the inode is immutable or append-only.
+    /// 4. `NotPermitted` or `AccessDenied`: xattr(7) does not permit the attribute for the type of the file, or the
+    ///    caller lacks the permission for the namespace.
+    /// 5. `Invalid`, for an access control list, in one of these cases:
     ///    - A default list is set on a file that is not a directory.
     ///    - The value is malformed, or its entries are not in the order that Linux requires.
-    /// 5. The errors of [`set_xattr`](Xattrs::set_xattr).
-    /// 6. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr) for the mode.
+    /// 6. The errors of [`set_xattr`](Xattrs::set_xattr).
+    /// 7. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr) for the mode.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -198,7 +200,7 @@ impl Vfs {
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
-    /// 3. `NotPermitted` or `AccessDenied`: as for [`set_xattr`](Self::set_xattr).
+    /// 3. `NotPermitted` or `AccessDenied`: the errors 3 and 4 of [`set_xattr`](Self::set_xattr).
     /// 4. `NoData`: the inode has no such attribute. Exception: if the inode has no access control list, removing the
     ///    list succeeds, since the mode of every inode represents a list.
     /// 5. The errors of [`remove_xattr`](Xattrs::remove_xattr).

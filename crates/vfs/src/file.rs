@@ -168,7 +168,7 @@ impl File {
 impl Node {
     /// Updates the access time according to [`Config::atime`](crate::Config::atime). A caller that reads
     /// through the node instead of an open file calls this method after each read. Has no effect on a volume
-    /// that cannot be changed, or if the file has the flag `NO_ATIME`.
+    /// that is open read-only, or if the file has the flag `NO_ATIME`.
     ///
     /// # Errors
     ///

@@ -136,11 +136,14 @@ impl OpenOptions {
     ///
     /// 1. `Invalid`: `truncate`, `create` or `create_new` is set without `write` or `append`. Or: both
     ///    `truncate` and `append` are set.
-    /// 2. The errors of [`Vfs::resolve`](crate::vfs::Vfs::resolve).
-    /// 3. `IsDirectory`: the file does not exist and a slash follows its name.
-    /// 4. `Exists`: the name exists, with [`create_new`](Self::create_new).
-    /// 5. The errors of [`Vfs::create`](crate::vfs::Vfs::create), if the call must create the file.
-    /// 6. The errors of [`Vfs::open`](crate::vfs::Vfs::open): `Invalid` if neither reading nor writing is
+    /// 2. The errors of [`Vfs::resolve`](crate::vfs::Vfs::resolve). If the call may create the file, a missing
+    ///    last component is not an error.
+    /// 3. `IsDirectory`: a slash follows the name, and the file does not exist or
+    ///    [`create_new`](Self::create_new) is set.
+    /// 4. `Exists`: the name exists, with `create_new`.
+    /// 5. `Loop`: with [`create`](Self::create), the path leads through more than 40 dangling symbolic links.
+    /// 6. The errors of [`Vfs::create`](crate::vfs::Vfs::create), if the call must create the file.
+    /// 7. The errors of [`Vfs::open`](crate::vfs::Vfs::open): `Invalid` if neither reading nor writing is
     ///    allowed, `IsDirectory` for a directory that is opened for writing, then `ReadOnly` and
     ///    `NotPermitted`.
     ///

@@ -192,7 +192,7 @@ impl Table {
     ///
     /// # Errors
     ///
-    /// - `Corrupt`: a GPT exists, and no part of it is usable.
+    /// - `Corrupt`: a GPT exists, no copy of it is usable, and the MBR contains no other partitions.
     /// - `Device`: the device failed.
     pub fn read(device: &dyn BlockDevice) -> Result<Option<Self>> {
         let gpt = match mbr::protects_gpt(device)
