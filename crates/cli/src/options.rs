@@ -55,8 +55,8 @@ pub struct GlobalOptions {
     #[arg(skip)]
     pub journal_use: JournalUse,
     /// Set the owners, permissions, names and times that volumes show, as options of mount(8). FAT, exFAT and NTFS support uid=, gid=,
-    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard and streams=; Btrfs supports
-    /// subvolid=
+    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard and streams=; Btrfs and
+    /// bcachefs support subvolid=
     #[arg(
         id = "mount-options",
         long = "mount-options",

@@ -13,7 +13,7 @@ pub const WORDS: &str =
 /// The reason why the words have no effect on a volume.
 pub const KEPT: &str = "the file system stores owners, permissions and times itself";
 /// The reason why `subvolid` has no effect.
-pub const ONE_TREE: &str = "subvolid requires a Btrfs volume";
+pub const ONE_TREE: &str = "subvolid requires a Btrfs or bcachefs volume";
 
 /// Words of `mount -o`, parsed.
 #[derive(Clone, Debug)]
@@ -74,7 +74,8 @@ pub fn in_vain(shown: VolumeOptions, volume: &Volume) -> Option<&'static str> {
     {
         return Some(KEPT);
     }
-    (shown.subvolume.is_some() && volume.info().probe.fs_type != "btrfs").then_some(ONE_TREE)
+    let has_trees = || matches!(volume.info().probe.fs_type, "btrfs" | "bcachefs");
+    (shown.subvolume.is_some() && !has_trees()).then_some(ONE_TREE)
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ impl Default for Journalling {
 
 /// Options that only some formats support. `None` selects the default of the driver. A driver ignores the
 /// options that its format does not need, for example `uid` if the format stores owners. Exception: FAT
-/// rejects `keep_last_dots` with `NotSupported`.
+/// rejects `keep_last_dots` and an unknown `code_page` with `NotSupported`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VolumeOptions {
     /// Owner of all files.
@@ -282,7 +282,8 @@ pub trait Driver: Send + Sync {
     fn access(&self) -> Access;
 
     /// Checks whether `device` contains a volume of this format, by its signature. Returns `None` if it
-    /// contains none. Reads only a few blocks. Verifies no checksums; `open` verifies them.
+    /// contains none. Reads only a few blocks. A wrong checksum does not prevent recognition; `open` verifies
+    /// the checksums.
     ///
     /// # Errors
     ///

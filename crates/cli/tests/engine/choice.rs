@@ -191,5 +191,5 @@ fn all_subvolumes_of_a_btrfs_are_seen_whatever_its_default_and_each_can_be_the_r
     bench.shell("mkfs.ext4 -q other");
     let output = bench.obento("--mount-options subvolid=256 ls other:/");
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("subvolid requires a Btrfs volume"), "{said}");
+    assert!(said.contains("subvolid requires a Btrfs or bcachefs volume"), "{said}");
 }

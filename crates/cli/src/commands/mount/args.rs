@@ -34,7 +34,7 @@ Mount options:
   keep_last_dots          exFAT: names may end with dots
   streams=user|none       NTFS: show alternate data streams as attributes
                           user.NAME (the default), or hide them
-  subvolid=N              Btrfs: mount subvolume N
+  subvolid=N              Btrfs, bcachefs: mount subvolume N
   provenance              record which process reads and changes which file
   show_provenance         like provenance, and show the log as read-only files
   failover[=N]            start another server if the server fails, except after
