@@ -241,7 +241,7 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
             "[disk]\nsize = \"1X\"\n",
             "'bad.toml:2': size: invalid size '1X'\n  help: write a size such as 10G",
         ),
-        ("[disk]\ntable = \"bsd\"\n", "'bad.toml:2': table: write \"gpt\" or \"mbr\""),
+        ("[disk]\ntable = \"bsd\"\n", "'bad.toml:2': table: must be \"gpt\" or \"mbr\""),
         ("[disk]\nsize = \"1G\n", "'bad.toml:2': "),
         ("", "partition: at least one is required; write [[partition]]"),
         ("[partition]\ntype = \"esp\"\n", "'bad.toml:1': partition: not a list of tables"),

@@ -74,7 +74,10 @@ fn rejected_values_are_reported_with_an_example() {
         &["build", "x.img", "--from", ".", "--size", "10Q"],
         "obento: invalid value '10Q' for --size\n  help: write a value such as 10G or auto",
     );
-    fails(&["mkfs", "x.img", "10Q"], "obento: invalid size '10Q'\n  help: write a size such as 10G");
+    fails(
+        &["mkfs", "x.img", "10Q"],
+        "obento: invalid size '10Q'\n  help: write a size of at least 1 byte, such as 10G",
+    );
     fails(&["du", "-B", "10Q", "disk.img.zst"], "not a size such as 4096, 10M or 10MB");
     fails(&["chmod", "999", "disk.img.zst:/etc"], "obento: invalid mode '999'");
     fails(

@@ -117,7 +117,7 @@ fn a_directory_cannot_be_read_as_a_file() {
         1,
         "",
         "obento: cannot open 'disk.img.zst': not a path inside an image\n  \
-         help: add the path after the image: 'disk.img.zst:/PATH'\n",
+         help: if this is an image, add the path: 'disk.img.zst:/PATH'\n",
     );
 }
 

@@ -124,7 +124,10 @@ fn a_wrong_option_costs_nothing() {
     assert!(said("mkfs -d folder new.img 1M").contains("obento build IMAGE --from DIR"));
     assert!(said("mkfs -t ext2 new.img 17T").contains("is too large for these features"));
     assert!(said("mkfs new.img 20k").contains("too small"));
-    assert!(said("mkfs new.img ten").contains("invalid size 'ten'\n  help: write a size such as 10G"));
+    assert!(
+        said("mkfs new.img ten")
+            .contains("invalid size 'ten'\n  help: write a size of at least 1 byte, such as 10G")
+    );
     assert!(said("mkfs -U 12 new.img 1M").contains("invalid UUID"));
     assert!(!bench.path("new.img").exists());
     assert_eq!(bench.run("mkfs", 2).0, "");

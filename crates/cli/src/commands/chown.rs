@@ -1,4 +1,4 @@
-//! `obento chown` and `obento chgrp`: change the owners of files, by the names of the image.
+//! `obento chown` and `obento chgrp`: change the owners of files. The image defines the IDs of names.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -21,7 +21,7 @@ use crate::report::{Report, subject};
 /// The page of `chown`.
 pub const PAGE: Page = Page::new(&[(
     "obento chown -R www-data:www-data disk.img:/srv",
-    "Set owner and group by the names of the image",
+    "Set owner and group to the IDs that these names have in the image",
 )])
 .see_also(&["chown(1)"]);
 

@@ -35,7 +35,7 @@ pub const PAGE: Page = Page::new(&[
 ///
 /// The archive may be compressed with bzip2, gzip, lzma, xz or zstd, and is read once. Owners (as numbers),
 /// modes, times, links, devices, holes, extended attributes and access control lists are preserved. Nothing
-/// is written outside the named directory, even with hostile paths and links of the archive.
+/// is written outside the named directory, even if the archive contains hostile paths or links.
 ///
 /// A member replaces an existing file of any type, as in tar(1), with three exceptions. A directory keeps its
 /// entries if the member is a directory. A member that is not a directory does not replace a directory that

@@ -25,7 +25,7 @@ pub struct Args {
     /// Images, and files and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
-    /// Show names that start with a dot
+    /// Also show names that start with a dot
     #[arg(short = 'a')]
     all: bool,
     /// Show directories themselves, not their contents

@@ -71,7 +71,7 @@ fn parse_number(text: &str) -> Result<u32, String> {
         (None, Some(digits)) if !digits.is_empty() => u32::from_str_radix(digits, 8),
         _ => text.parse(),
     };
-    parsed.map_err(|_| "not a number".to_owned())
+    parsed.map_err(|_| "not a number from 0 to 4294967295".to_owned())
 }
 
 pub fn run(args: &Args, context: &Context) -> Outcome {

@@ -31,7 +31,7 @@ pub struct Args {
     /// Images, and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
-    /// Show names that start with a dot
+    /// Also show names that start with a dot
     #[arg(short, long)]
     all: bool,
     /// Show directories only

@@ -43,7 +43,7 @@ pub struct Args {
     /// The image, or a partition
     #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
-    /// Label; empty removes it
+    /// Label; an empty TEXT removes the label
     #[arg(short = 'L', long, value_name = "TEXT")]
     label: Option<OsString>,
     /// UUID, random, time or clear; for FAT and exFAT a volume ID such as 1234-ABCD, or random

@@ -324,7 +324,10 @@ fn mistakes_are_reported_with_the_right_spelling() {
         ("-maxdepth -1", "-maxdepth requires a number of levels, not '-1'"),
         ("-newer gone", "-newer gone: not found"),
         ("-newermt soon", "-newermt requires a date (2026-01-31, '2026-01-31 12:00', @SECONDS), not 'soon'"),
-        ("-exec ls", "-exec does not end | end the command with ';' (in most shells \\;) or with {} +"),
+        (
+            "-exec ls",
+            "the command of -exec has no end | end the command with ';' (in most shells \\;) or with {} +",
+        ),
         ("-exec ;", "-exec requires a command"),
         ("-exec ls {} {} +", "-exec ... + requires {} exactly once, as the last word"),
         ("-delete", "-delete is not supported, since find does not change the image; use 'obento rm'"),

@@ -102,7 +102,7 @@ pub fn volume_for_change(address: &Address, shown: &[u8], context: &Context) -> 
 fn no_file(action: &str, shown: &[u8]) -> Report {
     let example = format!("{}:/PATH", String::from_utf8_lossy(shown));
     Report::on(action, shown, "not a path inside an image")
-        .help(format!("add the path after the image: {}", crate::report::subject(example)))
+        .help(format!("if this is an image, add the path: {}", crate::report::subject(example)))
 }
 
 fn open_address(address: Address, context: &Context) -> Result<Location, Report> {

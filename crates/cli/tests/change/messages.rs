@@ -52,7 +52,7 @@ fn a_forgotten_path_overwrites_no_file_of_the_host() {
         1,
         "",
         "obento: cannot change 'disk.img': not a path inside an image\n  \
-         help: add the path after the image: 'disk.img:/PATH'\n",
+         help: if this is an image, add the path: 'disk.img:/PATH'\n",
     );
 }
 

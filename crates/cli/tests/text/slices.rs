@@ -178,6 +178,9 @@ fn operands_that_are_not_files_are_reported() {
         assert_eq!(output.status.code(), Some(1), "{tool}: {said}");
         assert!(said.contains("is a directory") && said.contains("'disk.img:/none'"), "{tool}: {said}");
         let output = twins.ours(&[tool, "disk.img"], b"");
-        assert!(String::from_utf8(output.stderr).unwrap().contains("add the path after the image"), "{tool}");
+        assert!(
+            String::from_utf8(output.stderr).unwrap().contains("if this is an image, add the path"),
+            "{tool}"
+        );
     }
 }

@@ -52,7 +52,7 @@ pub struct Args {
     /// The size of large files; to measure the disk, it must exceed the size of the memory
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     file_size: Option<u64>,
-    /// The number of threads of workloads with T=N
+    /// The number of threads of workloads whose name contains T=N
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// The time of workloads that do not end by themselves

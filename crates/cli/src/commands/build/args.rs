@@ -19,8 +19,8 @@ lzma, xz or zstd. A prefix selects the type: dir:PATH, tar:PATH, layer:PATH (a t
 the output of docker save, as a directory or archive), mtree:PATH, dump:PATH (composefs). Later sources replace files of earlier \
 ones, and --add comes last.
 
-Host directories provide modes, times, links and holes. Their files belong to root and have no extended attributes, unless --owner \
-keep and --xattrs are given. Archives and manifests provide all attributes. No privileges are needed.
+Host directories provide modes, times, links and holes. Their files belong to root, unless --owner is given, and have no \
+extended attributes, unless --xattrs is given. Archives and manifests provide all attributes. No privileges are needed.
 
 The same sources and options produce the same bytes. The sources and options determine the UUID and the \
 seeds. The time of the volume is SOURCE_DATE_EPOCH, or the time of the newest file. Files that are newer \

@@ -119,7 +119,7 @@ fn disk(keys: &Keys<'_, '_>) -> Result<DiskSettings, Report> {
     let scheme = match keys.text("table")?.as_deref() {
         None | Some("gpt") => Scheme::Gpt,
         Some("mbr" | "dos") => Scheme::Mbr,
-        Some(_) => return Err(keys.wrong("table", "write \"gpt\" or \"mbr\"")),
+        Some(_) => return Err(keys.wrong("table", "must be \"gpt\" or \"mbr\"")),
     };
     let mut settings = DiskSettings::new(scheme);
     settings.size = match keys.text("size")?.as_deref() {
@@ -199,8 +199,10 @@ impl Reader<'_> {
             Some(text) => PartitionSize::Bytes(length(keys, "size", text)?),
         };
         let number = keys.text("number")?.map(|text| {
-            text.parse()
-                .map_err(|_| keys.wrong("number", format!("invalid number '{}'", text.escape_default())))
+            text.parse().map_err(|_| {
+                keys.wrong("number", format!("invalid number '{}'", text.escape_default()))
+                    .help("write a number such as \"14\"")
+            })
         });
         let number = number.transpose()?;
         let offset = keys.text("offset")?.map(|text| offset(keys, &text)).transpose()?;
@@ -255,7 +257,7 @@ impl Reader<'_> {
                 return Ok(PartitionContent::Raw(self.folder.join(path)));
             }
             Some(("verity", label)) => return self.verity(keys, label),
-            Some(_) => return Err(keys.wrong("content", "write \"raw:FILE\", \"verity:LABEL\", or a type")),
+            Some(_) => return Err(keys.wrong("content", "must be \"raw:FILE\", \"verity:LABEL\" or a type")),
             None => {}
         }
         match content {

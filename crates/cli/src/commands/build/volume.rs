@@ -27,7 +27,7 @@ pub struct VolumeArgs {
     /// Contents of the image; later sources replace files of earlier ones
     #[arg(long, value_name = "SRC", num_args = 1..)]
     pub from: Vec<OsString>,
-    /// A file or directory of the host, at a path in the image
+    /// Add a file or directory of the host, SRC, at the path DST in the image
     #[arg(long, value_name = "SRC:DST")]
     pub add: Vec<OsString>,
     /// Size of the volume, or auto for the minimum
@@ -57,7 +57,8 @@ pub struct VolumeArgs {
     /// Include extended attributes of host directories
     #[arg(long)]
     pub xattrs: bool,
-    /// Select an image of an OCI layout or docker save: a tag, a platform such as linux/arm64, or a digest
+    /// Select an image of an OCI layout, or of the output of docker save: a tag, a platform such as
+    /// linux/arm64, or a digest
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
     /// Allow manifests to refer to files in DIR, and not only in the directory of the manifest

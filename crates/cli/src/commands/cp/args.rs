@@ -101,7 +101,7 @@ pub struct Args {
     /// 10000000)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_files: Option<u64>,
-    /// Do not trust the image: copy no set-user-ID bits, capabilities and device nodes
+    /// Do not trust the image: copy no set-user-ID bits, capabilities or device nodes
     #[arg(long)]
     untrusted: bool,
     /// The sources and the target: host paths, addresses, or - for standard input or output

@@ -51,7 +51,7 @@ enum Target {
 pub const PAGE: Page = Page::new(&[
     ("obento cp -a disk.img:/etc backup", "Copy a directory out of an image"),
     ("obento cp -a site disk.img:/srv/", "Copy a directory into an image"),
-    ("obento cp --untrusted -a disk.img:/home .", "Copy without special bits and device nodes"),
+    ("obento cp --untrusted -a disk.img:/home .", "Copy without special bits or device nodes"),
 ])
 .environment(BACKUP)
 .see_also(&["cp(1)"]);

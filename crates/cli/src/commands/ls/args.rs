@@ -14,10 +14,10 @@ pub struct Args {
     /// Images, and files and directories in them; patterns ('disk.img:/etc/*.conf') match inside the image
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     pub paths: Vec<OsString>,
-    /// Show names that start with a dot, including . and ..
+    /// Also show names that start with a dot, including . and ..
     #[arg(short, long, overrides_with = "almost_all")]
     pub all: bool,
-    /// Show names that start with a dot, except . and ..
+    /// Also show names that start with a dot, except . and ..
     #[arg(short = 'A', long, overrides_with = "all")]
     pub almost_all: bool,
     /// Use the long format: type, mode, links, owner, group, size, time, name

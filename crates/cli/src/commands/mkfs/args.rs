@@ -62,7 +62,7 @@ pub struct Args {
     /// UUID, random, or clear; for vfat and exfat also a volume ID such as 1234-ABCD
     #[arg(short = 'U', long, value_name = "UUID")]
     pub uuid: Option<String>,
-    /// Cluster size in bytes: of exfat, or with the feature bigalloc
+    /// Cluster size in bytes, for exfat, and for ext4 with the feature bigalloc
     #[arg(short = 'C', long, value_name = "BYTES")]
     pub cluster_size: Option<String>,
     /// Number of blocks per group
@@ -152,7 +152,7 @@ impl Args {
         let parse = |text: &String| {
             size_in(text, unit).filter(|&len| len > 0).ok_or_else(|| {
                 Report::plain(format!("invalid size '{}'", text.escape_default()))
-                    .help("write a size such as 10G")
+                    .help("write a size of at least 1 byte, such as 10G")
             })
         };
         self.size.as_ref().map(parse).transpose()

@@ -68,7 +68,7 @@ pub struct Args {
     /// Write the list to FILE instead of standard output
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// Do not trust the image: copy no set-user-ID bits, capabilities and device nodes
+    /// Do not trust the image: copy no set-user-ID bits, capabilities or device nodes
     #[arg(long)]
     untrusted: bool,
 }

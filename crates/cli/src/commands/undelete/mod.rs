@@ -37,10 +37,7 @@ pub const PAGE: Page = Page::new(&[
 .exit(&[
     ("0", "Deleted files were found."),
     ("1", "No deleted files were found, or a file could not be copied."),
-    (
-        "2",
-        "Wrong usage, the image could not be searched, the list could not be written, or the limit of --max-bytes was reached.",
-    ),
+    ("2", "Wrong usage, the search failed, the list could not be written, or --max-bytes was reached."),
 ])
 .unwritten(2)
 .environment(&[TZ])
@@ -125,7 +122,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let Some(undelete) = driver.and_then(|driver| driver.undelete()) else {
         let cause = match choice.probe() {
             Some(_) => format!("obento cannot find deleted files on {fs_type}"),
-            None => format!("no supported file system; the data looks like {}", choice.holds),
+            None => format!("no supported file system; contents: {}", choice.holds),
         };
         let report = Report::on("cannot search", args.image.as_bytes(), cause);
         return Err(report.help("this command supports FAT, exFAT, ext2, ext3 and ext4").into());

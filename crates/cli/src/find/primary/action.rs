@@ -79,7 +79,7 @@ fn exec(parser: &mut Parser<'_>, name: &str) -> Result<Expr> {
     let mut words: Vec<OsString> = Vec::new();
     let batched = loop {
         let word = parser.next().ok_or_else(|| {
-            SyntaxError::new(format!("{name} does not end"))
+            SyntaxError::new(format!("the command of {name} has no end"))
                 .help("end the command with ';' (in most shells \\;) or with {} +")
         })?;
         match word.as_bytes() {
