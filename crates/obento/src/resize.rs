@@ -98,7 +98,7 @@ impl fmt::Display for ResizeFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(error) => error.fmt(f),
-            Self::Unknown(holds) => write!(f, "no supported file system; the data looks like {holds}"),
+            Self::Unknown(holds) => write!(f, "no supported file system; contents: {holds}"),
             Self::NotSupported { fs_type } => write!(f, "obento does not resize {fs_type} volumes"),
             Self::Partition { number, max } => {
                 write!(f, "partition {number} can have at most {max} bytes")

@@ -28,7 +28,7 @@ impl fmt::Display for TuneFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open(error) => error.fmt(f),
-            Self::Unknown(holds) => write!(f, "no supported file system; the data looks like {holds}"),
+            Self::Unknown(holds) => write!(f, "no supported file system; contents: {holds}"),
             Self::NotSupported { fs_type } => {
                 write!(f, "obento does not change the settings of {fs_type} volumes")
             }

@@ -145,7 +145,7 @@ fn a_process_that_may_not_look_into_others_is_refused_all_the_same() {
     let test = "a_process_that_may_not_look_into_others_is_refused_all_the_same";
     let writer = open(image.path(), Purpose::Change).unwrap();
     let (mut child, said) = start(test, "change", image.path(), Some(NOBODY));
-    let text = "it is in use by a process that is not visible in this PID namespace";
+    let text = "it is in use by an unknown process, perhaps of another user or PID namespace";
     assert!(said.ends_with(text), "{said}");
     child.kill().unwrap();
     child.wait().unwrap();

@@ -52,7 +52,7 @@ impl fmt::Display for User {
             }
             Self::Mount(mount) => write!(f, "the kernel, mounted at {}", PathText(mount)),
             Self::Device(device) => write!(f, "the device {}, which is built on it", PathText(device)),
-            Self::Unknown => f.write_str("a process that is not visible in this PID namespace"),
+            Self::Unknown => f.write_str("an unknown process, perhaps of another user or PID namespace"),
         }
     }
 }

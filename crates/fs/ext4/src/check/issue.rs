@@ -312,7 +312,7 @@ obento_driver::issues! {
     /// The root is missing.
     NoRoot {} Damage Inodes "no-root", "the root directory is missing";
     /// A directory cannot be reached from the root.
-    Unconnected { dir: u32, parent: u32 } Damage Names "unconnected", "directory {dir} (in {parent}) cannot be reached";
+    Unconnected { dir: u32, parent: u32 } Damage Names "unconnected", "directory {dir} (parent {parent}) cannot be reached";
     /// `..` does not refer to the directory that contains the entry.
     DotDot { dir: u32, found: u32, expected: u32 } Damage Directories "dot-dot", "directory {dir}: '..' is inode {found}, should be {expected}";
 
