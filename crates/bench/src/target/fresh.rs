@@ -285,7 +285,7 @@ impl TestBed {
         // reported as not possible.
         if fs::write("/proc/sys/vm/drop_caches", "3").is_err() && matches!(self.target, Target::Path(_)) {
             return Err(BenchError::Absent(format!(
-                "{} needs root, to drop the caches of the host",
+                "{} requires root, to drop the caches of the host",
                 self.target
             )));
         }

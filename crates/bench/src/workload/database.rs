@@ -230,7 +230,7 @@ impl Postgres {
 
 /// Creates a folder in a directory in which no other user can replace it. Its path is short and its owner changes.
 fn socket_folder() -> Result<tempfile::TempDir> {
-    let what = "a folder for a socket";
+    let what = "a directory for a socket";
     let place = HostDir::open_trusted(&std::env::temp_dir()).during("create", what)?;
     tempfile::tempdir_in(place.path()).during("create", what)
 }

@@ -234,7 +234,7 @@ fn circles_are_followed_once(folder: &Path) {
     let other = volume.sb.fat_start + volume.sb.fat_len + (3 << 26);
     volume.file.write_all_at(&1_u32.to_le_bytes(), other).unwrap();
     let found = volume.issues("circles");
-    let is_circle = |issue: &&Issue| matches!(issue, Issue::Chain { at: 2, why: "was in it before", .. });
+    let is_circle = |issue: &&Issue| matches!(issue, Issue::Chain { at: 2, why: "occurs twice", .. });
     assert_eq!(found.iter().filter(is_circle).count(), COUNT as usize);
     assert_eq!(found.len(), COUNT as usize + 1);
     assert!(found.contains(&Issue::FatCopy { copy: 1, cluster: 3 << 24 }), "{found:?}");

@@ -88,7 +88,7 @@ fn a_chain_in_a_circle_is_one_issue() {
         let cluster = volume.first(F);
         volume.set_size(F, 1 << 20);
         volume.link(cluster + 2, cluster + 1);
-        let why = "was in it before";
+        let why = "occurs twice";
         vec![Issue::Chain { ino: volume.ino(F), at: 3, cluster: cluster + 1, why }]
     });
 }

@@ -60,7 +60,7 @@ obento_driver::issues! {
         "directory {dir}: entry {index} of type {kind:#x} belongs to no file";
     /// There are entries after the end of their directory.
     HiddenEntries { dir: u64, index: u32 } Damage "hidden-entries",
-        "directory {dir}: entries follow the end at entry {index}";
+        "directory {dir}: entries follow the end of the directory, which is at entry {index}";
     /// A name contains invalid characters.
     EntryName { ino: u64, dir: u64, name: Vec<u8> } Damage "entry-name",
         "directory {dir}: invalid name '{}' (inode {ino})", name.escape_ascii();

@@ -51,17 +51,18 @@ fn table(
         end = entry.offset.saturating_add(len);
         taken.push((entry.offset, end));
         if in_block && entry.raw.e_name_index == 0 {
-            return Err(wrong("name space 0"));
+            return Err(wrong("the name space is 0"));
         }
         match entry.raw.e_value_inum.get() {
             0 => {
                 let range = value_range(&entry);
-                let bytes = area.bytes.get(range.0..range.1).ok_or_else(|| wrong("value past the end"))?;
+                let bytes =
+                    area.bytes.get(range.0..range.1).ok_or_else(|| wrong("the value is out of range"))?;
                 if !bytes.is_empty() {
                     taken.push((range.0, range.0.saturating_add(bytes.len().next_multiple_of(4))));
                 }
                 if !is_hash_right(&entry, bytes, in_block) {
-                    return Err(wrong("wrong hash"));
+                    return Err(wrong("the hash is wrong"));
                 }
             }
             inum => {

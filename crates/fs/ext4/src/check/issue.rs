@@ -277,7 +277,7 @@ obento_driver::issues! {
         "directory {dir}: {} refers to inode {ino}, which is not in use", crate::check::issue::shown(name);
     /// An entry of an encrypted directory refers to a file that is not encrypted.
     EntryEncryption { dir: u32, name: Vec<u8>, ino: u32 } Damage Directories "entry-encryption",
-        "directory {dir}: {} refers to inode {ino}, which is not encrypted like the directory", crate::check::issue::shown(name);
+        "directory {dir}: {} refers to inode {ino}, which does not have the encryption policy of the directory", crate::check::issue::shown(name);
     /// An entry contains another type than its inode.
     EntryType { dir: u32, name: Vec<u8>, ino: u32, found: u8, expected: u8 } Damage Directories "entry-type",
         "directory {dir}: file type of {} is {found}, should be {expected}", crate::check::issue::shown(name);
@@ -330,9 +330,9 @@ obento_driver::issues! {
     InodeBitmap { group: u32, ino: u32, len: u32, stored: u8 } Safe Counts "inode-bitmap",
         "group {group}: {} marked {}", crate::check::issue::run("inode", (*ino).into(), (*len).into()), crate::check::issue::marked(*stored);
     /// The bits after the end of a block bitmap are not set.
-    BlockBitmapPadding { group: u32 } Safe Counts "block-bitmap-padding", "group {group}: the end of the block bitmap is not set";
+    BlockBitmapPadding { group: u32 } Safe Counts "block-bitmap-padding", "group {group}: the bits after the last block in the block bitmap are not set";
     /// The bits after the end of an inode bitmap are not set.
-    InodeBitmapPadding { group: u32 } Safe Counts "inode-bitmap-padding", "group {group}: the end of the inode bitmap is not set";
+    InodeBitmapPadding { group: u32 } Safe Counts "inode-bitmap-padding", "group {group}: the bits after the last inode in the inode bitmap are not set";
     /// The checksum of a block bitmap is wrong.
     BlockBitmapChecksum { group: u32, found: u32, expected: u32 } Safe Counts "block-bitmap-checksum",
         "group {group}: checksum of the block bitmap is {found:#x}, computed {expected:#x}";

@@ -57,7 +57,7 @@ obento_driver::finding_words! {
     /// A defect of inline data.
     InlineDefect {
         NoAttribute = "the attribute system.data is missing",
-        NoContents = "it is neither data nor extents nor blocks",
+        NoContents = "i_block contains neither data nor extents nor block numbers",
     }
 
     /// A defect of an inline directory.

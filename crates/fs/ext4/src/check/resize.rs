@@ -43,7 +43,7 @@ fn look(view: &View) -> Result<(), &'static str> {
             return Err("blocks are reserved for growing without a resize inode");
         }
         let is_clear = map.iter().all(|number| number.get() == 0);
-        return if is_clear { Ok(()) } else { Err("it has blocks without the feature") };
+        return if is_clear { Ok(()) } else { Err("it has blocks, but the feature resize_inode is not set") };
     }
     let doubly = map.get(DOUBLY).map_or(0, |number| number.get().into());
     let others = map.iter().enumerate().any(|(at, number)| at != DOUBLY && number.get() != 0);

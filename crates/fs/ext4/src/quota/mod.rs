@@ -290,7 +290,7 @@ fn zeroed() -> Result<Vec<u8>> {
 obento_driver::finding_words! {
     /// A defect of a quota file.
     QuotaDefect {
-        Number = "this number cannot be",
+        Number = "its inode number is invalid",
         NotRegular = "it is not a regular file",
         Unreadable = "it cannot be read",
         Size = "its size is invalid",

@@ -95,7 +95,7 @@ impl Stop {
             Self::Free => "is free",
             Self::Bad => "is bad",
             Self::Invalid => "is followed by an invalid number",
-            Self::Loop => "was in it before",
+            Self::Loop => "occurs twice",
             Self::Owned | Self::Enough => "does not belong to it",
         }
     }

@@ -33,7 +33,7 @@ obento_driver::issues! {
     FsInfo { sector: u16 } Safe "fs-info", "sector {sector} is not a valid FSInfo sector";
     /// FSInfo counts the free clusters wrongly.
     FreeCount { found: u32, expected: u32 } Safe "free-count",
-        "FSInfo has {found} free clusters, expected {expected}";
+        "FSInfo counts {found} free clusters, expected {expected}";
     /// A FAT has a wrong start.
     FatStart { copy: u8, found: u32 } Safe "fat-start", "FAT {copy} starts with {found:#x}, which is invalid";
     /// A copy of the FAT differs from the copy that contains the complete chains of files.
@@ -69,7 +69,7 @@ obento_driver::issues! {
         "directory {dir}: another entry is in the place of '{name}'";
     /// There are entries after the end of their directory.
     HiddenEntries { dir: u64, index: u32 } Damage "hidden-entries",
-        "directory {dir}: entries follow the end at entry {index}";
+        "directory {dir}: entries follow the end of the directory, which is at entry {index}";
     /// A directory has more entries than the maximum.
     LongDirectory { dir: u64 } Damage "long-directory", "directory {dir} has more than 65536 entries";
     /// A short name contains invalid characters.
