@@ -291,5 +291,5 @@ fn a_new_table_destroys_known_data_only_with_force() {
     fs::write(&disk, &bytes).unwrap();
     bench.refused("create mbr", "it contains a partition table with errors");
     fs::write(&disk, vec![0; 30 << 10]).unwrap();
-    bench.refused("create gpt", "the disk has 30720 bytes, and a GPT needs at least 34816");
+    bench.refused("create gpt", "the disk has 30720 bytes, but GPT requires at least 34816");
 }

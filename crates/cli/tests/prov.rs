@@ -302,7 +302,7 @@ fn a_volume_without_a_log_is_reported() {
     assert_eq!(output.status.code(), Some(2));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
-        "obento: cannot show the history of 'disk.img': the volume has no log\n  \
+        "obento: cannot show the history of 'disk.img': the volume has no provenance log\n  \
          help: mount the volume with -o provenance to record its history\n"
     );
 }

@@ -180,7 +180,7 @@ fn a_program_that_fails_says_why_and_leaves_no_file() {
     let bench = Bench::new();
     let (out, reported, code) = all(&bench, "mkfs -t xfs image 10M");
     assert_eq!(code, Some(2), "{out}");
-    assert!(reported.contains("xfs needs at least 300 MiB, and the size is 10 MiB"), "{reported}");
+    assert!(reported.contains("xfs requires at least 300 MiB, but the size is 10 MiB"), "{reported}");
     assert!(!reported.contains("Usage"), "{reported}");
     assert!(!bench.path("image").exists());
     let (_, reported, code) = all(&bench, "mkfs -t xfs -L more-than-twelve-bytes image 310M");

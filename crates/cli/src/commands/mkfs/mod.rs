@@ -274,7 +274,12 @@ fn partition(content: &PartitionChoice) -> Option<String> {
 }
 
 fn article(fs_type: &str) -> String {
-    let an = if fs_type.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    let an = match fs_type {
+        // The names of these letters start with a vowel.
+        "f2fs" | "hfs" | "hfsplus" | "hpfs" | "lfs" | "ntfs" | "ntfs3" | "xfs" | "xv6" => "an",
+        _ if fs_type.starts_with(['a', 'e', 'i', 'o']) => "an",
+        _ => "a",
+    };
     format!("{an} {fs_type} file system of")
 }
 

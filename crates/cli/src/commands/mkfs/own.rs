@@ -98,7 +98,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
         // The previous contents stay.
         let least = human_size(maker.least);
         return Err(failed(&format!(
-            "{name} needs at least {least}, and the size is {}",
+            "{name} requires at least {least}, but the size is {}",
             human_size(device.len())
         )));
     }
@@ -160,7 +160,8 @@ pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), Stri
         Ok(Some(0)) => Ok(()),
         Ok(code) => {
             let code = code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
-            Err(format!("{name} ended with {code}: {}", lines.join("; ")))
+            let reason = if lines.is_empty() { String::new() } else { format!(": {}", lines.join("; ")) };
+            Err(format!("{name} ended with {code}{reason}"))
         }
         Err(error) => Err(format!("{name}: {error}")),
     }

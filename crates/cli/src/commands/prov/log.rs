@@ -30,7 +30,7 @@ impl Log {
         let failed = |error| Report::on("cannot read the history of", &shown, error);
         let found = Segments::of(location.volume.vfs()).map_err(failed)?;
         let segments = found.ok_or_else(|| {
-            let report = Report::on("cannot show the history of", &shown, "the volume has no log");
+            let report = Report::on("cannot show the history of", &shown, "the volume has no provenance log");
             report.help("mount the volume with -o provenance to record its history")
         })?;
         Ok(Self { volume: location.volume.clone(), segments, shown, reported: RefCell::default() })

@@ -13,7 +13,7 @@ const START: u64 = ALIGNMENT;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CreateError {
     /// The disk is too small for the table and a partition.
-    #[error("the disk has {len} bytes, and a {scheme} needs at least {least}")]
+    #[error("the disk has {len} bytes, but {scheme} requires at least {least}")]
     TooSmall {
         /// The kind of table.
         scheme: Scheme,
