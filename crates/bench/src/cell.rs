@@ -77,7 +77,8 @@ pub fn measure(cell: &Cell, setup: &TargetSetup) -> Result<Sample> {
     if needs > setup.size / 100 * u64::from(90_u8.saturating_sub(cell.settings.age)) {
         let has = obento::text::human_size(setup.size);
         return Err(BenchError::Absent(format!(
-            "requires {}, but the file system has {has}; increase `--size`, or reduce `--scale` or `--file-size`",
+            "requires {}, but the file system has {has}; increase `--size`, or reduce `--scale` or \
+             `--file-size`",
             obento::text::human_size(needs)
         )));
     }

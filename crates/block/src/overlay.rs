@@ -73,7 +73,8 @@ impl<D: BlockDevice> Overlay<D> {
         Ok(())
     }
 
-    /// Passes the current `len` bytes from `offset` on to `edit`, and stores these bytes as `edit` leaves them.
+    /// Passes the current `len` bytes from `offset` on to `edit`, and stores these bytes as `edit` leaves
+    /// them.
     ///
     /// # Errors
     ///

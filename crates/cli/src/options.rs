@@ -54,9 +54,9 @@ pub struct GlobalOptions {
     /// Whether the command opens several images, of which only some use the journal
     #[arg(skip)]
     pub journal_use: JournalUse,
-    /// Set the owners, permissions, names and times that volumes show, as options of mount(8). FAT, exFAT and NTFS support uid=, gid=,
-    /// umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=, keep_last_dots, discard and streams=; Btrfs and
-    /// bcachefs support subvolid=
+    /// Set the owners, permissions, names and times that volumes show, as options of mount(8). FAT, exFAT and
+    /// NTFS support uid=, gid=, umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC, time_offset=,
+    /// keep_last_dots, discard and streams=; Btrfs and bcachefs support subvolid=
     #[arg(
         id = "mount-options",
         long = "mount-options",
@@ -70,8 +70,8 @@ pub struct GlobalOptions {
     /// default, the kernel engine opens the types for which obento has no driver
     #[arg(long, global = true, value_name = "ENGINE", help_heading = "Opening images", display_order = 908)]
     pub engine: Option<EngineChoice>,
-    /// Memory of the kernel engine, from 48M to 64G; a number without a unit counts MiB. The default is 128M for
-    /// reading and 256M for changes, and more for volumes larger than 64 GiB
+    /// Memory of the kernel engine, from 48M to 64G; a number without a unit counts MiB. The default is 128M
+    /// for reading and 256M for changes, and more for volumes larger than 64 GiB
     #[arg(
         long,
         global = true,

@@ -166,8 +166,8 @@ pub enum BuildError {
 pub enum Unfit {
     /// The name is longer than this number of bytes.
     Name(u32),
-    /// The file has more links than this number, or the directory has more subdirectories than this maximum link
-    /// count permits.
+    /// The file has more links than this number, or the directory has more subdirectories than this maximum
+    /// link count permits.
     Links(u32),
     /// The file is larger than this number of bytes.
     Size(u64),
@@ -189,8 +189,8 @@ pub enum Unfit {
     Characters,
     /// The name ends with a dot or a space, which the format does not allow.
     LastCharacter,
-    /// The format treats the name as equal to another name in the directory, for example because the two names
-    /// differ only in case.
+    /// The format treats the name as equal to another name in the directory, for example because the two
+    /// names differ only in case.
     Twice,
     /// The format does not support files of this type.
     Kind,

@@ -40,8 +40,8 @@ pub trait Check: Send + Sync {
     /// The caller calls this method only if [`Driver::probe`](crate::Driver::probe) returned `None`. Writes
     /// nothing.
     ///
-    /// The driver uses the super block that `options` select, if it supports this option (ext4). Otherwise, it
-    /// searches for a backup copy, or for a super block whose other fields agree with the volume (FAT).
+    /// The driver uses the super block that `options` select, if it supports this option (ext4). Otherwise,
+    /// it searches for a backup copy, or for a super block whose other fields agree with the volume (FAT).
     fn finds(&self, _device: &Arc<dyn BlockDevice>, _options: &CheckOptions) -> bool {
         false
     }

@@ -19,8 +19,8 @@ pub struct Limits {
     pub name_max: u32,
     /// Maximum length of the target of a symbolic link in bytes.
     pub symlink_max: u32,
-    /// Maximum link count of an inode. If the format counts subdirectories, this maximum also limits the number of
-    /// subdirectories of a directory. [`StoredProperties::SUBDIRECTORIES`] documents an exception.
+    /// Maximum link count of an inode. If the format counts subdirectories, this maximum also limits the
+    /// number of subdirectories of a directory. [`StoredProperties::SUBDIRECTORIES`] documents an exception.
     pub link_max: u32,
     /// Maximum size of a file in bytes. The limit of a single file may be smaller, if the volume supports several kinds
     /// of mappings (files of ext4 without extents).

@@ -56,8 +56,8 @@ pub struct FormatOptions {
     pub fs_type: String,
     /// Length in bytes; `None` uses the whole device.
     pub len: Option<u64>,
-    /// Label. If the label is too long, FAT and exFAT refuse it, and ext2, ext3, ext4 and xv6 truncate it, as the
-    /// formats' own programs do. A driver whose format has no label ignores the label.
+    /// Label. If the label is too long, FAT and exFAT refuse it, and ext2, ext3, ext4 and xv6 truncate it, as
+    /// the formats' own programs do. A driver whose format has no label ignores the label.
     /// [`FormatNotice::LabelCut`] reports a label that was truncated or ignored.
     pub label: Vec<u8>,
     /// UUID; `None` generates a random one. FAT uses the first four bytes as the serial number, the most

@@ -102,8 +102,9 @@ pub trait Inspect: Send + Sync {
     }
 }
 
-/// Returns `volume`, as the result of [`FileSystem::inspect`](crate::FileSystem::inspect). In a kernel module, returns
-/// `None`: the module has no commands that inspect volumes, and need not contain the code for them.
+/// Returns `volume`, as the result of [`FileSystem::inspect`](crate::FileSystem::inspect). In a kernel
+/// module, returns `None`: the module has no commands that inspect volumes, and need not contain the code for
+/// them.
 pub fn inspectable<V: Inspect>(volume: &V) -> Option<&dyn Inspect> {
     if cfg!(obento_env = "kernel") { None } else { Some(volume) }
 }

@@ -211,8 +211,8 @@ pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 
 /// A volume that is open for writing.
 ///
-/// Each call is one atomic change, unless the method documents a sequence of changes. No other thread sees only
-/// a part of an atomic change. [`Limits::crash`](crate::Limits::crash) defines the state after a crash.
+/// Each call is one atomic change, unless the method documents a sequence of changes. No other thread sees
+/// only a part of an atomic change. [`Limits::crash`](crate::Limits::crash) defines the state after a crash.
 ///
 /// All ranges, offsets and sizes are in bytes of the file. A *block* has
 /// [`StatFs::block_size`](crate::StatFs::block_size) bytes.

@@ -112,8 +112,8 @@ impl Registry {
     }
 
     /// Returns this registry with the drivers restricted to those of `engine`. The virtual machine of the
-    /// kernel engine gets `memory` MiB; `None` uses the default. A call does not
-    /// restore drivers that an earlier call removed. A registry without drivers of the kernel engine does not change.
+    /// kernel engine gets `memory` MiB; `None` uses the default. A call does not restore drivers that an
+    /// earlier call removed. A registry without drivers of the kernel engine does not change.
     ///
     /// ```
     /// use obento::Registry;

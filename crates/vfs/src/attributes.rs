@@ -43,8 +43,8 @@ impl Vfs {
     ///      another owner. Another group is permitted only if the caller is a member of it.
     ///    - The caller is not the owner of the image, and the change sets or clears the immutable or append-only flag.
     ///    - The caller owns neither the inode nor the image. Setting times to the current time is permitted.
-    /// 3. `AccessDenied`: the change is empty or only sets times to the current time, and the caller neither owns
-    ///    the inode nor may write to it.
+    /// 3. `AccessDenied`: the change is empty or only sets times to the current time, and the caller neither
+    ///    owns the inode nor may write to it.
     /// 4. `Invalid`: the change contains a mode, and the access control list of the inode is malformed.
     /// 5. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr).
     /// 6. The errors of [`set_xattr`](Xattrs::set_xattr) for the list.
@@ -146,8 +146,8 @@ impl Vfs {
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
     /// 3. `NotPermitted`: the inode is immutable or append-only.
-    /// 4. `NotPermitted` or `AccessDenied`: xattr(7) does not permit the attribute for the type of the file, or the
-    ///    caller lacks the permission for the namespace.
+    /// 4. `NotPermitted` or `AccessDenied`: xattr(7) does not permit the attribute for the type of the file,
+    ///    or the caller lacks the permission for the namespace.
     /// 5. `Invalid`, for an access control list, in one of these cases:
     ///    - A default list is set on a file that is not a directory.
     ///    - The value is malformed, or its entries are not in the order that Linux requires.

@@ -56,7 +56,8 @@ pub fn needs_image(server: &Path) -> Report {
         "this command needs an image, not a file server",
     )
     .help(
-        "commands that read files accept such addresses: ls, tree, cat, stat, find, du, cp, export, diff, grep, mount",
+        "commands that read files accept such addresses: ls, tree, cat, stat, find, du, cp, export, diff, \
+         grep, mount",
     )
 }
 

@@ -38,8 +38,9 @@ pub enum BuildFailure {
         /// The size of the volume.
         size: u64,
     },
-    /// Another step of the build failed, for the reason in the text. The steps are the creation of the volume by
-    /// a program, filling the volume by the kernel, the verification, and the conversion to another format.
+    /// Another step of the build failed, for the reason in the text. The steps are the creation of the volume
+    /// by a program, filling the volume by the kernel, the verification, and the conversion to another
+    /// format.
     #[error("{why}")]
     Other {
         /// The message of the program.

@@ -136,8 +136,8 @@ impl OpenOptions {
     ///
     /// 1. `Invalid`: `truncate`, `create` or `create_new` is set without `write` or `append`. Or: both
     ///    `truncate` and `append` are set.
-    /// 2. The errors of [`Vfs::resolve`](crate::vfs::Vfs::resolve). If the call may create the file, a missing
-    ///    last component is not an error.
+    /// 2. The errors of [`Vfs::resolve`](crate::vfs::Vfs::resolve). If the call may create the file, a
+    ///    missing last component is not an error.
     /// 3. `IsDirectory`: a slash follows the name, and the file does not exist or
     ///    [`create_new`](Self::create_new) is set.
     /// 4. `Exists`: the name exists, with `create_new`.

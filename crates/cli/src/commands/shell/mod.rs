@@ -54,9 +54,9 @@ pub const PAGE: Page = Page::new(&[
 
 /// Run commands on one open image
 ///
-/// Paths are in the image; host:PATH is a host path, and image:ADDRESS a path in another image, as in 'cp -a etc
-/// image:other.img@2:/'. Further commands: cd, pwd, lcd (change the current directory of the host), help, exit.
-/// Quotes work as in sh. The operators ;, && and || join commands.
+/// Paths are in the image; host:PATH is a host path, and image:ADDRESS a path in another image, as in 'cp -a
+/// etc image:other.img@2:/'. Further commands: cd, pwd, lcd (change the current directory of the host), help,
+/// exit. Quotes work as in sh. The operators ;, && and || join commands.
 ///
 /// At a prompt, Tab completes commands, options and names in the image. The history is in ~/.local/state/obento/history
 /// ($XDG_STATE_HOME), if no other user can replace this file. Ctrl-C ends the running command, Ctrl-D the shell. Without a terminal,
