@@ -330,8 +330,10 @@ fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report
             let fs_type = format.types().first().copied().unwrap_or_default();
             report(error).help(format!("supported settings of {fs_type}: {}", known.join(", ")))
         }
-        FormatError::TooSmall { .. } => report(error)
-            .help("use a larger size; on ext2, ext3 and ext4, fewer features or inodes also need less space"),
+        FormatError::TooSmall { .. } if format.types().contains(&"ext4") => {
+            report(error).help("use a larger size, or fewer features or inodes, which also need space")
+        }
+        FormatError::TooSmall { .. } => report(error).help("use a larger size"),
         FormatError::PastDevice { .. } => report(error).help("omit SIZE to use the whole device"),
         FormatError::Journal(_) => {
             report(error).help("create a journal: obento mkfs -O journal_dev FILE SIZE")
