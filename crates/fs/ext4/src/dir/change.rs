@@ -19,7 +19,7 @@ use super::{
 use crate::feature::Incompat;
 use crate::inode::{Inode, InodeFlags};
 use crate::unit::FileBlock;
-use crate::writer::{InodeEdit, Writer};
+use crate::writer::{InodeEdit, InodeWrite, Writer};
 use crate::xattr::{inline_rest_max, with_inline_rest};
 
 /// Maximum number of steps by which a directory grows for one entry. In the longest sequence, a node is split, the
@@ -58,10 +58,9 @@ impl RecordRun {
 }
 
 impl<'a> DirEdit<'a> {
-    /// Prepares the directory of `view` for changes. `view` was read under its lock. Fails with `NoMemory`, or if the
-    /// device fails.
-    pub(crate) fn new(writer: &'a Writer, txn: &mut Txn<'_>, view: &Inode) -> Result<Self> {
-        Self::of(writer, writer.edit_known(txn, view)?, view)
+    /// Prepares a locked directory for changes. Fails with `NoMemory`, or if the device fails.
+    pub(crate) fn new(writer: &'a Writer, txn: &mut Txn<'_>, view: InodeWrite<'_>) -> Result<Self> {
+        Self::of(writer, writer.edit_inode(txn, view)?, &view)
     }
 
     /// Prepares the directory of `inode` for changes. `view` is its current state.

@@ -17,7 +17,7 @@ use crate::dir::{DirEdit, NewEntry};
 use crate::inode::{Inode, InodeFlags, InodePlace};
 use crate::map::{Blocks, MappedRun};
 use crate::quota::Charge;
-use crate::writer::{InodeEdit, Writer, cost};
+use crate::writer::{InodeEdit, InodeGuard, InodeWrite, Writer, cost};
 
 /// Blocks that change for one name, including the growth of a directory.
 const NAME: Credits = Credits(2 + 3 * (cost::APPEND.0 + 2));
@@ -72,9 +72,9 @@ impl Writer {
         Ok(all)
     }
 
-    /// Returns inode `ino` if it is in use.
-    fn used_inode(&self, ino: Ino) -> Result<Option<Inode>> {
-        match self.volume().inode(ino) {
+    /// Locks inode `ino` if it is in use.
+    fn lock_used(&self, ino: Ino) -> Result<Option<InodeGuard<'_>>> {
+        match self.lock_inode(ino) {
             Err(Error::Stale) => Ok(None),
             inode => inode.map(Some),
         }
@@ -82,32 +82,33 @@ impl Writer {
 
     /// Frees an inode whose number is now free or belongs to another inode.
     fn end_former_life(&self, step: &Step<'_>) -> Result<()> {
-        let Some(inode) = self.used_inode(step.ino)? else { return Ok(()) };
+        let Some(inode) = self.lock_used(step.ino)? else { return Ok(()) };
         let is_other = step.change.map_dropped && !inode.has(InodeFlags::INLINE_DATA);
         if !step.change.is_gone() && !is_other {
             return Ok(());
         }
         let mut txn = self.begin(cost::INODE + cost::ORPHAN)?;
-        let mut edit = self.edit_known(&mut txn, &inode)?;
+        let mut edit = self.edit_inode(&mut txn, inode.view())?;
         self.add_orphan(step.ino)?;
         edit.set_links(0);
         self.store_inode(&mut txn, &edit);
         txn.commit();
+        drop(inode);
         self.evict(step.ino)
     }
 
     fn apply_record(&self, step: &Step<'_>) -> Result<()> {
-        let inode = self.used_inode(step.ino)?;
+        let inode = self.lock_used(step.ino)?;
         let unwritten = self.allocator().unwritten_before(step.ino)?;
-        self.prepare_owners_after(step, inode.as_ref())?;
+        self.prepare_owners_after(step, inode.as_deref())?;
         let mut txn = self.begin(cost::NEW_INODE + Credits(unwritten) + cost::APPEND)?;
         let mut edit = match &inode {
-            Some(inode) => self.edit_merged(&mut txn, step, inode)?,
+            Some(inode) => self.edit_merged(&mut txn, step, inode.view())?,
             None => self.edit_made(&mut txn, step)?,
         };
         // Linux writes no such fast commit: `ext4_xattr_set_handle` requests a full commit (`EXT4_FC_REASON_XATTR`).
         let attributes = |inode: &Inode| inode.xattr_block();
-        if edit.inode().ok().as_ref().and_then(attributes) != inode.as_ref().and_then(attributes) {
+        if edit.inode().ok().as_ref().and_then(attributes) != inode.as_deref().and_then(attributes) {
             return Err(Error::Unsupported(Feature::Named("fast commits of attributes in blocks")));
         }
         if let Some(parent) = step.change.made_in.filter(|_| inode.is_none()) {
@@ -127,8 +128,8 @@ impl Writer {
     }
 
     /// Returns the new record of an existing inode, with its current blocks.
-    fn edit_merged(&self, txn: &mut Txn<'_>, step: &Step<'_>, inode: &Inode) -> Result<InodeEdit> {
-        let before = self.edit_known(txn, inode)?;
+    fn edit_merged(&self, txn: &mut Txn<'_>, step: &Step<'_>, inode: InodeWrite<'_>) -> Result<InodeEdit> {
+        let before = self.edit_inode(txn, inode)?;
         let record = step.change.merge(inode.record())?;
         let taken = txn.take(inode.place().block.0)?;
         let sb = self.volume().super_block();
@@ -165,27 +166,27 @@ impl Writer {
     }
 
     fn apply_names(&self, dir: Ino, names: &NameChanges) -> Result<()> {
-        if self.used_inode(dir)?.is_none() {
+        if self.lock_used(dir)?.is_none() {
             return Ok(());
         }
         for name in names.touched() {
             // An invalid name can come only from a damaged log.
             let Ok(name) = Name::new(name) else { continue };
-            let view = self.volume().inode(dir)?;
+            let view = self.lock_inode(dir)?;
             let stored = match self.volume().lookup(&view, name) {
                 Err(Error::NotFound) => None,
                 stored => Some(stored?),
             };
             let now = names.resolve(name.as_bytes(), stored);
             if now != stored {
-                self.apply_name(&view, name, stored.is_some(), now)?;
+                self.apply_name(view.view(), name, stored.is_some(), now)?;
             }
         }
         Ok(())
     }
 
     /// Makes `name` in `dir` refer to `now`, or removes it.
-    fn apply_name(&self, dir: &Inode, name: &Name, is_there: bool, now: Option<Ino>) -> Result<()> {
+    fn apply_name(&self, dir: InodeWrite<'_>, name: &Name, is_there: bool, now: Option<Ino>) -> Result<()> {
         let kind = now.map(|ino| self.volume().inode(ino).map(|inode| inode.kind())).transpose()?;
         let mut txn = self.begin(NAME + NAME)?;
         let mut edit = DirEdit::new(self, &mut txn, dir)?;

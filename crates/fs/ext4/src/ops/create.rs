@@ -12,7 +12,7 @@ use obento_journal::{Credits, Txn};
 use super::names::{ENTRY, FIRST_BLOCK, GROWTH, LAST_NAME, NEW_INODE, OperationEnd, expect_same_project};
 use crate::dir::{DirEdit, EntrySpace, FreeSlot, NewEntry, RecordRun};
 use crate::inode::{Inode, InodeFlags, fits_device};
-use crate::writer::{InodeEdit, Writer};
+use crate::writer::{InodeEdit, InodeWrite, Writer};
 
 /// Shorter targets are in `i_block`, with their NUL.
 const FAST_MAX: usize = 60;
@@ -42,7 +42,7 @@ impl Writer {
             _ => Credits(0),
         };
         let mut txn = self.begin(ENTRY + NEW_INODE + growth + body)?;
-        let made = self.create_in(&mut txn, &parent, name, room, new);
+        let made = self.create_in(&mut txn, locked.view(&parent), name, room, new);
         let ended = self.end(txn, &[&parent], made);
         drop(locked);
         self.settle(ended)
@@ -67,14 +67,14 @@ impl Writer {
     fn create_in(
         &self,
         txn: &mut Txn<'_>,
-        parent: &Inode,
+        parent: InodeWrite<'_>,
         name: &Name,
         room: EntrySpace,
         new: &NewNode<'_>,
     ) -> Result<Attr> {
         let mut dir = DirEdit::new(self, txn, parent)?;
         let prepared = dir.make_room(txn, name, room).and_then(|place| {
-            let made = self.make_inode(txn, parent, new)?;
+            let made = self.make_inode(txn, &parent, new)?;
             Ok((place, made))
         });
         let ((run, slot), (made, attr)) = prepared.inspect_err(|_| dir.store_grown(txn))?;
@@ -222,7 +222,7 @@ impl Writer {
         let growth = if matches!(room, EntrySpace::Grow(_)) { GROWTH } else { Credits(0) };
         let orphan = if names == Names::None { LAST_NAME } else { Credits(0) };
         let mut txn = self.begin(ENTRY + ENTRY + growth + orphan)?;
-        let linked = self.link_in(&mut txn, &parent, &inode, name, room);
+        let linked = self.link_in(&mut txn, (locked.view(&parent), locked.view(&inode)), name, room);
         let ended: OperationEnd<Attr> = self.end(txn, &[&parent], linked);
         drop(locked);
         self.settle(ended)
@@ -231,14 +231,13 @@ impl Writer {
     fn link_in(
         &self,
         txn: &mut Txn<'_>,
-        parent: &Inode,
-        inode: &Inode,
+        (parent, inode): (InodeWrite<'_>, InodeWrite<'_>),
         name: &Name,
         room: EntrySpace,
     ) -> Result<Attr> {
         let mut dir = DirEdit::new(self, txn, parent)?;
         let prepared = dir.make_room(txn, name, room).and_then(|place| {
-            let mut linked = self.edit_inode(txn, inode.ino())?;
+            let mut linked = self.edit_inode(txn, inode)?;
             if linked.links() == 0 {
                 self.remove_orphan(txn, &mut linked)?;
             }
@@ -260,7 +259,7 @@ impl Writer {
         let (parent, inode) = (self.live_directory(dir)?, self.volume().inode(ino)?);
         let room = self.volume().with_directory(&parent, |directory| directory.room(name))?;
         let mut txn = self.begin(ENTRY + ENTRY + GROWTH)?;
-        let adopted = DirEdit::new(self, &mut txn, &parent).and_then(|mut dir| {
+        let adopted = DirEdit::new(self, &mut txn, locked.view(&parent)).and_then(|mut dir| {
             let (run, slot) =
                 dir.make_room(&mut txn, name, room).inspect_err(|_| dir.store_grown(&mut txn))?;
             self.name_inode(&mut txn, &mut dir, (&run, slot), name, (ino, inode.kind()));

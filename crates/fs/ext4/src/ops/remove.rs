@@ -10,7 +10,7 @@ use obento_journal::{Credits, Txn};
 use super::names::{ENTRY, LAST_NAME, LockedName};
 use crate::dir::{DirEdit, FoundName};
 use crate::inode::Inode;
-use crate::writer::{PreparedEviction, Writer};
+use crate::writer::{InodeWrite, PreparedEviction, Writer};
 use crate::xattr::UnreferencedValues;
 
 /// When an inode without names is freed.
@@ -45,7 +45,10 @@ impl Writer {
         let mut txn =
             self.begin(ENTRY + LAST_NAME + eviction.as_ref().map_or(Credits(0), PreparedEviction::credits))?;
         let mut dead = UnreferencedValues::default();
-        let (ending, outcome) = match self.remove_in(&mut txn, (&dir, &hit), &inode, eviction, &mut dead) {
+        let (ending, outcome) = match {
+            let (dir, inode) = (locked.view(&dir), locked.view(&inode));
+            self.remove_in(&mut txn, (dir, &hit), inode, eviction, &mut dead)
+        } {
             Ok(ending) => (ending, Ok(())),
             Err(error) => (Ending::Forgotten, Err(error)),
         };
@@ -71,14 +74,14 @@ impl Writer {
     fn remove_in(
         &self,
         txn: &mut Txn<'_>,
-        (dir, hit): (&Inode, &FoundName),
-        inode: &Inode,
+        (dir, hit): (InodeWrite<'_>, &FoundName),
+        inode: InodeWrite<'_>,
         eviction: Option<PreparedEviction>,
         dead: &mut UnreferencedValues,
     ) -> Result<Ending> {
         let mut dir = DirEdit::new(self, txn, dir)?;
         let run = dir.take(txn, &hit.home)?;
-        let mut inode = self.edit_known(txn, inode)?;
+        let mut inode = self.edit_inode(txn, inode)?;
         if eviction.is_some() {
             self.remove_orphan(txn, &mut inode)?;
         }

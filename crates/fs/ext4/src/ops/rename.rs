@@ -200,10 +200,10 @@ impl Writer {
         let LockedRename { from, to, moved, target, room, locked } = locked_rename;
         let mut from_dir = match from.ino() == to.ino() {
             true => None,
-            false => Some(DirEdit::new(self, &mut txn, &from)?),
+            false => Some(DirEdit::new(self, &mut txn, locked.view(&from))?),
         };
-        let mut to_dir = DirEdit::new(self, &mut txn, &to)?;
-        let replacing = Replacing { moved, target, name, new_name, old };
+        let mut to_dir = DirEdit::new(self, &mut txn, locked.view(&to))?;
+        let replacing = Replacing { moved, target, name, new_name, old, locked: &locked };
         let done = self.replace_in(&mut txn, from_dir.as_mut(), &mut to_dir, replacing, room);
         if done.is_err() {
             to_dir.store_grown(&mut txn);
@@ -221,7 +221,7 @@ impl Writer {
         replacing: Replacing<'_>,
         room: Option<EntrySpace>,
     ) -> Result<()> {
-        let Replacing { moved, target, name, new_name, old: old_name } = replacing;
+        let Replacing { moved, target, name, new_name, old: old_name, locked } = replacing;
         let (ino, kind) = (moved.hit.ino, moved.inode.kind());
         let moves_dir = kind == FileKind::Directory;
         let destination = match (&target, room) {
@@ -236,13 +236,13 @@ impl Writer {
         let hit = if from_dir.is_none() && to_dir.has_grown() { to_dir.find(name)? } else { moved.hit };
         let old = from_dir.as_deref().unwrap_or(to_dir).take(txn, &hit.home)?;
         let mut spot = hit.spot;
-        let mut moved = DirEdit::new(self, txn, &moved.inode)?;
+        let mut moved = DirEdit::new(self, txn, locked.view(&moved.inode))?;
         let parent = match moves_dir && from_dir.is_some() {
             true => Some(moved.take_parent(txn)?),
             false => None,
         };
         let mut replaced = match target {
-            Some(Named { inode, .. }) => Some(self.edit_known(txn, &inode)?),
+            Some(Named { inode, .. }) => Some(self.edit_inode(txn, locked.view(&inode))?),
             None => None,
         };
         let whiteout = match old_name {
@@ -324,21 +324,28 @@ impl Writer {
             _ => {}
         }
         let mut txn = self.begin(ENTRY * 6)?;
-        let done = self.exchange_in(&mut txn, &from, &to, moved, target);
+        let done = self.exchange_in(&mut txn, &locked, (&from, &to), (moved, target));
         let ended = self.end(txn, &[&from, &to], done);
         drop(locked);
         self.settle(ended)
     }
 
-    fn exchange_in(&self, txn: &mut Txn<'_>, from: &Inode, to: &Inode, a: Named, b: Named) -> Result<()> {
+    fn exchange_in(
+        &self,
+        txn: &mut Txn<'_>,
+        locked: &LockedInodes<'_>,
+        (from, to): (&Inode, &Inode),
+        (a, b): (Named, Named),
+    ) -> Result<()> {
         let crosses = from.ino() != to.ino();
-        let mut from_dir = if crosses { Some(DirEdit::new(self, txn, from)?) } else { None };
-        let mut to_dir = DirEdit::new(self, txn, to)?;
+        let mut from_dir = if crosses { Some(DirEdit::new(self, txn, locked.view(from))?) } else { None };
+        let mut to_dir = DirEdit::new(self, txn, locked.view(to))?;
         let a_run = from_dir.as_ref().unwrap_or(&to_dir).take(txn, &a.hit.home)?;
         let b_run = to_dir.take(txn, &b.hit.home)?;
         let ((a_spot, b_spot), (a, b)) = ((a.hit.spot, b.hit.spot), (a.inode, b.inode));
         let ((a_kind, b_kind), (a_ino, b_ino)) = ((a.kind(), b.kind()), (a.ino(), b.ino()));
-        let (mut a, mut b) = (DirEdit::new(self, txn, &a)?, DirEdit::new(self, txn, &b)?);
+        let (mut a, mut b) =
+            (DirEdit::new(self, txn, locked.view(&a))?, DirEdit::new(self, txn, locked.view(&b))?);
         let parent = |txn: &mut Txn<'_>, dir: &DirEdit<'_>, kind| match crosses && kind == FileKind::Directory
         {
             true => dir.take_parent(txn).map(Some),
@@ -382,6 +389,7 @@ struct Replacing<'a> {
     name: &'a Name,
     new_name: &'a Name,
     old: OldName<'a>,
+    locked: &'a LockedInodes<'a>,
 }
 
 impl LockedRename<'_> {

@@ -39,8 +39,7 @@ const NOT_WITH_DAX: InodeFlags = InodeFlags::VERITY
 impl Writer {
     /// [`obento_driver::WritableFileSystem::set_attr`].
     pub(crate) fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
-        let _locked = self.locks().write(&[ino]);
-        let inode = self.volume().user_inode(ino)?;
+        let inode = self.lock_user_inode(ino)?;
         let flags = change.flags.map(|flags| self.new_flags(&inode, flags)).transpose()?;
         if let Some(flags) = flags {
             self.change_data_mode(&inode, flags)?;
@@ -51,7 +50,7 @@ impl Writer {
             self.prepare_owners(ids.map(|(new, old)| new.unwrap_or(old)))?;
         }
         let mut txn = self.begin(cost::INODE)?;
-        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let mut edit = self.edit_inode(&mut txn, inode.view())?;
         self.apply(&mut edit, change)?;
         if let Some(flags) = flags {
             edit.set_flags(flags);

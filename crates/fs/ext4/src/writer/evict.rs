@@ -61,8 +61,7 @@ impl Writer {
 
     /// Frees an inode at once, or first its blocks in steps, after each of which a crash is possible.
     fn evict_one(&self, ino: Ino, dead: &mut UnreferencedValues) -> Result<()> {
-        let _locked = self.locks().write(&[ino]);
-        let mut inode = match self.volume().inode(ino) {
+        let mut inode = match self.lock_inode(ino) {
             Ok(inode) if inode.links() == 0 => inode,
             Ok(_) | Err(Error::Stale) => return Ok(()),
             Err(error) => return Err(error),
@@ -72,13 +71,13 @@ impl Writer {
             Ok(Some(eviction)) => eviction,
             Ok(None) | Err(_) => {
                 // The errors of its blocks are reported there.
-                self.drop_blocks(inode)?;
-                inode = self.volume().inode(ino)?;
+                self.drop_blocks(&mut inode)?;
+                inode.refresh(self)?;
                 self.prepare_eviction(&inode, OwnBlocks::NONE)
             }
         };
         let mut txn = self.begin(eviction.credits() + cost::ORPHAN)?;
-        let mut edit = self.edit_known(&mut txn, &inode)?;
+        let mut edit = self.edit_inode(&mut txn, inode.view())?;
         self.remove_orphan(&mut txn, &mut edit)?;
         let freed = match self.free_own(&mut txn, &mut edit, &eviction.blocks) {
             Ok(()) => self.end_inode(&mut txn, &mut edit, &eviction, dead),
@@ -130,10 +129,11 @@ impl Writer {
 
     /// Removes the blocks past the size of an inode whose truncation was interrupted.
     pub(crate) fn end_truncation(&self, ino: Ino) -> Result<()> {
-        let _locked = self.locks().write(&[ino]);
-        self.trim_blocks(ino)?;
+        let mut inode = self.lock_inode(ino)?;
+        self.trim_blocks(&mut inode)?;
+        inode.refresh(self)?;
         let mut txn = self.begin(cost::INODE + cost::ORPHAN)?;
-        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let mut edit = self.edit_inode(&mut txn, inode.view())?;
         self.remove_orphan(&mut txn, &mut edit)?;
         self.store_inode(&mut txn, &edit);
         txn.commit();

@@ -1,11 +1,11 @@
 //! Inodes in a transaction: copying, storing, creating and freeing.
 
 use obento_base::wire::{FromBytes, to_usize};
-use obento_base::{FileKind, Ino, Result};
+use obento_base::{FileKind, Result};
 use obento_driver::NewNode;
 use obento_journal::Txn;
 
-use super::{FULL_EXTRA_ISIZE, InodeEdit, Time, Writer};
+use super::{FULL_EXTRA_ISIZE, InodeEdit, InodeWrite, Time, Writer};
 use crate::allocator::InodeClass;
 use crate::feature::Incompat;
 use crate::inode::{Inode, InodeFlags, encode_device};
@@ -33,18 +33,8 @@ const OF_DIRECTORIES: InodeFlags =
 const OF_ALL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 impl Writer {
-    /// Returns a copy of inode `ino` for a change. Its lock must be held exclusively. Uses one credit. Fails with
-    /// `Corrupt`, or with `Stale` if it is not in use.
-    pub fn edit_inode(&self, txn: &mut Txn<'_>, ino: Ino) -> Result<InodeEdit> {
-        let slot = self.volume().inode_slot(ino)?;
-        let taken = txn.take(slot.block.0)?;
-        let inode = self.volume().inode(ino)?;
-        let (format, seed) = (self.volume().super_block().into(), inode.checksum_seed());
-        InodeEdit::new(format, ino, inode.place(), inode.record(), taken, seed)
-    }
-
-    /// Like [`Self::edit_inode`], for an inode that was read under its lock.
-    pub(crate) fn edit_known(&self, txn: &mut Txn<'_>, inode: &Inode) -> Result<InodeEdit> {
+    /// Returns a copy of a locked inode for a change. Uses one credit. Fails with `NoMemory`, or if the device fails.
+    pub(crate) fn edit_inode(&self, txn: &mut Txn<'_>, inode: InodeWrite<'_>) -> Result<InodeEdit> {
         let taken = txn.take(inode.place().block.0)?;
         let (format, seed) = (self.volume().super_block().into(), inode.checksum_seed());
         InodeEdit::new(format, inode.ino(), inode.place(), inode.record(), taken, seed)

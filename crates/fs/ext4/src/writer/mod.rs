@@ -1,8 +1,8 @@
 //! Changing a volume: the state that a volume needs in addition to [`Volume`].
 //!
 //! Reading code uses [`Volume`], which sees each change at once, since the blocks in the cache are current. The steps
-//! of a change are: lock the inodes ([`InodeLocks`]), read the current state, [`Writer::begin`], take blocks and copy
-//! inodes ([`Writer::edit_inode`]), change them, [`Writer::store_inode`], commit.
+//! of a change are: lock the inodes ([`InodeLocks`]), read the current state ([`InodeWrite`]), [`Writer::begin`], take
+//! blocks and copy inodes ([`Writer::edit_inode`]), change them, [`Writer::store_inode`], commit.
 //!
 //! Invariant: all that can fail precedes the first change of a block. If that is impossible, allocations are released
 //! in the same transaction, which is then committed.
@@ -15,6 +15,7 @@ mod attributes;
 pub mod cost;
 mod evict;
 mod fold;
+mod guard;
 mod inode_edit;
 mod inodes;
 mod locks;
@@ -43,9 +44,10 @@ use orphans::Orphans;
 
 pub(crate) use evict::PreparedEviction;
 pub(crate) use fold::fold_fast_commits;
+pub(crate) use guard::{InodeGuard, InodeWrite};
 pub(crate) use inode_edit::FULL_EXTRA_ISIZE;
 pub use inode_edit::{InodeEdit, Time};
-pub use locks::{InodeLocks, LockedInode, LockedInodes};
+pub use locks::{InodeLocks, LockedInodes};
 pub(crate) use open::open_writer;
 pub(crate) use quotas::QuotaUpdates;
 pub use uncommitted::UncommittedState;

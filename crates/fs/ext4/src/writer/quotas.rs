@@ -17,7 +17,7 @@ use obento_env::sync::Mutex;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_journal::{Credits, Tid, Txn};
 
-use super::{InodeEdit, Writer, cost};
+use super::{InodeEdit, InodeWrite, Writer, cost};
 use crate::quota::{
     BLOCK, Charge, EntryPlace, QuotaBlock, QuotaKind, RawEntry, UsageChanges, copy_of, find, header, insert,
 };
@@ -279,12 +279,13 @@ impl Writer {
 
     fn add_owner(&self, txn: &mut Txn<'_>, (kind, ino, id): (QuotaKind, Ino, u32)) -> Result<()> {
         let (quotas, volume) = (self.quotas(), self.volume());
-        let _growth = quotas.growth.lock();
+        let growth = quotas.growth.lock();
         if quotas.place(volume, (kind, ino, id))?.is_some() {
             return Ok(());
         }
         let new = insert(kind, (ino, id), |number| read(volume, ino, number))?;
-        let mut edit = self.edit_inode(txn, ino)?;
+        let inode = volume.inode(ino)?;
+        let mut edit = self.edit_inode(txn, InodeWrite::under(&growth, &inode))?;
         let needed = u64::from(new.len).saturating_mul(to_u64(BLOCK));
         let block_size = u64::from(volume.block_size()).max(1);
         while edit.size().div_ceil(block_size).saturating_mul(block_size) < needed {

@@ -11,7 +11,7 @@ use super::name::StoredName;
 use super::store::Change;
 use super::values::UnreferencedValues;
 use crate::acl;
-use crate::writer::{LockedInodes, Writer};
+use crate::writer::{InodeGuard, Writer};
 
 /// `XATTR_SIZE_MAX` of Linux include/uapi/linux/limits.h.
 const SIZE_MAX: usize = 65_536;
@@ -26,8 +26,7 @@ impl Writer {
     }
 
     fn set_once(&self, ino: Ino, name: StoredName<'_>, value: &[u8], mode: XattrMode) -> Result<()> {
-        let locked = self.locks().write(&[ino]);
-        let inode = self.volume().user_inode(ino)?;
+        let inode = self.lock_user_inode(ino)?;
         let is_there = self.volume().has_xattr(&inode, &name)?;
         match mode {
             XattrMode::Create if is_there => return Err(Error::Exists),
@@ -38,7 +37,7 @@ impl Writer {
             return Err(Error::OutOfRange);
         }
         let stored = if name.is_acl() { Cow::Owned(acl::from_xattr(value)?) } else { Cow::Borrowed(value) };
-        self.change_in_transaction(locked, ino, name, Change::Set(&stored, mode), stored.len())
+        self.change_in_transaction(inode, name, Change::Set(&stored, mode), stored.len())
     }
 
     /// Removes attribute `name` of `ino`. Fails with `NoData`.
@@ -46,22 +45,21 @@ impl Writer {
         let name = StoredName::parse(name).map_err(|_| Error::NoData)?;
         // If the block is shared, the inode needs one of its own.
         self.with_space(|| {
-            let locked = self.locks().write(&[ino]);
-            self.change_in_transaction(locked, ino, name, Change::Remove, 0)
+            let inode = self.lock_user_inode(ino)?;
+            self.change_in_transaction(inode, name, Change::Remove, 0)
         })
     }
 
     fn change_in_transaction(
         &self,
-        locked: LockedInodes<'_>,
-        ino: Ino,
+        inode: InodeGuard<'_>,
         name: StoredName<'_>,
         change: Change<'_>,
         len: usize,
     ) -> Result<()> {
-        let credits = self.xattr_change_cost(&self.volume().user_inode(ino)?, len)?;
+        let credits = self.xattr_change_cost(&inode, len)?;
         let mut txn = self.begin(credits)?;
-        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let mut edit = self.edit_inode(&mut txn, inode.view())?;
         let mut dead = UnreferencedValues::default();
         let done = self.change_xattr(&mut txn, &mut edit, name, change, &mut dead);
         if done.is_ok() {
@@ -70,7 +68,7 @@ impl Writer {
         }
         // After an error, too: allocations were released in the same transaction.
         txn.commit();
-        drop(locked);
+        drop(inode);
         self.evict_dead(dead);
         done
     }

@@ -15,6 +15,7 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::Block;
 use obento_driver::XattrMode;
+use obento_env::sync::MutexGuard;
 use obento_journal::{Credits, Taken, Txn};
 
 use super::area::AttributeArea;
@@ -112,7 +113,7 @@ impl Writer {
             }
         }
         let step = self.choose(txn, &mut known, &inode, old.as_ref(), (&tables.block, &plan.tables.block))?;
-        let freed = self.count(txn, edit, &tables, &plan, (&step, old.as_ref()), &mut counts)?;
+        let freed = self.count(txn, (edit, &known), &tables, &plan, (&step, old.as_ref()), &mut counts)?;
         let made = match make {
             Some(hash) => self.new_value_inode(txn, edit, value, hash, &mut counts).map(Some),
             None => Ok(None),
@@ -190,7 +191,7 @@ impl Writer {
     fn count(
         &self,
         txn: &mut Txn<'_>,
-        edit: &InodeEdit,
+        (edit, known): (&InodeEdit, &MutexGuard<'_, SharedNumbers>),
         before: &Tables<'_>,
         plan: &AttributePlan<'_>,
         (step, old): (&Step, Option<&Old>),
@@ -198,7 +199,9 @@ impl Writer {
     ) -> Result<u64> {
         let mut add = |txn: &mut Txn<'_>, table: &Table<'_>, delta| {
             let named = table.value_inodes().filter(|(ino, _)| *ino != 0);
-            named.into_iter().try_for_each(|named| counts.add(self, txn, edit, named, delta).map(drop))
+            named
+                .into_iter()
+                .try_for_each(|named| counts.add((self, known), txn, edit, named, delta).map(drop))
         };
         for (table, delta) in [(&plan.tables.inode, 1), (&before.inode, -1)] {
             table.as_ref().map_or(Ok(()), |table| add(txn, table, delta))?;
@@ -212,7 +215,7 @@ impl Writer {
         }
         let Some(Value::Inode { ino, size, hash }) = plan.old else { return Ok(0) };
         // Values of Lustre are not counted in the owner's space.
-        let lustre = counts.add(self, txn, edit, (ino, hash), 0)?;
+        let lustre = counts.add((self, known), txn, edit, (ino, hash), 0)?;
         Ok(if lustre { 0 } else { self.volume().clusters_of(size.into()) })
     }
 
@@ -359,7 +362,7 @@ impl Writer {
         let plan = AttributePlan { tables: none, wants_inode: false, old: None };
         let old = block.as_ref().map(|block| Old::take(txn, block)).transpose()?;
         let mut counts = Counts::default();
-        self.count(txn, edit, &tables, &plan, (&Step::Leave, old.as_ref()), &mut counts)?;
+        self.count(txn, (edit, &known), &tables, &plan, (&Step::Leave, old.as_ref()), &mut counts)?;
         counts.store(self, txn, &mut known, dead);
         edit.xattr_bytes_mut().fill(0);
         if old.is_some() {

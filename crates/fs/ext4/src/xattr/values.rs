@@ -13,12 +13,13 @@ use alloc::vec::Vec;
 use obento_base::wire::{join, split, to_u64, to_usize};
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Result, Timestamp};
 use obento_driver::NewNode;
+use obento_env::sync::MutexGuard;
 use obento_journal::Txn;
 
 use super::share::SharedNumbers;
 use crate::inode::{Inode, InodeFlags};
 use crate::volume::Volume;
-use crate::writer::{InodeEdit, Time, Writer};
+use crate::writer::{InodeEdit, InodeWrite, Time, Writer};
 
 /// Value inodes without references: on the orphan list, to be freed after the transaction.
 #[must_use]
@@ -50,18 +51,19 @@ impl Counts {
     /// value of Lustre. Fails with `Corrupt` for an inode that does not contain a value.
     pub(super) fn add(
         &mut self,
-        writer: &Writer,
+        (writer, known): (&Writer, &MutexGuard<'_, SharedNumbers>),
         txn: &mut Txn<'_>,
         owner: &InodeEdit,
         (ino, entry_hash): (u32, u32),
         delta: i64,
     ) -> Result<bool> {
         let ino = Ino(ino.into());
-        if let Some(known) = self.0.iter_mut().find(|counted| counted.edit.ino() == ino) {
-            known.delta = known.delta.saturating_add(delta);
-            return Ok(is_lustre(&known.edit, owner, entry_hash));
+        if let Some(counted) = self.0.iter_mut().find(|counted| counted.edit.ino() == ino) {
+            counted.delta = counted.delta.saturating_add(delta);
+            return Ok(is_lustre(&counted.edit, owner, entry_hash));
         }
-        let edit = writer.edit_inode(txn, ino)?;
+        let inode = writer.volume().inode(ino)?;
+        let edit = writer.edit_inode(txn, InodeWrite::under(known, &inode))?;
         if !edit.has(InodeFlags::EA_INODE) || ino == owner.ino() {
             return Err(edit.inode()?.bad_field("i_flags", 0x20, edit.flags().bits()));
         }

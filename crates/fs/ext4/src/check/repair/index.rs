@@ -89,15 +89,13 @@ impl Edits {
 /// Appends blocks without entries to a directory. Fails with `NoSpace` after appending some of them.
 fn lengthen(writer: &Writer, dir: Ino, more: u32, shape: &DirShape) -> Result<()> {
     for _ in 0..more {
-        let locked = writer.locks().write(&[dir]);
-        let view = writer.volume().inode(dir)?;
+        let inode = writer.lock_inode(dir)?;
         let mut txn = writer.begin(cost::APPEND + cost::INODE)?;
-        let mut edit = writer.edit_known(&mut txn, &view)?;
+        let mut edit = writer.edit_inode(&mut txn, inode.view())?;
         let (_, taken) = writer.append_dir_block(&mut txn, &mut edit)?;
         shape.blank_block(&mut txn.edit(&taken));
         writer.store_inode(&mut txn, &edit);
         txn.commit();
-        drop(locked);
     }
     Ok(())
 }

@@ -150,15 +150,13 @@ fn keep_limits(all: &mut Entries, old: &Entries) {
 /// Appends zeroed blocks to a file of the format. Fails with `NoSpace` after appending some of them.
 fn lengthen(writer: &Writer, ino: Ino, more: usize) -> Result<()> {
     for _ in 0..more {
-        let locked = writer.locks().write(&[ino]);
-        let view = writer.volume().inode(ino)?;
+        let inode = writer.lock_inode(ino)?;
         let mut txn = writer.begin(cost::APPEND + cost::INODE)?;
-        let mut edit = writer.edit_known(&mut txn, &view)?;
+        let mut edit = writer.edit_inode(&mut txn, inode.view())?;
         let (_, taken) = writer.append_dir_block(&mut txn, &mut edit)?;
         txn.edit(&taken).fill(0);
         writer.store_inode(&mut txn, &edit);
         txn.commit();
-        drop(locked);
     }
     Ok(())
 }

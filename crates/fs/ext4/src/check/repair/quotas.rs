@@ -216,7 +216,7 @@ impl Edits {
     fn remove_quota_file(&mut self, ino: u32, options: &CheckOptions) -> Result<()> {
         let is_reserved = ino < self.view.sb.first_ino;
         self.with_writer(&options.clock, |writer| {
-            writer.drop_blocks(writer.volume().inode(Ino(ino.into()))?)?;
+            writer.drop_blocks(&mut writer.lock_inode(Ino(ino.into()))?)?;
             if is_reserved { Ok(()) } else { free(writer, Ino(ino.into())) }
         })?;
         self.drop_quota_file(ino)?;
@@ -242,8 +242,9 @@ impl Edits {
 
 /// Frees an inode without blocks.
 fn free(writer: &Writer, ino: Ino) -> Result<()> {
+    let inode = writer.lock_inode(ino)?;
     let mut txn = writer.begin(cost::FREE_INODE)?;
-    let mut edit = writer.edit_inode(&mut txn, ino)?;
+    let mut edit = writer.edit_inode(&mut txn, inode.view())?;
     writer.free_inode(&mut txn, &mut edit)?;
     txn.commit();
     Ok(())

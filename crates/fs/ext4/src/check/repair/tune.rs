@@ -99,7 +99,7 @@ pub(crate) fn change_journal(
         }
         JournalChange::Remove => {
             let ino = Ino(sb.raw.s_journal_inum.get().into());
-            edits.with_writer(&options.clock, |writer| writer.drop_blocks(writer.volume().inode(ino)?))?;
+            edits.with_writer(&options.clock, |writer| writer.drop_blocks(&mut writer.lock_inode(ino)?))?;
             edits.drop_journal()?;
         }
     }

@@ -9,56 +9,52 @@ use obento_base::{Error, Ino, Result};
 use obento_driver::Size;
 use obento_journal::Credits;
 
-use crate::inode::Inode;
+use super::expect_extents;
 use crate::map::change::{FileMap, Nodes};
 use crate::map::tree::{ExtentState, Mapping};
-use crate::writer::Writer;
+use crate::writer::{InodeGuard, InodeWrite, Writer};
 
 impl Writer {
     /// Implements `allocate` of the contract.
     pub(crate) fn allocate(&self, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
-        let _lock = self.lock_one(ino);
-        let inode = self.data_inode(ino)?;
+        let mut inode = self.lock_file(ino)?;
         if range.is_empty() {
             return Err(Error::Invalid);
         }
-        self.extents_inode(ino)?;
+        expect_extents(&inode)?;
         self.check_size(&inode, range.end)?;
-        let inode = self.without_inline(inode)?;
+        self.without_inline(&mut inode)?;
         let blocks = self.block_at(range.start)..self.block_from(range.end);
-        let inode = self.fill(inode, &blocks, Fill::Space)?;
+        self.fill(&mut inode, &blocks, Fill::Space)?;
         self.finish_space(&inode, &range, size)
     }
 
     /// Implements `zero_range` of the contract.
     pub(crate) fn zero_range(&self, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
-        let _lock = self.lock_one(ino);
-        let inode = self.data_inode(ino)?;
+        let mut inode = self.lock_file(ino)?;
         if range.is_empty() {
             return Err(Error::Invalid);
         }
         let blocks = self.whole_blocks(&inode, &range)?;
-        self.extents_inode(ino)?;
+        expect_extents(&inode)?;
         self.check_size(&inode, range.end)?;
         self.forget_space(ino);
-        let inode = self.without_inline(inode)?;
-        let inode = self.fill(inode, &blocks, Fill::Zeros)?;
+        self.without_inline(&mut inode)?;
+        self.fill(&mut inode, &blocks, Fill::Zeros)?;
         self.finish_space(&inode, &range, size)
     }
 
     /// Maps the first `blocks` of a file of the format itself as written. New blocks keep their old contents. The size
     /// does not change. Fails with `FileTooBig`, or with `NoSpace` after mapping some of them.
     pub(crate) fn fill_own(&self, ino: Ino, blocks: u64) -> Result<()> {
-        let _lock = self.lock_one(ino);
-        let inode = self.volume().inode(ino)?;
-        self.fill(inode, &(0..blocks), Fill::Garbage).map(drop)
+        self.fill(&mut self.lock_inode(ino)?, &(0..blocks), Fill::Garbage)
     }
 
-    /// Maps every block of a range, in a transaction for each run. Returns the inode after that.
-    fn fill(&self, mut inode: Inode, blocks: &Range<u64>, how: Fill) -> Result<Inode> {
+    /// Maps every block of a range, in a transaction for each run.
+    fn fill(&self, inode: &mut InodeGuard<'_>, blocks: &Range<u64>, how: Fill) -> Result<()> {
         let mut at = blocks.start;
         while at < blocks.end {
-            let nodes = Nodes { volume: self.volume(), inode: &inode };
+            let nodes = Nodes { volume: self.volume(), inode };
             let mut map = FileMap::new(&nodes)?;
             let rest = at..blocks.end.min(map.end());
             // A mapping after the range may own the cluster in which the range ends.
@@ -73,31 +69,31 @@ impl Writer {
                 }
                 _ => {
                     let hole = at..found.map_or(map.end(), |found| found.range().start);
-                    let part = self.reservation(&inode, &mut map, &hole, rest.end)?;
+                    let part = self.reservation(inode, &mut map, &hole, rest.end)?;
                     at = part.end();
                     part
                 }
             };
             let bytes = |block: u64| block.saturating_mul(self.block_bytes());
-            self.fill_part(&inode, map, &part, how.state()).inspect_err(|_| {
+            self.fill_part(inode.view(), map, &part, how.state()).inspect_err(|_| {
                 self.give_back(inode.ino(), &(bytes(part.range().start)..bytes(part.end())));
             })?;
-            inode = self.volume().inode(inode.ino())?;
+            inode.refresh(self)?;
         }
-        Ok(inode)
+        Ok(())
     }
 
     fn fill_part(
         &self,
-        inode: &Inode,
+        inode: InodeWrite<'_>,
         mut map: FileMap<'_, Nodes<'_>>,
         part: &Mapping,
         state: ExtentState,
     ) -> Result<()> {
         let range = part.range();
-        let (new, gained) = self.filled(inode, &mut map, &range, state)?;
+        let (new, gained) = self.filled(&inode, &mut map, &range, state)?;
         map.splice(range.clone(), &new, &mut Vec::new())?;
-        let change = self.plan_change(inode, map, gained, Vec::new())?;
+        let change = self.plan_change(&inode, map, gained, Vec::new())?;
         self.commit_change(inode, change, Credits(0), |_, edit| {
             edit.touch(self.now());
             Ok(())
@@ -107,8 +103,8 @@ impl Writer {
     }
 
     /// Sets the size once all space is allocated.
-    fn finish_space(&self, inode: &Inode, range: &Range<u64>, size: Size) -> Result<()> {
-        self.set_size(inode.ino(), size.after(inode.size(), range))
+    fn finish_space(&self, inode: &InodeGuard<'_>, range: &Range<u64>, size: Size) -> Result<()> {
+        self.set_size(inode.view(), size.after(inode.size(), range))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::map::change::{FileMap, Nodes, cluster_of};
 use crate::map::reservation::Run;
 use crate::map::tree::NodeLocation;
 use crate::unit::VolBlock;
-use crate::writer::{InodeEdit, Writer, cost};
+use crate::writer::{InodeEdit, InodeWrite, Writer, cost};
 
 /// Blocks that are reserved for nodes of a map, and released unless they are published.
 pub(crate) struct NodeSpace<'w> {
@@ -115,13 +115,13 @@ impl Writer {
     /// credits.
     pub(super) fn commit_change(
         &self,
-        inode: &Inode,
+        inode: InodeWrite<'_>,
         change: MapChange<'_, '_>,
         more: Credits,
         finish: impl FnOnce(&mut Txn<'_>, &mut InodeEdit) -> Result<()>,
     ) -> Result<Tid> {
         let mut txn = self.begin(self.change_credits(&change) + more)?;
-        let mut edit = self.edit_known(&mut txn, inode)?;
+        let mut edit = self.edit_inode(&mut txn, inode)?;
         finish(&mut txn, &mut edit)?;
         self.apply_change(&mut txn, &mut edit, change)?;
         self.store_inode(&mut txn, &edit);

@@ -23,8 +23,7 @@ const SMALL_FILE: u64 = 0x7fff_ffff;
 impl Writer {
     /// Implements `begin_write` of the contract.
     pub(crate) fn begin_write(&self, ino: Ino, range: &Range<u64>) -> Result<WriteTicket<'_>> {
-        let lock = self.lock_one(ino);
-        let mut inode = self.data_inode(ino)?;
+        let mut inode = self.lock_file(ino)?;
         if range.is_empty() {
             return Err(Error::Invalid);
         }
@@ -38,12 +37,12 @@ impl Writer {
             let asked = range.end.saturating_sub(range.start);
             (Extent { len: asked, span: Span::Driver }, Span::Driver)
         } else {
-            inode = self.without_inline(inode)?;
+            self.without_inline(&mut inode)?;
             self.map_blocks_for_write(&inode, range)?
         };
         let Attr { size, mtime, .. } = inode.attr(self.volume().super_block());
         let place = WritePlace { extent, was, size, mtime };
-        Ok(WriteTicket::new(ino, range, place, Some(self)).seen_at(lock.turn()))
+        Ok(WriteTicket::new(ino, range, place, Some(self)).seen_at(inode.turn()))
     }
 
     /// Returns the place of the first blocks of `range` and their previous state. Reserves them if they are a hole.
@@ -90,13 +89,12 @@ impl Writer {
 
     /// Implements `end_write` of the contract. If it fails, the reservation is kept.
     pub(crate) fn end_write(&self, ticket: &WriteTicket<'_>, when: TimeChange) -> Result<()> {
-        let lock = self.lock_one(ticket.ino());
-        let (inode, written) = (self.data_inode(ticket.ino())?, ticket.range());
+        let (inode, written) = (self.lock_file(ticket.ino())?, ticket.range());
         if written.is_empty() {
             return Ok(());
         }
         let blocks = self.block_at(written.start)..self.block_from(written.end);
-        let is_current = ticket.is_current(lock.turn().wrapping_sub(1));
+        let is_current = ticket.is_current(inode.turn().wrapping_sub(1));
         // Blocks past the end are not written yet, in any state.
         let is_there = written.start < inode.size()
             && match is_current {
@@ -116,7 +114,7 @@ impl Writer {
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
         }
         let change = self.plan_change(&inode, map, gained, Vec::new())?;
-        self.commit_change(&inode, change, Credits(0), |_, edit| {
+        self.commit_change(inode.view(), change, Credits(0), |_, edit| {
             self.grow_to(edit, written.end);
             match when {
                 TimeChange::Now => edit.touch_data(now),
@@ -178,7 +176,7 @@ impl Writer {
 
 impl Reserves for Writer {
     fn release(&self, ino: Ino, range: &Range<u64>) {
-        let _lock = self.lock_one(ino);
+        let _lock = self.locks().write_one(ino);
         self.give_back(ino, range);
     }
 }

@@ -14,7 +14,7 @@ use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes};
 use crate::map::tree::ExtentState;
 use crate::unit::VolBlock;
-use crate::writer::{InodeEdit, Writer, cost};
+use crate::writer::{InodeEdit, InodeGuard, InodeWrite, Writer, cost};
 use crate::xattr::{inline_rest_max, with_inline_rest};
 
 /// Size of `i_block`.
@@ -28,9 +28,9 @@ impl Writer {
     }
 
     /// Writes `bytes`, which fit, at `offset`.
-    pub(super) fn write_inline(&self, inode: &Inode, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub(super) fn write_inline(&self, inode: InodeWrite<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
         let end = offset.saturating_add(to_u64(bytes.len()));
-        let mut data = self.inline_bytes(inode, end)?;
+        let mut data = self.inline_bytes(&inode, end)?;
         let target = to_usize(offset)..to_usize(end);
         if let Some(target) = data.get_mut(target) {
             target.copy_from_slice(bytes);
@@ -39,14 +39,14 @@ impl Writer {
     }
 
     /// Sets the size of a file with inline data.
-    pub(super) fn truncate_inline(&self, inode: &Inode, size: u64) -> Result<()> {
+    pub(super) fn truncate_inline(&self, inode: &mut InodeGuard<'_>, size: u64) -> Result<()> {
         if size > self.inline_max(inode)? {
             self.move_out(inode)?;
-            return self.set_size(inode.ino(), size);
+            return self.set_size(inode.view(), size);
         }
         let mut data = self.inline_bytes(inode, size)?;
         data.truncate(to_usize(size));
-        self.store_inline(inode, &data, size)
+        self.store_inline(inode.view(), &data, size)
     }
 
     /// Returns the data of the file, at least up to `end`.
@@ -61,11 +61,11 @@ impl Writer {
         Ok(data)
     }
 
-    fn store_inline(&self, inode: &Inode, data: &[u8], size: u64) -> Result<()> {
+    fn store_inline(&self, inode: InodeWrite<'_>, data: &[u8], size: u64) -> Result<()> {
         let (head, rest) = data.split_at_checked(HEAD).unwrap_or((data, &[]));
-        let attributes = with_inline_rest(inode, Some(rest))?;
+        let attributes = with_inline_rest(&inode, Some(rest))?;
         let mut txn = self.begin(cost::INODE)?;
-        let mut edit = self.edit_inode(&mut txn, inode.ino())?;
+        let mut edit = self.edit_inode(&mut txn, inode)?;
         let mut block = [0; HEAD];
         block.iter_mut().zip(head).for_each(|(to, from)| *to = *from);
         *edit.i_block_mut() = block;
@@ -77,26 +77,23 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the inode, with inline data moved to a block.
-    pub(super) fn without_inline(&self, inode: Inode) -> Result<Inode> {
-        if !inode.has(InodeFlags::INLINE_DATA) {
-            return Ok(inode);
-        }
-        self.move_out(&inode)?;
-        self.volume().inode(inode.ino())
+    /// Moves inline data to a block.
+    pub(super) fn without_inline(&self, inode: &mut InodeGuard<'_>) -> Result<()> {
+        if inode.has(InodeFlags::INLINE_DATA) { self.move_out(inode) } else { Ok(()) }
     }
 
     /// Moves the data from the inode to a block; the contents of the file do not change.
-    pub(super) fn move_out(&self, inode: &Inode) -> Result<()> {
-        self.move_to_block(inode).inspect_err(|_| self.give_back(inode.ino(), &(0..1)))
+    fn move_out(&self, inode: &mut InodeGuard<'_>) -> Result<()> {
+        self.move_to_block(inode.view()).inspect_err(|_| self.give_back(inode.ino(), &(0..1)))?;
+        inode.refresh(self)
     }
 
-    fn move_to_block(&self, inode: &Inode) -> Result<()> {
-        let data = self.inline_bytes(inode, 0)?;
-        let attributes = with_inline_rest(inode, None)?;
+    fn move_to_block(&self, inode: InodeWrite<'_>) -> Result<()> {
+        let data = self.inline_bytes(&inode, 0)?;
+        let attributes = with_inline_rest(&inode, None)?;
         let blocks: Range<u64> = 0..u64::from(!data.is_empty());
         let mut txn = self.begin(cost::INODE + cost::APPEND)?;
-        let mut edit = self.edit_inode(&mut txn, inode.ino())?;
+        let mut edit = self.edit_inode(&mut txn, inode)?;
         self.make_bare(&mut edit, &attributes);
         // The inode without its data, as it is before the block is mapped.
         let bare = edit.inode()?;
@@ -106,7 +103,7 @@ impl Writer {
         if !blocks.is_empty() {
             let hole = 0..map.end();
             let place = self.reservation(&bare, &mut map, &hole, 1)?.place;
-            if self.is_journalled(inode) {
+            if self.is_journalled(&inode) {
                 journalled = Some(txn.take_new(place.0)?);
             } else {
                 // Before the inode refers to the block.

@@ -17,7 +17,7 @@ use crate::map::Blocks;
 use crate::map::change::{FileMap, Nodes};
 use crate::map::tree::ExtentState;
 use crate::unit::VolBlock;
-use crate::writer::{Writer, cost};
+use crate::writer::{InodeWrite, Writer, cost};
 
 /// Maximum number of blocks that one write adds to a transaction.
 const MOST_BLOCKS: u64 = 64;
@@ -25,8 +25,7 @@ const MOST_BLOCKS: u64 = 64;
 impl Writer {
     /// Implements `write` of the contract.
     pub(crate) fn write(&self, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let _lock = self.lock_one(ino);
-        let mut inode = self.data_inode(ino)?;
+        let mut inode = self.lock_file(ino)?;
         if bytes.is_empty() {
             return Ok(0);
         }
@@ -34,10 +33,10 @@ impl Writer {
         self.check_size(&inode, end)?;
         if inode.has(InodeFlags::INLINE_DATA) {
             if self.fits_inline(&inode, end)? {
-                self.write_inline(&inode, offset, bytes)?;
+                self.write_inline(inode.view(), offset, bytes)?;
                 return Ok(bytes.len());
             }
-            inode = self.without_inline(inode)?;
+            self.without_inline(&mut inode)?;
         }
         if !self.is_journalled(&inode) {
             return Err(Error::Invalid);
@@ -45,7 +44,8 @@ impl Writer {
         if offset > inode.size() {
             self.zero_journalled_tail(&inode)?;
         }
-        self.write_journalled(&inode, offset, bytes).inspect_err(|_| self.give_back(ino, &(offset..end)))
+        self.write_journalled(inode.view(), offset, bytes)
+            .inspect_err(|_| self.give_back(ino, &(offset..end)))
     }
 
     /// Zeroes the rest of the last block before the file grows over it, if only the driver reads and writes that block.
@@ -66,23 +66,23 @@ impl Writer {
     }
 
     /// Writes the part of `bytes` that is in one run of the file.
-    fn write_journalled(&self, inode: &Inode, offset: u64, bytes: &[u8]) -> Result<usize> {
+    fn write_journalled(&self, inode: InodeWrite<'_>, offset: u64, bytes: &[u8]) -> Result<usize> {
         let (ino, first) = (inode.ino(), self.block_at(offset));
         let most = first.saturating_add(MOST_BLOCKS.min(u64::from(self.txns().credits_max().0 / 4).max(1)));
         let end = self.block_from(offset.saturating_add(to_u64(bytes.len()))).min(most);
-        let run = self.run_at(inode, first)?;
+        let run = self.run_at(&inode, first)?;
         let is_within = offset.saturating_add(to_u64(bytes.len())) <= inode.size();
         if let (Blocks::Mapped(place), true) = (run.place, is_within) {
             let end = end.min(first.saturating_add(run.len.into()));
             return self.write_over(inode, place, first..end, offset, bytes);
         }
-        let nodes = Nodes { volume: self.volume(), inode };
+        let nodes = Nodes { volume: self.volume(), inode: &inode };
         let mut map = FileMap::new(&nodes)?;
         let hole = first..first.saturating_add(run.len.into()).min(map.end());
         let (place, len) = match run.place {
             Blocks::Mapped(place) | Blocks::Unwritten(place) => (place, u64::from(run.len)),
             Blocks::Hole => {
-                let found = self.reservation(inode, &mut map, &hole, end)?;
+                let found = self.reservation(&inode, &mut map, &hole, end)?;
                 (found.place, found.len.into())
             }
         };
@@ -90,17 +90,17 @@ impl Writer {
         let is_new = !matches!(run.place, Blocks::Mapped(_));
         let mut gained = Vec::new();
         if is_new {
-            let (new, runs) = self.filled(inode, &mut map, &blocks, ExtentState::Written)?;
+            let (new, runs) = self.filled(&inode, &mut map, &blocks, ExtentState::Written)?;
             gained = runs;
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
         }
         let limit = blocks.end.saturating_mul(self.block_bytes());
         let bytes = bytes.get(..bytes.len().min(to_usize(limit.saturating_sub(offset)))).unwrap_or(bytes);
         let written_to = offset.saturating_add(to_u64(bytes.len()));
-        let change = self.plan_change(inode, map, gained, Vec::new())?;
+        let change = self.plan_change(&inode, map, gained, Vec::new())?;
         let count = u32::try_from(blocks.end.saturating_sub(blocks.start)).unwrap_or(u32::MAX);
         let mut txn = self.begin(self.change_credits(&change) + Credits(count))?;
-        let mut edit = self.edit_known(&mut txn, inode)?;
+        let mut edit = self.edit_inode(&mut txn, inode)?;
         let mut taken = Vec::new();
         taken.try_reserve_exact(to_usize(count.into()))?;
         for (number, block) in (place.0..).zip(blocks.clone()) {
@@ -122,7 +122,7 @@ impl Writer {
     /// once per tick.
     fn write_over(
         &self,
-        inode: &Inode,
+        inode: InodeWrite<'_>,
         place: VolBlock,
         blocks: Range<u64>,
         offset: u64,
@@ -132,10 +132,10 @@ impl Writer {
         let bytes = bytes.get(..bytes.len().min(to_usize(limit))).unwrap_or(bytes);
         let count = blocks.end.saturating_sub(blocks.start);
         let now = self.now();
-        let is_stamped = self.is_stamped(inode, TimeChange::Now, now);
+        let is_stamped = self.is_stamped(&inode, TimeChange::Now, now);
         let stamp = if is_stamped { Credits(0) } else { cost::INODE };
         let mut txn = self.begin(stamp + Credits(u32::try_from(count).unwrap_or(u32::MAX)))?;
-        let edit = if is_stamped { None } else { Some(self.edit_known(&mut txn, inode)?) };
+        let edit = if is_stamped { None } else { Some(self.edit_inode(&mut txn, inode)?) };
         let mut taken = Vec::new();
         taken.try_reserve_exact(to_usize(count))?;
         for number in (place.0..).take(to_usize(count)) {

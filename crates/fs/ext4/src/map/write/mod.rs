@@ -31,7 +31,7 @@ use obento_driver::DataMode;
 use super::change::cluster_of;
 use crate::feature::Compat;
 use crate::inode::{Inode, InodeFlags};
-use crate::writer::{LockedInode, Writer};
+use crate::writer::{InodeGuard, Writer};
 
 pub(crate) use own::OwnBlocks;
 
@@ -52,19 +52,9 @@ impl Writer {
         Ok(inode)
     }
 
-    /// Returns such a file that is mapped by extents, for operations that the block map of ext2 does not support.
-    /// Fails with `NotSupported`.
-    fn extents_inode(&self, ino: Ino) -> Result<Inode> {
-        let inode = self.data_inode(ino)?;
-        if inode.has(InodeFlags::EXTENTS) || inode.has(InodeFlags::INLINE_DATA) {
-            Ok(inode)
-        } else {
-            Err(Error::NotSupported)
-        }
-    }
-
-    fn lock_one(&self, ino: Ino) -> LockedInode<'_> {
-        self.locks().write_one(ino)
+    /// Locks such a file, and reads it.
+    fn lock_file(&self, ino: Ino) -> Result<InodeGuard<'_>> {
+        self.lock_as(ino, Self::data_inode)
     }
 
     /// Returns whether the file's data is journalled: `ext4_inode_journal_mode`.
@@ -105,5 +95,13 @@ impl Writer {
     fn whole_clusters(&self, range: &Range<u64>) -> Range<u64> {
         let size = self.cluster_len();
         cluster_of(range.start, size)..range.end.div_ceil(size).saturating_mul(size)
+    }
+}
+
+/// Fails with `NotSupported` for a file with the block map of ext2, for operations that it does not support.
+fn expect_extents(inode: &Inode) -> Result<()> {
+    match inode.has(InodeFlags::EXTENTS) || inode.has(InodeFlags::INLINE_DATA) {
+        true => Ok(()),
+        false => Err(Error::NotSupported),
     }
 }

@@ -87,14 +87,14 @@ impl Writer {
     /// Maps blocks that are already allocated to a file without blocks. Fails with `NoSpace` for the nodes of the
     /// tree after mapping some of them.
     pub(crate) fn map_pieces(&self, ino: Ino, pieces: &[Mapping]) -> Result<()> {
-        let _lock = self.lock_one(ino);
+        let mut inode = self.lock_inode(ino)?;
         for piece in pieces {
-            let inode = self.volume().inode(ino)?;
             let nodes = Nodes { volume: self.volume(), inode: &inode };
             let mut map = FileMap::new(&nodes)?;
             map.splice(piece.range(), &[*piece], &mut Vec::new())?;
             let change = self.plan_change(&inode, map, Vec::new(), Vec::new())?;
-            self.commit_change(&inode, change, Credits(0), |_, _| Ok(()))?;
+            self.commit_change(inode.view(), change, Credits(0), |_, _| Ok(()))?;
+            inode.refresh(self)?;
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use super::steps::{Job, Progress, StepPosition};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes};
 use crate::map::reservation::Run;
-use crate::writer::{InodeEdit, Writer, cost};
+use crate::writer::{InodeEdit, InodeGuard, InodeWrite, Writer, cost};
 
 /// Number of mappings that a step removes: a few nodes, so that a full transaction is noticed in time.
 const STEP: usize = 32;
@@ -114,28 +114,26 @@ impl Writer {
 
     /// Implements `truncate` of the contract.
     pub(crate) fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
-        let _lock = self.lock_one(ino);
-        let inode = self.data_inode(ino)?;
+        let mut inode = self.lock_file(ino)?;
         self.check_size(&inode, size)?;
         self.forget_space(ino);
         if inode.has(InodeFlags::INLINE_DATA) {
-            return self.truncate_inline(&inode, size);
+            return self.truncate_inline(&mut inode, size);
         }
         if size > inode.size() {
-            return self.set_size(ino, size);
+            return self.set_size(inode.view(), size);
         }
         let removal = self.removal(self.block_from(size)..u64::MAX);
-        self.run(inode, &mut Truncation { size, removal })
+        self.run(&mut inode, &mut Truncation { size, removal })
     }
 
     /// Increases the size to `size`.
-    pub(super) fn set_size(&self, ino: Ino, size: u64) -> Result<()> {
-        let inode = self.volume().inode(ino)?;
+    pub(super) fn set_size(&self, inode: InodeWrite<'_>, size: u64) -> Result<()> {
         if size > inode.size() {
             self.zero_journalled_tail(&inode)?;
         }
         let mut txn = self.begin(cost::INODE)?;
-        let mut edit = self.edit_inode(&mut txn, ino)?;
+        let mut edit = self.edit_inode(&mut txn, inode)?;
         self.grow_to(&mut edit, size);
         edit.touch_data(self.now());
         self.store_inode(&mut txn, &edit);
@@ -145,15 +143,14 @@ impl Writer {
 
     /// Implements `punch` of the contract.
     pub(crate) fn punch(&self, ino: Ino, range: Range<u64>) -> Result<()> {
-        let _lock = self.lock_one(ino);
-        let inode = self.data_inode(ino)?;
+        let mut inode = self.lock_file(ino)?;
         let blocks = self.whole_blocks(&inode, &range)?;
         if blocks.is_empty() {
             return Ok(());
         }
         self.forget_space(ino);
-        let inode = self.without_inline(inode)?;
-        self.run(inode, &mut Punch(self.removal(blocks)))
+        self.without_inline(&mut inode)?;
+        self.run(&mut inode, &mut Punch(self.removal(blocks)))
     }
 
     /// Returns the blocks of `range`, which consists of whole blocks or ends at the end of the file. Fails with
@@ -166,20 +163,19 @@ impl Writer {
         Ok(self.block_at(range.start)..self.block_from(range.end))
     }
 
-    /// Removes every block of an inode of any type that will be freed. It is on the orphan list, and was read under
-    /// its lock. Its size does not change.
-    pub(crate) fn drop_blocks(&self, inode: Inode) -> Result<()> {
+    /// Removes every block of an inode of any type that will be freed. It is on the orphan list. Its size does not
+    /// change.
+    pub(crate) fn drop_blocks(&self, inode: &mut InodeGuard<'_>) -> Result<()> {
         self.forget_space(inode.ino());
-        if !has_blocks(&inode) {
+        if !has_blocks(inode) {
             return Ok(());
         }
         self.run(inode, &mut Trim(self.removal(0..u64::MAX)))
     }
 
     /// Completes a truncation that a crash interrupted: removes blocks past the size.
-    pub(crate) fn trim_blocks(&self, ino: Ino) -> Result<()> {
-        let inode = self.volume().inode(ino)?;
-        if !has_blocks(&inode) {
+    pub(crate) fn trim_blocks(&self, inode: &mut InodeGuard<'_>) -> Result<()> {
+        if !has_blocks(inode) {
             return Ok(());
         }
         let from = self.block_from(inode.size());

@@ -17,7 +17,7 @@ impl Writer {
     /// first [`Self::fill_range`], since a cluster is free when nothing refers to any of its blocks. Fails with
     /// `Unsupported` for an inode without a map of its own.
     pub(crate) fn empty_range(&self, ino: Ino, at: u32, run: MappedRun) -> Result<()> {
-        let inode = self.ranged_inode(ino)?;
+        let inode = self.lock_as(ino, Self::ranged_inode)?;
         let nodes = Nodes { volume: self.volume(), inode: &inode };
         let mut map = FileMap::new(&nodes)?;
         let start = u64::from(at);
@@ -33,7 +33,7 @@ impl Writer {
         map.splice(range, &kept, &mut Vec::new())?;
         let lost = map.set_free(&removed, self.volume().super_block().cluster_bits)?;
         let change = self.plan_change(&inode, map, Vec::new(), lost)?;
-        self.commit_change(&inode, change, Credits(0), |_, _| Ok(())).map(drop)
+        self.commit_change(inode.view(), change, Credits(0), |_, _| Ok(())).map(drop)
     }
 
     /// Maps the blocks from `at` on to `run`; `reserved` is the part of it that was free.
@@ -44,13 +44,13 @@ impl Writer {
         run: MappedRun,
         reserved: Vec<BlockRun>,
     ) -> Result<()> {
-        let inode = self.ranged_inode(ino)?;
+        let inode = self.lock_as(ino, Self::ranged_inode)?;
         let Some(new) = mapping(at, run) else { return Ok(()) };
         let nodes = Nodes { volume: self.volume(), inode: &inode };
         let mut map = FileMap::new(&nodes)?;
         map.splice(new.range(), &[new], &mut Vec::new())?;
         let change = self.plan_change(&inode, map, reserved, Vec::new())?;
-        self.commit_change(&inode, change, Credits(0), |_, _| Ok(())).map(drop)
+        self.commit_change(inode.view(), change, Credits(0), |_, _| Ok(())).map(drop)
     }
 
     fn ranged_inode(&self, ino: Ino) -> Result<Inode> {

@@ -6,6 +6,7 @@ use core::ops::Range;
 use obento_base::{Error, Ino, Result};
 use obento_journal::Txn;
 
+use super::expect_extents;
 use super::remove::Removal;
 use super::steps::{Job, Progress, StepPosition};
 use crate::map::change::{FileMap, Nodes};
@@ -84,29 +85,29 @@ impl Job for Insert {
 impl Writer {
     /// Implements `collapse` of the contract.
     pub(crate) fn collapse(&self, ino: Ino, range: Range<u64>) -> Result<()> {
-        let _lock = self.lock_one(ino);
-        let inode = self.data_inode(ino)?;
+        let mut inode = self.lock_file(ino)?;
         let blocks = self.whole_units(&range)?;
         if range.end >= inode.size() {
             return Err(Error::Invalid);
         }
-        let inode = self.without_inline(self.extents_inode(ino)?)?;
+        expect_extents(&inode)?;
+        self.without_inline(&mut inode)?;
         self.forget_space(ino);
         let by = u32::try_from(blocks.end.saturating_sub(blocks.start)).map_err(|_| Error::Invalid)?;
         let size = inode.size().saturating_sub(range.end.saturating_sub(range.start));
         let (removal, from) = (self.removal(blocks.clone()), blocks.end);
-        self.run(inode, &mut Collapse { size, removal, from, at: from, by })
+        self.run(&mut inode, &mut Collapse { size, removal, from, at: from, by })
     }
 
     /// Implements `insert` of the contract.
     pub(crate) fn insert(&self, ino: Ino, range: Range<u64>) -> Result<()> {
-        let _lock = self.lock_one(ino);
-        let inode = self.data_inode(ino)?;
+        let mut inode = self.lock_file(ino)?;
         let blocks = self.whole_units(&range)?;
         if range.start >= inode.size() {
             return Err(Error::Invalid);
         }
-        let inode = self.without_inline(self.extents_inode(ino)?)?;
+        expect_extents(&inode)?;
+        self.without_inline(&mut inode)?;
         self.forget_space(ino);
         let len = range.end.saturating_sub(range.start);
         let size = inode.size().checked_add(len).ok_or(Error::FileTooBig)?;
@@ -119,7 +120,7 @@ impl Writer {
         if end.saturating_add(by.into()) > map.end() {
             return Err(Error::FileTooBig);
         }
-        self.run(inode.clone(), &mut Insert { size, from: blocks.start, at: 1 << 32, by })
+        self.run(&mut inode, &mut Insert { size, from: blocks.start, at: 1 << 32, by })
     }
 
     fn note_moved(&self, txn: &Txn<'_>, edit: &InodeEdit) {

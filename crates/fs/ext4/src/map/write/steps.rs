@@ -8,10 +8,9 @@ use alloc::vec::Vec;
 use obento_base::Result;
 use obento_journal::{Credits, Txn};
 
-use crate::inode::Inode;
 use crate::map::change::{FileMap, Nodes};
 use crate::map::reservation::Run;
-use crate::writer::{InodeEdit, Writer, cost};
+use crate::writer::{InodeEdit, InodeGuard, Writer, cost};
 
 /// Maximum number of runs that one transaction frees.
 const MOST_LOST: usize = 4096;
@@ -46,12 +45,12 @@ pub(super) trait Job {
 }
 
 impl Writer {
-    /// Executes `job` on `inode`, which was read under its lock.
-    pub(super) fn run(&self, inode: Inode, job: &mut dyn Job) -> Result<()> {
+    /// Executes `job` on a locked inode. Afterwards, the guard does not show the changes of the last step.
+    pub(super) fn run(&self, inode: &mut InodeGuard<'_>, job: &mut dyn Job) -> Result<()> {
         let limit = self.credits_per_step();
-        let (mut inode, mut first) = (inode, true);
+        let mut first = true;
         loop {
-            let nodes = Nodes { volume: self.volume(), inode: &inode };
+            let nodes = Nodes { volume: self.volume(), inode };
             let mut map = FileMap::new(&nodes)?;
             let mut lost = Vec::new();
             let progress = loop {
@@ -64,14 +63,16 @@ impl Writer {
                 }
             };
             let last = progress == Progress::Done;
-            let change = self.plan_change(&inode, map, Vec::new(), lost)?;
+            let change = self.plan_change(inode, map, Vec::new(), lost)?;
             let place = StepPosition { first, last };
-            self.commit_change(&inode, change, cost::ORPHAN, |txn, edit| job.finish(self, txn, edit, place))?;
+            self.commit_change(inode.view(), change, cost::ORPHAN, |txn, edit| {
+                job.finish(self, txn, edit, place)
+            })?;
             if last {
                 return Ok(());
             }
             first = false;
-            inode = self.volume().inode(inode.ino())?;
+            inode.refresh(self)?;
         }
     }
 
