@@ -292,7 +292,8 @@ fn the_thread_that_commits_begins_after_rights_were_given_up() {
     let threads = || -> Vec<(String, String)> {
         let tasks = fs::read_dir(format!("/proc/{}/task", disk.server().as_raw_nonzero())).unwrap();
         let read = |task: &Path, name: &str| fs::read_to_string(task.join(name)).ok();
-        let rights = |status: String| status.lines().find(|line| line.starts_with("CapEff:")).map(str::to_owned);
+        let rights =
+            |status: String| status.lines().find(|line| line.starts_with("CapEff:")).map(str::to_owned);
         let tasks = tasks.filter_map(|task| Some(task.ok()?.path()));
         tasks.filter_map(|task| Some((read(&task, "comm")?, rights(read(&task, "status")?)?))).collect()
     };
