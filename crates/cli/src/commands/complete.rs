@@ -8,7 +8,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use clap::{Arg, Command};
 
-use obento::address::{FileSelector, Operand};
+use obento::address::{FileSelector, Operand, is_server};
 use obento::base::{FileKind, is_printable};
 use obento::driver::Access;
 use obento::registry::Engine;
@@ -149,6 +149,10 @@ fn options(command: &Command, root: &Command) -> Vec<String> {
 fn paths(word: &[u8], context: &Context) -> Vec<Vec<u8>> {
     let Some(at) = word.iter().rposition(|&byte| byte == b'/' || byte == b':') else { return Vec::new() };
     let (directory, prefix) = word.split_at(at + 1);
+    // Completing a word must not start a program or connect to a host.
+    if is_server(OsStr::from_bytes(word)) {
+        return Vec::new();
+    }
     if directory.ends_with(b":") {
         let path = [directory, b"/"].concat();
         let is_address = matches!(operand(OsStr::from_bytes(&path), context), Ok(Operand::Image(_)));

@@ -69,7 +69,7 @@ fn servers_that_do_not_serve_are_refused_with_the_reason() {
     let (code, _, text) = served.run(&["ls", "fuse:true:/"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("the FUSE server ended") && text.contains("must accept /dev/fd/N"), "{text}");
-    for refused in [&["info", "fuse:squashfuse 'a b.sqfs'"][..], &["df", "fuse:squashfuse 'a b.sqfs'"]] {
+    for refused in [&["info", "fuse:squashfuse 'a b.sqfs':/"][..], &["df", "fuse:squashfuse 'a b.sqfs':/"]] {
         let (code, _, text) = served.run(refused);
         assert!(code != Some(0), "{refused:?}: {text}");
         assert!(text.contains("this command needs an image, not a file server"), "{refused:?}: {text}");

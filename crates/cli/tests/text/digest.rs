@@ -72,6 +72,19 @@ fn a_list_is_checked_with_addresses_or_below_a_root() {
 }
 
 #[test]
+fn a_list_starts_no_program_and_connects_to_no_host() {
+    let Some(twins) = twins() else { return };
+    let sum = "0".repeat(64);
+    let list = format!("{sum}  fuse:touch started:/x\n{sum}  nfs://127.0.0.1:1/export:/x\n");
+    fs::write(twins.path("sums"), list).unwrap();
+    let checked = twins.ours(&["sha256sum", "--check", "sums"], b"");
+    let text = String::from_utf8(checked.stderr).unwrap();
+    assert_eq!(text.matches("a list cannot name a server").count(), 2, "{text}");
+    assert_eq!(checked.status.code(), Some(1));
+    assert!(!twins.path("started").exists());
+}
+
+#[test]
 fn a_check_fails_as_that_of_gnu_coreutils_fails() {
     let Some(twins) = twins() else { return };
     let line = "cd tree; sha256sum big d00/f1 d00/f2 > ../list; sed -i '2s/^./g/; 3s/^./0/' ../list; \

@@ -58,6 +58,20 @@ pub enum AddressError {
         /// The directory.
         path: PathBuf,
     },
+    /// The text is the command line of a FUSE server, but also the name of a file of the host.
+    #[error(
+        "'{text}' is also the name of a file of the host\n  help: write './' before the file, or rename it to start the server"
+    )]
+    ServerOrFile {
+        /// The text.
+        text: String,
+    },
+    /// The command line of a FUSE server is not followed by a path.
+    #[error("'{text}' has no path after the command of the server\n  help: add ':/' for the root directory")]
+    ServerWithoutPath {
+        /// The text.
+        text: String,
+    },
     /// The text is `-`, but the command needs an image.
     #[error(
         "cannot open standard input as an image: images are not read from start to end\n  help: save the image to a file"

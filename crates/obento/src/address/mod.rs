@@ -15,7 +15,9 @@
 //!
 //! The parser checks a text in this order:
 //!
-//! 1. A text with one of the prefixes `host:`, `fuse:` and `nfs://`, or the text `-`, has the meaning in the table.
+//! 1. A text with one of the prefixes `host:`, `fuse:` and `nfs://`, or the text `-`, has the meaning in the table. A text
+//!    with the prefix `fuse:` is an error if it is the name of a file, or has no path: a pattern of the shell may have
+//!    produced it.
 //! 2. The parser looks for a colon that a path or an inode number follows. The first such colon whose left side is an
 //!    existing file or device separates the image from the file in the image.
 //! 3. If a file with the whole text as its path exists on the host, the text is a host path.
@@ -87,6 +89,8 @@ pub enum HostEntry {
     File,
     /// A directory.
     Directory,
+    /// A symbolic link whose target does not exist.
+    DanglingLink,
 }
 
 impl HostEntry {
@@ -96,6 +100,7 @@ impl HostEntry {
             Ok(metadata) if metadata.is_dir() => Self::Directory,
             Ok(_) => Self::File,
             Err(error) => match error.kind() {
+                io::ErrorKind::NotFound if std::fs::symlink_metadata(path).is_ok() => Self::DanglingLink,
                 io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput => {
                     Self::Missing
                 }
@@ -141,7 +146,7 @@ impl Operand {
             return Ok(Self::Host(PathBuf::from(OsString::from_vec(path.to_vec()))));
         }
         if let Some(address) = server_address(bytes) {
-            return Ok(Self::Image(address));
+            return expect_intended(bytes, entry).map(|()| Self::Image(address));
         }
         let splits = splits(bytes);
         for split in &splits {
@@ -151,7 +156,7 @@ impl Operand {
             }
         }
         let whole = Path::new(text);
-        if entry(whole) != HostEntry::Missing {
+        if !matches!(entry(whole), HostEntry::Missing | HostEntry::DanglingLink) {
             return Ok(Self::Host(whole.to_path_buf()));
         }
         match splits.first() {
@@ -241,6 +246,29 @@ fn server_address(text: &[u8]) -> Option<Address> {
     let (image, place) = text.split_at(end.map_or(text.len(), |end| start + end));
     let place = place.get(1..).map(|path| FileSelector::Path(path.to_vec()));
     Some(Address { image: PathBuf::from(OsString::from_vec(image.to_vec())), part: None, place })
+}
+
+/// Checks that no pattern of a shell can have produced the command line of a server: it would run the name of a file as
+/// a program. No name of a file contains `/`, so a pattern such as `*` produces no text with `:/`. A pattern such as
+/// `*/*` produces the name of an existing file.
+fn expect_intended(bytes: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Result<(), AddressError> {
+    if !bytes.starts_with(SERVER) {
+        return Ok(());
+    }
+    let text = || escaped(bytes).to_string();
+    if entry(Path::new(OsStr::from_bytes(bytes))) != HostEntry::Missing {
+        return Err(AddressError::ServerOrFile { text: text() });
+    }
+    match bytes.windows(2).any(|pair| pair == b":/") {
+        true => Ok(()),
+        false => Err(AddressError::ServerWithoutPath { text: text() }),
+    }
+}
+
+/// Returns whether `text` is an address of a FUSE server or of an NFS export. Opening it starts a program, or connects
+/// to a host. Text that is not from the user, such as a name in a list, must not be opened if it is one.
+pub fn is_server(text: &OsStr) -> bool {
+    server_address(text.as_bytes()).is_some()
 }
 
 /// A way to split the text into the parts of an address.

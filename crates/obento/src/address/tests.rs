@@ -169,3 +169,30 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn the_name_of_a_file_never_starts_a_server() {
+    for exists in [HostEntry::File, HostEntry::Directory, HostEntry::DanglingLink] {
+        let host = |path: &Path| if path == "fuse:sh -c id:/x" { exists } else { HostEntry::Missing };
+        let parse = |text: &str| Operand::parse_with(text.as_ref(), &host);
+        let text = || "fuse:sh -c id:/x".to_owned();
+        assert_eq!(parse("fuse:sh -c id:/x"), Err(AddressError::ServerOrFile { text: text() }));
+        assert!(
+            matches!(parse("fuse:sh -c id:/y"), Ok(Operand::Image(address)) if address.server().is_some())
+        );
+        assert!(matches!(parse("./fuse:sh -c id"), Ok(Operand::Host(_))));
+        assert!(matches!(parse("host:fuse:sh -c id:/x"), Ok(Operand::Host(_))));
+    }
+    // A file can have been removed since the shell replaced the pattern by its name.
+    let text = "fuse:sh -c id".to_owned();
+    assert_eq!(operand("fuse:sh -c id"), Err(AddressError::ServerWithoutPath { text }));
+}
+
+#[test]
+fn a_link_without_a_target_is_an_entry_of_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("nowhere", &link).unwrap();
+    assert_eq!(HostEntry::look_up(&link), HostEntry::DanglingLink);
+    assert_eq!(HostEntry::look_up(&folder.path().join("nowhere")), HostEntry::Missing);
+}

@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use obento::Error;
-use obento::address::{FileSelector, Operand};
+use obento::address::{FileSelector, Operand, is_server};
 use obento::base::FileKind;
 use obento::driver::Access;
 use obento::vfs::Symlinks;
@@ -163,8 +163,14 @@ fn open_items(items: &[Item], root: Option<&OsStr>, context: &Context) -> Result
         return Ok(items.iter().map(place).collect());
     }
     let names: Vec<OsString> = items.iter().map(|item| OsString::from_vec(item.name.clone())).collect();
-    open::seal_before_decoding(&names, BareOperand::HostFile, Access::ReadOnly, context);
+    // A list is data: it must not start programs or connect to hosts.
+    let images = names.iter().filter(|name| !is_server(name));
+    open::seal_before_decoding(images, BareOperand::HostFile, Access::ReadOnly, context);
     let open = |name: &OsString| match open::operand(name, context)? {
+        Operand::Image(_) if is_server(name) => {
+            let report = Report::on("cannot check", name.as_bytes(), "a list cannot name a server");
+            Err(report.help("name the directory that the list describes with --root 'SERVER:/DIR'"))
+        }
         Operand::Image(_) => open::open(name, context),
         _ => {
             let report = Report::on("cannot check", name.as_bytes(), "not a path inside an image");
