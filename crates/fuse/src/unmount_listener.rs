@@ -41,7 +41,7 @@ use crate::pauser::Pauser;
 const WAITING_MAX: usize = 64;
 /// The start of the name that servers of earlier versions bound for every file system, before they renamed the socket.
 const EARLIER_NAME: &[u8] = b"new-";
-/// The longest time that a server may take to accept a connection.
+/// The longest time that all servers together may take to accept a connection.
 const ANSWER: Duration = Duration::from_secs(10);
 /// The time between two signs of a server that ends.
 const SIGN_EVERY: Duration = Duration::from_secs(5);
@@ -131,13 +131,28 @@ impl Folders {
 
     /// Connects to the socket for `mount` of root or of the user of the folders. The name of the socket ends with `end`.
     pub(crate) fn connect(&self, mount: &MountPoint, end: &str) -> Result<UnixStream, NoServer> {
+        self.connect_within(mount, end, ANSWER)
+    }
+
+    /// Waits at most `longest`, however many folders have sockets that accept no connection.
+    fn connect_within(
+        &self,
+        mount: &MountPoint,
+        end: &str,
+        longest: Duration,
+    ) -> Result<UnixStream, NoServer> {
+        let until = Instant::now() + longest;
         let mut failed = NoServer::Nobody;
         for path in &self.paths {
             let Ok(folder) = self.open(path) else { continue };
             let file_system = file_system(mount);
-            let connected = match self.connect_to(&folder, OsStr::new(&(name(mount) + end)), &file_system) {
+            let connect = |name: &OsStr| {
+                let rest = until.saturating_duration_since(Instant::now());
+                self.connect_to(&folder, name, &file_system, rest)
+            };
+            let connected = match connect(OsStr::new(&(name(mount) + end))) {
                 Err(Errno::NOENT) => match newest(&listing(&folder), &file_system, end) {
-                    Some(socket) => self.connect_to(&folder, &socket, &file_system),
+                    Some(socket) => connect(&socket),
                     None => continue,
                 },
                 connected => connected,
@@ -157,7 +172,13 @@ impl Folders {
 
     /// Connects to the socket `name` in `folder`. Fails with NOTSOCK if it is a link or another file, and with ADDRNOTAVAIL
     /// if it was bound for another file system or belongs to another user than the folder.
-    fn connect_to(&self, folder: &OwnedFd, name: &OsStr, file_system: &str) -> Result<UnixStream, Errno> {
+    fn connect_to(
+        &self,
+        folder: &OwnedFd,
+        name: &OsStr,
+        file_system: &str,
+        longest: Duration,
+    ) -> Result<UnixStream, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let socket = rustix::fs::openat(folder, name, flags, Mode::empty())?;
         let stat = rustix::fs::fstat(&socket)?;
@@ -168,7 +189,7 @@ impl Folders {
             return Err(Errno::ADDRNOTAVAIL);
         }
         let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
-        let stream = connect(Path::new(&path), ANSWER)?;
+        let stream = connect(Path::new(&path), longest)?;
         // The kernel returns the name that the server bound. An entry of the folder can have been renamed.
         let bound = stream.peer_addr().ok();
         let bound = bound.as_ref().and_then(|address| address.as_pathname()?.file_name());
@@ -719,6 +740,25 @@ mod tests {
         let waiting = ServerWait(queue.pop().unwrap());
         waiting.0.set_nonblocking(false).unwrap();
         assert_eq!(waiting.finish(LONG, Duration::from_millis(1)), Outcome::Silent);
+    }
+
+    #[test]
+    fn the_time_to_connect_does_not_grow_with_the_number_of_folders() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut folders, mount) = (folders(&folder), mount("disk.img", "/many"));
+        let (mut servers, mut queues) = (Vec::new(), Vec::new());
+        folders.paths = (0..20).map(|number| folder.path().join(format!(".obento-{number}"))).collect();
+        for path in &folders.paths {
+            let one = Folders { user: folders.user, paths: vec![path.clone()] };
+            servers.push(UnmountListener::listen_in(&one, &mount).unwrap());
+            while let Ok(stream) = connect(&path.join(name(&mount)), Duration::ZERO) {
+                queues.push(stream);
+            }
+        }
+        let begin = Instant::now();
+        let connected = folders.connect_within(&mount, "", Duration::from_secs(1));
+        assert_eq!(connected.unwrap_err(), NoServer::Silent);
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
     }
 
     #[test]

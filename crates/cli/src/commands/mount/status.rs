@@ -1,8 +1,10 @@
 //! `--status`: the state of the servers of mounts, which they report over their control sockets.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use obento::host::HostError;
 use obento_fuse::MountPoint;
@@ -40,6 +42,9 @@ pub struct Status {
     /// The reason why the server cannot be replaced, or nothing.
     pub obstacle: String,
 }
+
+/// No other server of a user is asked after one that failed only after this time.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 const VERSION: u16 = 1;
 const PROCESS: u16 = 2;
@@ -115,10 +120,20 @@ pub fn run(directory: Option<&Path>, context: &Context) -> Outcome {
         }
     };
     let mut out = Output::stdout();
+    // The owners of servers that let this process wait. A user can have many mounts, and each would take the longest time.
+    let mut silent = BTreeSet::new();
     for mount in mounts {
+        if mount.owner().is_some_and(|owner| silent.contains(&owner)) {
+            context.warn(&cannot(&mount.path, "another server of this user does not respond"));
+            continue;
+        }
+        let begin = Instant::now();
         match ask(&mount) {
             Ok(status) => print(&mount, &status, context, &mut out)?,
-            Err(why) => context.warn(&cannot(&mount.path, why)),
+            Err(why) => {
+                silent.extend(mount.owner().filter(|_| begin.elapsed() >= PATIENCE));
+                context.warn(&cannot(&mount.path, why));
+            }
         }
     }
     out.finish()
