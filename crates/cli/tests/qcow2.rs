@@ -1,6 +1,7 @@
 //! Snapshots and backing files of qcow2 images against qemu-img.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -262,4 +263,29 @@ fn a_volume_near_the_end_of_a_disk_of_30_tib_with_clusters_of_2_mib_is_read_and_
     fixture.run("qemu-img", &["convert", "-O", "raw", "--image-opts", &part, "after.img"]);
     fixture.run("fsck.fat", &["-n", "after.img"]);
     assert_eq!(fixture.run("mtype", &["-i", "after.img", "::/new"]), "new\n".repeat(5000));
+}
+
+#[test]
+fn names_of_snapshots_need_no_memory_without_a_limit() {
+    if !require(&[Oracle::Program("qemu-img")]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    for (count, name_len, reason) in
+        [(1_u32, 65_535_u16, "a name is too long"), (65_536, 1_000, "it is too large")]
+    {
+        fixture.run("qemu-img", &["create", "-q", "-f", "qcow2", "disk.qcow2", "1M"]);
+        // The entries are a hole of the file, but for their lengths.
+        let at = 16 * MIB;
+        let entry = (40 + u64::from(name_len)).next_multiple_of(8);
+        let image = File::options().write(true).open(fixture.path("disk.qcow2")).unwrap();
+        image.set_len(at + entry * u64::from(count)).unwrap();
+        image.write_all_at(&count.to_be_bytes(), 60).unwrap();
+        image.write_all_at(&at.to_be_bytes(), 64).unwrap();
+        (0..u64::from(count)).for_each(|nth| {
+            image.write_all_at(&name_len.to_be_bytes(), at + nth * entry + 14).unwrap();
+        });
+        let refused = fixture.fail(&["info", "disk.qcow2"]);
+        assert!(refused.contains(reason), "{refused}");
+    }
 }

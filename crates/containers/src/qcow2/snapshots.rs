@@ -13,6 +13,11 @@ use crate::{read_bytes, read_raw};
 /// qemu reads at most 65,536 snapshots.
 const SNAPSHOTS_MAX: u32 = 65_536;
 const EXTRA_MAX: u32 = 1024;
+/// qemu stores at most 127 bytes of an identifier and 255 bytes of a name: `QEMUSnapshotInfo` in
+/// include/block/snapshot.h.
+const NAME_MAX: u64 = 1024;
+/// Maximum size of the table in bytes: 256 for each snapshot. qemu accepts four times as many.
+const TABLE_MAX: u64 = 16 << 20;
 const TABLE: &str = "snapshot table";
 
 #[derive(FromBytes, KnownLayout, Immutable, Unaligned, Clone)]
@@ -68,6 +73,9 @@ pub(super) fn read(file: &dyn BlockDevice, header: &Header) -> Result<Vec<Snapsh
             return Err(Opening::damaged(TABLE, "an entry is too long"));
         }
         let (id_len, name_len) = (u64::from(raw.id_len.get()), u64::from(raw.name_len.get()));
+        if id_len.max(name_len) > NAME_MAX {
+            return Err(Opening::damaged(TABLE, "a name is too long"));
+        }
         let rest = u64::from(extra_len).saturating_add(id_len).saturating_add(name_len);
         let bytes = read_bytes(file, at.saturating_add(ENTRY_LEN), rest, TABLE)?;
         let mut cursor = obento_base::Cursor::new(&bytes);
@@ -90,6 +98,9 @@ pub(super) fn read(file: &dyn BlockDevice, header: &Header) -> Result<Vec<Snapsh
             l1_len: raw.l1_len.get(),
         });
         at = at.saturating_add(ENTRY_LEN).saturating_add(rest).next_multiple_of(8);
+        if at.saturating_sub(header.snapshots_at) > TABLE_MAX {
+            return Err(Opening::damaged(TABLE, "it is too large"));
+        }
     }
     Ok(all)
 }
