@@ -80,8 +80,12 @@ pub fn write(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
-/// Fills a buffer.
+/// Fills a buffer. Fails with `TimedOut` after `until`, also if bytes have arrived: a server could send replies to other
+/// calls for ever.
 pub fn read_exact(socket: &OwnedFd, mut buf: &mut [u8], until: Instant) -> io::Result<()> {
+    if Instant::now() >= until {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
     while !buf.is_empty() {
         match rustix::io::read(socket, &mut *buf) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -242,8 +242,9 @@ fn is_mount_of(line: &[u8], device: u64) -> Option<Mount> {
         let stat = source.is_absolute().then(|| rustix::fs::stat(&source).ok()).flatten()?;
         Some(kind_of(&stat) == Some(FileKind::BlockDevice) && stat.st_rdev == device)
     };
-    // A server of FUSE uses the device itself, and is found as a process.
-    let is_server = fields.get(separator + 1)?.starts_with(b"fuse.");
+    // The user of a FUSE mount chooses its source. A server uses the device itself, and is found as a process; a mount of
+    // type `fuseblk` has the number of its device.
+    let is_server = fields.get(separator + 1)?.starts_with(b"fuse");
     if *fields.get(2)? != number.as_bytes() && (is_server || is_source() != Some(true)) {
         return None;
     }
@@ -279,6 +280,25 @@ mod tests {
         assert_eq!(is_mount_of(line, makedev(98, 0)), mount("/mnt", false));
         assert_eq!(is_mount_of(line, makedev(98, 1)), None);
         assert_eq!(is_mount_of(b"", makedev(0, 0)), None);
+    }
+
+    #[test]
+    fn the_source_of_a_fuse_mount_is_not_believed() {
+        let devices = fs::read_dir("/dev").unwrap().flatten().filter_map(|entry| {
+            let stat = rustix::fs::stat(entry.path()).ok()?;
+            (kind_of(&stat) == Some(FileKind::BlockDevice)).then_some((entry.path(), stat.st_rdev))
+        });
+        // Without a block device, only the numbers are tested.
+        for (path, device) in devices.take(1).chain([(PathBuf::from("/dev/null"), makedev(1, 3))]) {
+            let line = |kind: &str, number: &str| {
+                format!("36 35 {number} / /mnt rw - {kind} {} rw,user_id=1000", path.display())
+            };
+            for kind in ["fuse", "fuse.sshfs", "fuseblk"] {
+                assert_eq!(is_mount_of(line(kind, "0:50").as_bytes(), device), None, "{kind}");
+            }
+            let number = format!("{}:{}", major(device), minor(device));
+            assert!(is_mount_of(line("fuseblk", &number).as_bytes(), device).is_some());
+        }
     }
 
     #[test]
