@@ -15,6 +15,7 @@ use obento_base::wire::{to_u64, to_usize};
 use rustix::fs::{CWD, Mode, OFlags};
 
 use crate::HostError;
+use crate::source::SourceDir;
 
 /// A directory of the host that was scanned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,6 +39,8 @@ enum Item {
 #[derive(Debug)]
 enum Dir {
     Root(PathBuf),
+    /// A directory at a path beneath an open one.
+    Beneath { root: SourceDir, relative: PathBuf },
     Below { parent: u32, name: u32 },
 }
 
@@ -79,6 +82,11 @@ impl Supply {
     /// Adds a directory that the user named.
     pub fn root(&mut self, path: &Path) -> Result<DirId, SupplyError> {
         self.add_dir(Dir::Root(path.into()))
+    }
+
+    /// Adds the directory at `relative` beneath `root`. It is opened beneath `root`, also if names become links meanwhile.
+    pub fn beneath(&mut self, root: &SourceDir, relative: &Path) -> Result<DirId, SupplyError> {
+        self.add_dir(Dir::Beneath { root: root.clone(), relative: relative.into() })
     }
 
     /// Adds a directory in another one.
@@ -156,11 +164,16 @@ impl Supply {
 
     fn dir_path(&self, dir: u32) -> PathBuf {
         let (root, names) = self.way(dir);
-        names.iter().rev().fold(root.to_path_buf(), |path, name| path.join(os(self.name(*name))))
+        let root = match root {
+            Some(Dir::Root(path)) => path.clone(),
+            Some(Dir::Beneath { root, relative }) => root.path().join(relative),
+            Some(Dir::Below { .. }) | None => PathBuf::new(),
+        };
+        names.iter().rev().fold(root, |path, name| path.join(os(self.name(*name))))
     }
 
-    /// Returns the path of the root above `dir`, and the names from `dir` up to it.
-    fn way(&self, dir: u32) -> (&Path, Vec<u32>) {
+    /// Returns the root above `dir`, and the names from `dir` up to it.
+    fn way(&self, dir: u32) -> (Option<&Dir>, Vec<u32>) {
         let (mut at, mut names) = (dir, Vec::new());
         loop {
             match self.dirs.get(to_usize(at.into())) {
@@ -168,8 +181,7 @@ impl Supply {
                     names.push(*name);
                     at = *parent;
                 }
-                Some(Dir::Root(path)) => return (path, names),
-                None => return (Path::new(""), names),
+                root => return (root, names),
             }
         }
     }
@@ -198,7 +210,11 @@ impl Supply {
     fn open_dir(&self, dir: u32) -> Result<OwnedFd, HostError> {
         let (root, names) = self.way(dir);
         let failed = |errno| HostError::system("open", self.dir_path(dir), errno);
-        let mut fd = rustix::fs::openat(CWD, root, DIRECTORY, Mode::empty()).map_err(failed)?;
+        let mut fd = match root {
+            Some(Dir::Root(path)) => rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()).map_err(failed)?,
+            Some(Dir::Beneath { root, relative }) => root.open_path_beneath(relative)?,
+            Some(Dir::Below { .. }) | None => return Err(failed(rustix::io::Errno::BADF)),
+        };
         for name in names.into_iter().rev() {
             let flags = DIRECTORY | OFlags::NOFOLLOW;
             fd = rustix::fs::openat(&fd, self.name(name), flags, Mode::empty()).map_err(failed)?;
@@ -265,5 +281,31 @@ impl Spool {
     pub fn reader(&self) -> Result<File, HostError> {
         let file = self.file.try_clone();
         file.map_err(|error| HostError::io("read a temporary file in", &self.folder, &error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_became_a_link_out_of_its_root_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for (folder, bytes) in [("top/inner", "harmless"), ("secret", "of root")] {
+            fs::create_dir_all(at(folder)).unwrap();
+            fs::write(at(folder).join("f"), bytes).unwrap();
+        }
+        let mut supply = Supply::default();
+        let root = supply.beneath(&SourceDir::open(&at("top")).unwrap(), Path::new("inner")).unwrap();
+        let file = supply.entry(root, Name::new(b"f").unwrap()).unwrap();
+        assert_eq!(supply.path(file), at("top/inner/f"));
+        assert!(supply.open(file, &mut None).is_ok());
+        fs::rename(at("top/inner"), at("moved")).unwrap();
+        symlink("../secret", at("top/inner")).unwrap();
+        assert!(supply.open(file, &mut None).is_err());
     }
 }

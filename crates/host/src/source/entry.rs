@@ -1,16 +1,17 @@
 //! Directories of the host and their entries.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use obento_base::wire::to_u64;
 use obento_base::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Name, NameBuf, Timestamp};
-use rustix::fs::{Access, AtFlags, Dir, FileType, OFlags, Statx, StatxFlags, StatxTimestamp};
+use rustix::fs::{Access, AtFlags, Dir, FileType, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
 use super::SourceFile;
@@ -102,6 +103,37 @@ impl SourceDir {
         // Paths in the current directory are shown without it.
         let path = if dir.path() == Path::new(".") { Path::new("") } else { dir.path() };
         Ok(Self::new(dir.to_readable()?, path.into()))
+    }
+
+    /// Opens the directory at `relative`, which is beneath this one whatever links and `..` it contains. Errors: System.
+    pub fn open_beneath(&self, relative: &Path) -> Result<Self, HostError> {
+        Ok(Self::new(self.open_path_beneath(relative)?, self.0.path.join(relative)))
+    }
+
+    /// Like [`Self::open_beneath`]. Without openat2(2), links and `..` are refused.
+    pub(crate) fn open_path_beneath(&self, relative: &Path) -> Result<OwnedFd, HostError> {
+        let failed = |errno| HostError::system("open", self.0.path.join(relative), errno);
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(&self.0.fd, relative, DIRECTORY, rustix::fs::Mode::empty(), how) {
+            Err(Errno::NOSYS) => {}
+            opened => return opened.map_err(failed),
+        }
+        let mut fd = self.0.fd.try_clone().map_err(|_| failed(Errno::MFILE))?;
+        for component in relative.components() {
+            let Component::Normal(name) = component else {
+                if component == Component::CurDir { continue } else { return Err(failed(Errno::XDEV)) }
+            };
+            let flags = DIRECTORY | OFlags::NOFOLLOW;
+            fd = rustix::fs::openat(&fd, name, flags, rustix::fs::Mode::empty()).map_err(failed)?;
+        }
+        Ok(fd)
+    }
+
+    /// Opens the file `name` for reading, or the target of a link of this name. Errors: System.
+    pub fn open_named(&self, name: &OsStr) -> Result<File, HostError> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(&self.0.fd, name, flags, rustix::fs::Mode::empty());
+        opened.map(File::from).map_err(|errno| HostError::system("open", self.0.path.join(name), errno))
     }
 
     /// Returns the path, for messages.

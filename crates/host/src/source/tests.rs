@@ -211,3 +211,24 @@ fn a_sink_that_stops_gets_no_further_entry() {
         assert_eq!((taken, pieces), (Err("enough"), 3));
     }
 }
+
+#[test]
+fn a_directory_beneath_another_is_not_left_through_links() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::create_dir_all(at("top/inner/deep")).unwrap();
+    fs::create_dir(at("secret")).unwrap();
+    fs::write(at("top/inner/f"), "harmless").unwrap();
+    symlink("inner", at("top/within")).unwrap();
+    symlink("../secret", at("top/out")).unwrap();
+    symlink(at("secret"), at("top/absolute")).unwrap();
+    let top = SourceDir::open(&at("top")).unwrap();
+    let read = |dir: SourceDir| fs::read_to_string(dir.path().join("f")).unwrap();
+    for inside in [".", "inner", "inner/deep/..", "within"] {
+        assert!(top.open_beneath(Path::new(inside)).is_ok(), "{inside}");
+    }
+    assert_eq!(read(top.open_beneath(Path::new("within")).unwrap()), "harmless");
+    for outside in ["..", "out", "absolute", "inner/../../secret", "/", "within/../../secret"] {
+        assert!(top.open_beneath(Path::new(outside)).is_err(), "{outside}");
+    }
+}

@@ -12,6 +12,7 @@ use obento_base::{FileKind, Mode};
 use obento_host::{HostError, Xattr};
 
 use super::SourceReader;
+use super::folders::ContentFolders;
 use super::manifest::{self, Lines, ManifestAttributes, ManifestContent, Wrong};
 use super::mtree::{time, unpacked};
 use crate::build::model::names;
@@ -22,8 +23,8 @@ const FIELDS: usize = 11;
 /// Reads a manifest. Payloads of files are paths relative to its directory. Errors: Host if it cannot be
 /// read.
 pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
-    let mut lines = Lines::open(path, reader.settings.unpack)?;
-    let folder = manifest::folder(path);
+    let folders = ContentFolders::open(path, &reader.settings.contents)?;
+    let mut lines = Lines::open(&folders, path, reader.settings.unpack)?;
     let mut line = Vec::new();
     while lines.next(&mut line)? {
         let line = std::mem::take(&mut line);
@@ -32,7 +33,7 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
         }
         reader.progress(|| line.split(|&byte| byte == b' ').next().unwrap_or_default())?;
         let taken = match parse(&line) {
-            Ok(entry) => put(reader, folder, entry)?,
+            Ok(entry) => put(reader, &folders, entry)?,
             Err(wrong) => Err(wrong),
         };
         if let Err(why) = taken {
@@ -50,7 +51,11 @@ struct Entry {
     said: ManifestAttributes,
 }
 
-fn put(reader: &mut SourceReader<'_>, folder: &Path, entry: Entry) -> Result<Result<(), Wrong>, HostError> {
+fn put(
+    reader: &mut SourceReader<'_>,
+    folders: &ContentFolders,
+    entry: Entry,
+) -> Result<Result<(), Wrong>, HostError> {
     let path = match names(&entry.path) {
         Ok(path) => path,
         Err(error) => return Ok(Err(error.to_string())),
@@ -64,7 +69,7 @@ fn put(reader: &mut SourceReader<'_>, folder: &Path, entry: Entry) -> Result<Res
             Err(error) => Err(error.to_string()),
         });
     }
-    manifest::put(reader, folder, &path, entry.said)
+    manifest::put(reader, folders, &path, entry.said)
 }
 
 fn parse(line: &[u8]) -> Result<Entry, Wrong> {

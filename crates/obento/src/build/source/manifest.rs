@@ -9,9 +9,10 @@ use obento_base::{DeviceNumber, FileKind, Mode, Name, NameBuf, Timestamp};
 use obento_driver::NodeId;
 use obento_driver::tree::{Body, NodeAttr};
 use obento_host::compressed::{Stream, UnpackLimits};
-use obento_host::source::{SourceDir, SymlinkPolicy};
+use obento_host::source::SymlinkPolicy;
 use obento_host::{HostError, Xattr};
 
+use super::folders::ContentFolders;
 use super::{SourceReader, data, directory, full};
 use crate::build::model::PathError;
 
@@ -54,9 +55,13 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Opens the manifest `path`. Errors: System.
-    pub fn open(path: &'a Path, limits: UnpackLimits) -> Result<Self, HostError> {
-        let stream = Stream::new(super::open(path)?, limits);
+    /// Opens the manifest `path` in its directory, which is already open. Errors: System.
+    pub fn open(folders: &ContentFolders, path: &'a Path, limits: UnpackLimits) -> Result<Self, HostError> {
+        let file = match (folders.manifest(), path.file_name()) {
+            (Some(dir), Some(name)) => dir.open_named(name)?,
+            _ => super::open(path)?,
+        };
+        let stream = Stream::new(file, limits);
         let input = BufReader::new(stream.map_err(|error| HostError::of_io("read", path, &error))?);
         Ok(Self { input, path, number: 0 })
     }
@@ -90,16 +95,11 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Returns the directory of a manifest, which its paths are relative to.
-pub(super) fn folder(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// Applies a line to the tree at `path`. `folder` is the directory of the manifest. Errors: the line is not
+/// Applies a line to the tree at `path`. `folders` are the directories that may contain files that it names. Errors: the line is not
 /// valid; Host.
 pub(super) fn put(
     reader: &mut SourceReader<'_>,
-    folder: &Path,
+    folders: &ContentFolders,
     path: &[NameBuf],
     said: ManifestAttributes,
 ) -> Result<Result<(), Wrong>, HostError> {
@@ -141,7 +141,7 @@ pub(super) fn put(
         }
         return Ok(Ok(()));
     }
-    let (body, ranges) = match body(reader, folder, kind, &said)? {
+    let (body, ranges) = match body(reader, folders, kind, &said)? {
         Ok(made) => made,
         Err(wrong) => return Ok(Err(wrong)),
     };
@@ -162,7 +162,7 @@ fn is_override(said: &ManifestAttributes) -> bool {
 
 fn body(
     reader: &mut SourceReader<'_>,
-    folder: &Path,
+    folders: &ContentFolders,
     kind: FileKind,
     said: &ManifestAttributes,
 ) -> Result<Result<Made, Wrong>, HostError> {
@@ -183,14 +183,14 @@ fn body(
         },
         FileKind::Fifo => Body::Fifo,
         FileKind::Socket => Body::Socket,
-        FileKind::Regular => return file(reader, folder, said),
+        FileKind::Regular => return file(reader, folders, said),
     };
     Ok(Ok((body, None)))
 }
 
 fn file(
     reader: &mut SourceReader<'_>,
-    folder: &Path,
+    folders: &ContentFolders,
     said: &ManifestAttributes,
 ) -> Result<Result<Made, Wrong>, HostError> {
     match &said.content {
@@ -201,7 +201,7 @@ fn file(
             }
             Ok(Ok((reader.kept(bytes)?, None)))
         }
-        Some(ManifestContent::File(path)) => host_file(reader, folder, path, said.size),
+        Some(ManifestContent::File(path)) => host_file(reader, folders, path, said.size),
         None if said.size.unwrap_or(0) > 0 => Ok(Err("the line has a size, but names no contents".into())),
         None => Ok(Ok((Body::File { size: 0, data: None }, None))),
     }
@@ -209,11 +209,11 @@ fn file(
 
 fn host_file(
     reader: &mut SourceReader<'_>,
-    folder: &Path,
+    folders: &ContentFolders,
     path: &[u8],
     size: Option<u64>,
 ) -> Result<Result<Made, Wrong>, HostError> {
-    let path = folder.join(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
+    let path = folders.path().join(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
     let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
         return Ok(Err("the path of the contents is invalid".into()));
     };
@@ -221,22 +221,24 @@ fn host_file(
         return Ok(Err("the path of the contents is invalid".into()));
     };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    if !is_allowed(reader, folder, parent) {
-        return Ok(Err(format!(
-            "the contents {} are outside of the directory of the manifest\n  help: use --contents DIR to allow another directory",
-            crate::text::escaped(path.as_os_str().as_bytes())
-        )));
-    }
-    let entry = SourceDir::open(parent).and_then(|dir| dir.look(name, SymlinkPolicy::Keep));
+    let shown = || crate::text::escaped(path.as_os_str().as_bytes()).to_string();
+    let Some((root, relative)) = folders.find(parent) else {
+        return Ok(Err(match parent.symlink_metadata() {
+            Err(error) if !parent.has_root() => HostError::of_io("open", parent, &error).to_string(),
+            _ => format!(
+                "the contents {} are outside of the directory of the manifest\n  help: use --contents DIR to allow another directory",
+                shown()
+            ),
+        }));
+    };
+    let dir = root.open_beneath(&relative).map(|dir| dir.shown_as(parent));
+    let entry = dir.and_then(|dir| dir.look(name, SymlinkPolicy::Keep));
     let entry = match entry {
         Ok(entry) => entry,
         Err(error) => return Ok(Err(error.to_string())),
     };
     if entry.attr().kind != FileKind::Regular || !entry.is_readable() {
-        return Ok(Err(format!(
-            "cannot read the contents from {}",
-            crate::text::escaped(path.as_os_str().as_bytes())
-        )));
+        return Ok(Err(format!("cannot read the contents from {}", shown())));
     }
     let made = match entry.made_bytes() {
         Ok(made) => made,
@@ -249,18 +251,9 @@ fn host_file(
     if entry.attr().size == 0 {
         return Ok(Ok((reader.kept(&made)?, None)));
     }
-    let root = reader.supply.root(parent).map_err(|error| full(&error))?;
+    let root = reader.supply.beneath(root, &relative).map_err(|error| full(&error))?;
     let id = reader.supply.entry(root, name).map_err(|error| full(&error))?;
     Ok(Ok((Body::File { size: found, data: data(id) }, directory::data_ranges(&entry)?)))
-}
-
-/// Returns whether a manifest in `folder` may name files in `parent`. A manifest is data, and its author must
-/// not choose files of the host for the image. A missing directory is allowed here: opening it reports the
-/// error.
-fn is_allowed(reader: &SourceReader<'_>, folder: &Path, parent: &Path) -> bool {
-    let Ok(parent) = parent.canonicalize() else { return !parent.has_root() };
-    let mut allowed = std::iter::once(folder).chain(reader.settings.contents.iter().map(PathBuf::as_path));
-    allowed.any(|folder| folder.canonicalize().is_ok_and(|folder| parent.starts_with(folder)))
 }
 
 /// Adds the name `path` to the node `original`.

@@ -6,6 +6,7 @@
 mod archive;
 mod directory;
 mod dump;
+mod folders;
 mod lists;
 mod manifest;
 mod mtree;

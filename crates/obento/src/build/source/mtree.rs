@@ -13,13 +13,14 @@ use obento_base::{DeviceNumber, FileKind, Mode, NameBuf, Timestamp};
 use obento_host::{HostError, Xattr, base64};
 
 use super::SourceReader;
+use super::folders::ContentFolders;
 use super::manifest::{self, Lines, ManifestAttributes, ManifestContent, Wrong};
 use crate::build::model::names;
 
 /// Reads a manifest. Settings do not change the attributes of its lines. Errors: Host if it cannot be read.
 pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
-    let mut lines = Lines::open(path, reader.settings.unpack)?;
-    let folder = manifest::folder(path);
+    let folders = ContentFolders::open(path, &reader.settings.contents)?;
+    let mut lines = Lines::open(&folders, path, reader.settings.unpack)?;
     let mut line = Vec::new();
     let mut at: Vec<NameBuf> = Vec::new();
     let mut defaults = Vec::new();
@@ -47,7 +48,7 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
                 at.pop();
                 Ok(())
             }
-            name => entry(reader, folder, (&mut at, &defaults), name, &words)?,
+            name => entry(reader, &folders, (&mut at, &defaults), name, &words)?,
         };
         if let Err(why) = wrong {
             reader.problem(lines.place(number), why);
@@ -97,7 +98,7 @@ fn unset(defaults: &mut Vec<Vec<u8>>, name: &[u8]) {
 /// Reads one entry. Errors: Host.
 fn entry(
     reader: &mut SourceReader<'_>,
-    folder: &Path,
+    folders: &ContentFolders,
     (at, defaults): (&mut Vec<NameBuf>, &[Vec<u8>]),
     name: &[u8],
     words: &[&[u8]],
@@ -135,7 +136,7 @@ fn entry(
     if !is_whole && said.kind == Some(FileKind::Directory) {
         *at = path.clone();
     }
-    manifest::put(reader, folder, &path, said)
+    manifest::put(reader, folders, &path, said)
 }
 
 /// Returns the text after the `=`.
@@ -270,7 +271,8 @@ mod tests {
         let path = folder.path().join("manifest");
         let read = |text: &[u8]| {
             std::fs::write(&path, text).unwrap();
-            let mut lines = Lines::open(&path, UnpackLimits::default()).unwrap();
+            let folders = ContentFolders::open(&path, &[]).unwrap();
+            let mut lines = Lines::open(&folders, &path, UnpackLimits::default()).unwrap();
             let (mut line, mut all) = (Vec::new(), Vec::new());
             while let Some(number) = joined(&mut lines, &mut line)? {
                 all.push((number, line.clone()));
