@@ -61,6 +61,7 @@ impl Error {
                 Refusal::Invalid => 22,
                 Refusal::FileTooBig => 27,
                 Refusal::NoSpace => 28,
+                Refusal::QuotaExceeded => 122,
                 Refusal::ReadOnly => 30,
                 Refusal::TooManyLinks => 31,
                 Refusal::OutOfRange => 34,

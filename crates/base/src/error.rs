@@ -70,6 +70,9 @@ pub enum Refusal {
     /// `ENOSPC`: too little space or no inode is free.
     #[error("no space left")]
     NoSpace,
+    /// `EDQUOT`: a limit of the owner, the group or the project of the file would be exceeded.
+    #[error("disk quota exceeded")]
+    QuotaExceeded,
     /// `EROFS`: the volume cannot be changed.
     #[error("read-only")]
     ReadOnly,
@@ -469,7 +472,8 @@ macro_rules! refusals {
 }
 refusals! {
     NotPermitted NotFound BadHandle AccessDenied Busy Exists CrossDevice NotDirectory IsDirectory Invalid FileTooBig
-    NoSpace ReadOnly TooManyLinks OutOfRange NameTooLong NotEmpty Loop NoData NoMemory Stale NotSupported NoSuchOffset
+    NoSpace QuotaExceeded ReadOnly TooManyLinks OutOfRange NameTooLong NotEmpty Loop NoData NoMemory Stale NotSupported
+    NoSuchOffset
 }
 
 impl From<alloc::collections::TryReserveError> for Error {

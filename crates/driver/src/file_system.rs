@@ -155,6 +155,14 @@ pub trait FileSystem: Send + Sync {
     /// Returns the usage of the volume.
     fn statfs(&self) -> Result<StatFs>;
 
+    /// Returns the usage of the volume for a process that asks for it at `ino`. If the driver enforces the limits of a
+    /// project whose members `ino` collects (`PROJECT_INHERIT`), these limits bound the returned numbers, as in
+    /// `ext4_statfs` of Linux. By default, no limits exist.
+    fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
+        let _ = ino;
+        self.statfs()
+    }
+
     /// Returns the device to which the offsets in [`Span::Mapped`](crate::Span::Mapped) refer, or `None` if the
     /// driver never maps data. If a dirty journal was replayed in memory, the returned device has the contents of the
     /// volume after the replay.

@@ -100,7 +100,7 @@ pub use inspect::{ByteUse, Field, FieldValue, Inspect, Record, Target, inspectab
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{
     Access, Checksums, DataMode, Driver, Evidence, Fact, HandoverState, Journalling, Notice, OpenOptions,
-    Probe, Replay, VolumeInfo, VolumeOptions,
+    Probe, QuotaLimits, Replay, VolumeInfo, VolumeOptions,
 };
 pub use resize::{
     Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal, ResizeResult,

@@ -5,6 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use bitflags::bitflags;
 use obento_base::{Error, Ino, Mode, Result};
 use obento_block::{BlockDevice, RedoLog};
 use obento_env::Clock;
@@ -125,6 +126,23 @@ pub struct VolumeOptions {
     pub hide_streams: bool,
 }
 
+bitflags! {
+    /// The kinds of owners whose quota limits a driver enforces.
+    ///
+    /// A call that would exceed a hard limit, or a soft limit whose grace period has ended, fails with
+    /// `QuotaExceeded`. A thread within [`without_limits`](obento_env::thread::without_limits) exceeds limits freely.
+    /// The usage is updated whether limits are enforced or not.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+    pub struct QuotaLimits: u8 {
+        /// The limits of users.
+        const USERS = 1;
+        /// The limits of groups.
+        const GROUPS = 2;
+        /// The limits of projects.
+        const PROJECTS = 4;
+    }
+}
+
 /// Options for opening a volume.
 #[derive(Clone)]
 pub struct OpenOptions {
@@ -146,6 +164,8 @@ pub struct OpenOptions {
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// Journal options for a writable volume.
     pub journalling: Journalling,
+    /// The limits to enforce on a volume that is opened for changes.
+    pub limits: QuotaLimits,
     /// Options that only some formats support.
     pub shown: VolumeOptions,
     /// The state that another process passed to this process. The other process has the volume open, or had it open.
@@ -187,6 +207,7 @@ impl OpenOptions {
             clock,
             journal: None,
             journalling: Journalling::default(),
+            limits: QuotaLimits::empty(),
             shown: VolumeOptions::default(),
             adopt: None,
             redo: None,

@@ -242,6 +242,10 @@ pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 ///   Exception: a driver that never supports a method may return another error of that method.
 ///   [`sync_file`](Self::sync_file), [`sync_files`](Self::sync_files), [`sync`](Self::sync) and
 ///   [`close`](Self::close) document their own errors.
+/// - `QuotaExceeded`: the caller asked for limits ([`QuotaLimits`](crate::QuotaLimits)), and the method would exceed
+///   one. The driver returns this error wherever it may return `NoSpace`, and from
+///   [`set_attr`](Self::set_attr) for a new owner, group or project. After `NoSpace` and after this error, the same
+///   part of the change is present.
 /// - `NotPermitted`: the method changes the data of a file that fs-verity protects (ext4). The driver checks
 ///   this error after the type of the inode.
 ///

@@ -29,6 +29,42 @@ pub fn may_start() -> bool {
     true
 }
 
+#[cfg(all(feature = "std", obento_env = "shuttle"))]
+shuttle::thread_local! {
+    static IS_EXEMPT: core::cell::Cell<bool> = core::cell::Cell::new(false);
+}
+#[cfg(all(feature = "std", not(obento_env = "shuttle")))]
+std::thread_local! {
+    static IS_EXEMPT: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+}
+
+/// Calls `act` on behalf of a caller whom no quota limits bind: on Linux, a process with `CAP_SYS_RESOURCE`. In an
+/// environment without this state, the limits bind every caller.
+pub fn without_limits<T>(act: impl FnOnce() -> T) -> T {
+    #[cfg(feature = "std")]
+    {
+        /// Restores the state also after a panic.
+        struct Before(bool);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                IS_EXEMPT.with(|is_exempt| is_exempt.set(self.0));
+            }
+        }
+        let _before = Before(IS_EXEMPT.with(|is_exempt| is_exempt.replace(true)));
+        act()
+    }
+    #[cfg(not(feature = "std"))]
+    act()
+}
+
+/// Returns whether this thread acts on behalf of a caller whom no quota limits bind.
+pub fn is_without_limits() -> bool {
+    #[cfg(feature = "std")]
+    return IS_EXEMPT.with(core::cell::Cell::get);
+    #[cfg(not(feature = "std"))]
+    false
+}
+
 /// A started thread.
 #[derive(Debug)]
 pub struct Thread {

@@ -66,8 +66,8 @@ fn of_errno(errno: u32) -> Error {
         21 => Refusal::IsDirectory,
         22 => Refusal::Invalid,
         27 => Refusal::FileTooBig,
-        // Also EDQUOT, because the caller cannot query quotas.
-        28 | 122 => Refusal::NoSpace,
+        28 => Refusal::NoSpace,
+        122 => Refusal::QuotaExceeded,
         30 => Refusal::ReadOnly,
         31 => Refusal::TooManyLinks,
         34 | 7 => Refusal::OutOfRange,
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn linux_error_numbers_map_to_the_errors_with_these_numbers() {
-        for errno in (1..134).filter(|errno| !matches!(errno, 5 | 7 | 25 | 74 | 117 | 122)) {
+        for errno in (1..134).filter(|errno| !matches!(errno, 5 | 7 | 25 | 74 | 117)) {
             if let Error::Refused(refusal) = of_errno(errno) {
                 assert_eq!(Error::Refused(refusal).errno().0.unsigned_abs(), errno);
             }

@@ -196,6 +196,10 @@ impl FileSystem for Recorded {
         self.inner.statfs()
     }
 
+    fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
+        self.inner.statfs_at(ino)
+    }
+
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.inner.device()
     }

@@ -61,6 +61,10 @@ impl FileSystem for Counting {
         self.read_with("statfs").statfs()
     }
 
+    fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
+        self.read_with("statfs_at").statfs_at(ino)
+    }
+
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.inner.device()
     }
