@@ -37,6 +37,7 @@ mod shrink;
 mod tree;
 mod tune;
 mod twice;
+mod usage;
 mod values;
 mod volume;
 

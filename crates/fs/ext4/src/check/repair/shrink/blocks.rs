@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::wire::{FromBytes, IntoBytes, join, split, to_usize};
+use obento_base::wire::{FromBytes, IntoBytes, join, split, to_u64, to_usize};
 use obento_driver::{ResizeObserver, ResizeResult};
 
 use super::super::tree::{ENTRY, set_entries};
@@ -32,7 +32,13 @@ impl Shrinking<'_> {
     ) -> ResizeResult<()> {
         let is_journal =
             |file: &&FilePlan| self.owners.files.get(file.file).is_some_and(|file| file.ino == JOURNAL_INO);
-        let (first, others): (Vec<&FilePlan>, Vec<&FilePlan>) = plan.files.iter().partition(is_journal);
+        let (first, mut others): (Vec<&FilePlan>, Vec<&FilePlan>) = plan.files.iter().partition(is_journal);
+        // The contents of quota files change with the maps of other files, so their own maps change first.
+        let quota_files = self.edits.view.quota_inodes();
+        let is_quota = |file: &FilePlan| {
+            self.owners.files.get(file.file).is_some_and(|file| quota_files.contains(&file.ino))
+        };
+        others.sort_by_key(|file| !is_quota(file));
         for file in first {
             self.copy_contents(&file.moves, &mut |_, _| {})?;
             self.move_file(file)?;
@@ -149,6 +155,10 @@ impl Shrinking<'_> {
             raw.i_blocks_lo.set(low);
             raw.l_i_blocks_high.set(u16::try_from(high).unwrap_or(0));
         })?;
+        let bytes = |count: usize| {
+            i64::try_from(u64::from(size).saturating_mul(to_u64(count))).unwrap_or(i64::MAX)
+        };
+        self.edits.add_usage(ino, bytes(blocks.len()).saturating_sub(bytes(before)))?;
         Ok(())
     }
 

@@ -6,6 +6,7 @@
 //! a journal, and for the journal itself, changes are written as repairs are: copies, maps, bitmaps, while the volume is
 //! marked as having errors.
 //! Invariant: everything is planned before anything is written ([`plan`]).
+//! Invariant: a file whose tree gets another number of nodes and the usage of its owners change in the same commit.
 //! Invariant: inodes are moved only by transactions, since no order of single writes preserves all names.
 //! Source: e2fsprogs `resize/resize2fs.c` `block_relocation`, `inode_relocation_to_new`, `move_itables`.
 
@@ -23,11 +24,11 @@ use alloc::vec::Vec;
 
 use obento_base::wire::to_u64;
 use obento_block::{BlockDevice, Overlay};
-use obento_driver::{CheckOptions, RepairMode, ResizeError, ResizeObserver, ResizeRefusal, ResizeResult};
+use obento_driver::{CheckOptions, ResizeError, ResizeObserver, ResizeRefusal, ResizeResult};
 
 use super::commit::Target;
 use super::edits::{Copy, Edits};
-use crate::feature::{Compat, RoCompat};
+use crate::feature::Compat;
 use crate::super_block::SuperBlock;
 use plan::ShrinkPlan;
 use scan::Owners;
@@ -76,13 +77,7 @@ pub(crate) fn shrink(
     let Some(plan) = volume.plan(blocks)? else { return Ok(None) };
     volume.move_blocks(&plan, observer)?;
     volume.move_inodes(&plan)?;
-    let has_quota = volume.edits.view.sb.ro_compat.contains(RoCompat::QUOTA);
     volume.cut(&plan)?;
-    if has_quota {
-        // Trees of extents may have other numbers of nodes.
-        let all = CheckOptions { repair_mode: RepairMode::All, ..options.clone() };
-        super::repair(device, &all, &mut |_| {})?;
-    }
     Ok(Some(plan.end))
 }
 
