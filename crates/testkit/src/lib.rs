@@ -24,6 +24,7 @@ pub mod oracle;
 pub mod outcome;
 pub mod passed;
 pub mod plan;
+pub mod quota;
 pub mod recipes;
 pub mod record;
 pub mod repairs;

@@ -41,18 +41,54 @@ pub fn exfat(image: &Path, offset: u64, options: &str, look: impl FnOnce(&Path))
     looked.expect("it mounts").unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// Returns whether Linux with its FAT driver can run as a process.
+/// Returns whether Linux can run as a process.
 pub fn has_linux() -> bool {
     require(&[Oracle::Root, Oracle::Program("linux.uml"), Oracle::Program("insmod")])
 }
 
-/// The kernel modules that FAT requires, below `kernel/fs`, each after its dependencies.
-const MODULES: &str = "nls/nls_ascii nls/nls_cp437 fat/fat fat/vfat";
+/// A type of volume for Linux as a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GuestType {
+    /// FAT.
+    Fat,
+    /// ext4, with quota files.
+    Ext4,
+}
 
-/// Boots Linux as a process, which mounts the FAT volume in `image` with `options` and runs `script` there. The shell's
-/// `$WORK` is `folder` of this machine. The rest of this machine is read-only to it. Fails with the message of the
-/// script or of the mount.
+impl GuestType {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Fat => "vfat",
+            Self::Ext4 => "ext4",
+        }
+    }
+
+    /// The kernel modules that the type requires, below `kernel/fs`, each after its dependencies.
+    fn modules(self) -> &'static str {
+        match self {
+            Self::Fat => "nls/nls_ascii nls/nls_cp437 fat/fat fat/vfat",
+            Self::Ext4 => "quota/quota_tree quota/quota_v2",
+        }
+    }
+}
+
+/// Boots Linux as a process, which mounts the FAT volume in `image` with `options` and runs `script` there, as
+/// [`linux_with`] does.
 pub fn linux(image: &Path, options: &str, folder: &Path, script: &str) -> Result<String> {
+    linux_with(GuestType::Fat, image, options, folder, script)
+}
+
+/// Boots Linux as a process, which mounts the volume in `image` with `options` and runs `script` there. The shell's `$WORK`
+/// is `folder` of this machine. The rest of this machine is read-only to it. Fails with the message of the script or of
+/// the mount.
+pub fn linux_with(
+    kind: GuestType,
+    image: &Path,
+    options: &str,
+    folder: &Path,
+    script: &str,
+) -> Result<String> {
+    let (name, modules) = (kind.name(), kind.modules());
     let at = |name: &str| folder.join(name);
     fs::write(at("script"), script)?;
     let init = format!(
@@ -64,8 +100,8 @@ pub fn linux(image: &Path, options: &str, folder: &Path, script: &str) -> Result
          mount -t tmpfs none /mnt
          mkdir /mnt/work /mnt/volume && mount -t hostfs -o {folder} none /mnt/work
          (   set -e
-             for module in {MODULES}; do insmod /usr/lib/uml/modules/$(uname -r)/kernel/fs/$module.ko; done
-             mount -t vfat -o {options} /dev/ubda /mnt/volume
+             for module in {modules}; do insmod /usr/lib/uml/modules/$(uname -r)/kernel/fs/$module.ko; done
+             mount -t {name} -o {options} /dev/ubda /mnt/volume
              cd /mnt/volume && WORK=/mnt/work sh -e /mnt/work/script
              cd / && umount /mnt/volume
              touch /mnt/work/done

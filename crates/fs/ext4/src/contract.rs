@@ -178,6 +178,12 @@ impl FileSystem for Ext4 {
         Ok(self.volume.usage(totals.unwrap_or_else(|| self.volume.totals())))
     }
 
+    fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
+        let stat = self.statfs()?;
+        let Some(writer) = self.writer() else { return Ok(stat) };
+        Ok(writer.within_project(&self.volume.user_inode(ino)?, stat))
+    }
+
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
         Some(self.volume.device())
     }

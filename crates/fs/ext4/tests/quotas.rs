@@ -4,16 +4,20 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::volumes::e2fsck_file;
 use obento_base::{DeviceNumber, Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
+use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
     Access, Driver as _, FileSystem, LayoutLock, NewNode, OpenOptions, RemovalKind, SetAttr, Size, Usage,
 };
 use obento_env::FixedClock;
 use obento_ext4::Ext4Driver;
 use obento_host::FileDevice;
+use obento_testkit::crash::{self, SeenStates};
 use obento_testkit::oracle::{call, program, run};
+use obento_testkit::record::{Event, RecordDevice};
 use obento_testkit::{Oracle, require};
 
 const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::Program("debugfs")];
@@ -189,4 +193,50 @@ fn a_defective_quota_file_is_refused_or_costs_only_its_counts() {
     drop(fs);
     // The lost entry is still in its block.
     assert_eq!(usage(&image, "user").iter().map(|(id, ..)| *id).collect::<Vec<_>>(), [0, 0]);
+}
+
+/// A new entry and the inode that is charged to it are in transactions of their own. Commits between them, and power
+/// failures at any write, leave files that `e2fsck` accepts.
+#[test]
+fn a_commit_between_a_new_entry_and_its_first_inode_leaves_correct_files() {
+    if !require(TOOLS) {
+        return;
+    }
+    let base: Arc<[u8]> = common::volumes::QUOTAS.bytes();
+    let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
+    let clock = Arc::new(FixedClock(Timestamp::new(1_700_000_000, 0)));
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    let fs = Ext4Driver.open(device.clone(), &options).unwrap();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::Relaxed) {
+                fs.writable().unwrap().sync().unwrap();
+            }
+        });
+        for n in 0..24_u32 {
+            // Each owner needs other nodes of the trees.
+            let (uid, gid) = (n.wrapping_mul(0x0107_0301), n.wrapping_mul(0x0001_0901));
+            let new = node(FileKind::Regular, uid, gid);
+            fs.writable().unwrap().create(fs.root(), &name(&n.to_string()), &new).unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+    });
+    fs.writable().unwrap().close().unwrap();
+    drop(fs);
+    let mut events = device.take_events();
+    let flushes = events.iter().filter(|event| matches!(event, Event::Flush)).count();
+    assert!(flushes > 24, "{flushes}");
+    events.push(Event::Flush);
+    // Without torn writes: one of the super block requires a check.
+    let limits = crash::Options { whole: 64..128, samples: 2, torn: 0, ..crash::Options::new(5) };
+    let summary = crash::explore(&base, &events, &limits, &SeenStates::default(), &mut |state| {
+        let device: Arc<dyn BlockDevice> = state.device.clone();
+        let fs = Ext4Driver.open(device.clone(), &options).map_err(|error| error.to_string())?;
+        fs.writable().unwrap().close().map_err(|error| error.to_string())?;
+        drop(fs);
+        common::volumes::e2fsck(&*device)
+    });
+    assert_eq!(summary.failures, []);
+    assert!(summary.judged > 24, "{summary:?}");
 }

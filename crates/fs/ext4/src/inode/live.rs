@@ -141,8 +141,15 @@ impl Live {
         self.is_used.store(true, Ordering::Release);
     }
 
-    /// Stores a changed inode, which the commit of `txn` writes.
-    pub(crate) fn store(&self, txn: &mut Txn<'_>, sb: &SuperBlock, edit: &InodeEdit, is_unlinked: bool) {
+    /// Stores a changed inode, which the commit of `txn` writes. Returns what it added to the usage of its owners before
+    /// and adds now.
+    pub(crate) fn store(
+        &self,
+        txn: &mut Txn<'_>,
+        sb: &SuperBlock,
+        edit: &InodeEdit,
+        is_unlinked: bool,
+    ) -> (Option<Charge>, Option<Charge>) {
         let (ino, place, seed, record) = (edit.ino(), edit.place(), edit.checksum_seed(), edit.record());
         let is_free = edit.links() == 0 && !is_unlinked;
         let view = match is_free {
@@ -153,6 +160,7 @@ impl Live {
         let mut shard = self.shard(ino);
         let charged = edit.charged();
         let mut fresh = Entry { record, place, seed, view, is_unlinked, is_dirty: true, changed, charged };
+        let after = fresh.charge(sb);
         let old = match shard.inodes.entry(ino) {
             hash_map::Entry::Occupied(mut old) => {
                 fresh.charged = old.get().charged;
@@ -167,8 +175,10 @@ impl Live {
             shard.note_dirty(txn, ino, edit.table());
         }
         drop(shard);
+        let before = old.as_ref().map_or(charged, |old| old.charge(sb));
         drop(old);
         self.note_use();
+        (before, after)
     }
 
     /// Adds an inode that has no name and is in use, as it is in the table. `changed` is durable.

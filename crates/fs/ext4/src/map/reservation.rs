@@ -94,6 +94,20 @@ impl ReservationTable {
         Ok(reservations.ahead.drain(..surplus).map(|mapping| run(&mapping)).collect())
     }
 
+    /// Returns whether block `at` is ahead of the file, and not returned to a caller.
+    pub fn is_ahead(&self, ino: Ino, at: u64) -> bool {
+        let table = self.files.lock();
+        let ahead = table.get(&ino).map_or(&[][..], |reservations| &reservations.ahead);
+        ahead.iter().any(|mapping| mapping.range().contains(&at))
+    }
+
+    /// Returns the number of blocks that were returned to callers.
+    pub fn handed_blocks(&self, ino: Ino) -> u64 {
+        let table = self.files.lock();
+        let handed = table.get(&ino).map_or(&[][..], |reservations| &reservations.handed);
+        handed.iter().map(|mapping| u64::from(mapping.len)).fold(0, u64::saturating_add)
+    }
+
     /// Returns the start of the first reservation at or after `at`.
     pub fn next_start(&self, ino: Ino, at: u64) -> Option<u64> {
         let table = self.files.lock();

@@ -36,6 +36,7 @@ impl Writer {
         let room = self.volume().with_directory(&parent, |directory| directory.room(name))?;
         self.expect_sound(&parent, new)?;
         self.prepare_owners_of(&parent, new)?;
+        let _room = self.room_for_inode(&parent, new)?;
         let growth = if matches!(room, EntrySpace::Grow(_)) { GROWTH } else { Credits(0) };
         let body = match new.kind {
             FileKind::Directory | FileKind::Symlink => FIRST_BLOCK,
@@ -170,6 +171,7 @@ impl Writer {
             let parent = self.live_directory(dir)?;
             self.expect_sound(&parent, new)?;
             self.prepare_owners_of(&parent, new)?;
+            let _room = self.room_for_inode(&parent, new)?;
             let mut txn = self.begin(NEW_INODE + LAST_NAME)?;
             let made = self.make_inode(&mut txn, &parent, new).and_then(|(mut inode, attr)| {
                 if let Err(error) = self.add_orphan(inode.ino()) {

@@ -191,9 +191,13 @@ impl Writer {
             }
             _ => {}
         }
-        if let OldName::Whiteout(new) = &old {
-            self.prepare_owners_of(&locked_rename.from, new)?;
-        }
+        let _room = match &old {
+            OldName::Whiteout(new) => {
+                self.prepare_owners_of(&locked_rename.from, new)?;
+                self.room_for_inode(&locked_rename.from, new)?
+            }
+            _ => None,
+        };
         let growth = if matches!(locked_rename.room, Some(EntrySpace::Grow(_))) { GROWTH } else { ENTRY };
         let whiteout = if matches!(old, OldName::Whiteout(_)) { NEW_INODE } else { Credits(0) };
         let mut txn = self.begin(ENTRY * 4 + LAST_NAME + growth + whiteout)?;

@@ -8,6 +8,7 @@
 //! `quotaio_v2.h`.
 
 mod changes;
+mod limits;
 mod tree;
 
 use alloc::collections::BTreeMap;
@@ -17,6 +18,7 @@ use obento_base::Result;
 use obento_base::wire::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, le, to_usize};
 
 pub(crate) use changes::{Charge, UsageChanges};
+pub(crate) use limits::{Accounts, Admission, Admissions, Enforcement, OwnerIds, OwnerRoom};
 pub(crate) use tree::{EntryPlace, QuotaBlock, copy_of, find, header, insert};
 
 use crate::raw::{RawInode, RawInodeExtra};
@@ -154,6 +156,18 @@ pub(crate) struct QuotaFile {
     pub(crate) order: Vec<u32>,
 }
 
+impl RawHeader {
+    /// Returns the grace periods of inodes and of space in seconds.
+    pub(crate) fn grace(&self) -> (u32, u32) {
+        (self.dqi_igrace.get(), self.dqi_bgrace.get())
+    }
+
+    /// Returns the length of the file in bytes.
+    pub(crate) fn len(&self) -> usize {
+        to_usize(self.dqi_blocks.get().into()).saturating_mul(BLOCK)
+    }
+}
+
 impl RawEntry {
     /// Adds an inode that uses this number of bytes.
     pub(crate) fn count(&mut self, bytes: u64) {
@@ -181,6 +195,13 @@ impl RawEntry {
         if self.dqb_curspace.get() <= self.dqb_bsoftlimit.get().saturating_mul(LIMIT_UNIT) {
             self.dqb_btime.set(0);
         }
+        self.mark_used();
+    }
+
+    /// Sets the ends of the grace periods of inodes and of space.
+    pub(crate) fn set_deadlines(&mut self, inodes: u64, bytes: u64) {
+        self.dqb_itime.set(inodes);
+        self.dqb_btime.set(bytes);
         self.mark_used();
     }
 

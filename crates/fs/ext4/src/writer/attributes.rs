@@ -44,10 +44,13 @@ impl Writer {
         if let Some(flags) = flags {
             self.change_data_mode(&inode, flags)?;
         }
+        let mut room = None;
         if change.uid.or(change.gid).or(change.project).is_some() {
             let old = inode.attr(self.volume().super_block());
             let ids = [(change.uid, old.uid), (change.gid, old.gid), (change.project, old.project)];
             self.prepare_owners(ids.map(|(new, old)| new.unwrap_or(old)))?;
+            let gaining = ids.map(|(new, old)| new.filter(|&new| new != old));
+            room = self.room_for_transfer(&inode, gaining)?;
         }
         let mut txn = self.begin(cost::INODE)?;
         let mut edit = self.edit_inode(&mut txn, inode.view())?;
@@ -56,6 +59,7 @@ impl Writer {
             edit.set_flags(flags);
         }
         self.store_inode(&mut txn, &edit);
+        drop(room);
         txn.commit();
         Ok(self.volume().user_inode(ino)?.attr(self.volume().super_block()))
     }

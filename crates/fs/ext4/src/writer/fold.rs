@@ -15,7 +15,7 @@ use core::time::Duration;
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_block::{Block, BlockDevice, Overlay};
-use obento_driver::{Journalling, OpenOptions};
+use obento_driver::{Journalling, OpenOptions, QuotaLimits};
 use obento_journal::Log;
 
 use super::open::decode;
@@ -67,7 +67,7 @@ pub(crate) fn fold_fast_commits(
         Arc::clone(&options.clock),
         &journalling,
         None,
-        QuotaUpdates::On,
+        QuotaUpdates::On(QuotaLimits::empty()),
     )?;
     writer.apply_fast_commits(&commits)?;
     writer.settle_quotas();

@@ -15,7 +15,7 @@ use obento_journal::Taken;
 
 use crate::checksum::inode_seed;
 use crate::inode::{Format, Inode, InodeFlags, InodePlace, encode_nearest_time, reaches, sectors_of};
-use crate::quota::Charge;
+use crate::quota::{Admission, Admissions, Charge};
 use crate::raw::{RawInode, RawInodeExtra};
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
@@ -54,6 +54,8 @@ pub struct InodeEdit {
     seed: u32,
     /// What the record added to the usage of its owners before the change.
     charged: Option<Charge>,
+    /// The room for what the change adds.
+    admissions: Admissions,
 }
 
 /// The bytes after the first 128, without allocation for the default size.
@@ -107,7 +109,8 @@ impl InodeEdit {
         let (raw, old_rest) = RawInode::read_from_prefix(record).map_err(|_| Error::Invalid)?;
         let rest = Rest::new(old_rest)?;
         let charged = Charge::new(format, record);
-        let mut this = Self { format, ino, place, raw, rest, table, seed, charged };
+        let admissions = Admissions::default();
+        let mut this = Self { format, ino, place, raw, rest, table, seed, charged, admissions };
         this.use_extra_room();
         Ok(this)
     }
@@ -129,6 +132,11 @@ impl InodeEdit {
     /// Returns what the changed record adds to the usage of its owners.
     pub(crate) fn charge(&self) -> Option<Charge> {
         Charge::new(self.format, &self.record())
+    }
+
+    /// Keeps room for what the change adds, until this copy is dropped. Fails with `NoMemory`.
+    pub(super) fn keep(&mut self, admission: Option<Admission>) -> Result<()> {
+        self.admissions.add(admission)
     }
 
     /// Returns what the record added to the usage of its owners before the change.

@@ -46,14 +46,19 @@ impl Writer {
     }
 
     fn store(&self, txn: &mut Txn<'_>, edit: &InodeEdit, is_unlinked: bool) {
-        self.volume().live().store(txn, self.volume().super_block(), edit, is_unlinked);
+        let charges = self.volume().live().store(txn, self.volume().super_block(), edit, is_unlinked);
+        self.note_usage(edit.ino(), charges);
         self.note_quota_blocks(txn, edit);
     }
 
     /// Creates the quota entries of the owners of a new inode, as [`Self::prepare_owners`] does.
     pub(crate) fn prepare_owners_of(&self, parent: &Inode, node: &NewNode<'_>) -> Result<()> {
-        let project = self.inherited_project(parent).unwrap_or(0);
-        self.prepare_owners([node.uid, node.gid, project])
+        self.prepare_owners(self.owners_of(parent, node))
+    }
+
+    /// Returns the owners of a new inode in directory `parent`.
+    pub(super) fn owners_of(&self, parent: &Inode, node: &NewNode<'_>) -> [u32; 3] {
+        [node.uid, node.gid, self.inherited_project(parent).unwrap_or(0)]
     }
 
     /// Returns the project of new inodes in directory `parent`, if they inherit one.

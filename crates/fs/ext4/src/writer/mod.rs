@@ -18,6 +18,7 @@ mod fold;
 mod guard;
 mod inode_edit;
 mod inodes;
+mod limits;
 mod locks;
 mod open;
 mod orphans;
@@ -49,7 +50,7 @@ pub(crate) use inode_edit::FULL_EXTRA_ISIZE;
 pub use inode_edit::{InodeEdit, Time};
 pub use locks::{InodeLocks, LockedInodes};
 pub(crate) use open::open_writer;
-pub(crate) use quotas::QuotaUpdates;
+pub(crate) use quotas::{QuotaUpdates, entry_place};
 pub use uncommitted::UncommittedState;
 pub(crate) use uncommitted::{backup_super_block, seal_super_block, set_counts};
 

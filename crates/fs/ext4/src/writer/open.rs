@@ -104,8 +104,8 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
         None => Log::None,
     };
     let volume = Arc::new(volume);
-    let mut writer =
-        Writer::new(volume, log, Arc::clone(&options.clock), &options.journalling, redo, QuotaUpdates::On)?;
+    let (clock, quotas) = (Arc::clone(&options.clock), QuotaUpdates::On(options.limits));
+    let mut writer = Writer::new(volume, log, clock, &options.journalling, redo, quotas)?;
     writer.was_clean = was_clean;
     writer.recover_orphans(is_distrusted, options.adopt.as_deref())?;
     Ok(writer)

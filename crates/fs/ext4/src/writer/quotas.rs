@@ -9,17 +9,20 @@
 //! Locking: `growth` inside a transaction; the others are leaves.
 //! Source: Linux `fs/quota/dquot.c`; `fs/ext4/super.c` `ext4_quota_write`, `ext4_enable_quotas`.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, to_u64, to_usize};
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
+use obento_driver::QuotaLimits;
 use obento_env::sync::Mutex;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_journal::{Credits, Tid, Txn};
 
 use super::{InodeEdit, InodeWrite, Writer, cost};
 use crate::quota::{
-    BLOCK, Charge, EntryPlace, QuotaBlock, QuotaKind, RawEntry, UsageChanges, copy_of, find, header, insert,
+    Accounts, BLOCK, Charge, Entries, EntryPlace, QuotaBlock, QuotaKind, RawEntry, UsageChanges, copy_of,
+    decode, find, header, insert,
 };
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
@@ -34,8 +37,8 @@ const PER_OPERATION: Credits = Credits(18);
 /// Whether a writer updates quota files.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum QuotaUpdates {
-    /// With each commit.
-    On,
+    /// With each commit. These limits are enforced.
+    On(QuotaLimits),
     /// A repair computes them itself.
     Off,
 }
@@ -50,6 +53,8 @@ pub(super) struct Quotas {
     is_waiting: AtomicBool,
     /// Held while a file grows.
     growth: Mutex<()>,
+    /// The limits that are enforced.
+    accounts: Arc<Accounts>,
 }
 
 /// The place of an entry on the volume. Quota files never move.
@@ -111,18 +116,26 @@ impl Quotas {
     /// Finds the quota files. Fails with `Corrupt` for a file that is not one.
     pub(super) fn open(volume: &Volume, updates: QuotaUpdates) -> Result<Self> {
         let mut this = Self::default();
-        if updates == QuotaUpdates::Off {
-            return Ok(this);
-        }
+        let QuotaUpdates::On(limits) = updates else { return Ok(this) };
+        let mut accounts = Accounts::default();
         for ((kind, file), ino) in
             QuotaKind::ALL.into_iter().zip(&mut this.files).zip(volume.super_block().quota_inodes())
         {
             if let Some(ino) = ino {
-                header(kind, ino, &*read(volume, ino, 0)?)?;
+                let header = header(kind, ino, &*read(volume, ino, 0)?)?;
                 *file = Some(ino);
+                if limits.contains(limits_of(kind)) {
+                    let entries = entries(volume, kind, ino, header.len())?;
+                    accounts.add(kind, entries.into_values(), header.grace());
+                }
             }
         }
+        this.accounts = Arc::new(accounts);
         Ok(this)
+    }
+
+    pub(super) fn accounts(&self) -> &Arc<Accounts> {
+        &self.accounts
     }
 
     fn has_files(&self) -> bool {
@@ -190,6 +203,9 @@ impl Quotas {
         let target = block.get_mut(place.start..place.start.saturating_add(size_of::<RawEntry>()));
         if let Some((raw, _)) = target.and_then(|bytes| RawEntry::mut_from_prefix(bytes).ok()) {
             raw.change(inodes, bytes);
+            if let Some((inodes, bytes)) = self.accounts.deadlines(kind, id) {
+                raw.set_deadlines(inodes, bytes);
+            }
         }
         Ok(true)
     }
@@ -212,8 +228,7 @@ impl Quotas {
         if let Some(place) = self.places.lock().get(kind, id) {
             return Ok(Some(place));
         }
-        let found = find(kind, (ino, id), |number| read(volume, ino, number))?;
-        let place = found.map(|found| VolumePlace::new(volume, ino, found)).transpose()?;
+        let place = find_entry(volume, kind, (ino, id))?;
         if let Some(place) = place {
             self.places.lock().put(kind, id, place);
         }
@@ -222,7 +237,7 @@ impl Quotas {
 }
 
 impl Writer {
-    fn quotas(&self) -> &Quotas {
+    pub(super) fn quotas(&self) -> &Quotas {
         self.uncommitted.quotas()
     }
 
@@ -321,6 +336,42 @@ impl Writer {
             let _ = quotas.note(txn, volume, (kind, id));
         }
     }
+}
+
+fn find_entry(volume: &Volume, kind: QuotaKind, (ino, id): (Ino, u32)) -> Result<Option<VolumePlace>> {
+    let found = find(kind, (ino, id), |number| read(volume, ino, number))?;
+    found.map(|found| VolumePlace::new(volume, ino, found)).transpose()
+}
+
+/// Returns the block with the entry of owner `id` in the quota file `ino`, and its byte offset there, if it has one.
+pub(crate) fn entry_place(
+    volume: &Volume,
+    kind: QuotaKind,
+    (ino, id): (Ino, u32),
+) -> Result<Option<(VolBlock, usize)>> {
+    Ok(find_entry(volume, kind, (ino, id))?.map(|place| (place.block, place.start)))
+}
+
+fn limits_of(kind: QuotaKind) -> QuotaLimits {
+    match kind {
+        QuotaKind::User => QuotaLimits::USERS,
+        QuotaKind::Group => QuotaLimits::GROUPS,
+        QuotaKind::Project => QuotaLimits::PROJECTS,
+    }
+}
+
+/// Returns the entries of a quota file of `len` bytes. Fails with `Corrupt`.
+fn entries(volume: &Volume, kind: QuotaKind, ino: Ino, len: usize) -> Result<Entries> {
+    let inode = volume.inode(ino)?;
+    let mut bytes = Vec::new();
+    let len = len.min(to_usize(inode.size()));
+    bytes.try_reserve_exact(len)?;
+    bytes.resize(len, 0);
+    let read = volume.read_inode_data(&inode, 0, &mut bytes)?;
+    bytes.truncate(read);
+    let structure = Structure::Quota(ino);
+    let damage = Corrupt::Field { structure, field: "quota tree", block: 0, offset: 0, found: 0 };
+    decode(kind, &bytes).map_err(|_| damage.into())
 }
 
 /// Reads a block of a quota file.

@@ -122,6 +122,9 @@ impl Writer {
             if let Some(ino) = made {
                 plan.name_value_inode(ino);
             }
+            if old.is_none() && matches!(step, Step::Join(_) | Step::New) {
+                self.keep_room(edit, self.volume().super_block().cluster_blocks().into())?;
+            }
             let ready = self.prepare(txn, edit, &plan, step)?;
             made.into_iter().for_each(|ino| counts.count_new(ino));
             Ok(ready)

@@ -98,7 +98,7 @@ impl Writer {
             edit.touch(self.now());
             Ok(())
         })?;
-        self.reservations().take_handed(inode.ino(), &self.whole_clusters(&range));
+        self.end_holding(inode.ino(), &self.whole_clusters(&range));
         Ok(())
     }
 

@@ -36,6 +36,17 @@ pub(super) struct MapChange<'w, 's> {
     freed: Freed,
 }
 
+impl MapChange<'_, '_> {
+    /// Returns the number of blocks that the change allocates, with those of the map.
+    pub(super) fn gained_blocks(&self) -> u64 {
+        count_blocks(&self.gained).saturating_add(count_blocks(&self.nodes.runs))
+    }
+}
+
+fn count_blocks(runs: &[BlockRun]) -> u64 {
+    runs.iter().map(|run| u64::from(run.len)).fold(0, u64::saturating_add)
+}
+
 impl Writer {
     /// Completes the plan in `map`: reserves blocks for its new nodes. `gained` was reserved before, and stays the
     /// caller's until the change is applied. The change frees `lost`, whole clusters.
@@ -138,11 +149,9 @@ impl Writer {
     ) -> Result<()> {
         let taken = take_nodes(txn, &change.map)?;
         let cluster = self.cluster_len();
-        let count =
-            |runs: &[BlockRun]| runs.iter().map(|run| u64::from(run.len)).fold(0, u64::saturating_add);
-        edit.add_blocks(count(&change.gained).saturating_add(count(&change.nodes.runs)))?;
+        edit.add_blocks(change.gained_blocks())?;
         let freed_nodes = to_u64(change.map.freed().len()).saturating_mul(cluster);
-        edit.remove_blocks(count(&change.lost).saturating_add(freed_nodes));
+        edit.remove_blocks(count_blocks(&change.lost).saturating_add(freed_nodes));
         for &run in &change.gained {
             self.allocator().publish(txn, run)?;
         }

@@ -123,7 +123,7 @@ impl Writer {
             Ok(())
         })?;
         if !is_there {
-            self.reservations().take_handed(inode.ino(), &self.whole_clusters(&blocks));
+            self.end_holding(inode.ino(), &self.whole_clusters(&blocks));
         }
         Ok(())
     }
@@ -171,6 +171,7 @@ impl Writer {
     pub(super) fn give_back(&self, ino: Ino, range: &Range<u64>) {
         let blocks = self.block_at(range.start)..self.block_from(range.end);
         self.release(self.reservations().put_back(ino, &self.whole_clusters(&blocks)));
+        self.hold_still(ino);
     }
 }
 

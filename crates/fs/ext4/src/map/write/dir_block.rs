@@ -37,6 +37,7 @@ impl Writer {
         map.splice(at..at.saturating_add(1), &[new], &mut Vec::new()).map_err(give_back)?;
         let gained: Vec<BlockRun> = reserved.iter().copied().collect();
         let change = self.plan_change(&inode, map, gained, Vec::new()).map_err(give_back)?;
+        self.keep_room(edit, change.gained_blocks()).map_err(give_back)?;
         let taken = txn.take_new(place.0).map_err(give_back)?;
         self.apply_change(txn, edit, change)?;
         edit.set_size(at.saturating_add(1).saturating_mul(self.block_bytes()));

@@ -121,7 +121,7 @@ impl Writer {
         edit.touch(self.now());
         self.store_inode(&mut txn, &edit);
         txn.commit();
-        self.reservations().take_handed(inode.ino(), &self.whole_clusters(&blocks));
+        self.end_holding(inode.ino(), &self.whole_clusters(&blocks));
         Ok(())
     }
 

@@ -114,7 +114,7 @@ impl Writer {
         self.put_blocks(&mut txn, &taken, blocks.start, offset, bytes);
         self.store_inode(&mut txn, &edit);
         txn.commit();
-        self.reservations().take_handed(ino, &self.whole_clusters(&blocks));
+        self.end_holding(ino, &self.whole_clusters(&blocks));
         Ok(bytes.len())
     }
 

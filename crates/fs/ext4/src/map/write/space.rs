@@ -71,6 +71,7 @@ impl Writer {
     /// Releases space ahead of `ino`, which has no users or whose blocks move.
     pub(crate) fn forget_space(&self, ino: Ino) {
         self.release(self.reservations().take_all(ino));
+        self.hold_still(ino);
     }
 
     /// Reserves blocks for the hole that starts at `hole.start`, until they are published or abandoned: at least one,
@@ -89,18 +90,22 @@ impl Writer {
         if let Some(found) = self.reserved_before(inode, &wanted)? {
             return Ok(found);
         }
-        let whole = self.whole_clusters(&wanted);
+        let (whole, room) = self.room_for_data(inode, self.whole_clusters(&wanted))?;
         let reserved = self.reserve_ahead(inode, map, &whole, hole.end)?;
         let ended = self.reservations().add(inode.ino(), reserved, &whole, self.now())?;
         self.release(ended);
-        reserved.within(&wanted).ok_or(Error::NoSpace)
+        self.hold_room(inode, room);
+        reserved.within(&wanted).and_then(|reserved| reserved.within(&whole)).ok_or(Error::NoSpace)
     }
 
     /// Returns the existing reservation for a hole that starts at `wanted.start`, and records it as returned to a
     /// caller. Only holes have reservations.
     pub(super) fn reserved_before(&self, inode: &Inode, wanted: &Range<u64>) -> Result<Option<Mapping>> {
         let whole = self.whole_clusters(wanted);
+        let needs_room = self.has_limits() && self.reservations().is_ahead(inode.ino(), whole.start);
+        let (whole, room) = if needs_room { self.room_for_data(inode, whole)? } else { (whole, None) };
         let found = self.reservations().hand_out(inode.ino(), &whole, self.now())?;
+        self.hold_room(inode, room);
         Ok(found.and_then(|found| found.within(wanted)).filter(|found| found.range().start == wanted.start))
     }
 
