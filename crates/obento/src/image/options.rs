@@ -4,7 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use obento_block::RedoLog;
-use obento_driver::{Access, Checksums, HandoverState, Journalling, OpenOptions, Replay, VolumeOptions};
+use obento_driver::{
+    Access, Checksums, HandoverState, Journalling, OpenOptions, QuotaLimits, Replay, VolumeOptions,
+};
 use obento_env::{Clock, SystemClock};
 use obento_host::compressed::{Progress as Unpacking, UnpackLimits};
 use obento_host::io::IoBackend;
@@ -70,6 +72,8 @@ pub struct Options {
     pub writing: Writing,
     /// The journal options of a volume that is open for change.
     pub journalling: Journalling,
+    /// The quota limits that a volume enforces that is open for change.
+    pub limits: QuotaLimits,
     /// The type of the file system. `None` finds the type by its signature.
     pub fs_type: Option<String>,
     /// The treatment of a dirty journal when a volume is opened for reading.
@@ -128,6 +132,7 @@ impl Default for Options {
             io: IoBackend::default(),
             writing: Writing::Through,
             journalling: Journalling::default(),
+            limits: QuotaLimits::empty(),
             fs_type: None,
             replay: Replay::InMemory,
             super_block: None,
@@ -181,6 +186,7 @@ impl Options {
             checksums: self.checksums,
             cache: self.cache,
             journalling: self.journalling,
+            limits: self.limits,
             shown: self.shown,
             adopt: self.adopt.clone(),
             redo: self.redo.clone(),

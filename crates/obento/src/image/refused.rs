@@ -137,9 +137,14 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
         }
         // A copy of the super block does not help.
         Error::Corrupt(
-            Corrupt::Magic { structure: Structure::Journal | Structure::Inode(_), .. }
+            Corrupt::Magic {
+                structure: Structure::Journal | Structure::Inode(_) | Structure::Quota(_), ..
+            }
             | Corrupt::Checksum { structure: Structure::Journal | Structure::Inode(_), .. }
-            | Corrupt::Field { structure: Structure::Journal | Structure::Inode(_), .. }
+            | Corrupt::Field {
+                structure: Structure::Journal | Structure::Inode(_) | Structure::Quota(_), ..
+            }
+            | Corrupt::BlockRange { structure: Structure::Quota(_), .. }
             | Corrupt::RootKind { .. },
         ) => "run 'obento check -y' to repair the volume",
         // The image is shorter than the volume, or than the super block.
@@ -169,6 +174,17 @@ fn advice(fs_type: &str, error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_of_the_super_block_is_no_remedy_for_a_damaged_quota_file() {
+        let structure = Structure::Quota(obento_base::Ino(3));
+        let magic = Corrupt::Magic { structure, block: 0, found: 1, expected: 2 };
+        let tree = Corrupt::Field { structure, field: "quota tree", block: 0, offset: 0, found: 9 };
+        let hole = Corrupt::BlockRange { structure, at: 0, start: 0, len: 1 };
+        for damage in [magic, tree, hole] {
+            assert_eq!(advice("ext4", &damage.into()), "run 'obento check -y' to repair the volume");
+        }
+    }
 
     #[test]
     fn a_write_that_failed_is_not_taken_for_an_image_that_ends_too_early() {
