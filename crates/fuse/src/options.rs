@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use obento::base::Mode;
-use obento::driver::{DataMode, Journalling, VolumeOptions};
+use obento::driver::{DataMode, Journalling, QuotaLimits, VolumeOptions};
 use rustix::mount::MountFlags;
 
 use crate::session_options::RingChoice;
@@ -21,6 +21,10 @@ pub struct MountOptions {
     pub remount: bool,
     /// The use of the journal.
     pub journalling: Journalling,
+    /// The quota limits to enforce.
+    pub limits: QuotaLimits,
+    /// An option for quota files of the old format.
+    pub old_quota: Option<String>,
     /// The rule by which a read updates the access time.
     pub atime: AccessTimes,
     /// The same, if an option chose it.
@@ -111,6 +115,8 @@ impl Default for MountOptions {
             remount: false,
             chosen_atime: None,
             journalling: Journalling::default(),
+            limits: QuotaLimits::empty(),
+            old_quota: None,
             atime: AccessTimes::Relative,
             sync: false,
             no_replay: false,
@@ -219,6 +225,11 @@ const KNOWN: &[&str] = &[
     "nobarrier",
     "data",
     "commit",
+    "quota",
+    "noquota",
+    "usrquota",
+    "grpquota",
+    "prjquota",
     "fsname",
     "subtype",
     "threads",
@@ -256,10 +267,15 @@ impl MountOptions {
     /// gate of a full volume, and requests do not arrive through `io_uring`, which is tied to a process. Fails for an
     /// option that contradicts them.
     ///
-    /// `fakeroot` excludes `allow_other`, because other users would also have the rights of root.
+    /// `fakeroot` excludes `allow_other`, because other users would also have the rights of root. With quota limits, the
+    /// kernel caches no writes either.
     pub fn settle(&mut self) -> Result<(), OptionError> {
         if self.fakeroot && self.allow_other {
             return Err(impossible("allow_other", "with fakeroot, all users would have the rights of root"));
+        }
+        if !self.limits.is_empty() {
+            // A write must fail before its data is accepted, and the kernel does not name the writer of cached data.
+            self.writeback = false;
         }
         if self.failover.is_none() {
             return Ok(());
@@ -325,6 +341,10 @@ impl MountOptions {
             "exec" | "noexec" => self.exec = word == "exec",
             "allow_other" => self.allow_other = true,
             "fakeroot" => self.fakeroot = true,
+            "quota" | "usrquota" => self.limits |= QuotaLimits::USERS,
+            "grpquota" => self.limits |= QuotaLimits::GROUPS,
+            "prjquota" => self.limits |= QuotaLimits::PROJECTS,
+            "noquota" => self.limits = QuotaLimits::empty(),
             "norecovery" | "noload" => self.no_replay = true,
             "barrier" | "nobarrier" => self.journalling.barrier = word == "barrier",
             "writeback_cache" | "no_writeback_cache" => self.writeback = word == "writeback_cache",
@@ -425,6 +445,13 @@ impl MountOptions {
                     _ => return Err(wanted("user or none")),
                 }
             }
+            "usrjquota" | "grpjquota" => {
+                self.old_quota.get_or_insert_with(|| word.into());
+            }
+            "jqfmt" if ["vfsold", "vfsv0", "vfsv1"].contains(&value) => {
+                self.old_quota.get_or_insert_with(|| word.into());
+            }
+            "jqfmt" => return Err(wanted("vfsold, vfsv0 or vfsv1")),
             "subvol" => return Err(impossible(word, "use subvolid with the number of the subvolume")),
             "allow_utime" => {
                 return Err(impossible(word, "the permissions of a file decide who may set its times"));
@@ -601,6 +628,22 @@ mod tests {
         );
         assert!(taken("errors=panic").unwrap_err().contains("always becomes read-only"));
         assert!(taken("allow_utime=022").is_err());
+    }
+
+    #[test]
+    fn quota_limits_are_chosen_as_for_ext4_and_exclude_the_write_back_cache() {
+        let limits = |words| taken(words).unwrap().limits;
+        assert_eq!(limits("quota"), QuotaLimits::USERS);
+        assert_eq!(limits("usrquota,grpquota,prjquota"), QuotaLimits::all());
+        assert_eq!(limits("usrquota,noquota,grpquota"), QuotaLimits::GROUPS);
+        let mut options = taken("grpquota").unwrap();
+        assert!(options.writeback && options.settle().is_ok() && !options.writeback);
+        let old = taken("usrjquota=aquota.user,jqfmt=vfsv0").unwrap();
+        assert_eq!(
+            (old.old_quota.as_deref(), old.limits),
+            (Some("usrjquota=aquota.user"), QuotaLimits::empty())
+        );
+        assert!(taken("jqfmt=vfsv9").unwrap_err().contains("vfsold, vfsv0 or vfsv1"));
     }
 
     #[test]

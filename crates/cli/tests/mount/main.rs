@@ -13,6 +13,7 @@ mod fat;
 mod full;
 mod judges;
 mod kept;
+mod limits;
 mod living;
 mod matrix;
 mod options;

@@ -56,6 +56,8 @@ pub struct ServerOptions {
     pub atime: AccessTimes,
     /// The kernel checks no permissions, and new inodes belong to root.
     pub fakeroot: bool,
+    /// Quota limits are enforced.
+    pub has_limits: bool,
 }
 
 /// One volume behind a mount point.
@@ -202,9 +204,11 @@ impl Server {
         Ok(answer)
     }
 
-    /// Returns the space of the volume and the length of the longest name.
-    pub(crate) fn statfs(&self) -> Reply<(StatFs, u32)> {
-        let stat = self.vfs.flushed_file_system().statfs().map_err(errno)?;
+    /// Returns the space of the volume, as the limits of the project of `id` bound it, and the length of the longest name.
+    pub(crate) fn statfs(&self, id: u64) -> Reply<(StatFs, u32)> {
+        let fs = self.vfs.flushed_file_system();
+        let node = if self.options.has_limits { self.nodes.get(id) } else { None };
+        let stat = node.map_or_else(|| fs.statfs(), |known| fs.statfs_at(known.node.ino())).map_err(errno)?;
         Ok((stat, self.vfs.limits().name_max))
     }
 

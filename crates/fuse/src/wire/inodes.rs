@@ -112,11 +112,11 @@ fn change(asked: &SetattrIn) -> Change {
 
 pub(super) fn statfs(
     wire: &Wire,
-    _: &InHeader,
+    header: &InHeader,
     _: request::RequestBody<'_>,
     out: &mut reply::ReplyBody,
 ) -> Reply<()> {
-    let (stat, namelen) = wire.server.statfs()?;
+    let (stat, namelen) = wire.server.statfs(header.nodeid)?;
     out.push(&StatfsOut {
         blocks: stat.blocks,
         bfree: stat.free,

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use obento::base::{Attr, Errno, FileKind, Mode};
+use obento::env::thread::without_limits;
 use parking_lot::Mutex;
 
 use crate::handover::SessionState;
@@ -428,7 +429,8 @@ impl Wire {
         };
         let before = self.forgotten.load(Ordering::Acquire);
         let mut done = call();
-        if done == Err(Errno(libc::ENOSPC)) && self.has_forgotten_since(before) {
+        let lacks_room = matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT)));
+        if lacks_room && self.has_forgotten_since(before) {
             done = call();
         }
         if let Some(Request { header, body }) = pending.request() {
@@ -466,7 +468,18 @@ impl Wire {
         out.clear();
         let sender = Sender { pid: header.pid, uid: header.uid, gid: header.gid };
         let _acting = needs_sender(header.opcode).then(|| self.server.act_for(sender));
-        guarded(|| handler(self, header, body, out))
+        match self.is_exempt(header, body) {
+            true => without_limits(|| guarded(|| handler(self, header, body, out))),
+            false => guarded(|| handler(self, header, body, out)),
+        }
+    }
+
+    /// Returns whether no quota limits bind the process that sent a request. Requests contain the user, but not
+    /// `CAP_SYS_RESOURCE`, which root usually has. A write of the kernel itself, from a mapping, names no user.
+    fn is_exempt(&self, header: &InHeader, body: request::RequestBody<'_>) -> bool {
+        let options = self.server.options();
+        let is_root = header.uid == 0 || options.fakeroot;
+        options.has_limits && is_root && !data::is_from_cache(header, body)
     }
 
     /// Notes an error of a request, and data that is lost because of it.

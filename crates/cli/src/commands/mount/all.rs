@@ -90,6 +90,7 @@ fn expect_possible(args: &Args, address: &Address, options: &MountOptions) -> Re
         (options.failover.is_some(), "failover"),
         (options.fs_name.is_some(), "fsname"),
         (options.super_block.is_some(), "sb"),
+        (!options.limits.is_empty() || options.old_quota.is_some(), "quota"),
     ] {
         if is_given {
             let report = wrong(&format!("the option {option} is for a single volume"));

@@ -9,6 +9,7 @@ mod control;
 mod failover;
 mod janitor;
 mod keeper;
+mod limits;
 mod log;
 pub mod own;
 mod remount;

@@ -34,6 +34,7 @@ use super::args::Args;
 use super::control::{Desk, Origin, volume_obstacle};
 use super::failover::Keeper;
 use super::janitor::Janitor;
+use super::limits::expect_limits;
 use super::status::now;
 use super::{log, start};
 use crate::context::Context;
@@ -330,6 +331,7 @@ fn open(
     let shown = args.image().as_bytes();
     if address.server().is_some() {
         let volume = context.volume(address)?;
+        expect_limits(options, &volume, shown, context)?;
         options.access = Some(ReadWrite::Read);
         let (processes, ledger, disk) = (None, None, SharedDisk::No);
         return Ok(OpenedMount { image: None, volume: (*volume).clone(), processes, ledger, disk });
@@ -362,6 +364,7 @@ fn open(
         let notices = opened.volume.info().notices;
         notices.iter().for_each(|found| context.note(shown, notice(found, access, image)));
     }
+    expect_limits(options, &opened.volume, shown, context)?;
     if let Some(why) = in_vain(options.shown, &opened.volume) {
         let given = options.shown.names().join(", ");
         return Err(Report::on("cannot mount", shown, why).help(format!("omit {given}")));
@@ -518,6 +521,7 @@ pub fn volume_options(access: Access, mount: &MountOptions, context: &Context) -
         access,
         io,
         journalling: mount.journalling,
+        limits: mount.limits,
         replay: if mount.no_replay { Replay::Skip } else { general.replay },
         super_block: mount.super_block.or(general.super_block),
         shown: mount.shown,
@@ -539,7 +543,13 @@ fn is_writable(address: &Address) -> bool {
 /// Returns the options of a server whose access is known.
 fn server_options(options: &MountOptions) -> ServerOptions {
     let read_only = options.access == Some(ReadWrite::Read);
-    ServerOptions { read_only, sync: options.sync, atime: options.atime, fakeroot: options.fakeroot }
+    ServerOptions {
+        read_only,
+        sync: options.sync,
+        atime: options.atime,
+        fakeroot: options.fakeroot,
+        has_limits: !options.limits.is_empty(),
+    }
 }
 
 /// A mount whose requests wait to be served.
