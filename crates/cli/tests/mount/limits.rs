@@ -120,7 +120,8 @@ fn the_limits_are_enforced_after_the_server_was_killed_or_replaced() {
         return;
     }
     let Some(disk) = limited(&OwnerLimits { hard_space: 1000, ..OwnerLimits::default() }) else { return };
-    disk.mount("rw,allow_other,usrquota");
+    // Requests through io_uring are tied to a process.
+    disk.mount("rw,allow_other,usrquota,io_uring=off");
     assert!(as_user(&disk, 1001, "dd if=/dev/zero of=f bs=64k count=12 conv=fsync 2> /dev/null").0);
     disk.quietly(&["mount", "--upgrade", "mnt"]);
     let (done, said) = as_user(&disk, 1001, "dd if=/dev/zero of=g bs=64k count=12 conv=fsync");
