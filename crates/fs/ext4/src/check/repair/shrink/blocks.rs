@@ -155,9 +155,8 @@ impl Shrinking<'_> {
             raw.i_blocks_lo.set(low);
             raw.l_i_blocks_high.set(u16::try_from(high).unwrap_or(0));
         })?;
-        let bytes = |count: usize| {
-            i64::try_from(u64::from(size).saturating_mul(to_u64(count))).unwrap_or(i64::MAX)
-        };
+        let bytes =
+            |count: usize| i64::try_from(u64::from(size).saturating_mul(to_u64(count))).unwrap_or(i64::MAX);
         self.edits.add_usage(ino, bytes(blocks.len()).saturating_sub(bytes(before)))?;
         Ok(())
     }
