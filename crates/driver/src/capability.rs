@@ -1,6 +1,7 @@
 //! Capabilities that some formats have.
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use obento_base::{Attr, Ino, Name, Result, Timestamp};
 
@@ -59,7 +60,28 @@ pub trait Trim: Send + Sync {
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `Device`: the device failed.
     /// 3. `Corrupt`: a part of the volume is damaged. The driver has discarded the free ranges of all other parts.
-    fn trim(&self, min_len: u64) -> Result<u64>;
+    fn trim(&self, min_len: u64) -> Result<u64> {
+        self.trim_within(0..u64::MAX, min_len)
+    }
+
+    /// Like [`trim`](Self::trim), for the free blocks that are completely within these bytes of the device.
+    ///
+    /// # Errors
+    ///
+    /// 1. Those of [`trim`](Self::trim).
+    /// 2. `NotSupported`: the driver discards the free space of the whole volume only.
+    fn trim_within(&self, range: Range<u64>, min_len: u64) -> Result<u64>;
+}
+
+/// Returns the blocks of `unit` bytes from the start of `place` on that are completely within `range`.
+pub fn whole_units(place: &Range<u64>, range: &Range<u64>, unit: u64) -> Range<u64> {
+    let skipped = range.start.saturating_sub(place.start).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+    let start = place.start.saturating_add(skipped).min(place.end);
+    let end = range.end.min(place.end).max(start);
+    let len = end.saturating_sub(start);
+    // The last unit of a place may be shorter.
+    let cut = if end == place.end { 0 } else { len.checked_rem(unit).unwrap_or(0) };
+    start..end.saturating_sub(cut)
 }
 
 /// Renames that leave a whiteout, as `RENAME_WHITEOUT` of rename(2) does. The upper layer of a union file system such

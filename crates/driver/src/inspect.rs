@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use obento_base::{Error, Ino, Result};
+use obento_env::IN_KERNEL;
 
 /// The structure to decode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,5 +107,11 @@ pub trait Inspect: Send + Sync {
 /// module, returns `None`: the module has no commands that inspect volumes, and need not contain the code for
 /// them.
 pub fn inspectable<V: Inspect>(volume: &V) -> Option<&dyn Inspect> {
-    if cfg!(obento_env = "kernel") { None } else { Some(volume) }
+    if IN_KERNEL { None } else { Some(volume) }
+}
+
+/// Returns properties of a volume that only commands show: the features, the state and the facts of
+/// [`VolumeInfo`](crate::VolumeInfo). In a kernel they are empty.
+pub fn for_commands<T: Default>(properties: impl FnOnce() -> T) -> T {
+    if IN_KERNEL { T::default() } else { properties() }
 }

@@ -87,7 +87,7 @@ mod write;
 
 pub use build::{Build, BuildError, BuildOptions, BuildPlan, FileBytes, FreeSpace, Receive, Unfit};
 pub use capability::{
-    Bulk, Failover, Handover, NEW_FILE_MAX, Nameless, NewFile, Relabel, Trim, Whiteouts, Xattrs,
+    Bulk, Failover, Handover, NEW_FILE_MAX, Nameless, NewFile, Relabel, Trim, Whiteouts, Xattrs, whole_units,
 };
 pub use check::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, RepairMode, Severity, ToField,
@@ -96,7 +96,7 @@ pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
 pub use file_system::{Crash, FileSystem, Limits, StatFs, StoredProperties};
 pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
-pub use inspect::{ByteUse, Field, FieldValue, Inspect, Record, Target, inspectable};
+pub use inspect::{ByteUse, Field, FieldValue, Inspect, Record, Target, for_commands, inspectable};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{
     Access, Checksums, DataMode, Driver, Evidence, Fact, HandoverState, Journalling, Notice, OpenOptions,

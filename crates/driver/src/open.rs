@@ -8,7 +8,7 @@ use core::time::Duration;
 use bitflags::bitflags;
 use obento_base::{Error, Ino, Mode, Result};
 use obento_block::{BlockDevice, RedoLog};
-use obento_env::Clock;
+use obento_env::{Clock, IN_KERNEL};
 
 use crate::{Build, Check, FileSystem, Format, Resize, Tune, Undelete};
 
@@ -212,6 +212,12 @@ impl OpenOptions {
             adopt: None,
             redo: None,
         }
+    }
+
+    /// Returns the log with the changes of a failed process. A driver in a kernel has none, since no other process
+    /// continues after a failure there.
+    pub fn redo_log(&self) -> Option<&Arc<dyn RedoLog>> {
+        self.redo.as_ref().filter(|_| !IN_KERNEL)
     }
 }
 

@@ -17,6 +17,10 @@ mod random;
 pub mod sync;
 pub mod thread;
 
+/// Whether this code is part of a kernel, which leaves out the code for other processes: no process continues there after
+/// a failure.
+pub const IN_KERNEL: bool = cfg!(obento_env = "kernel");
+
 #[cfg(feature = "std")]
 pub use clock::SystemClock;
 pub use clock::{Clock, FixedClock, NO_CLOCK};

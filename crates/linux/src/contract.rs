@@ -235,7 +235,10 @@ impl Xattrs for Volume {
 }
 
 impl Trim for Volume {
-    fn trim(&self, min_len: u64) -> Result<u64> {
+    fn trim_within(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
+        if range != (0..u64::MAX) {
+            return Err(Error::NotSupported);
+        }
         self.sync_all()?;
         match self.ask(&mut self.state(), &[], Request::Trim { min_len }) {
             Ok(Answer::Count { count }) => Ok(count),

@@ -148,11 +148,11 @@ impl Relabel for Ext4 {
 }
 
 impl Trim for Ext4 {
-    fn trim(&self, min_len: u64) -> Result<u64> {
+    fn trim_within(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
         self.write_with(|writer| {
             // Freed blocks are held until the transaction that freed them is durable.
             writer.txns().sync()?;
-            writer.allocator().trim(min_len)
+            writer.allocator().trim(&range, min_len)
         })
     }
 }

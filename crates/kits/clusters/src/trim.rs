@@ -3,9 +3,11 @@
 //! Invariant: discarded clusters are durably free and not allocated meanwhile. Clusters that were freed since the
 //! last commit are held, and the lock of the volume is held around each step.
 
+use core::ops::Range;
+
 use obento_base::Result;
 use obento_block::BlockDevice as _;
-use obento_driver::Trim;
+use obento_driver::{Trim, whole_units};
 
 use crate::contract::Mounted;
 use crate::pieces::last_of;
@@ -16,11 +18,12 @@ use crate::volume::{Commit as _, Volume};
 const STEP: u32 = 256;
 
 impl<V: Volume> Trim for Mounted<V> {
-    fn trim(&self, min_len: u64) -> Result<u64> {
+    fn trim_within(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
         self.change(|writer, volume| writer.commit(volume))?;
         let (mut bytes, mut at) = (0_u64, Some(Cluster(2)));
         while let Some(from) = at {
-            let (more, next) = self.change(|writer, volume| trim_some(writer, volume, from, min_len))?;
+            let (more, next) =
+                self.change(|writer, volume| trim_some(writer, volume, from, (&range, min_len)))?;
             (bytes, at) = (bytes.saturating_add(more), next);
         }
         Ok(bytes)
@@ -32,14 +35,16 @@ fn trim_some<V: Volume>(
     writer: &mut V::Writer,
     volume: &V,
     from: Cluster,
-    min_len: u64,
+    (within, min_len): (&Range<u64>, u64),
 ) -> Result<(u64, Option<Cluster>)> {
     let (mut bytes, mut at) = (0_u64, from);
     for _ in 0..STEP {
         let Some(run) = writer.allocator().free_run(at) else { return Ok((bytes, None)) };
         let place = volume.bytes_of(run)?;
+        let cluster = place.end.saturating_sub(place.start).checked_div(run.1.into()).unwrap_or(0);
+        let place = whole_units(&place, within, cluster);
         let len = place.end.saturating_sub(place.start);
-        if len >= min_len {
+        if len >= min_len.max(1) {
             volume.cache().device().discard(place)?;
             bytes = bytes.saturating_add(len);
         }

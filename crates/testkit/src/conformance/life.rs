@@ -1,7 +1,7 @@
 //! Stable storage, the end of changes, and discards.
 
 use obento_base::{Attr, Error, FileKind};
-use obento_driver::{FileSystem, XattrMode};
+use obento_driver::{FileSystem, Trim, XattrMode};
 
 use super::{attr, block, file, has, lookup, make, name, names_in, new_node, read, writable, write};
 use crate::outcome::{Lacks, Outcome};
@@ -53,6 +53,23 @@ pub fn a_closed_volume_can_be_read_and_not_changed(fs: &dyn FileSystem) -> Outco
 
 const NO_TRIM: Lacks = Lacks("no discarding of free space");
 
+/// Both halves of a volume contain all of its free blocks, except for one that the border between them cuts.
+fn halves(fs: &dyn FileSystem, trim: &dyn Trim) {
+    let half = fs.statfs().expect("use").blocks * block(fs) / 2;
+    let first = match trim.trim_within(0..half, 1) {
+        Err(Error::NotSupported) => return,
+        first => first.expect("a sound device"),
+    };
+    let second = trim.trim_within(half..u64::MAX, 1).expect("a sound device");
+    let whole = trim.trim(1).expect("a sound device");
+    assert!(first > 0 || second > 0, "{whole} bytes are free");
+    assert!(
+        (first + second..=first + second + block(fs)).contains(&whole),
+        "{first} + {second}, not {whole}"
+    );
+    assert_eq!(trim.trim_within(half..half, 1), Ok(0), "nothing is within an empty range");
+}
+
 /// `trim` discards the free space on the device in runs of at least `min_len` bytes, and returns the number of bytes.
 pub fn free_space_is_discarded_and_nothing_else(fs: &dyn FileSystem) -> Outcome {
     let trim = fs.trim().ok_or(NO_TRIM)?;
@@ -71,6 +88,7 @@ pub fn free_space_is_discarded_and_nothing_else(fs: &dyn FileSystem) -> Outcome 
     let free = fs.statfs().expect("use").free * block;
     assert!((64 * block..=free).contains(&trimmed), "{trimmed} of {free} bytes");
     assert_eq!(trim.trim(u64::MAX), Ok(0), "no run is as long");
+    halves(fs, trim);
     assert!(read(fs, kept, 0, bytes.len(), 5000).as_ref() == Ok(&bytes));
     write(fs, file(fs, root, "new"), 0, &bytes).expect("free space can be allocated");
     assert!(read(fs, kept, 0, bytes.len(), 5000) == Ok(bytes));

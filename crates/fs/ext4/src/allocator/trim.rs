@@ -9,17 +9,22 @@ use core::ops::Range;
 
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
+use obento_driver::whole_units;
 
 use super::{Allocator, bits, count};
 
 impl Allocator {
-    /// Discards every free run of at least `min_len` bytes, and returns the number of bytes. The free blocks of a
-    /// group are not available while the group is processed. Fails with `Corrupt` for damaged groups after processing
+    /// Discards every free run of at least `min_len` bytes in these bytes of the device, and returns the number of
+    /// bytes. The free blocks of a group are not available while the group is processed. Fails with `Corrupt` for damaged groups after processing
     /// all others, or if the device fails.
-    pub fn trim(&self, min_len: u64) -> Result<u64> {
+    pub fn trim(&self, within: &Range<u64>, min_len: u64) -> Result<u64> {
         let (mut bytes, mut damage) = (0_u64, Ok(()));
         for index in 0..self.super_block().groups {
-            match self.trim_group(index, min_len) {
+            let group = self.bytes_of(index, &(0..self.super_block().group_clusters(index)));
+            if group.end <= within.start || within.end <= group.start {
+                continue;
+            }
+            match self.trim_group(index, within, min_len) {
                 Ok(more) => bytes = bytes.saturating_add(more),
                 Err(error @ Error::Corrupt(_)) => damage = damage.and(Err(error)),
                 Err(error) => return Err(error),
@@ -28,11 +33,12 @@ impl Allocator {
         damage.map(|()| bytes)
     }
 
-    fn trim_group(&self, index: u32, min_len: u64) -> Result<u64> {
+    fn trim_group(&self, index: u32, within: &Range<u64>, min_len: u64) -> Result<u64> {
         let held = self.hold_free(index)?;
         let (mut bytes, mut result) = (0_u64, Ok(()));
         for range in &held {
-            let place = self.bytes_of(index, range);
+            let place =
+                whole_units(&self.bytes_of(index, range), within, self.super_block().block_size.into());
             let len = place.end.saturating_sub(place.start);
             if result.is_ok() && len >= min_len.max(1) {
                 result = self.volume.device().discard(place);
