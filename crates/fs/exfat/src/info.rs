@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-use obento_driver::{Fact, Probe, VolumeInfo};
+use obento_driver::{Fact, Probe, VolumeInfo, for_commands};
 
 use crate::super_block::{DIRTY, MEDIA_FAILURE};
 use crate::volume::Volume;
@@ -56,6 +56,19 @@ impl Volume {
     /// Returns the complete description.
     pub fn describe(&self) -> VolumeInfo {
         let sb = self.super_block();
+        VolumeInfo {
+            probe: self.probe(),
+            features: for_commands(
+                || if sb.fats > 1 { Vec::from(["texfat".to_string()]) } else { Vec::new() },
+            ),
+            state: for_commands(|| State::of(sb.flags).name().to_string()),
+            notices: self.mount_state().notices.clone(),
+            facts: for_commands(|| self.facts()),
+        }
+    }
+
+    fn facts(&self) -> Vec<Fact> {
+        let sb = self.super_block();
         let fact = |name: &'static str, value: String| Fact { name, value };
         let mut facts = Vec::new();
         facts.push(fact("sector size", sb.sector_size.to_string()));
@@ -65,13 +78,6 @@ impl Volume {
         if sb.fats > 1 {
             facts.push(fact("active FAT", sb.active.to_string()));
         }
-        let features = if sb.fats > 1 { Vec::from(["texfat".to_string()]) } else { Vec::new() };
-        VolumeInfo {
-            probe: self.probe(),
-            features,
-            state: State::of(sb.flags).name().to_string(),
-            notices: self.mount_state().notices.clone(),
-            facts,
-        }
+        facts
     }
 }

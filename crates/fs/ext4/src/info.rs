@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use obento_base::wire::join;
-use obento_driver::{Fact, Notice, Probe, VolumeInfo};
+use obento_driver::{Fact, Notice, Probe, VolumeInfo, for_commands};
 
 use crate::feature::{Compat, Incompat, names};
 use crate::super_block::{SuperBlock, until_nul};
@@ -58,10 +58,10 @@ impl Volume {
         let notices = self.notices();
         VolumeInfo {
             probe: sb.probe(),
-            features: names(sb.compat, sb.incompat, sb.ro_compat),
-            state: sb.state(&notices),
+            features: for_commands(|| names(sb.compat, sb.incompat, sb.ro_compat)),
+            state: for_commands(|| sb.state(&notices)),
+            facts: for_commands(|| facts(sb)),
             notices,
-            facts: facts(sb),
         }
     }
 }

@@ -217,7 +217,7 @@ impl SuperBlock {
         }
         let bad_count = || bad_field!(block, s_blocks_count_lo, self.blocks_count);
         let blocks = self.blocks_count.checked_sub(first.into()).ok_or_else(bad_count)?;
-        let groups = blocks.div_ceil(self.blocks_per_group.into());
+        let groups = blocks.div_ceil(u64::from(self.blocks_per_group).max(1));
         let most = u64::from(u32::MAX).saturating_sub(self.descs_per_block().into());
         u32::try_from(groups).ok().filter(|_| groups <= most).ok_or_else(bad_count)
     }

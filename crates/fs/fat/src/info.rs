@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
 
-use obento_driver::{Fact, Probe, VolumeInfo};
+use obento_driver::{Fact, Probe, VolumeInfo, for_commands};
 
 use crate::super_block::Width;
 use crate::unit::Cluster;
@@ -78,6 +78,16 @@ impl Volume {
 
     /// Returns the complete description.
     pub fn describe(&self) -> VolumeInfo {
+        VolumeInfo {
+            probe: self.probe(),
+            features: for_commands(|| Vec::from([self.super_block().width.name().to_string()])),
+            state: for_commands(|| self.state().name().to_string()),
+            notices: self.mount_state().notices.clone(),
+            facts: for_commands(|| self.facts()),
+        }
+    }
+
+    fn facts(&self) -> Vec<Fact> {
         let sb = self.super_block();
         let fact = |name: &'static str, value: String| Fact { name, value };
         let mut facts = Vec::new();
@@ -93,12 +103,6 @@ impl Volume {
         if !oem.is_empty() && oem.chars().all(|c| c.is_ascii_graphic() || c == ' ') {
             facts.push(fact("made by", oem));
         }
-        VolumeInfo {
-            probe: self.probe(),
-            features: Vec::from([sb.width.name().to_string()]),
-            state: self.state().name().to_string(),
-            notices: self.mount_state().notices.clone(),
-            facts,
-        }
+        facts
     }
 }

@@ -9,7 +9,7 @@ use obento_base::wire::{FromBytes as _, FromZeros as _, to_u64};
 use obento_base::{
     Attr, Corrupt, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode, Result, Structure, Timestamp,
 };
-use obento_driver::{Crash, Fact, Limits, StoredProperties, VolumeInfo};
+use obento_driver::{Crash, Fact, Limits, StoredProperties, VolumeInfo, for_commands};
 use obento_inodes::{Geometry, Inodes};
 
 use crate::dir::NAME_MAX;
@@ -51,8 +51,8 @@ impl Inodes for SuperBlock {
     }
 
     fn info(&self) -> VolumeInfo {
-        let log = Fact { name: "log blocks", value: self.raw.nlog.to_string() };
-        VolumeInfo { probe: probe(&self.raw), facts: Vec::from([log]), ..VolumeInfo::default() }
+        let log = || Vec::from([Fact { name: "log blocks", value: self.raw.nlog.to_string() }]);
+        VolumeInfo { probe: probe(&self.raw), facts: for_commands(log), ..VolumeInfo::default() }
     }
 
     fn decode(&self, ino: Ino, bytes: &[u8]) -> Result<Option<Inode>> {

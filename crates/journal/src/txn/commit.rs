@@ -17,7 +17,7 @@ impl Transactions {
         self.publish_rest(tid)?;
         let batch = self.capture();
         self.backend.lock().commit(self.cache(), batch)?;
-        if let Some(redo) = &self.redo {
+        if let Some(redo) = self.redo() {
             // Before space that the transaction freed is used again.
             redo.durable(tid.0);
         }

@@ -8,10 +8,12 @@
 //! Invariant: at most one thread has a hold at a time, and only this thread begins handles of its operation. The thread
 //! waits for a commit only before its operation has changed anything. During the wait, the hold is suspended.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::Result;
-use obento_block::Block;
+use obento_block::{Block, RedoLog};
+use obento_env::IN_KERNEL;
 
 use super::handle::Role;
 use super::{Credits, Transactions, Txn};
@@ -21,14 +23,19 @@ use crate::Tid;
 const HOLD: u32 = 64;
 
 impl Transactions {
+    /// Returns the redo log. In a kernel, no other process could read one.
+    pub(super) fn redo(&self) -> Option<&Arc<dyn RedoLog>> {
+        self.redo.as_ref().filter(|_| !IN_KERNEL)
+    }
+
     /// Returns whether changes are added to a redo log.
     pub(super) fn has_redo(&self) -> bool {
-        self.redo.is_some()
+        self.redo().is_some()
     }
 
     /// Returns whether this thread handles a request that must not be divided.
     pub(super) fn is_held_here(&self) -> bool {
-        self.redo.as_ref().is_some_and(|redo| redo.is_held_here())
+        self.redo().is_some_and(|redo| redo.is_held_here())
     }
 
     /// Prevents commits until this thread calls [`publish`](Self::publish). At most one thread may have a
@@ -63,7 +70,7 @@ impl Transactions {
     /// [`CommitHooks::before_commit`]: super::CommitHooks::before_commit
     pub fn publish(&self) -> Result<()> {
         let captured = self.capture_unpublished();
-        let published = captured.and_then(|(tid, blocks)| match &self.redo {
+        let published = captured.and_then(|(tid, blocks)| match self.redo() {
             Some(redo) => redo.append(tid.0, &blocks),
             None => Ok(()),
         });
@@ -108,7 +115,7 @@ impl Transactions {
     /// Adds the unpublished changes of the locked transaction `tid` to the redo log. The caller must do so before the
     /// next transaction begins, whose changes are based on these changes. Fails with the errors of the redo log.
     pub(super) fn publish_rest(&self, tid: Tid) -> Result<()> {
-        let Some(redo) = &self.redo else { return Ok(()) };
+        let Some(redo) = self.redo() else { return Ok(()) };
         match self.take_unpublished(tid) {
             blocks if blocks.is_empty() => Ok(()),
             blocks => redo.append(tid.0, &blocks),

@@ -9,7 +9,7 @@ use obento_base::{Attr, Error, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
     Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Layout, Limits, Notice, Span, StatFs,
-    VolumeInfo, WritableFileSystem,
+    VolumeInfo, WritableFileSystem, for_commands,
 };
 
 use crate::data::length;
@@ -27,7 +27,9 @@ impl<F: Directories> FileSystem for Volume<F> {
     fn info(&self) -> VolumeInfo {
         let replayed = self.notices.iter().any(|notice| matches!(notice, Notice::Replayed { .. }));
         VolumeInfo {
-            state: if replayed && !self.is_writable { "needs recovery" } else { "clean" }.to_string(),
+            state: for_commands(|| {
+                if replayed && !self.is_writable { "needs recovery" } else { "clean" }.to_string()
+            }),
             notices: self.notices.clone(),
             ..self.format.info()
         }

@@ -108,8 +108,8 @@ impl Volume {
             None
         };
         // No directory has more blocks than the device, even if its size or the super block claims so.
-        let there_are = self.device().len().div_ceil(sb.block_size.into()).min(sb.blocks_count);
-        let blocks = inode.size().div_ceil(sb.block_size.into()).min(there_are);
+        let there_are = self.device().len().div_ceil(u64::from(sb.block_size).max(1)).min(sb.blocks_count);
+        let blocks = inode.size().div_ceil(u64::from(sb.block_size).max(1)).min(there_are);
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         let has_index = sb.compat.contains(Compat::DIR_INDEX);
         let is_inline = inode.has(InodeFlags::INLINE_DATA);

@@ -81,6 +81,7 @@ pub(crate) fn find(
 
 /// Returns the changes that add an entry without usage and limits for `id`, which has none. Fails with `Corrupt`, with
 /// `FileTooBig`, or with an error of `read`.
+#[inline(never)]
 pub(crate) fn insert(
     kind: QuotaKind,
     (ino, id): (Ino, u32),

@@ -84,7 +84,7 @@ fn different_blocks(
     below: &Arc<dyn BlockDevice>,
 ) -> Result<Vec<Block>> {
     let volume = writer.volume();
-    let size = u64::from(volume.block_size());
+    let size = u64::from(volume.block_size()).max(1);
     let count = volume.super_block().blocks_count;
     let mut numbers: Vec<u64> = Vec::new();
     for range in copy.changed() {

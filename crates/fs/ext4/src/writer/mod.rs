@@ -32,7 +32,7 @@ use alloc::vec::Vec;
 use obento_base::{Error, Ino, Result, Timestamp};
 use obento_block::RedoLog;
 use obento_driver::{DataMode, Journalling};
-use obento_env::Clock;
+use obento_env::{Clock, IN_KERNEL};
 use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
 
 use crate::allocator::Allocator;
@@ -148,7 +148,7 @@ impl Writer {
 
     /// Returns whether changes are added to a redo log.
     pub(crate) fn has_redo(&self) -> bool {
-        self.has_redo
+        self.has_redo && !IN_KERNEL
     }
 
     /// Returns whether the device is flushed between writes that depend on each other.

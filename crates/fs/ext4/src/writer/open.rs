@@ -97,7 +97,7 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
         volume.notice(Notice::MarkedWithErrors);
     }
     // Without a journal, changes reach their places in any order, so a redo log would be no help.
-    let redo = options.redo.clone().filter(|_| journal.is_some());
+    let redo = options.redo_log().cloned().filter(|_| journal.is_some());
     redo.iter().for_each(|redo| redo.clear());
     let log = match journal {
         Some(journal) => Log::Jbd2(JournalWriter::open(journal, features(volume.super_block()))?),

@@ -292,6 +292,7 @@ impl Writer {
         INSERTION + cost::INODE + Credits(appended)
     }
 
+    #[inline(never)]
     fn add_owner(&self, txn: &mut Txn<'_>, (kind, ino, id): (QuotaKind, Ino, u32)) -> Result<()> {
         let (quotas, volume) = (self.quotas(), self.volume());
         let growth = quotas.growth.lock();

@@ -28,7 +28,7 @@ pub(super) fn fold_redo_log(
     sb: &SuperBlock,
     options: &OpenOptions,
 ) -> Result<()> {
-    let Some(redo) = options.redo.as_ref().filter(|_| sb.compat.contains(Compat::HAS_JOURNAL)) else {
+    let Some(redo) = options.redo_log().filter(|_| sb.compat.contains(Compat::HAS_JOURNAL)) else {
         return Ok(());
     };
     let changes = redo.changes()?;

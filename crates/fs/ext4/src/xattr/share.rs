@@ -45,9 +45,11 @@ impl Bucket {
 
     fn remove(&mut self, number: u64) {
         let Some(at) = self.held().iter().position(|&held| held == number) else { return };
-        let last = self.len.saturating_sub(1);
-        self.numbers.swap(at, last);
-        self.len = last;
+        let last = self.held().last().copied();
+        if let (Some(slot), Some(last)) = (self.numbers.get_mut(at), last) {
+            *slot = last;
+        }
+        self.len = self.len.saturating_sub(1);
     }
 }
 

@@ -71,9 +71,9 @@ impl Writer {
         if size > most { Err(Error::FileTooBig) } else { Ok(()) }
     }
 
-    /// Returns the size of a block in bytes.
+    /// Returns the size of a block in bytes, which is not 0.
     fn block_bytes(&self) -> u64 {
-        self.volume().block_size().into()
+        u64::from(self.volume().block_size()).max(1)
     }
 
     /// Returns the block that contains byte `offset`.
