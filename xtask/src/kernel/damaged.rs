@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use xshell::Shell;
+use xshell::{Shell, cmd};
 
 use super::DamagedOptions;
 use super::guest::{Guest, Start};
@@ -15,33 +15,96 @@ use super::guest::{Guest, Start};
 /// How many disks one kernel gets.
 const DISKS: usize = 16;
 
-/// Runs all images of a folder. Errors: those with which a kernel reported a bug, crashed or hung.
+/// How many seeds of damage are applied to each volume before the images are tested, for their size.
+const SEEDS: u64 = 16;
+
+/// The results of a campaign.
+#[derive(Default)]
+struct Tally {
+    images: usize,
+    mounted: usize,
+    /// The images with which a kernel reported a bug, crashed or hung.
+    failed: Vec<String>,
+}
+
+/// Runs all images of a folder, or images that are created for this run.
 pub fn run(shell: &Shell, options: &DamagedOptions) -> Result<()> {
     let (guest, target) = super::guest(shell, &options.kernel, options.module.as_deref())?;
-    let folder = target.join("damaged");
-    fs::create_dir_all(&folder)?;
-    let mut images: Vec<PathBuf> = shell.read_dir(&options.images)?;
-    images.retain(|path| path.extension().is_some_and(|end| end == "gz" || end == "img"));
-    images.sort();
-    ensure!(!images.is_empty(), "{} has no images NAME.gz or NAME.img", options.images.display());
-    let (mut mounted, mut failed) = (0, Vec::new());
-    for batch in images.chunks(DISKS) {
-        let disks = copies(batch, &folder)?;
-        let (output, reason) = start(&guest, &disks)?;
-        mounted += output.lines().filter(|line| line.contains("files seen")).count();
-        if reason.is_some() {
-            // One image after the other, for the name.
-            for (image, disk) in batch.iter().zip(copies(batch, &folder)?) {
-                let (output, reason) = start(&guest, &[disk])?;
-                if let Some(reason) = reason {
-                    println!("FAILED {}: {reason}\n{output}", image.display());
-                    failed.push(image.display().to_string());
+    let mut tally = Tally::default();
+    match (&options.images, options.mutants) {
+        (Some(images), _) => tally.folder(shell, &guest, &target, images)?,
+        (None, wanted) => {
+            let folder = target.join("mutants");
+            for seed in (options.seed..).step_by(SEEDS as usize) {
+                if tally.images >= wanted.unwrap_or_default() {
+                    break;
                 }
+                create_mutants(shell, &folder, seed)?;
+                tally.folder(shell, &guest, &target, &folder)?;
+                println!("seeds {seed} to {}: {}", seed + SEEDS - 1, tally.line());
             }
+            shell.remove_path(&folder)?;
         }
     }
-    println!("{} images, {mounted} mounts of {}, {} failures", images.len(), images.len() * 2, failed.len());
-    ensure!(failed.is_empty(), "these images failed: {}", failed.join(", "));
+    println!("{}", tally.line());
+    ensure!(tally.failed.is_empty(), "these images failed: {}", tally.failed.join(", "));
+    Ok(())
+}
+
+impl Tally {
+    fn line(&self) -> String {
+        let (images, mounted, failed) = (self.images, self.mounted, self.failed.len());
+        format!("{images} images, {mounted} mounts of {}, {failed} failures", images * 2)
+    }
+
+    /// Runs all images of a folder.
+    fn folder(&mut self, shell: &Shell, guest: &Guest, target: &Path, images: &Path) -> Result<()> {
+        let folder = target.join("damaged");
+        fs::create_dir_all(&folder)?;
+        let mut paths: Vec<PathBuf> = shell.read_dir(images)?;
+        paths.retain(|path| path.extension().is_some_and(|end| end == "gz" || end == "img"));
+        paths.sort();
+        ensure!(!paths.is_empty(), "{} has no images NAME.gz or NAME.img", images.display());
+        for batch in paths.chunks(DISKS) {
+            self.batch(guest, &folder, batch)?;
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, guest: &Guest, folder: &Path, batch: &[PathBuf]) -> Result<()> {
+        let (output, reason) = start(guest, &copies(batch, folder)?)?;
+        self.images += batch.len();
+        self.mounted += output.lines().filter(|line| line.contains("files seen")).count();
+        if reason.is_none() {
+            return Ok(());
+        }
+        // One image after the other, for the name.
+        for (image, disk) in batch.iter().zip(copies(batch, folder)?) {
+            let (output, reason) = start(guest, &[disk])?;
+            if let Some(reason) = reason {
+                println!("FAILED {}: {reason}\n{output}", image.display());
+                let name = image.file_name().unwrap_or_default();
+                self.failed.push(name.to_string_lossy().into_owned());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Fills a folder with mutants of the volumes of the check campaign, from this seed on.
+fn create_mutants(shell: &Shell, folder: &Path, seed: u64) -> Result<()> {
+    shell.remove_path(folder)?;
+    shell.create_dir(folder)?;
+    let _folder = shell.push_env("OBENTO_KEEP", folder);
+    let _seed = shell.push_env("OBENTO_SEED", seed.to_string());
+    let _count = shell.push_env("OBENTO_MUTANTS", SEEDS.to_string());
+    let test = "sealed_mutants_are_written_to_a_folder";
+    cmd!(
+        shell,
+        "cargo test --quiet --locked -p obento-ext4 --test check_mutants -- --ignored --exact {test}"
+    )
+    .ignore_stdout()
+    .run()?;
     Ok(())
 }
 

@@ -144,7 +144,14 @@ struct DamagedOptions {
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
     /// Folder of the images: NAME.gz or NAME.img.
-    images: PathBuf,
+    #[arg(required_unless_present = "mutants")]
+    images: Option<PathBuf>,
+    /// Test at least this number of volumes with random damage and correct checksums instead.
+    #[arg(long, value_name = "NUMBER", conflicts_with = "images")]
+    mutants: Option<usize>,
+    /// The first seed of the damage.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
 }
 
 #[derive(Args)]

@@ -8,9 +8,11 @@ mod common;
 mod lab;
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt as _;
 use std::panic::catch_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use lab::bases::{ALL, Base, oracles};
@@ -392,6 +394,36 @@ fn check_and_e2fsck_agree_on_mutants_on_which_they_differed() {
             assert_eq!(judge(&bytes).and_then(|()| judge_preen(&bytes)), Ok(()), "{name} {harm} seed {seed}");
         }
     }
+}
+
+/// Writes mutants with correct checksums to the folder `OBENTO_KEEP`, without testing them: `OBENTO_MUTANTS` seeds from
+/// `OBENTO_SEED` on, for each base.
+#[test]
+#[ignore = "writes images: cargo xtask kernel damaged --mutants"]
+fn sealed_mutants_are_written_to_a_folder() {
+    let number = |name: &str| std::env::var(name).expect(name).parse::<u64>().expect(name);
+    let folder = PathBuf::from(std::env::var("OBENTO_KEEP").expect("OBENTO_KEEP"));
+    assert!(oracles(), "the programs that create volumes are missing");
+    let seeds = number("OBENTO_SEED")..number("OBENTO_SEED") + number("OBENTO_MUTANTS");
+    for base in ALL {
+        for (seed, harm) in seeds.clone().map(|seed| (seed, Harm::of(None, seed))) {
+            if harm != Harm::Truncated {
+                let path = folder.join(format!("{}-{}-{seed}.img", base.name, harm.name()));
+                write_sparse(&path, &harm.sealed_mutant(&base.disk(), seed)).expect("space for the image");
+            }
+        }
+    }
+}
+
+/// Writes an image without its blocks of zeros.
+fn write_sparse(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    const BLOCK: usize = 4096;
+    let file = File::create(path)?;
+    file.set_len(bytes.len() as u64)?;
+    let blocks = bytes.chunks(BLOCK).zip((0..).step_by(BLOCK));
+    blocks
+        .filter(|(block, _)| block.iter().any(|&byte| byte != 0))
+        .try_for_each(|(block, at)| file.write_all_at(block, at))
 }
 
 #[test]
