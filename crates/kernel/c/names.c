@@ -281,13 +281,15 @@ static int ob_unlink_op(struct inode *dir, struct dentry *d) { return ob_remove(
 static int ob_rmdir(struct inode *dir, struct dentry *d) { return ob_remove(dir, d, true); }
 static int ob_rename_op(struct user_namespace *ns, struct inode *from, struct dentry *d, struct inode *to, struct dentry *nd, unsigned int flags)
 {
+	struct ob_node whiteout = ob_node(ns, from, S_IFCHR | WHITEOUT_MODE, WHITEOUT_DEV, NULL);
 	int err;
 
-	if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE))
+	if (flags & ~(RENAME_NOREPLACE | RENAME_EXCHANGE | RENAME_WHITEOUT))
 		return -EINVAL;
 	if (nd->d_name.len > SBI(to->i_sb)->limits.name_max)
 		return -ENAMETOOLONG;
-	err = GATED(from->i_sb, ob_rename(VOL(from), from->i_ino, NAME(d), to->i_ino, NAME(nd), flags));
+	err = GATED(from->i_sb, ob_rename(VOL(from), from->i_ino, NAME(d), to->i_ino, NAME(nd), flags & ~RENAME_WHITEOUT,
+						flags & RENAME_WHITEOUT ? &whiteout : NULL));
 	if (err)
 		return err;
 	ob_refresh(d_inode(d));

@@ -71,7 +71,8 @@ long ob_fallocate(struct file *f, int mode, loff_t start, loff_t len)
 	} else if (mode & FALLOC_FL_ZERO_RANGE) {
 		if (!keep && end > size && (size & (unit - 1)))
 			err = ob_zero_part(i, size, round_up(size, unit)) ?: filemap_write_and_wait(i->i_mapping);
-		err = err ?: ob_punch_or_zero(i, OB_ZERO, start, end, keep);
+		/* the parts of blocks at both ends get space, too */
+		err = err ?: ob_punch_or_zero(i, OB_ZERO, start, end, keep) ?: ob_space_op(i, OB_ALLOCATE, start, end, keep);
 	} else if (mode & FALLOC_FL_COLLAPSE_RANGE) {
 		err = (start | end) & (unit - 1) || end >= size ? -EINVAL : ob_space_op(i, OB_COLLAPSE, start, end, true);
 		if (!err)

@@ -498,6 +498,26 @@ static int ob_init_fc(struct fs_context *fc)
 	return 0;
 }
 
+/* Discards what is free in a range of the device, and returns the number of bytes. */
+static s64 ob_trim_range(struct super_block *sb, const struct fstrim_range *r)
+{
+	u64 size = bdev_nr_bytes(sb->s_bdev), min_len = max_t(u64, r->minlen, bdev_discard_granularity(sb->s_bdev));
+
+	if (r->start >= size || r->len < SBI(sb)->unit)
+		return -EINVAL;
+	return GATED(sb, ob_trim(SBI(sb)->vol, r->start, r->len > size - r->start ? U64_MAX : r->start + r->len, min_len));
+}
+static int ob_set_label_op(struct file *f, const char *label)
+{
+	struct super_block *sb = file_inode(f)->i_sb;
+	int err = mnt_want_write_file(f);
+
+	if (err)
+		return err;
+	err = GATED(sb, ob_set_label(SBI(sb)->vol, (struct ob_bytes){ label, strnlen(label, FSLABEL_MAX) }));
+	mnt_drop_write_file(f);
+	return err;
+}
 /* ioctl(2) on any file */
 long ob_ioctl(struct file *f, unsigned int cmd, unsigned long arg)
 {
@@ -515,10 +535,7 @@ long ob_ioctl(struct file *f, unsigned int cmd, unsigned long arg)
 			return -EOPNOTSUPP;
 		if (copy_from_user(&range, to, sizeof(range)))
 			return -EFAULT;
-		/* the driver discards on the whole volume only */
-		if (range.start || range.len < (u64)SBI(sb)->limits.blocks * SBI(sb)->limits.block_size)
-			return -EINVAL;
-		n = GATED(sb, ob_trim(SBI(sb)->vol, range.minlen));
+		n = ob_trim_range(sb, &range);
 		if (n < 0)
 			return n;
 		range.len = n;
@@ -528,6 +545,10 @@ long ob_ioctl(struct file *f, unsigned int cmd, unsigned long arg)
 		if (n < 0)
 			return n;
 		return copy_to_user(to, label, sizeof(label)) ? -EFAULT : 0;
+	case FS_IOC_SETFSLABEL:
+		if (!capable(CAP_SYS_ADMIN))
+			return -EPERM;
+		return copy_from_user(label, to, sizeof(label)) ? -EFAULT : ob_set_label_op(f, label);
 	case FS_IOC_GETVERSION:
 		return put_user(file_inode(f)->i_generation, (int __user *)to);
 	default:

@@ -117,15 +117,7 @@ pub unsafe extern "C" fn ob_create(
     // SAFETY: the promise of the caller.
     let (name, target) = unsafe { (name.get(), node.target.get()) };
     let make = || -> Result<Attr> {
-        let bits = u16::try_from(node.mode).map_err(|_| Error::Invalid)?;
-        let new = NewNode {
-            kind: FileKind::from_mode(bits).ok_or(Error::Invalid)?,
-            mode: mode(node.mode),
-            uid: node.uid,
-            gid: node.gid,
-            rdev: DeviceNumber { major: node.major, minor: node.minor },
-            target,
-        };
+        let new = new_node(node, target)?;
         if name.is_empty() {
             return volume.fs.nameless().ok_or(Error::NotSupported)?.create_nameless(Ino(dir), &new);
         }
@@ -134,6 +126,19 @@ pub unsafe extern "C" fn ob_create(
     };
     // SAFETY: the promise of the caller.
     unsafe { volume.put(out, make()) }
+}
+
+/// Returns the attributes of a new inode with the target of a symbolic link.
+fn new_node<'a>(node: &Node, target: &'a [u8]) -> Result<NewNode<'a>> {
+    let bits = u16::try_from(node.mode).map_err(|_| Error::Invalid)?;
+    Ok(NewNode {
+        kind: FileKind::from_mode(bits).ok_or(Error::Invalid)?,
+        mode: mode(node.mode),
+        uid: node.uid,
+        gid: node.gid,
+        rdev: DeviceNumber { major: node.major, minor: node.minor },
+        target,
+    })
 }
 
 /// Gives an inode another name, or a file without a name its first.
@@ -165,7 +170,7 @@ pub unsafe extern "C" fn ob_unlink(volume: &Volume, dir: u64, name: Bytes, is_di
     }))
 }
 
-/// Moves a name.
+/// Moves a name, and gives the old name to the new inode `whiteout`, if C passes one.
 ///
 /// # Safety
 ///
@@ -178,12 +183,17 @@ pub unsafe extern "C" fn ob_rename(
     to: u64,
     new_name: Bytes,
     flags: u32,
+    whiteout: Option<&Node>,
 ) -> Status {
     let rename = || {
         let flags = RenameFlags::from_bits(flags).ok_or(Error::Invalid)?;
         // SAFETY: the promise of the caller.
         let (name, new_name) = unsafe { (name.name()?, new_name.name()?) };
-        volume.writable()?.rename(Ino(from), name, Ino(to), new_name, flags)
+        let Some(node) = whiteout else {
+            return volume.writable()?.rename(Ino(from), name, Ino(to), new_name, flags);
+        };
+        let whiteouts = volume.fs.whiteouts().ok_or(Error::Invalid)?;
+        whiteouts.rename_leaving(Ino(from), name, Ino(to), new_name, flags, &new_node(node, &[])?)
     };
     volume.status(rename())
 }

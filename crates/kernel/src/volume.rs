@@ -10,7 +10,7 @@ use obento_driver::{Access, FileSystem, OpenOptions, StoredProperties, WritableF
 use obento_prov::Recorded;
 
 use crate::Data;
-use crate::abi::{Buffer, MountOptions, Status, Usage, count};
+use crate::abi::{Buffer, Bytes, MountOptions, Status, Usage, count};
 use crate::device::KernelDevice;
 use crate::history;
 use crate::report::{KernelClock, errno, print};
@@ -206,6 +206,20 @@ pub unsafe extern "C" fn ob_label(volume: &Volume, out: Buffer) -> i64 {
     volume.count(unsafe { out.take(&label) })
 }
 
+/// Changes the label of the volume. Fails with ENOTTY if the driver cannot change it.
+///
+/// # Safety
+///
+/// `label` are bytes of this call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ob_set_label(volume: &Volume, label: Bytes) -> Status {
+    /// `ENOTTY`: the error of an ioctl(2) that a file system does not have.
+    const NO_SUCH_CALL: Status = -25;
+    let Some(relabel) = volume.fs.relabel() else { return NO_SUCH_CALL };
+    // SAFETY: the promise of the caller.
+    volume.status(relabel.set_label(unsafe { label.get() }))
+}
+
 /// Makes a file durable.
 #[unsafe(no_mangle)]
 pub extern "C" fn ob_sync_file(volume: &Volume, ino: u64) -> Status {
@@ -218,10 +232,11 @@ pub extern "C" fn ob_sync(volume: &Volume) -> Status {
     volume.status(volume.fs.writable().map_or(Ok(()), WritableFileSystem::sync))
 }
 
-/// Discards free space, and returns the number of bytes.
+/// Discards the free space between two bytes of the device, and returns the number of bytes.
 #[unsafe(no_mangle)]
-pub extern "C" fn ob_trim(volume: &Volume, min_len: u64) -> i64 {
-    match volume.fs.trim().ok_or(Error::NotSupported).and_then(|trim| trim.trim(min_len)) {
+pub extern "C" fn ob_trim(volume: &Volume, start: u64, end: u64, min_len: u64) -> i64 {
+    let trim = volume.fs.trim().ok_or(Error::NotSupported);
+    match trim.and_then(|trim| trim.trim_within(start..end, min_len)) {
         Ok(len) => i64::try_from(len).unwrap_or(i64::MAX),
         Err(error) => errno(volume.sb, &error).into(),
     }

@@ -24,6 +24,8 @@ type Case = (&'static str, fn(&Bench<'_>) -> Result<()>);
 const CASES: &[Case] = &[
     ("tree: every file as the kernel's own ext4 shows it", tree),
     ("features: every call on a mounted volume", features),
+    ("calls: results of calls as the kernel's own ext4 returns them", calls),
+    ("mounts: access times, read-only devices, labels and trims as those of the kernel's own ext4", mounts),
     ("listings: memory of open directories", listings),
     ("model: operations against a model in memory, ext4", |bench| bench.model("obento-ext4", &[])),
     ("model-1k: blocks smaller than a page", model_1k),
@@ -36,6 +38,8 @@ const CASES: &[Case] = &[
     ("parallel: models, moved trees and syncs at once", parallel),
     ("full: a full volume", full),
     ("memory: less memory than data", memory),
+    ("quota: usage of users, groups and projects", quota),
+    ("quota-cut: the same, with power off", quota_cut),
     ("cut: power off with open files without a name, and replay", cut),
     ("cut-xv6: the same for xv6", cut_xv6),
     ("history: -o provenance, which obento prov reads", history_of_processes),
@@ -179,6 +183,46 @@ fn features(bench: &Bench<'_>) -> Result<()> {
     e2fsck(bench.shell, &image)
 }
 
+/// Two volumes of the same format, one for the module and one for the kernel.
+fn calls(bench: &Bench<'_>) -> Result<()> {
+    let two = [bench.ext4("ours.img", 96, &[])?, bench.ext4("theirs.img", 96, &[])?];
+    let output = bench.start(&Start::new("calls", &[&two[0], &two[1]]))?;
+    output.lines().filter(|line| line.ends_with(" results")).for_each(|line| println!("    {line}"));
+    two.iter().try_for_each(|image| e2fsck(bench.shell, image))
+}
+
+fn mounts(bench: &Bench<'_>) -> Result<()> {
+    let format = ["-b", "1024", "-U", "6f62656e-746f-4000-8000-000000000032"];
+    let two = [bench.ext4("ours.img", 96, &format)?, bench.ext4("theirs.img", 96, &format)?];
+    let output = bench.start(&Start::new("mounts", &[&two[0], &two[1]]))?;
+    output.lines().filter(|line| line.ends_with(" results")).for_each(|line| println!("    {line}"));
+    let image = &two[0];
+    let label = cmd!(bench.shell, "e2label {image}").quiet().read()?;
+    ensure!(label == "last", "e2label reads the label '{label}'");
+    two.iter().try_for_each(|image| e2fsck(bench.shell, image))
+}
+
+/// Formats a volume with quota files of users, groups and projects.
+fn with_quotas(bench: &Bench<'_>) -> Result<PathBuf> {
+    bench.ext4("quota.img", 96, &["-O", "quota,project", "-E", "quotatype=usrquota:grpquota:prjquota"])
+}
+
+fn quota(bench: &Bench<'_>) -> Result<()> {
+    let image = with_quotas(bench)?;
+    bench.start(&Start::new("quota", &[&image]))?;
+    e2fsck(bench.shell, &image)?;
+    let image = with_quotas(bench)?;
+    bench.start(&Start::new("parallel", &[&image]))?;
+    e2fsck(bench.shell, &image)
+}
+
+fn quota_cut(bench: &Bench<'_>) -> Result<()> {
+    let image = with_quotas(bench)?;
+    bench.start(&Start::new("cut", &[&image]))?;
+    bench.start(&Start::new("replay", &[&image]))?;
+    e2fsck(bench.shell, &image)
+}
+
 fn listings(bench: &Bench<'_>) -> Result<()> {
     let image = bench.ext4("listings.img", 64, &[])?;
     let output = bench.start(&Start::new("listings", &[&image]))?;
@@ -253,6 +297,9 @@ fn cut(bench: &Bench<'_>) -> Result<()> {
         before.contains("needs_recovery"),
         "the volume is clean after a power cut: the case proves nothing"
     );
+    let bytes = fs::read(&image)?;
+    bench.start(&Start::new("replay-read-only", &[&image]))?;
+    ensure!(fs::read(&image)? == bytes, "a mount of a read-only device changed the volume");
     bench.start(&Start::new("replay", &[&image]))?;
     let after = cmd!(bench.shell, "dumpe2fs -h {image}").quiet().ignore_stderr().read()?;
     ensure!(!after.contains("First orphan inode"), "a file without a name was not freed");

@@ -10,7 +10,8 @@ use std::thread;
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::mount::MountFlags;
 
-use crate::machine::{Machine, check_log, power_off, umount};
+use crate::machine::{Machine, check_log, disk, power_off, umount};
+use crate::mounts::set_read_only;
 use crate::{model, tree};
 
 /// Whether the format has hard and symbolic links.
@@ -217,9 +218,19 @@ pub fn cut(machine: &Machine) -> Result<()> {
     power_off()
 }
 
+/// Reads the volume of [`cut`] from a device that cannot be written.
+pub fn replay_read_only(machine: &Machine) -> Result<()> {
+    set_read_only(&File::open(disk(0))?, true)?;
+    replay_with(machine, MountFlags::RDONLY)
+}
+
 /// Opens the volume of [`cut`] again.
 pub fn replay(machine: &Machine) -> Result<()> {
-    machine.mount(0, "/m", MountFlags::empty(), machine.value("options"))?;
+    replay_with(machine, MountFlags::empty())
+}
+
+fn replay_with(machine: &Machine, flags: MountFlags) -> Result<()> {
+    machine.mount(0, "/m", flags, machine.value("options"))?;
     ensure!(fs::read("/m/one")? == b"hello", "a synced file changed");
     ensure!(fs::read("/m/two")? == vec![2; 300_000], "a synced file changed");
     ensure!(!Path::new("/m/gone").exists(), "a removed file has its name again");

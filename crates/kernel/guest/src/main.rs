@@ -4,6 +4,7 @@
 //! output is `obento-guest: ok` or `obento-guest: failed: REASON`.
 
 mod bench;
+mod calls;
 mod cases;
 mod damaged;
 mod features;
@@ -13,6 +14,8 @@ mod hosts;
 mod listings;
 mod machine;
 mod model;
+mod mounts;
+mod quota;
 mod tree;
 mod xv6;
 
@@ -37,6 +40,10 @@ fn case(machine: &Machine) -> Result<()> {
         "memory" => cases::memory(machine),
         "cut" => cases::cut(machine),
         "replay" => cases::replay(machine),
+        "replay-read-only" => cases::replay_read_only(machine),
+        "calls" => calls::equal_the_kernels_own(machine),
+        "mounts" => mounts::equal_the_kernels_own(machine),
+        "quota" => quota::run(machine),
         "features" => features::all(machine),
         "history" => history::run(machine),
         "history-long" => history::long(machine),
