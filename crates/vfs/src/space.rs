@@ -100,9 +100,10 @@ impl Node {
         writer.zero(inside(end..range.end, old))?;
         drop(writer);
         fs.zero_range(&self.inode.exclusive(), self.ino(), start..end, size)?;
-        if start > range.start {
+        // The parts of blocks at both ends get space, too.
+        for part in [range.start..start, end..range.end].into_iter().filter(|part| !part.is_empty()) {
             let writer = Writer::of(self, fs);
-            fs.allocate(&writer.layout, self.ino(), range.start..start, Size::Keep)?;
+            fs.allocate(&writer.layout, self.ino(), part, Size::Keep)?;
         }
         Ok(())
     }

@@ -42,6 +42,7 @@ const CASES: &[Case] = &[
     ("quota-cut: the same, with power off", quota_cut),
     ("cut: power off with open files without a name, and replay", cut),
     ("cut-xv6: the same for xv6", cut_xv6),
+    ("fast: replay of fast commits that the kernel's own ext4 has written", fast),
     ("history: -o provenance, which obento prov reads", history_of_processes),
     ("history-model: a model on a recorded volume, ext4", |bench| bench.recorded("model", 96)),
     ("history-model-exfat: the same for exFAT", history_model_exfat),
@@ -303,6 +304,13 @@ fn cut(bench: &Bench<'_>) -> Result<()> {
     bench.start(&Start::new("replay", &[&image]))?;
     let after = cmd!(bench.shell, "dumpe2fs -h {image}").quiet().ignore_stderr().read()?;
     ensure!(!after.contains("First orphan inode"), "a file without a name was not freed");
+    e2fsck(bench.shell, &image)
+}
+
+fn fast(bench: &Bench<'_>) -> Result<()> {
+    let image = bench.ext4("fast.img", 64, &["-O", "fast_commit"])?;
+    bench.start(&Start::new("fast-write", &[&image]))?;
+    bench.start(&Start::new("fast-replay", &[&image]))?;
     e2fsck(bench.shell, &image)
 }
 

@@ -53,6 +53,7 @@ impl SuperBlock {
 
 impl Volume {
     /// Returns the complete description.
+    #[inline(never)]
     pub(crate) fn describe(&self) -> VolumeInfo {
         let sb = self.super_block();
         let notices = self.notices();

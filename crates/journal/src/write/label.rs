@@ -4,6 +4,8 @@
 //! written at any time, even after an error. All fields that change are in the first 512 bytes, which are one sector
 //! and therefore never torn.
 
+use alloc::boxed::Box;
+
 use obento_base::Result;
 use obento_base::wire::be::U32;
 use obento_base::wire::{FromZeros, IntoBytes};
@@ -14,15 +16,15 @@ use crate::{Compat, Incompat, Journal, SuperBlock, Tid, Version, checksum};
 /// `-EIO`, which jbd2 stores when it aborts a journal (`jbd2_journal_abort`).
 const EIO: u32 = 5_u32.wrapping_neg();
 
-/// A super block and its encoded bytes.
+/// The encoded bytes of a super block, which are too many for the stack of a kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Label {
-    raw: RawSuperBlock,
+    raw: Box<RawSuperBlock>,
 }
 
 impl Label {
     pub(super) fn read(journal: &Journal) -> Result<Self> {
-        let mut raw = RawSuperBlock::new_zeroed();
+        let mut raw = Box::new(RawSuperBlock::new_zeroed());
         let offset = journal.super_block_place()?.saturating_mul(journal.super_block().block_size.into());
         journal.device().read_at(offset, raw.as_mut_bytes())?;
         Ok(Self { raw })
@@ -70,13 +72,10 @@ impl Label {
     /// (`journal_convert_superblock_v1`).
     pub(super) fn set_features(&mut self, compat: Compat, incompat: Incompat) {
         if self.raw.s_header.h_blocktype.get() == raw::SUPER_BLOCK_V1 {
-            let first = self.raw;
-            self.raw = RawSuperBlock::new_zeroed();
-            self.raw.s_header = first.s_header;
+            // The fields of version 1 stay; the others, which follow them, are new.
+            let known = core::mem::offset_of!(RawSuperBlock, s_feature_compat);
+            self.raw.as_mut_bytes().iter_mut().skip(known).for_each(|byte| *byte = 0);
             self.raw.s_header.h_blocktype = U32::new(raw::SUPER_BLOCK_V2);
-            (self.raw.s_blocksize, self.raw.s_maxlen) = (first.s_blocksize, first.s_maxlen);
-            (self.raw.s_first, self.raw.s_sequence) = (first.s_first, first.s_sequence);
-            (self.raw.s_start, self.raw.s_errno) = (first.s_start, first.s_errno);
             self.raw.s_nr_users = U32::new(1);
         }
         self.raw.s_feature_compat = U32::new(compat.bits());

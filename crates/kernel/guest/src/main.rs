@@ -7,6 +7,7 @@ mod bench;
 mod calls;
 mod cases;
 mod damaged;
+mod fast;
 mod features;
 mod history;
 #[cfg(feature = "hosts")]
@@ -44,6 +45,8 @@ fn case(machine: &Machine) -> Result<()> {
         "calls" => calls::equal_the_kernels_own(machine),
         "mounts" => mounts::equal_the_kernels_own(machine),
         "quota" => quota::run(machine),
+        "fast-write" => fast::write(),
+        "fast-replay" => fast::replay(machine),
         "features" => features::all(machine),
         "history" => history::run(machine),
         "history-long" => history::long(machine),

@@ -57,6 +57,7 @@ impl Writer {
         Ok(())
     }
 
+    #[inline(never)]
     fn reserve_ranges(&self, change: &InodeChange) -> Result<Vec<(u32, MappedRun, Vec<BlockRun>)>> {
         let mut all = Vec::new();
         for (at, run) in change.ranges.iter() {
@@ -81,6 +82,7 @@ impl Writer {
     }
 
     /// Frees an inode whose number is now free or belongs to another inode.
+    #[inline(never)]
     fn end_former_life(&self, step: &Step<'_>) -> Result<()> {
         let Some(inode) = self.lock_used(step.ino)? else { return Ok(()) };
         let is_other = step.change.map_dropped && !inode.has(InodeFlags::INLINE_DATA);
@@ -97,6 +99,7 @@ impl Writer {
         self.evict(step.ino)
     }
 
+    #[inline(never)]
     fn apply_record(&self, step: &Step<'_>) -> Result<()> {
         let inode = self.lock_used(step.ino)?;
         let unwritten = self.allocator().unwritten_before(step.ino)?;
@@ -153,6 +156,7 @@ impl Writer {
 
     /// Creates the first block of a created directory, since the logged record refers to blocks that were never
     /// logged.
+    #[inline(never)]
     fn start_directory(&self, txn: &mut Txn<'_>, edit: InodeEdit, parent: Ino) -> Result<InodeEdit> {
         let mut edit = edit;
         edit.remove_flags(InodeFlags::INLINE_DATA | InodeFlags::INDEX | InodeFlags::EXTENTS);
@@ -186,6 +190,7 @@ impl Writer {
     }
 
     /// Makes `name` in `dir` refer to `now`, or removes it.
+    #[inline(never)]
     fn apply_name(&self, dir: InodeWrite<'_>, name: &Name, is_there: bool, now: Option<Ino>) -> Result<()> {
         let kind = now.map(|ino| self.volume().inode(ino).map(|inode| inode.kind())).transpose()?;
         let mut txn = self.begin(NAME + NAME)?;

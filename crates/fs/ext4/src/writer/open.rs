@@ -51,7 +51,7 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
     if let Some(error) = found.instead_of {
         return Err(error);
     }
-    let mut sb = found.super_block;
+    let sb = found.super_block;
     sb.check_len(device.len())?;
     if device.is_read_only() {
         return Err(Error::ReadOnly);
@@ -60,9 +60,21 @@ pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -
         return Err(Error::Unsupported(Feature::Named("writing with a backup super block")));
     }
     sb.check_writable()?;
-    let mut notices = Vec::new();
     let fast = fold_fast_commits(&device, &sb, options)?;
     fold_redo_log(&device, &sb, options)?;
+    open_folded(device, sb, options, fast)
+}
+
+/// Opens a volume for changes whose journal contains all changes. `fast` is the number of transactions, if the journal
+/// contained fast commits. A function of its own: applying fast commits needs the stack that opening needs.
+#[inline(never)]
+fn open_folded(
+    device: Arc<dyn BlockDevice>,
+    mut sb: SuperBlock,
+    options: &OpenOptions,
+    fast: Option<u64>,
+) -> Result<Writer> {
+    let mut notices = Vec::new();
     let journal = recover(&device, &mut sb, options, &mut notices)?;
     if let Some(transactions) = fast {
         notices.clear();

@@ -309,15 +309,7 @@ impl Writer {
             txn.note(&taken);
             self.store_inode(txn, &edit);
         }
-        let places = new.blocks.iter().map(|&(number, ref bytes)| {
-            let (block, start) = block_place(volume, ino, number)?;
-            Ok((txn.take(block.0)?, start, bytes))
-        });
-        for (taken, start, bytes) in places.collect::<Result<Vec<_>>>()? {
-            let mut block = txn.edit(&taken);
-            let target = block.get_mut(start..start.saturating_add(BLOCK));
-            target.into_iter().for_each(|target| target.copy_from_slice(&**bytes));
-        }
+        write_blocks(txn, volume, ino, &new.blocks)?;
         edit.set_size(edit.size().max(needed));
         self.store_inode(txn, &edit);
         quotas.places.lock().put(kind, id, VolumePlace::new(volume, ino, new.place)?);
@@ -373,6 +365,21 @@ fn entries(volume: &Volume, kind: QuotaKind, ino: Ino, len: usize) -> Result<Ent
     let structure = Structure::Quota(ino);
     let damage = Corrupt::Field { structure, field: "quota tree", block: 0, offset: 0, found: 0 };
     decode(kind, &bytes).map_err(|_| damage.into())
+}
+
+/// Writes blocks of a quota file. Fails before the first change.
+#[inline(never)]
+fn write_blocks(txn: &mut Txn<'_>, volume: &Volume, ino: Ino, blocks: &[(u32, QuotaBlock)]) -> Result<()> {
+    let places = blocks.iter().map(|(number, bytes)| {
+        let (block, start) = block_place(volume, ino, *number)?;
+        Ok((txn.take(block.0)?, start, bytes))
+    });
+    for (taken, start, bytes) in places.collect::<Result<Vec<_>>>()? {
+        let mut block = txn.edit(&taken);
+        let target = block.get_mut(start..).and_then(|rest| rest.first_chunk_mut());
+        target.into_iter().for_each(|target| *target = **bytes);
+    }
+    Ok(())
 }
 
 /// Reads a block of a quota file.
