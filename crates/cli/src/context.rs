@@ -11,9 +11,9 @@ use std::rc::Rc;
 
 use obento::address::{Address, HostEntry};
 use obento::driver::Access;
-use obento::host::FileId;
 use obento::host::interrupt::{self, SignalGuard};
 use obento::host::sandbox::{self, Rights};
+use obento::host::{FileId, FreshFile, HostError};
 use obento::{Image, OpenError, Registry, Volume};
 
 use crate::help::page::Groups;
@@ -146,6 +146,19 @@ impl Context {
     /// Opens the files of the image at `path` without decoding them, unless it is open already.
     pub fn prepare(&self, path: &Path, access: Access) {
         self.opener.borrow_mut().prepare(path, access, self.opening());
+    }
+
+    /// Unpacks the image at `path` to `new`, if its files are open, not decoded yet, and may be compressed. Errors: those of `new`.
+    pub fn unpack_to(
+        &self,
+        path: &Path,
+        new: impl FnOnce() -> Result<FreshFile, HostError>,
+    ) -> Result<Option<FreshFile>, HostError> {
+        let mut opener = self.opener.borrow_mut();
+        let Some(file) = opener.prepared_mut(path).filter(|file| file.may_unpack()) else { return Ok(None) };
+        let fresh = new()?;
+        file.unpack_to(fresh.to_room()?);
+        Ok(Some(fresh))
     }
 
     /// Returns the volume that `address` names, for reading; a volume that is open for change already is reused.

@@ -145,6 +145,46 @@ fn simg2img_and_unpackers_find_the_disk() {
 }
 
 #[test]
+fn a_compressed_disk_is_unpacked_to_the_raw_image_itself() {
+    if !require(&["zstd", "gzip", "xz", "qemu-img", "cmp"].map(Oracle::Program)) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let folder = fixture.folder();
+    let pack = |program: &str, name: &str, packed: &str| {
+        let output = call(program, [Path::new("-c"), &fixture.path(name)]).unwrap();
+        fs::write(fixture.path(packed), output.stdout).unwrap();
+    };
+    for (program, extension) in [("zstd", "zst"), ("gzip", "gz"), ("xz", "xz")] {
+        pack(program, "disk.img", &format!("disk.{extension}"));
+        succeed(folder, &["convert", "-q", "-f", &format!("disk.{extension}"), "out.img"]);
+        fixture.is_disk("out.img");
+        let stored = fs::metadata(fixture.path("out.img")).unwrap().blocks() * 512;
+        assert!(stored < 12 * MIB, "{program}: {stored} bytes");
+    }
+    // The unpacked bytes are no disk, but an image.
+    succeed(folder, &["convert", "-q", "disk.img", "disk.qcow2"]);
+    pack("zstd", "disk.qcow2", "disk.qcow2.zst");
+    succeed(folder, &["convert", "-q", "disk.qcow2.zst", "again.img"]);
+    fixture.is_disk("again.img");
+    // A compressed file in a compressed file.
+    pack("gzip", "disk.zst", "disk.zst.gz");
+    succeed(folder, &["convert", "-q", "--verify", "disk.zst.gz", "nested.img"]);
+    succeed(folder, &["convert", "-q", "-f", "disk.zst.gz", "nested.img"]);
+    fixture.is_disk("nested.img");
+    let output = obento(folder, &["convert", "disk.zst", "out.img"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("file already exists"));
+    let packed = fs::read(fixture.path("disk.zst")).unwrap();
+    fs::write(fixture.path("cut.zst"), &packed[..packed.len() / 2]).unwrap();
+    let output = obento(folder, &["convert", "cut.zst", "cut.img"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("incomplete or damaged"));
+    assert!(!fixture.path("cut.img").exists());
+    let output = obento(folder, &["convert", "--max-unpacked", "1M", "disk.zst", "cut.img"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--max-unpacked"));
+    assert!(!fixture.path("cut.img").exists());
+}
+
+#[test]
 fn the_checksum_is_that_of_the_disk_and_a_summary_is_printed() {
     if !require(&["sha256sum"].map(Oracle::Program)) {
         return;

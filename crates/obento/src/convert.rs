@@ -134,6 +134,20 @@ pub fn convert(
     Ok(Converted { disk: disk.len(), file: len })
 }
 
+/// Gives `unpacked`, into which a compressed `disk` was unpacked, the name that it was created for.
+///
+/// # Errors
+///
+/// `Host`. After an error, no file was created or replaced.
+pub fn publish_unpacked(
+    disk: &dyn BlockDevice,
+    unpacked: FreshFile,
+    publish: Publish,
+) -> Result<Converted, ConvertFailure> {
+    unpacked.publish(publish)?;
+    Ok(Converted { disk: disk.len(), file: disk.len() })
+}
+
 /// Writes a qcow2 image of `disk` bytes to `target`, which becomes the file `path`. The image has no data of its own: its
 /// contents are those of `backing`, and changes of the image do not change `backing`.
 ///

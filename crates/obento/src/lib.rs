@@ -69,7 +69,7 @@ mod xattrs;
 
 /// Files, locks and processes of the host.
 pub mod host {
-    pub use obento_host::build::Publish;
+    pub use obento_host::build::{FreshFile, Publish};
     pub use obento_host::compressed::{Progress as Unpacking, UnpackError, UnpackLimits};
     pub use obento_host::io::IoBackend;
     pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};

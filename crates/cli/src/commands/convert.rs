@@ -15,12 +15,12 @@ use obento::Image;
 use obento::block::BlockDevice;
 use obento::convert::{
     ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted, Qcow2Version, convert,
-    convert_target,
+    convert_target, publish_unpacked,
 };
 use obento::driver::Access;
 use obento::env::{SystemClock, SystemRandom};
 use obento::host::sandbox::Rights;
-use obento::host::{HostDir, HostError, Publish, interrupt};
+use obento::host::{FreshFile, HostDir, HostError, Publish, interrupt};
 use obento::image::{DataDescription, ImageNotice};
 use obento::text::human_size;
 use sha2::{Digest as _, Sha256};
@@ -100,18 +100,25 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         return overlay::run(args, format, context);
     }
     let stored = args.stored(context);
+    let start = Instant::now();
     let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
+    let publish = if args.force { Publish::Replace } else { Publish::Keep };
+    let unpacked = args.unpacked(format, context)?;
     let early = if is_early { Some(create(args, context, convert_target)?) } else { None };
     let disk = args.disk(context)?;
+    if let Some(unpacked) = unpacked.filter(|unpacked| unpacked.is_disk(&*disk)) {
+        let converted =
+            publish_unpacked(&*disk, unpacked, publish).map_err(|failure| args.failed(failure))?;
+        return report(args, &converted, None, start.elapsed(), context);
+    }
     let target = match early {
         Some(target) => target,
         None => create(args, context, convert_target)?,
     };
-    let start = Instant::now();
     let mut sha = Sha256::new();
     let options = ConvertOptions {
         format,
-        publish: if args.force { Publish::Replace } else { Publish::Keep },
+        publish,
         verify: args.verify,
         // A backing file has data that the image does not contain.
         limit: stored
@@ -173,6 +180,18 @@ impl Args {
         }
         let version = if self.qcow2_version == 2 { Qcow2Version::V2 } else { Qcow2Version::V3 };
         Ok(format.with(version, self.compress))
+    }
+
+    /// Creates the file into which IN is unpacked if that may be all that is to do: the file then becomes OUT.
+    fn unpacked(&self, format: ConvertFormat, context: &Context) -> Result<Option<FreshFile>, Report> {
+        let address = open::address(&self.source, context)?;
+        let is_whole = address.part.is_none() && address.place.is_none();
+        // Both options read the disk, and `--verify` must not compare a file with itself.
+        if format != ConvertFormat::Raw || !is_whole || self.verify || self.checksum {
+            return Ok(None);
+        }
+        context.prepare(&address.image, Access::ReadOnly);
+        context.unpack_to(&address.image, || convert_target(&self.out)).map_err(Report::plain)
     }
 
     /// Returns the length of the file IN, or `None` for a device. A raw image has no more data than this.

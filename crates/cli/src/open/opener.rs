@@ -166,6 +166,11 @@ impl Opener {
         }
     }
 
+    /// Returns the files of the image at `path`, if they are open and not decoded yet.
+    pub fn prepared_mut(&mut self, path: &Path) -> Option<&mut ImageFile> {
+        self.prepared.iter_mut().find(|prepared| prepared.path == path)?.file.as_mut().ok()
+    }
+
     /// Returns the identity of the host file at `path`.
     fn id_of(&self, path: &Path) -> Option<FileId> {
         let known = self.ids.iter().find(|(known, _)| known == path);

@@ -11,11 +11,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento_base::NameBuf;
+use obento_block::BlockDevice;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::remove_on_signal::{RemoveOnSignal, UNFINISHED, claim, sweep};
-use crate::{FileDevice, HostDir, HostError};
+use crate::compressed::ReservedFile;
+use crate::{FileDevice, FileId, HostDir, HostError, HostFile};
 
 /// What happens if a file with the name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,12 +85,30 @@ impl FreshFile {
 
     /// Returns a device with the same bytes that may outlive this value. Errors: System.
     pub fn share(&self) -> Result<FileDevice, HostError> {
+        FileDevice::from_file(self.same_file()?, &self.target)
+    }
+
+    fn same_file(&self) -> Result<File, HostError> {
         let file = self.device.host_file().as_fd().try_clone_to_owned();
-        let file = file.map_err(|error| {
+        file.map(File::from).map_err(|error| {
             let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
             HostError::system("open", &self.target, errno)
-        })?;
-        FileDevice::from_file(File::from(file), &self.target)
+        })
+    }
+
+    /// Returns the file, which is empty, as a place for a compressed image. Errors: System.
+    pub fn to_room(&self) -> Result<ReservedFile, HostError> {
+        Ok(ReservedFile::in_folder(self.same_file()?, self.folder.path()))
+    }
+
+    /// Returns whether the bytes of the file are those of `disk`, because `disk` was decompressed into it.
+    pub fn is_disk(&self, disk: &dyn BlockDevice) -> bool {
+        let len = disk.len();
+        let backing = disk.backing(0..len).filter(|backing| backing.offset == 0 && backing.len == len);
+        let stat = backing.as_ref().and_then(HostFile::of).and_then(|file| rustix::fs::fstat(file).ok());
+        stat.is_some_and(|stat| {
+            FileId::of(&stat) == self.device.file_id() && u64::try_from(stat.st_size) == Ok(len)
+        })
     }
 
     /// Brings all bytes to stable storage, and then gives the file its name. Errors: System; Exists.
@@ -194,7 +214,6 @@ fn free_name(mut take: impl FnMut(&OsStr) -> Result<(), Errno>) -> Result<OsStri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use obento_block::BlockDevice;
 
     #[test]
     fn a_file_appears_only_when_it_is_complete() {

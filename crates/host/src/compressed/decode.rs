@@ -21,15 +21,24 @@ pub(super) enum Decoder<R: BufRead> {
     Zstd(Box<Zstd<R>>),
 }
 
+/// The place of a decoder in a file. Padding and unknown data can follow a zstd frame, but not precede the first one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// At the start.
+    First,
+    /// After other frames.
+    Later,
+}
+
 impl<R: BufRead> Decoder<R> {
     /// Creates a decoder that uses at most `memory` bytes for its window.
-    pub fn new(compression: Compression, input: R, memory: u64) -> Self {
+    pub fn new(compression: Compression, input: R, place: Place, memory: u64) -> Self {
         match compression {
             Compression::Bzip2 => Self::Bzip2(Box::new(Members::new(input, memory))),
             Compression::Gzip => Self::Gzip(Box::new(Members::new(input, memory))),
             Compression::Lzma => Self::Lzma(Box::new(Lzma::Start { input, memory })),
             Compression::Xz => Self::Xz(Box::new(Members::new(input, memory))),
-            Compression::Zstd => Self::Zstd(Box::new(Zstd::new(input, memory))),
+            Compression::Zstd => Self::Zstd(Box::new(Zstd::new(input, place, memory))),
         }
     }
 
@@ -282,7 +291,7 @@ pub(super) struct Zstd<R> {
 }
 
 /// `Block_Maximum_Size` (RFC 8878, section 3.1.1.2.4).
-const BLOCK: usize = 128 << 10;
+pub(super) const BLOCK: usize = 128 << 10;
 /// Bytes that end a frame: the header of a last block without content (RFC 8878, section 3.1.1.2), and space
 /// for a checksum.
 const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
@@ -293,10 +302,10 @@ fn begins_frame(first: u8) -> bool {
 }
 
 impl<R: BufRead> Zstd<R> {
-    fn new(input: R, memory: u64) -> Self {
+    fn new(input: R, place: Place, memory: u64) -> Self {
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(memory);
-        Self { decoder, input, started: false, ended: false, failure: None }
+        Self { decoder, input, started: place == Place::Later, ended: false, failure: None }
     }
 
     /// Starts the next frame with data. Returns false at the end of the stream.

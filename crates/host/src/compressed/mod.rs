@@ -6,6 +6,7 @@
 //! length.
 
 mod decode;
+mod frames;
 mod limits;
 mod pipeline;
 mod scratch;

@@ -7,7 +7,8 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 
 use super::Compression;
-use super::decode::Decoder;
+use super::decode::{Decoder, Place};
+use super::frames;
 use super::scratch::{CHUNK, fill};
 use crate::HostError;
 
@@ -23,10 +24,15 @@ pub(super) struct Chunk {
     /// Compressed bytes read so far.
     pub read: u64,
     /// The error after these bytes.
-    failure: Option<io::Error>,
+    pub failure: Option<io::Error>,
 }
 
 impl Chunk {
+    /// Returns the chunk of all of `buffer`.
+    pub fn new(buffer: Vec<u8>, read: u64, failure: Option<io::Error>) -> Self {
+        Self { len: buffer.len(), buffer, read, failure }
+    }
+
     pub fn bytes(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()
     }
@@ -40,6 +46,14 @@ pub(super) fn run(
     memory: u64,
     mut take: impl FnMut(&Chunk) -> Result<(), HostError>,
 ) -> Result<Option<io::Error>, HostError> {
+    let mut start = 0;
+    if compression == Compression::Zstd {
+        let frames = frames::run(device, memory, &mut take)?;
+        if frames.failure.is_some() || frames.end == device.len() {
+            return Ok(frames.failure);
+        }
+        start = frames.end;
+    }
     std::thread::scope(|scope| {
         let (full, decoded) = sync_channel(CHUNKS);
         let (empty, buffers) = channel();
@@ -50,7 +64,7 @@ pub(super) fn run(
         let name = format!("{} decoder", compression.name());
         let started = std::thread::Builder::new()
             .name(name)
-            .spawn_scoped(scope, move || decode(device, (compression, memory), &buffers, &full));
+            .spawn_scoped(scope, move || decode(device, start, (compression, memory), &buffers, &full));
         let decoder =
             started.map_err(|error| HostError::io("start a thread to decode", "".as_ref(), &error))?;
         let result = receive(&decoded, &empty, &mut take);
@@ -80,15 +94,18 @@ fn receive(
     Ok(None)
 }
 
-/// Fills buffers until the stream ends or fails, or the receiver is dropped.
+/// Fills buffers with the data from `start` on until the stream ends or fails, or the receiver is dropped.
 fn decode(
     device: &dyn BlockDevice,
+    start: u64,
     (compression, memory): (Compression, u64),
     buffers: &Receiver<Vec<u8>>,
     full: &SyncSender<Chunk>,
 ) {
-    let input = BufReader::with_capacity(READ_AHEAD, DeviceReader { device, position: 0 });
-    let mut decoder = Decoder::new(compression, input, memory);
+    let input =
+        BufReader::with_capacity(READ_AHEAD, DeviceReader { device, position: start, end: device.len() });
+    let place = if start == 0 { Place::First } else { Place::Later };
+    let mut decoder = Decoder::new(compression, input, place, memory);
     for mut buffer in buffers {
         let (len, failure) = fill(&mut decoder, &mut buffer);
         let read = decoder.input().map_or(0, |input| input.get_ref().position);
@@ -99,15 +116,16 @@ fn decode(
     }
 }
 
-/// A device as a stream.
-struct DeviceReader<'a> {
-    device: &'a dyn BlockDevice,
-    position: u64,
+/// A part of a device as a stream.
+pub(super) struct DeviceReader<'a> {
+    pub device: &'a dyn BlockDevice,
+    pub position: u64,
+    pub end: u64,
 }
 
 impl Read for DeviceReader<'_> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let len = to_usize(self.device.len().saturating_sub(self.position)).min(buf.len());
+        let len = to_usize(self.end.saturating_sub(self.position)).min(buf.len());
         let part = buf.get_mut(..len).unwrap_or_default();
         self.device.read_at(self.position, part).map_err(io::Error::other)?;
         self.position += to_u64(len);

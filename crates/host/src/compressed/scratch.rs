@@ -5,19 +5,20 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use obento_base::wire::to_u64;
+use obento_base::wire::{to_u64, to_usize};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::{FileDevice, HostError, interrupt};
 
-/// Bytes received at once: a multiple of the grain.
+/// Bytes received at once, usually.
 pub(super) const CHUNK: usize = 256 << 10;
 /// The unit of holes: a page, the usual block of a file system.
 const GRAIN: usize = 4096;
 static ZEROS: [u8; GRAIN] = [0; GRAIN];
 
-/// An unnamed temporary file, for an image that is decompressed after the right to create files was dropped.
+/// An empty file for an image that is decompressed after the right to create files was dropped: an unnamed temporary file,
+/// or the [file](crate::build::FreshFile::to_room) that becomes the new image.
 #[derive(Debug)]
 pub struct ReservedFile {
     file: File,
@@ -25,6 +26,11 @@ pub struct ReservedFile {
 }
 
 impl ReservedFile {
+    /// Uses `file`, which is empty, in `folder`.
+    pub(crate) fn in_folder(file: File, folder: &Path) -> Self {
+        Self { file, folder: folder.into() }
+    }
+
     /// Creates the file in the directory for temporary files. Errors: System.
     pub fn new() -> Result<Self, HostError> {
         let folder = temporary_folder();
@@ -61,7 +67,7 @@ impl Scratch {
         self.written
     }
 
-    /// Appends the next chunk. All chunks but the last have [`CHUNK`] bytes.
+    /// Appends the next chunk.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), HostError> {
         self.write(bytes).map_err(|error| HostError::io("write a temporary file in", &self.folder, &error))
     }
@@ -74,13 +80,17 @@ impl Scratch {
             self.written += to_u64(part.len());
             self.file.write_all_at(part, self.position + to_u64(range.start))
         };
-        for (index, grain) in bytes.chunks(GRAIN).enumerate() {
-            let start = index * GRAIN;
+        // Holes begin and end at multiples of the grain in the file.
+        let head = to_usize(self.position.next_multiple_of(to_u64(GRAIN)) - self.position).min(bytes.len());
+        let (head, rest) = bytes.split_at(head);
+        let mut start = 0;
+        for grain in [head].into_iter().filter(|head| !head.is_empty()).chain(rest.chunks(GRAIN)) {
             if ZEROS.get(..grain.len()) == Some(grain) {
                 flush(std::mem::replace(&mut data, start + grain.len()..start + grain.len()))?;
             } else {
                 data.end = start + grain.len();
             }
+            start += grain.len();
         }
         flush(data)?;
         self.position += to_u64(bytes.len());

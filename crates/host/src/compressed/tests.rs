@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use obento_base::wire::to_usize;
+use obento_base::wire::{to_u64, to_usize};
 use obento_block::MemDevice;
 use obento_testkit::oracle::{Oracle, require};
 use proptest::prelude::*;
@@ -97,6 +97,72 @@ fn members_streams_and_frames_follow_each_other_and_zeros_after_them_are_ignored
     }
 }
 
+/// Returns contents and their frames, one of which is too long for a thread of its own, and the number of frames before it.
+fn frames() -> Option<(Vec<Vec<u8>>, Vec<Vec<u8>>, usize)> {
+    let sample = sample();
+    let mut contents: Vec<Vec<u8>> = [5, 300_001, 0, 1 << 20, 4096, 700_000, 3 << 20]
+        .map(|len: usize| sample.iter().rev().cycle().take(len).copied().collect())
+        .into();
+    let short = contents.len();
+    contents.push(vec![0; 17 << 20]);
+    contents.push(sample[..12_345].to_vec());
+    let frames: Option<Vec<_>> = contents.iter().map(|bytes| compress("zstd", &[], bytes)).collect();
+    frames.map(|frames| (contents, frames, short))
+}
+
+#[test]
+fn short_frames_are_decoded_by_several_threads_and_the_rest_by_one() {
+    let Some((contents, frames, short)) = frames() else { return };
+    // A skippable frame of two bytes.
+    let skippable = [0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 1, 2].to_vec();
+    let parts = |count: usize| frames[..count].iter().flat_map(|frame| [skippable.clone(), frame.clone()]);
+    let before: Vec<u8> = parts(short).flatten().collect();
+    let all: Vec<u8> = parts(frames.len()).flatten().chain([0; 100]).collect();
+    let mut taken = Vec::new();
+    let decoded =
+        frames::run(&MemDevice::read_only(all.clone()), UnpackLimits::default().memory, &mut |chunk| {
+            taken.extend_from_slice(chunk.bytes());
+            Ok(())
+        });
+    let decoded = decoded.unwrap();
+    if std::thread::available_parallelism().is_ok_and(|count| count.get() > 1) {
+        assert!(decoded.failure.is_none() && taken == contents[..short].concat());
+        let ends = [to_u64(before.len()), to_u64(before.len() + skippable.len())];
+        assert!(ends.contains(&decoded.end), "{ends:?}, {}", decoded.end);
+    }
+    let decoded = decode(Compression::Zstd, all).unwrap();
+    assert_eq!(decoded.incomplete, None);
+    assert!(content(&decoded.device) == contents.concat());
+    // The 17 MiB of zeros are a hole.
+    let stat = rustix::fs::fstat(&**decoded.device.host_file()).unwrap();
+    assert!(stat.st_blocks * 512 < 5_400_000, "{} sectors", stat.st_blocks);
+}
+
+#[test]
+fn a_damaged_frame_ends_the_decoding_after_those_before_it() {
+    let Some((contents, frames, short)) = frames() else { return };
+    let good = contents[..short - 1].concat();
+    let before: usize = frames[..short - 1].iter().map(Vec::len).sum();
+    let mut bytes = frames.concat();
+    bytes[before + frames[short - 1].len() / 2..][..64].fill(0xa5);
+    for bytes in [bytes.clone(), [&bytes, &frames.concat()[..]].concat()] {
+        let decoded = decode(Compression::Zstd, bytes).unwrap();
+        let found = content(&decoded.device);
+        assert!(matches!(decoded.incomplete, Some(Incomplete::Damaged { .. })), "{:?}", decoded.incomplete);
+        assert!(found.len() < good.len() + (3 << 20) && found.starts_with(&good));
+    }
+    let cut = &frames.concat()[..before + 1000];
+    let decoded = decode(Compression::Zstd, cut.to_vec()).unwrap();
+    assert!(matches!(decoded.incomplete, Some(Incomplete::Truncated { .. })), "{:?}", decoded.incomplete);
+    assert!(content(&decoded.device).starts_with(&good));
+    // A limit applies to all frames together.
+    let limits = UnpackLimits { bytes: Some(2 << 20), ..UnpackLimits::default() };
+    let options = Options { limits, ..Options::default() };
+    let device = MemDevice::read_only(frames.concat());
+    let refused = decompress(&device, Path::new("test.img"), Compression::Zstd, options).unwrap_err();
+    assert!(matches!(refused, HostError::Unpack { .. }), "{refused}");
+}
+
 #[test]
 fn a_damaged_start_of_a_second_member_is_reported() {
     let (one, two) = (vec![1; 100_000], vec![2; 300_001]);
@@ -125,7 +191,12 @@ fn a_member_is_found_wherever_the_bytes_read_at_once_end() {
         let bytes = [&first[..], &second].concat();
         for capacity in (first.len()..first.len() + 7).chain([1]) {
             let input = std::io::BufReader::with_capacity(capacity, &bytes[..]);
-            let mut decoder = decode::Decoder::new(compression, input, UnpackLimits::default().memory);
+            let mut decoder = decode::Decoder::new(
+                compression,
+                input,
+                decode::Place::First,
+                UnpackLimits::default().memory,
+            );
             let mut decoded = Vec::new();
             let read = decoder.read_to_end(&mut decoded);
             assert!(read.is_ok(), "{program} with {capacity} of {} bytes: {read:?}", first.len());

@@ -104,6 +104,18 @@ impl ImageFile {
         self.options.allow_backing
     }
 
+    /// Returns whether decoding may unpack a compressed image.
+    pub fn may_unpack(&self) -> bool {
+        !self.parts.rooms.is_empty()
+    }
+
+    /// Unpacks the outermost compressed layer to `room`, and not to a temporary file.
+    pub fn unpack_to(&mut self, room: ReservedFile) {
+        if let Some(first) = self.parts.rooms.first_mut() {
+            *first = room;
+        }
+    }
+
     /// Reports the progress of unpacking to the callback in `options`.
     #[must_use]
     pub fn watched(mut self, options: &Options) -> Self {
