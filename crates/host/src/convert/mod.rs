@@ -3,7 +3,7 @@
 //! Several threads read parts of the disk and compress them. They place the parts in the order of the disk, one
 //! at a time, so that the file does not depend on timing. Then they write the data at its place.
 //!
-//! Locking: `claim::Claims` and the `Line` have one lock each, which are never held together.
+//! Locking: `claim::Claims`, the `Line` and the file have one lock each, of which a thread holds one at a time.
 
 mod claim;
 mod compare;
@@ -117,6 +117,7 @@ pub fn convert(
         left: AtomicU64::new(limit.unwrap_or(u64::MAX)),
         limit: limit.unwrap_or(u64::MAX),
         file: &file,
+        writing: Mutex::new(()),
         path,
         unit: to_usize(writer.unit()),
         packing: writer.packing(),
@@ -180,6 +181,9 @@ struct Work<'a> {
     disk: &'a Arc<dyn BlockDevice>,
     after: AfterCopy,
     file: &'a File,
+    /// Held while the file is written. The kernel lets one thread write at a time, and the others would use processor time
+    /// while they wait there.
+    writing: Mutex<()>,
     path: &'a Path,
     unit: usize,
     packing: Packing,
@@ -279,10 +283,12 @@ impl Work<'_> {
                 return Err(UnpackError::Bytes { limit: self.limit }.into());
             }
             let Some(patches) = self.place(&part, &mut pieces)? else { break };
+            let writing = self.writing.lock();
             for patch in &patches {
                 write(self.file, self.path, patch.at, &patch.bytes)?;
             }
             pieces.runs(|at, bytes| write(self.file, self.path, at, bytes))?;
+            drop(writing);
             if self.after == AfterCopy::Discard && !part.is_zero {
                 // The bytes are copied. A disk that cannot free them only takes more space.
                 let _ = self.disk.punch(part.start..part.start + part.len);

@@ -20,6 +20,10 @@ use super::fault::Watch;
 use super::seen::Seen;
 use crate::FileDevice;
 
+/// The length of transfers that are not noted. Noting examines all bytes, and a caller that transfers so much at once
+/// rarely reads it again.
+const LONG: usize = 256 << 10;
+
 /// A mapped file.
 pub(super) struct MmapDevice {
     file: FileDevice,
@@ -96,6 +100,13 @@ impl MmapDevice {
     fn has_seen(&self, offset: u64, len: usize) -> bool {
         self.seen.as_ref().is_none_or(|seen| seen.has(offset, len))
     }
+
+    /// Notes that the bytes were transferred by a system call.
+    fn note(&self, offset: u64, bytes: &[u8]) {
+        if bytes.len() < LONG {
+            self.seen.iter().for_each(|seen| seen.add(offset, bytes));
+        }
+    }
 }
 
 impl Drop for MmapDevice {
@@ -134,13 +145,13 @@ impl BlockDevice for MmapDevice {
             }
         }
         self.file.read_at(offset, buf)?;
-        self.seen.iter().for_each(|seen| seen.add(offset, buf));
+        self.note(offset, buf);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.file.write_at(offset, buf)?;
-        self.seen.iter().for_each(|seen| seen.add(offset, buf));
+        self.note(offset, buf);
         Ok(())
     }
 
