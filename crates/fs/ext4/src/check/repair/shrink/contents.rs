@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_driver::{ResizeObserver, ResizeResult};
+use obento_env::sync::Mutex;
 
 use super::Shrinking;
 use super::plan::BlockMove;
@@ -32,12 +33,14 @@ impl Shrinking<'_> {
         let parts = parts(moves, size);
         let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
         let (device, is_stopped) = (Arc::clone(self.device), AtomicBool::new(false));
+        // A file is written by one thread at a time: others would use processor time while they wait in the kernel.
+        let writing = Mutex::new(());
         let work = Arc::new(move |part: u32| {
             let moves = parts.get(to_usize(part.into())).map(Vec::as_slice).unwrap_or_default();
             if is_stopped.load(Ordering::Relaxed) {
                 return Ok(0);
             }
-            let copied = copy(&*device, moves, size);
+            let copied = copy(&*device, moves, size, &writing);
             is_stopped.fetch_or(copied.is_err(), Ordering::Relaxed);
             copied
         });
@@ -88,7 +91,12 @@ fn follows(last: &BlockMove, next: &BlockMove) -> bool {
 }
 
 /// Copies blocks. Returns their number.
-fn copy(device: &dyn BlockDevice, moves: &[BlockMove], size: u64) -> obento_base::Result<u64> {
+fn copy(
+    device: &dyn BlockDevice,
+    moves: &[BlockMove],
+    size: u64,
+    writing: &Mutex<()>,
+) -> obento_base::Result<u64> {
     let longest = moves.iter().map(|moved| moved.len).max().unwrap_or(0);
     let mut buffer = Vec::new();
     buffer.try_reserve_exact(to_usize(longest.saturating_mul(size)))?;
@@ -97,7 +105,9 @@ fn copy(device: &dyn BlockDevice, moves: &[BlockMove], size: u64) -> obento_base
     for moved in moves {
         let bytes = buffer.get_mut(..to_usize(moved.len.saturating_mul(size))).unwrap_or_default();
         device.read_at(moved.from.saturating_mul(size), bytes)?;
+        let held = writing.lock();
         device.write_at(moved.to.saturating_mul(size), bytes)?;
+        drop(held);
         blocks = blocks.saturating_add(to_u64(bytes.len()).checked_div(size).unwrap_or(0));
     }
     Ok(blocks)
