@@ -263,6 +263,31 @@ fn a_new_table_is_accepted_by_sgdisk_and_sfdisk_and_takes_partitions() {
 }
 
 #[test]
+fn a_new_disk_of_a_size_gets_a_table_and_a_partition_that_is_formatted() {
+    if !require(&["sfdisk", "fsck.fat"].map(Oracle::Program)) {
+        return;
+    }
+    let bench = Bench::new();
+    let run = |line: &str, code| bench.run(&line.split(' ').collect::<Vec<_>>(), code);
+    let (_, said) = run("part disk.img create mbr", 2);
+    assert!(said.contains("no such file") && said.contains("use --size SIZE"), "{said}");
+    let (text, _) = run("part disk.img create mbr --size 64M", 0);
+    assert!(text.starts_with("'disk.img': empty MBR"), "{text}");
+    bench.part("add --type basic-data");
+    run("mkfs -q -t vfat -L STICK disk.img@1", 0);
+    bench.judged("sfdisk", "-l", "W95 FAT32 (LBA)");
+    fs::write(bench.path("file"), "x").unwrap();
+    run("cp file disk.img:/", 0);
+    let bytes = fs::read(bench.path("disk.img")).unwrap();
+    assert_eq!(bytes.len(), 64 << 20);
+    fs::write(bench.path("volume"), &bytes[1 << 20..]).unwrap();
+    call("fsck.fat", [Path::new("-n"), &bench.path("volume")]).unwrap();
+    bench.refused("create gpt --size 1G", "file already exists");
+    let (_, said) = run("part small.img create gpt --size 4K", 2);
+    assert!(said.contains("use a larger disk") && !bench.path("small.img").exists(), "{said}");
+}
+
+#[test]
 fn a_new_table_destroys_known_data_only_with_force() {
     if !require(&["mke2fs", "sfdisk"].map(Oracle::Program)) {
         return;

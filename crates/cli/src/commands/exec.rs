@@ -37,12 +37,18 @@ pub const PAGE: Page = Page::new(&[
 ]);
 
 /// The page of `edit`.
-pub const EDIT_PAGE: Page = Page::new(&[("obento edit disk.img:/etc/fstab", "Edit a file")])
-    .environment(&[
-        ("VISUAL", "The editor, with its arguments."),
-        ("EDITOR", "The editor if VISUAL is not set; the default is vi."),
-    ])
-    .see_also(&["sudoedit(8)"]);
+pub const EDIT_PAGE: Page = Page::new(&[
+    ("obento edit disk.img:/etc/fstab", "Edit a file"),
+    (
+        "obento edit disk.qcow2@2:/etc/fstab",
+        "Edit a file in partition 2; 'obento info disk.qcow2' lists the partitions",
+    ),
+])
+.environment(&[
+    ("VISUAL", "The editor, with its arguments."),
+    ("EDITOR", "The editor if VISUAL is not set; the default is vi."),
+])
+.see_also(&["sudoedit(8)"]);
 
 /// Run a program on a copy of a file, and copy changes back
 ///

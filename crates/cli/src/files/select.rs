@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 
 use obento::Node;
+use obento::address::Operand;
 use obento::base::{Attr, FileKind};
 use obento::driver::Access;
 use obento::vfs::Symlinks;
@@ -11,7 +12,7 @@ use obento::walk::{Order, Step, Walk};
 
 use super::stream::Input;
 use crate::context::Context;
-use crate::open::{BareOperand, Found, Opened, join, open, open_file, seal_before_decoding};
+use crate::open::{BareOperand, Found, Opened, join, open, open_file, operand, seal_before_decoding};
 use crate::report::{Report, subject};
 
 /// A file to work on.
@@ -46,7 +47,12 @@ pub fn open_all(arguments: &[OsString], below: Below, context: &Context) -> Vec<
     seal_before_decoding(arguments, bare, Access::ReadOnly, context);
     let open = |argument: &OsString| match is_read && argument != "-" {
         true => open(argument, context).map(Opened::Image),
-        false => open_file(argument, context),
+        false => open_file(argument, context).map_err(|report| match operand(argument, context) {
+            Ok(Operand::Host(_)) if below == Below::RefuseWithoutOption => {
+                report.also("or use -r to read all files of the image")
+            }
+            _ => report,
+        }),
     };
     let opened = arguments.iter().map(open).collect();
     context.seal();

@@ -32,6 +32,10 @@ pub const PAGE: Page = Page::new(&[
     ("obento grep -rn PermitRoot disk.img:/etc", "Find lines below /etc, with their numbers"),
     ("obento grep -rlF 'TODO' disk.img --include='*.c'", "List the C files that contain a string"),
     (
+        "obento grep -rin error disk.qcow2@2",
+        "Search partition 2; 'obento info disk.qcow2' lists the partitions",
+    ),
+    (
         "obento grep -c error 'disk.img:/var/log/*.log'",
         "Count lines in the files that match a pattern inside the image",
     ),

@@ -1,24 +1,34 @@
 //! `part DISK create`: writes an empty partition table.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use obento::Image;
+use obento::block::BlockDevice;
+use obento::host::{FreshFile, HostError, Publish};
 use obento::image::{ImageNotice, PartitionContents};
-use obento::partition::{CreateError, NewTable, Scheme};
+use obento::partition::{CreateError, DiskId, NewTable, Scheme};
 
 use super::{Disk, list};
 use crate::commands::mkfs::contents_to_destroy;
 use crate::output::{Outcome, Output};
+use crate::parse::size::positive_size;
 use crate::report::{Report, subject};
+
+/// The sector size of a new file.
+const SECTOR: u64 = 512;
 
 /// Create an empty partition table
 ///
-/// The first MiB of the disk is overwritten, and for a GPT the last 17 KiB.
+/// The first MiB of the disk is overwritten, and for a GPT the last 17 KiB. With --size, the disk is a new file.
 #[derive(clap::Args, Debug)]
 pub struct Create {
     /// The kind of table
     #[arg(value_enum)]
     table: Kind,
+    /// Create DISK, a sparse file of this size
+    #[arg(short, long, value_name = "SIZE", value_parser = positive_size, conflicts_with = "force")]
+    pub size: Option<u64>,
     /// The UUID of the disk, or random; for an MBR, 8 hexadecimal digits
     #[arg(long, default_value = "random")]
     uuid: String,
@@ -37,29 +47,56 @@ enum Kind {
     Mbr,
 }
 
+impl Create {
+    fn scheme(&self) -> Scheme {
+        match self.table {
+            Kind::Gpt => Scheme::Gpt,
+            Kind::Mbr => Scheme::Mbr,
+        }
+    }
+}
+
+fn cannot(disk: &Disk<'_>, cause: impl std::fmt::Display) -> Report {
+    Report::on("cannot create a partition table on", disk.shown, cause)
+}
+
+/// Creates the disk `path` with an empty table. Errors: a file with the name exists.
+pub fn create_disk(disk: &Disk<'_>, path: &Path, size: u64, args: &Create) -> Outcome {
+    let id = disk.disk_id(args.scheme(), &args.uuid)?;
+    let size = size.checked_next_multiple_of(SECTOR).unwrap_or(size);
+    let fresh = FreshFile::new(path, size).map_err(Report::plain)?;
+    write(disk, fresh.device(), id)?;
+    fresh.publish(Publish::Keep).map_err(|error| match error {
+        HostError::Exists { .. } => {
+            cannot(disk, "file already exists").help("omit --size to change the file")
+        }
+        error => Report::plain(error),
+    })?;
+    show(disk, args.scheme(), id, size, u32::try_from(SECTOR).unwrap_or(0))
+}
+
 /// Writes the table. Errors: the disk contains known data, and `--force` is not given.
 pub fn create(disk: &Disk<'_>, image: &Image, args: &Create) -> Outcome {
-    let scheme = match args.table {
-        Kind::Gpt => Scheme::Gpt,
-        Kind::Mbr => Scheme::Mbr,
-    };
-    let cannot =
-        |cause: &dyn std::fmt::Display| Report::on("cannot create a partition table on", disk.shown, cause);
-    let id = disk.disk_id(scheme, &args.uuid)?;
+    let id = disk.disk_id(args.scheme(), &args.uuid)?;
     if let Some(what) = to_destroy(image).filter(|_| !args.force) {
-        return Err(cannot(&what).help("use --force to overwrite it").into());
+        return Err(cannot(disk, what).help("use --force to overwrite it").into());
     }
-    NewTable::replace(&**image.device(), id).map_err(|error| match error {
-        CreateError::TooSmall { .. } => cannot(&error).help("use a larger disk: truncate -s 1G disk.img"),
-        CreateError::SectorSize { .. } => cannot(&error).help("use sfdisk or sgdisk for this disk"),
-        CreateError::Device(_) => cannot(&error),
-    })?;
+    write(disk, &**image.device(), id)?;
+    show(disk, args.scheme(), id, image.device().len(), image.device().sector_size())
+}
+
+fn write(disk: &Disk<'_>, device: &dyn BlockDevice, id: DiskId) -> Result<(), Report> {
+    NewTable::replace(device, id).map_err(|error| match error {
+        CreateError::TooSmall { .. } => cannot(disk, error).help("use a larger disk, such as --size 1G"),
+        CreateError::SectorSize { .. } => cannot(disk, error).help("use sfdisk or sgdisk for this disk"),
+        CreateError::Device(_) => cannot(disk, error),
+    })
+}
+
+fn show(disk: &Disk<'_>, scheme: Scheme, id: DiskId, size: u64, sector_size: u32) -> Outcome {
     let mut out = Output::stdout();
-    let size = image.device().len();
     match disk.context.json() {
-        true => {
-            list::table_line(disk, scheme, id, size, image.device().sector_size(), true).write(&mut out)?
-        }
+        true => list::table_line(disk, scheme, id, size, sector_size, true).write(&mut out)?,
         false => writeln!(out, "{}: empty {scheme} {id}", subject(disk.shown))?,
     }
     out.finish()

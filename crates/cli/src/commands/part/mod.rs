@@ -6,8 +6,8 @@ mod list;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
-use obento::Image;
 use obento::address::PartSelector;
 use obento::driver::Access;
 use obento::env::{Random as _, SystemRandom};
@@ -15,6 +15,7 @@ use obento::image::ImageFile;
 use obento::partition::{
     DiskId, EditError, Guid, NewEntry, Partition, PartitionType, Placement, Scheme, Table, TableEditor,
 };
+use obento::{Image, OpenError};
 
 use self::create::Create;
 use crate::context::Context;
@@ -32,7 +33,7 @@ const PART: &[&str] = &["sfdisk(8)", "sgdisk(8)"];
 /// The page of `part`.
 pub const PAGE: Page = Page::new(&[
     ("obento part disk.img", "List the partitions and the free space of a disk"),
-    ("obento part disk.img create gpt", "Create an empty table on a blank disk"),
+    ("obento part disk.img create gpt --size 1G", "Create a disk of 1 GiB with an empty table"),
     ("obento part disk.img add --size 512M --type esp --name ESP", "Add a partition"),
     ("obento part disk.img grow 2", "Grow a partition up to the next one or the end of the disk"),
     ("obento part disk.img delete 3", "Delete a partition"),
@@ -47,18 +48,21 @@ pub const PAGE: Page = Page::new(&[
     ),
     (
         "create",
-        Page::new(&[(
-            "obento part disk.img create mbr --force",
-            "Replace a partition table by an empty MBR",
-        )])
+        Page::new(&[
+            ("obento part stick.img create mbr --size 8G", "Create a disk of 8 GiB with an empty MBR"),
+            ("obento part disk.img create mbr --force", "Replace a partition table by an empty MBR"),
+        ])
         .see_also(PART),
     ),
     (
         "add",
-        Page::new(&[(
-            "obento part disk.img add --size 512M --type esp --name ESP",
-            "Add an EFI system partition",
-        )])
+        Page::new(&[
+            ("obento part disk.img add --size 512M --type esp --name ESP", "Add an EFI system partition"),
+            (
+                "obento part stick.img add --type basic-data",
+                "Add a partition for Windows; 'obento mkfs -t vfat stick.img@1' then formats it",
+            ),
+        ])
         .see_also(PART),
     ),
     ("delete", Page::new(&[("obento part disk.img delete 3", "Delete partition 3")]).see_also(PART)),
@@ -172,7 +176,7 @@ struct Add {
     /// The first byte of the partition, such as 1M; by default, the start of a gap
     #[arg(long, value_name = "OFFSET", value_parser = size)]
     start: Option<u64>,
-    /// The type of the partition: a name such as esp, a GUID, the number of an MBR type, or extended
+    /// The type of the partition: a name such as esp, linux-generic or basic-data (Windows), a GUID, the number of an MBR type, or extended
     #[arg(long = "type", value_name = "TYPE", default_value = "linux-generic")]
     kind: String,
     /// The name of the partition, for a GPT
@@ -198,8 +202,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         None | Some(Action::List) => Access::ReadOnly,
         Some(_) => Access::ReadWrite,
     };
-    let image = open(args, access, context)?;
     let disk = Disk { shown: args.disk.as_bytes(), context };
+    if let Some(Action::Create(create)) = &args.action
+        && let Some(size) = create.size
+    {
+        context.expect_changes_allowed(disk.shown)?;
+        return create::create_disk(&disk, &disk_path(args, context)?, size, create);
+    }
+    let image = open(args, access, context)?;
     if let Some(Action::Create(create)) = &args.action {
         return create::create(&disk, &image, create);
     }
@@ -244,19 +254,31 @@ fn without_table(disk: &Disk<'_>, image: &Image) -> Report {
     }
 }
 
+/// Returns the path of the disk. Errors: the operand names a part of an image.
+fn disk_path(args: &Args, context: &Context) -> Result<PathBuf, Report> {
+    let address = open::address(&args.disk, context)?;
+    if address.place.is_some() || address.part.is_some() {
+        let report = Report::on("cannot use", args.disk.as_bytes(), "not a whole disk");
+        return Err(report.help("name the disk; the partition follows the command: part DISK grow 2"));
+    }
+    Ok(address.image)
+}
+
 /// Opens the disk and gives up the rights to open another file.
 fn open(args: &Args, access: Access, context: &Context) -> Result<Image, Report> {
     let shown = args.disk.as_bytes();
-    let address = open::address(&args.disk, context)?;
-    if address.place.is_some() || address.part.is_some() {
-        let report = Report::on("cannot use", shown, "not a whole disk");
-        return Err(report.help("name the disk; the partition follows the command: part DISK grow 2"));
-    }
+    let path = disk_path(args, context)?;
     if access == Access::ReadWrite {
         context.expect_changes_allowed(shown)?;
     }
     let options = obento::Options { access, ..context.options().image_options() };
-    let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
+    let file = ImageFile::open(&path, &options).map_err(|error| match (error, &args.action) {
+        (OpenError::Missing { .. }, Some(Action::Create(_))) => {
+            Report::on("cannot open", shown, "no such file")
+                .help("use --size SIZE to create a disk of this size")
+        }
+        (error, _) => open::cannot_open(error),
+    })?;
     if !file.opens_others() {
         context.seal();
     }
