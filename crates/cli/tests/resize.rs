@@ -166,6 +166,7 @@ const SHRINKING: &[(&str, u64, u64)] = &[
     ("-t ext4 -b 1024 -O meta_bg,^resize_inode -g 1024", 120, 50),
     ("-t ext4 -b 1024 -O meta_bg,^resize_inode,^64bit,^flex_bg -g 1024", 120, 60),
     ("-t ext3 -b 1024 -O meta_bg,^resize_inode -g 1024", 120, 50),
+    ("-t ext2 -b 1024 -O meta_bg,^resize_inode -g 1024 -N 2000", 120, 60),
     ("-t ext4 -b 4096 -O orphan_file,metadata_csum_seed -g 4096", 120, 50),
 ];
 
@@ -295,7 +296,7 @@ fn expect_unchanged(bench: &Bench, what: &str) {
 }
 
 #[test]
-fn the_kernel_reads_and_writes_grown_volumes() {
+fn the_kernel_reads_and_writes_grown_and_shrunk_volumes() {
     if !require(&ORACLES) || !require(&[Oracle::LoopMount]) {
         return;
     }
@@ -312,6 +313,13 @@ fn the_kernel_reads_and_writes_grown_volumes() {
         call("e2fsck", [Path::new("-fn"), &bench.path("image")]).unwrap();
         bench.run("cp image:/large large", 0);
         assert_eq!(fs::metadata(bench.path("large")).unwrap().len(), 60 << 20, "{options}");
+        bench.run("rm image:/large", 0);
+        bench.run("resize -q image 40M", 0);
+        let mount = LoopMount::new(&bench.path("image"), "").unwrap();
+        assert_eq!(fs::read(mount.path().join("dir/b")).unwrap(), vec![2; 140_002], "{options}");
+        fs::write(mount.path().join("new"), vec![8; 10 << 20]).unwrap();
+        mount.unmount().unwrap();
+        call("e2fsck", [Path::new("-fn"), &bench.path("image")]).unwrap();
     }
 }
 
