@@ -109,7 +109,11 @@ pub(crate) fn open(dir: impl AsFd, name: &[u8], of: HandleOf) -> Result<OwnedFd,
         return rustix::fs::openat(dir, name, of.flags(), Mode::empty());
     };
     let name = CString::new(name).map_err(|_| Errno::INVAL)?;
-    fixed.open(dir.as_fd(), &name, of)
+    match fixed.open(dir.as_fd(), &name, of) {
+        // The sandbox of a process that only reads refuses this call, and permits openat(2).
+        Err(Errno::NOSYS) => rustix::fs::openat(dir, &*name, of.flags(), Mode::empty()),
+        opened => opened,
+    }
 }
 
 pub(crate) fn chown(handle: BorrowedFd<'_>, uid: Option<Uid>, gid: Option<Gid>) -> Result<(), Errno> {

@@ -149,7 +149,8 @@ fn a_damaged_frame_ends_the_decoding_after_those_before_it() {
         let decoded = decode(Compression::Zstd, bytes).unwrap();
         let found = content(&decoded.device);
         assert!(matches!(decoded.incomplete, Some(Incomplete::Damaged { .. })), "{:?}", decoded.incomplete);
-        assert!(found.len() < good.len() + (3 << 20) && found.starts_with(&good));
+        // Damage of stored bytes shows only in the checksum.
+        assert!(found.len() <= good.len() + (3 << 20) && found.starts_with(&good));
     }
     let cut = &frames.concat()[..before + 1000];
     let decoded = decode(Compression::Zstd, cut.to_vec()).unwrap();

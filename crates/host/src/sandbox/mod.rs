@@ -13,10 +13,12 @@
 //! Capabilities, and Landlock before Linux 7.0, only bind the calling thread and the threads that it starts
 //! later: call [`enter`] before threads are started. seccomp binds all threads in any case.
 
+mod deep;
 mod metadata;
 mod syscalls;
+mod truncation;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
 
 use landlock::{
@@ -39,8 +41,13 @@ pub enum Rights<'a> {
     Serve,
     /// The same, and opens files below this directory for reading: `/proc`, to identify the processes that use a mount.
     ServeProcesses(BorrowedFd<'a>),
-    /// Also opens files below these directories for reading, and lists them.
-    ReadBeneath(&'a [BorrowedFd<'a>]),
+    /// Also opens files below some directories for reading, and lists the directories.
+    ReadBeneath {
+        /// The directories.
+        folders: &'a [BorrowedFd<'a>],
+        /// The directories below `folders` that are read with all their contents.
+        trees: &'a [BorrowedFd<'a>],
+    },
     /// Also creates, changes and removes files below these directories.
     WriteBeneath(&'a [BorrowedFd<'a>]),
     /// Also reads these files and the files below these directories, and creates and removes files in others.
@@ -102,7 +109,7 @@ fn needed(rights: Rights<'_>) -> CapabilitySet {
     let reading = CapabilitySet::DAC_READ_SEARCH | CapabilitySet::DAC_OVERRIDE | CapabilitySet::SYS_ADMIN;
     match rights {
         Rights::Read | Rights::Serve | Rights::ServeProcesses(_) => CapabilitySet::empty(),
-        Rights::ReadBeneath(_) | Rights::Build { .. } => reading,
+        Rights::ReadBeneath { .. } | Rights::Build { .. } => reading,
         Rights::WriteBeneath(_) => {
             reading
                 | CapabilitySet::CHOWN
@@ -147,9 +154,13 @@ pub fn drop_capabilities_until_exec(program: &Path) -> Measure {
 
 fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
     let all = AccessFs::from_all(LANDLOCK);
+    // If Landlock restricts truncation, each open file is checked for this right, which no rule grants to a reader, so
+    // that the walk ends at the root.
+    let is_deep = matches!(rights, Rights::ReadBeneath { .. }) && truncation::refuse().is_ok();
+    let handled = if is_deep { all & !AccessFs::Truncate } else { all };
     let mut rules = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(all)?
+        .handle_access(handled)?
         .handle_access(AccessNet::from_all(LANDLOCK))?
         .scope(Scope::from_all(LANDLOCK))?
         .create()?;
@@ -157,13 +168,24 @@ fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
     let (read, write) = match &rights {
         Rights::Read | Rights::Serve => (&[][..], &[][..]),
         Rights::ServeProcesses(folder) => (std::slice::from_ref(folder), &[][..]),
-        Rights::ReadBeneath(folders) => (*folders, &[][..]),
+        Rights::ReadBeneath { folders, .. } => (*folders, &[][..]),
         Rights::WriteBeneath(folders) => (&[][..], *folders),
         Rights::Build { read, write } => (*read, *write),
     };
-    for (folders, granted) in [(read, AccessFs::ReadFile | AccessFs::ReadDir), (write, writing)] {
+    let reading = AccessFs::ReadFile | AccessFs::ReadDir;
+    for (folders, granted) in [(read, reading), (write, writing)] {
         for folder in folders {
             rules = rules.add_rule(PathBeneath::new(folder, granted))?;
+        }
+    }
+    if let Rights::ReadBeneath { trees, .. } = rights
+        && is_deep
+    {
+        for tree in trees {
+            // Without these rules, access to deep directories is only slower.
+            let _ = deep::each(tree.as_fd(), |dir| {
+                (&mut rules).add_rule(PathBeneath::new(dir, reading)).map(drop)
+            });
         }
     }
     let status = rules.all_threads(true)?.restrict_self()?;

@@ -140,7 +140,7 @@ fn unconditional(rights: Rights<'_>) -> Result<Rules, BackendError> {
         Rights::Read => (ASKING, &[][..]),
         Rights::Serve => (SERVING, &[][..]),
         Rights::ServeProcesses(_) => (SERVING_PROCESSES, &[][..]),
-        Rights::ReadBeneath(_) => (READING, OLD_READING),
+        Rights::ReadBeneath { .. } => (READING, OLD_READING),
         Rights::WriteBeneath(_) => (WRITING, &[][..]),
         Rights::Build { .. } => (BUILDING, OLD_BUILDING),
     };

@@ -243,7 +243,8 @@ fn a_reader_of_a_tree_opens_files_below_it_and_changes_nothing() {
     fs::write(root.path().join("f"), "x").unwrap();
     let outside = tempfile::NamedTempFile::new().unwrap();
     let folder = File::open(root.path()).unwrap();
-    let applied = enter(Rights::ReadBeneath(&[folder.as_fd()]));
+    let folders = &[folder.as_fd()];
+    let applied = enter(Rights::ReadBeneath { folders, trees: folders });
     check(&applied);
     let found: Vec<_> = crate::source::Walk::new(root.path()).unwrap().map(Result::unwrap).collect();
     assert_eq!(found.len(), 2);
@@ -254,10 +255,50 @@ fn a_reader_of_a_tree_opens_files_below_it_and_changes_nothing() {
         assert!(
             fs::write(root.path().join("f"), "y").is_err() && fs::write(root.path().join("g"), "").is_err()
         );
+        let truncating = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::TRUNC;
+        let mode = rustix::fs::Mode::empty();
+        let path = root.path().join("f");
+        assert!(rustix::fs::openat(&folder, "f", truncating, mode).is_err());
+        assert!(rustix::fs::open(&path, truncating, mode).is_err());
+        let resolve = rustix::fs::ResolveFlags::empty();
+        assert!(rustix::fs::openat2(&folder, "f", truncating, mode, resolve).is_err());
+        let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        // SAFETY: the path lives until the call returns.
+        assert_eq!(unsafe { libc::truncate(path.as_ptr(), 0) }, -1);
+        assert_eq!(found[1].attr().size, 1);
+        assert_eq!(fs::metadata(root.path().join("f")).unwrap().len(), 1);
     }
     if applied.seccomp == Measure::Applied {
         assert!(fs::remove_file(root.path().join("f")).is_err());
         assert!(Command::new("/bin/true").status().is_err());
+    }
+}
+
+#[test]
+fn a_reader_of_a_deep_tree_opens_its_deepest_files_and_none_outside() {
+    if !inside("a_reader_of_a_deep_tree_opens_its_deepest_files_and_none_outside") {
+        return;
+    }
+    const DEPTH: usize = 600;
+    let (root, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
+    for start in [&root, &outside] {
+        let mut dir = std::os::fd::OwnedFd::from(File::open(start.path()).unwrap());
+        for _ in 0..DEPTH {
+            rustix::fs::mkdirat(&dir, "d", rustix::fs::Mode::RWXU).unwrap();
+            dir = rustix::fs::openat(&dir, "d", flags, rustix::fs::Mode::empty()).unwrap();
+        }
+    }
+    let folder = File::open(root.path()).unwrap();
+    // A directory that is open, but that no rule allows.
+    let other = File::open(outside.path()).unwrap();
+    let folders = &[folder.as_fd()];
+    let applied = enter(Rights::ReadBeneath { folders, trees: folders });
+    check(&applied);
+    let deepest = crate::source::Walk::new(root.path()).unwrap().map(Result::unwrap).count();
+    assert_eq!(deepest, DEPTH + 1);
+    if applied.landlock == Measure::Applied {
+        assert!(rustix::fs::openat(&other, "d", flags, rustix::fs::Mode::empty()).is_err());
     }
 }
 

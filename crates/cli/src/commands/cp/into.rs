@@ -125,8 +125,19 @@ fn confine(hosts: &[PathBuf], options: &CopyOptions, context: &Context) {
         return;
     }
     let folders: Vec<OwnedFd> = hosts.iter().flat_map(|path| folders(path, options.named_symlinks)).collect();
+    let trees: Vec<OwnedFd> = match options.recursive {
+        true => hosts.iter().filter_map(|path| open_folder(path, options.named_symlinks)).collect(),
+        false => Vec::new(),
+    };
     let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
-    context.confine(Rights::ReadBeneath(&folders));
+    let trees: Vec<_> = trees.iter().map(AsFd::as_fd).collect();
+    context.confine(Rights::ReadBeneath { folders: &folders, trees: &trees });
+}
+
+fn open_folder(path: &Path, symlinks: Symlinks) -> Option<OwnedFd> {
+    let links = if symlinks == Symlinks::Follow { OFlags::empty() } else { OFlags::NOFOLLOW };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::open(path, flags | links, Mode::empty()).ok()
 }
 
 /// The directories that a copy of `path` reads. These are the directory that contains the last name, and the directory
@@ -142,9 +153,7 @@ fn folders(path: &Path, symlinks: Symlinks) -> impl Iterator<Item = OwnedFd> {
         (!is_name || is_link && symlinks == Symlinks::Follow).then(|| path.canonicalize().ok()).flatten();
     let target =
         followed.and_then(|path| if path.is_dir() { Some(path) } else { path.parent().map(Path::to_owned) });
-    let open = |directory: PathBuf| {
-        rustix::fs::open(directory, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
-    };
+    let open = |directory: PathBuf| open_folder(&directory, Symlinks::Follow);
     named.into_iter().chain(target).filter_map(open)
 }
 

@@ -84,7 +84,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let open = |side| if as_trees { open_tree(side, context) } else { open_side(side, context) };
     let opened = args.sides.iter().map(|side| open(side)).collect::<Result<Vec<_>, _>>()?;
     if !is_prepared {
-        confine(opened.iter().filter_map(Side::host), context);
+        confine(opened.iter().filter_map(Side::host), args.recursive, context);
     }
     let mut sides = opened.into_iter().map(Side::find);
     let (Some(left), Some(right)) = (sides.next(), sides.next()) else { return Ok(()) };
@@ -129,14 +129,14 @@ fn prepare(args: &Args, context: &Context) -> Result<bool, Report> {
     }
     let prepared = open::prepare(&args.sides, open::BareOperand::HostFile, Access::ReadOnly, context);
     if prepared {
-        confine(hosts.iter().map(PathBuf::as_path), context);
+        confine(hosts.iter().map(PathBuf::as_path), args.recursive, context);
     }
     Ok(prepared)
 }
 
 /// Gives up all rights except reading below the operands that are on the host. An operand that cannot be opened is reported by the
 /// comparison. If no image is read, nothing is decoded and the rights stay.
-fn confine<'p>(hosts: impl Iterator<Item = &'p Path>, context: &Context) {
+fn confine<'p>(hosts: impl Iterator<Item = &'p Path>, is_recursive: bool, context: &Context) {
     const SIDES: usize = 2;
     let hosts: Vec<_> = hosts.collect();
     if hosts.is_empty() {
@@ -145,7 +145,8 @@ fn confine<'p>(hosts: impl Iterator<Item = &'p Path>, context: &Context) {
         let folders: Option<Vec<_>> = hosts.into_iter().map(folder).collect();
         if let Some(folders) = folders {
             let folders: Vec<_> = folders.iter().map(AsFd::as_fd).collect();
-            context.confine(Rights::ReadBeneath(&folders));
+            let trees = if is_recursive { &*folders } else { &[] };
+            context.confine(Rights::ReadBeneath { folders: &folders, trees });
         }
     }
 }

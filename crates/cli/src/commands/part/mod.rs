@@ -6,16 +6,15 @@ mod list;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
 
-use obento::address::PartSelector;
+use obento::Image;
+use obento::address::{HostEntry, Operand, PartSelector};
 use obento::driver::Access;
 use obento::env::{Random as _, SystemRandom};
 use obento::image::ImageFile;
 use obento::partition::{
     DiskId, EditError, Guid, NewEntry, Partition, PartitionType, Placement, Scheme, Table, TableEditor,
 };
-use obento::{Image, OpenError};
 
 use self::create::Create;
 use crate::context::Context;
@@ -204,10 +203,19 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     let disk = Disk { shown: args.disk.as_bytes(), context };
     if let Some(Action::Create(create)) = &args.action
-        && let Some(size) = create.size
+        && let Ok(Operand::Host(path)) = open::operand(&args.disk, context)
     {
-        context.expect_changes_allowed(disk.shown)?;
-        return create::create_disk(&disk, &disk_path(args, context)?, size, create);
+        match create.size {
+            Some(size) => {
+                context.expect_changes_allowed(disk.shown)?;
+                return create::create_disk(&disk, &path, size, create);
+            }
+            None if context.look_up(&path) == HostEntry::Missing => {
+                let report = Report::on("cannot open", disk.shown, "no such file");
+                return Err(report.help("use --size SIZE to create a disk of this size").into());
+            }
+            None => {}
+        }
     }
     let image = open(args, access, context)?;
     if let Some(Action::Create(create)) = &args.action {
@@ -254,31 +262,19 @@ fn without_table(disk: &Disk<'_>, image: &Image) -> Report {
     }
 }
 
-/// Returns the path of the disk. Errors: the operand names a part of an image.
-fn disk_path(args: &Args, context: &Context) -> Result<PathBuf, Report> {
-    let address = open::address(&args.disk, context)?;
-    if address.place.is_some() || address.part.is_some() {
-        let report = Report::on("cannot use", args.disk.as_bytes(), "not a whole disk");
-        return Err(report.help("name the disk; the partition follows the command: part DISK grow 2"));
-    }
-    Ok(address.image)
-}
-
 /// Opens the disk and gives up the rights to open another file.
 fn open(args: &Args, access: Access, context: &Context) -> Result<Image, Report> {
     let shown = args.disk.as_bytes();
-    let path = disk_path(args, context)?;
+    let address = open::address(&args.disk, context)?;
+    if address.place.is_some() || address.part.is_some() {
+        let report = Report::on("cannot use", shown, "not a whole disk");
+        return Err(report.help("name the disk; the partition follows the command: part DISK grow 2"));
+    }
     if access == Access::ReadWrite {
         context.expect_changes_allowed(shown)?;
     }
     let options = obento::Options { access, ..context.options().image_options() };
-    let file = ImageFile::open(&path, &options).map_err(|error| match (error, &args.action) {
-        (OpenError::Missing { .. }, Some(Action::Create(_))) => {
-            Report::on("cannot open", shown, "no such file")
-                .help("use --size SIZE to create a disk of this size")
-        }
-        (error, _) => open::cannot_open(error),
-    })?;
+    let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     if !file.opens_others() {
         context.seal();
     }
