@@ -23,7 +23,7 @@ pub(super) enum Decoder<R: BufRead> {
 
 /// The place of a decoder in a file. Padding and unknown data can follow a zstd frame, but not precede the first one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum FramePlace {
     /// At the start.
     First,
     /// After other frames.
@@ -32,7 +32,7 @@ pub(super) enum Place {
 
 impl<R: BufRead> Decoder<R> {
     /// Creates a decoder that uses at most `memory` bytes for its window.
-    pub fn new(compression: Compression, input: R, place: Place, memory: u64) -> Self {
+    pub fn new(compression: Compression, input: R, place: FramePlace, memory: u64) -> Self {
         match compression {
             Compression::Bzip2 => Self::Bzip2(Box::new(Members::new(input, memory))),
             Compression::Gzip => Self::Gzip(Box::new(Members::new(input, memory))),
@@ -302,10 +302,10 @@ fn begins_frame(first: u8) -> bool {
 }
 
 impl<R: BufRead> Zstd<R> {
-    fn new(input: R, place: Place, memory: u64) -> Self {
+    fn new(input: R, place: FramePlace, memory: u64) -> Self {
         let mut decoder = FrameDecoder::new();
         decoder.set_max_window_size(memory);
-        Self { decoder, input, started: place == Place::Later, ended: false, failure: None }
+        Self { decoder, input, started: place == FramePlace::Later, ended: false, failure: None }
     }
 
     /// Starts the next frame with data. Returns false at the end of the stream.

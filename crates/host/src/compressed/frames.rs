@@ -15,7 +15,7 @@ use obento_block::BlockDevice;
 use parking_lot::{Condvar, Mutex};
 
 use super::Compression;
-use super::decode::{BLOCK, Decoder, Place};
+use super::decode::{BLOCK, Decoder, FramePlace};
 use super::pipeline::{Chunk, DeviceReader};
 use crate::HostError;
 
@@ -129,8 +129,12 @@ struct Part<'a> {
 impl Part<'_> {
     fn decode(&self, memory: u64) -> Chunk {
         let input = DeviceReader { device: self.device, position: self.start, end: self.end };
-        let mut decoder =
-            Decoder::new(Compression::Zstd, BufReader::with_capacity(BLOCK, input), Place::First, memory);
+        let mut decoder = Decoder::new(
+            Compression::Zstd,
+            BufReader::with_capacity(BLOCK, input),
+            FramePlace::First,
+            memory,
+        );
         let mut bytes = Vec::new();
         let failure = match bytes.try_reserve_exact(to_usize(self.most)) {
             Ok(()) => decoder.by_ref().take(self.most.saturating_add(1)).read_to_end(&mut bytes).err(),

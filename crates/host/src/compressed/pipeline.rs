@@ -7,7 +7,7 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 
 use super::Compression;
-use super::decode::{Decoder, Place};
+use super::decode::{Decoder, FramePlace};
 use super::frames;
 use super::scratch::{CHUNK, fill};
 use crate::HostError;
@@ -104,7 +104,7 @@ fn decode(
 ) {
     let input =
         BufReader::with_capacity(READ_AHEAD, DeviceReader { device, position: start, end: device.len() });
-    let place = if start == 0 { Place::First } else { Place::Later };
+    let place = if start == 0 { FramePlace::First } else { FramePlace::Later };
     let mut decoder = Decoder::new(compression, input, place, memory);
     for mut buffer in buffers {
         let (len, failure) = fill(&mut decoder, &mut buffer);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use obento_base::wire::to_u64;
 
-use super::decode::{Decoder, Place, is_trailing};
+use super::decode::{Decoder, FramePlace, is_trailing};
 use super::scratch::{CHUNK, fill};
 use super::{Compression, UnpackLimits};
 use crate::interrupt;
@@ -63,7 +63,7 @@ impl Stream {
         let (sender, chunks) = sync_channel(CHUNKS);
         let read = move || match compression {
             Some(compression) => {
-                let decoder = Decoder::new(compression, input, Place::First, limits.memory);
+                let decoder = Decoder::new(compression, input, FramePlace::First, limits.memory);
                 send(decoder, &sender, |decoder| decoder.input().map_or(0, |input| input.get_ref().read));
             }
             None => send(input, &sender, |input| input.get_ref().read),

@@ -195,7 +195,7 @@ fn a_member_is_found_wherever_the_bytes_read_at_once_end() {
             let mut decoder = decode::Decoder::new(
                 compression,
                 input,
-                decode::Place::First,
+                decode::FramePlace::First,
                 UnpackLimits::default().memory,
             );
             let mut decoded = Vec::new();
