@@ -11,6 +11,7 @@ use obento::engine::kernel_of;
 use obento::engine::starter::{self, Job};
 use obento::engine::types::Type;
 use obento::env::SystemClock;
+use obento::host::IoBackend;
 use obento::image::ImageFile;
 use obento::resize::{NewSize, ResizeFailure, Resized, plan_resize};
 use obento::text::human_size;
@@ -90,7 +91,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let size = args.size();
     let access = if args.dry_run { Access::ReadOnly } else { Access::ReadWrite };
-    let options = Options { access, ..context.options().image_options() };
+    let mut options = Options { access, ..context.options().image_options() };
+    if options.io == IoBackend::Auto {
+        // Most bytes are transferred once, so that a mapping costs more than it saves.
+        options.io = IoBackend::Buffered;
+    }
     prepare_kernels(context);
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     if !file.opens_others() {
