@@ -25,6 +25,7 @@ pub mod crc;
 mod cursor;
 mod errno;
 mod error;
+pub mod fields;
 mod name;
 mod time;
 pub mod wire;

@@ -72,6 +72,7 @@ mod data;
 mod entry;
 mod file_system;
 mod format;
+mod handover;
 mod inspect;
 mod issues;
 mod layout;
@@ -96,6 +97,7 @@ pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
 pub use file_system::{Crash, FileSystem, Limits, StatFs, StoredProperties};
 pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
+pub use handover::VolumeState;
 pub use inspect::{ByteUse, Field, FieldValue, Inspect, Record, Target, for_commands, inspectable};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{

@@ -8,6 +8,7 @@
 //! - `record` and `block` are the format: records in blocks of 4 KiB, each with a checksum.
 //! - `segment` decodes segments. It accepts any bytes.
 //! - `log` writes segments.
+//! - `numbers` encodes open files for another host process.
 //! - `opens` attributes delayed writes to the process that opened the file, and merges them.
 //! - `owned` recognises the files of the log.
 //! - `recorded` and `changes` implement the contract, and `syncs` joins the syncs of several threads.
@@ -53,6 +54,7 @@ mod kinds;
 mod lineage;
 mod log;
 mod names;
+mod numbers;
 mod opens;
 mod owned;
 mod presence;

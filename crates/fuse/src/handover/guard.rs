@@ -8,8 +8,7 @@
 //! | keeper | `Go` | it has closed all descriptors |
 //! | server | `Cannot` | to the keeper: no server can continue |
 
-use super::StateError;
-use super::fields::{Fields, Need, Parsed};
+use obento_base::fields::{Fields, Need, Parsed, StateError};
 
 /// The fields of [`Kind::Guard`](super::Kind::Guard): what a new server needs. Its descriptors are the connection to the
 /// kernel, the image, the ledger, the control socket, and the socket for processes that unmount.

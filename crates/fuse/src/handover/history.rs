@@ -1,9 +1,8 @@
 //! The state of the recorder of a volume's history: the open files.
 
 use obento::base::Ino;
-use obento::provenance::{Actor, OpenFile, OpenMode, Transferred};
-
-use super::fields::{Fields, Parsed, StateError};
+use obento::provenance::{Actor, OpenFile};
+use obento_base::fields::{Fields, Parsed, StateError};
 
 /// A number that the kernel uses for an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,66 +30,14 @@ const FILES: u16 = 1;
 const HANDLES: u16 = 2;
 const NEXT: u16 = 3;
 
-/// Bits of the mode of an open file.
-const READ: u64 = 1;
-const WRITE: u64 = 2;
-
-/// An actor as numbers: process ID, start time, user, group, and the name of the program.
-type ActorNumbers = [u64; 6];
-
-fn numbers_of(actor: &Actor) -> ActorNumbers {
-    let (name, _) = actor.comm.as_chunks::<8>();
-    let name = [0, 1].map(|half| name.get(half).copied().map_or(0, u64::from_le_bytes));
-    [actor.pid.into(), actor.start, actor.uid.into(), actor.gid.into(), name[0], name[1]]
-}
-
-fn actor_of([pid, start, uid, gid, name @ ..]: ActorNumbers) -> Option<Actor> {
-    let narrow = |number: u64| u32::try_from(number).ok();
-    let actor = Actor { pid: narrow(pid)?, start, uid: narrow(uid)?, gid: narrow(gid)?, comm: [0; 16] };
-    Some(actor.with_comm(name.map(u64::to_le_bytes).as_flattened()))
-}
-
-fn record_of(file: &OpenFile) -> [u64; 15] {
-    let OpenFile { ino, actor, count, mode, read, written } = file;
-    let [pid, start, uid, gid, name, rest] = numbers_of(actor);
-    let mode = if mode.read { READ } else { 0 } | if mode.write { WRITE } else { 0 };
-    let (read, written) = (transfer_numbers(read), transfer_numbers(written));
-    let ([r0, r1, r2], [w0, w1, w2]) = (read, written);
-    [ino.0, pid, start, uid, gid, name, rest, (*count).into(), mode, r0, r1, r2, w0, w1, w2]
-}
-
-fn transfer_numbers(transferred: &Transferred) -> [u64; 3] {
-    [transferred.bytes, transferred.start, transferred.end]
-}
-
-fn transfer_of([bytes, start, end]: [u64; 3]) -> Option<Transferred> {
-    (start <= end).then_some(Transferred { bytes, start, end })
-}
-
-fn file_of(record: [u64; 15]) -> Option<OpenFile> {
-    let [ino, pid, start, uid, gid, name, rest, count, mode, r0, r1, r2, w0, w1, w2] = record;
-    let count = u32::try_from(count).ok().filter(|&count| count > 0)?;
-    if mode & !(READ | WRITE) != 0 {
-        return None;
-    }
-    Some(OpenFile {
-        ino: Ino(ino),
-        actor: actor_of([pid, start, uid, gid, name, rest])?,
-        count,
-        mode: OpenMode { read: mode & READ != 0, write: mode & WRITE != 0 },
-        read: transfer_of([r0, r1, r2])?,
-        written: transfer_of([w0, w1, w2])?,
-    })
-}
-
 impl HandleState {
     fn record(&self) -> [u64; 8] {
-        let [pid, start, uid, gid, name, rest] = numbers_of(&self.actor);
+        let [pid, start, uid, gid, name, rest] = self.actor.to_numbers();
         [self.number, self.ino.0, pid, start, uid, gid, name, rest]
     }
 
     fn of([number, ino, pid, start, uid, gid, name, rest]: [u64; 8]) -> Option<Self> {
-        Some(Self { number, actor: actor_of([pid, start, uid, gid, name, rest])?, ino: Ino(ino) })
+        Some(Self { number, actor: Actor::from_numbers([pid, start, uid, gid, name, rest])?, ino: Ino(ino) })
     }
 }
 
@@ -98,7 +45,7 @@ impl HistoryState {
     /// Encodes the state.
     pub(super) fn encode(&self) -> Vec<u8> {
         Fields::default()
-            .with_records(FILES, self.files.iter().map(record_of))
+            .with_records(FILES, self.files.iter().map(OpenFile::to_numbers))
             .with_records(HANDLES, self.handles.iter().map(HandleState::record))
             .with_number(NEXT, self.next)
             .into_bytes()
@@ -107,7 +54,7 @@ impl HistoryState {
     /// Decodes a state. Fails for bytes that [`encode`](Self::encode) does not produce.
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut fields = Parsed::of(bytes)?;
-        let files = fields.records(FILES)?.into_iter().map(file_of).collect::<Option<_>>();
+        let files = fields.records(FILES)?.into_iter().map(OpenFile::from_numbers).collect::<Option<_>>();
         let handles = fields.records(HANDLES)?.into_iter().map(HandleState::of).collect::<Option<_>>();
         let state = Self {
             files: files.ok_or(StateError::Invalid(FILES))?,

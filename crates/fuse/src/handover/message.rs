@@ -6,9 +6,9 @@
 use std::os::fd::OwnedFd;
 
 use obento_base::crc::crc32c;
+use obento_base::fields::{Fields, Need, Parsed, StateError};
 
 use super::VERSION;
-use super::fields::{Fields, Need, Parsed, StateError};
 
 /// `obUP`.
 const MAGIC: u32 = u32::from_le_bytes(*b"obUP");

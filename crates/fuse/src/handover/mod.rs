@@ -26,7 +26,6 @@
 mod claim;
 mod connection;
 mod control;
-mod fields;
 mod guard;
 mod history;
 mod message;
@@ -40,10 +39,10 @@ use std::time::Duration;
 pub use claim::Claim;
 pub use connection::{Connection, ConnectionError};
 pub use control::ControlListener;
-pub use fields::{Fields, Need, Parsed, StateError};
 pub use guard::Guard;
 pub use history::{HandleState, HistoryState};
 pub use message::{FrameError, Hello, Kind, Message, Offer, State};
+pub use obento_base::fields::{Fields, Need, Parsed, StateError};
 pub use service::{ServiceManager, StoredDescriptor};
 pub use state::{GateState, NodeState, SessionState};
 

@@ -1,6 +1,7 @@
 //! The state of a connection to the kernel.
 
-use super::fields::{Fields, Need, Parsed, StateError};
+use obento_base::fields::{Fields, Need, Parsed, StateError};
+
 use super::history::HistoryState;
 
 /// One inode that the kernel refers to.

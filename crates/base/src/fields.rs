@@ -1,6 +1,17 @@
-//! Tagged fields: a tag, whether a reader must understand it, a length, and bytes. Numbers are little-endian.
+//! Tagged fields, in which one version of a program passes its state to another.
+//!
+//! A field is a tag, whether a reader must understand it, a length, and bytes. Numbers are little-endian. A state is
+//! fields between a head (magic number, version, length) and the CRC-32C of both.
+//!
+//! Invariant: decoding never panics. An unknown field that is marked as critical is an error.
 
-use std::collections::BTreeMap;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::crc::crc32c;
+use crate::wire::to_u64;
 
 /// Whether a reader may ignore a field that it does not support.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,12 +24,31 @@ pub enum Need {
 
 /// The size of a tag, the need and a length.
 const HEAD: usize = 8;
+/// The sizes of the head and of the checksum of a state.
+const STATE_HEAD: usize = 16;
+const CHECKSUM: usize = 4;
+
+/// A version. A reader refuses another major version.
+pub type Version = (u16, u16);
 
 /// Fields that are being written.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fields(Vec<u8>);
 
 impl Fields {
+    /// Returns empty fields with room for `len` bytes, so that appending them allocates no memory. `count` is the
+    /// number of fields.
+    ///
+    /// # Errors
+    ///
+    /// - `NoMemory`
+    pub fn with_room(count: usize, len: usize) -> crate::Result<Self> {
+        let heads = count.saturating_mul(HEAD).saturating_add(STATE_HEAD).saturating_add(CHECKSUM);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len.saturating_add(heads))?;
+        Ok(Self(bytes))
+    }
+
     /// Appends a field. A tag may occur several times, as a list. A value of more than 4 GiB is cut off, which the
     /// reader notices.
     #[must_use]
@@ -40,13 +70,32 @@ impl Fields {
 
     /// Appends a critical field with a list of records of `N` numbers each.
     #[must_use]
-    pub fn with_records<const N: usize>(self, tag: u16, records: impl Iterator<Item = [u64; N]>) -> Self {
-        let bytes: Vec<u8> = records.flatten().flat_map(u64::to_le_bytes).collect();
-        self.with(tag, Need::Critical, &bytes)
+    pub fn with_records<const N: usize>(mut self, tag: u16, records: impl Iterator<Item = [u64; N]>) -> Self {
+        // The length is known at the end.
+        let start = self.0.len();
+        self = self.with(tag, Need::Critical, &[]);
+        let first = self.0.len();
+        self.0.extend(records.flatten().flat_map(u64::to_le_bytes));
+        let len = u32::try_from(self.0.len().saturating_sub(first)).unwrap_or(u32::MAX);
+        let place = self.0.get_mut(start..first).and_then(|head| head.last_chunk_mut());
+        if let Some(place) = place {
+            *place = len.to_le_bytes();
+        }
+        self
     }
 
     /// Returns the encoded fields.
     pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    /// Returns the fields as a state with a version and a checksum.
+    pub fn seal(mut self, magic: u32, (major, minor): Version) -> Vec<u8> {
+        let len = to_u64(self.0.len()).to_le_bytes();
+        let head = magic.to_le_bytes().into_iter().chain(major.to_le_bytes()).chain(minor.to_le_bytes());
+        drop(self.0.splice(0..0, head.chain(len)));
+        let sum = crc32c(!0, &self.0);
+        self.0.extend(sum.to_le_bytes());
         self.0
     }
 }
@@ -55,20 +104,29 @@ impl Fields {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StateError {
     /// The bytes end within a field.
-    #[error("a field of the server state is truncated")]
+    #[error("a field of the state is truncated")]
     Truncated,
     /// A field is missing.
-    #[error("field {0} of the server state is missing")]
+    #[error("field {0} of the state is missing")]
     Missing(u16),
     /// A field has an invalid value.
-    #[error("field {0} of the server state is invalid")]
+    #[error("field {0} of the state is invalid")]
     Invalid(u16),
     /// A field is unknown here, and cannot be ignored.
-    #[error("field {0} of the server state is not supported by this version")]
+    #[error("field {0} of the state is not supported by this version")]
     Unknown(u16),
     /// The version cannot be understood.
-    #[error("the server state has version {0}.{1}, and this program supports version {2}.x")]
+    #[error("the state has version {0}.{1}, and version {2}.x is supported")]
     Version(u16, u16, u16),
+    /// The bytes are no state.
+    #[error("the bytes are not a state of this kind")]
+    Magic,
+    /// The checksum is wrong.
+    #[error("the checksum of the state is wrong")]
+    Checksum,
+    /// Memory is exhausted.
+    #[error("not enough memory for the state")]
+    NoMemory,
 }
 
 /// Fields that are being read.
@@ -76,6 +134,27 @@ pub enum StateError {
 pub struct Parsed<'b>(BTreeMap<u16, Vec<(Need, &'b [u8])>>);
 
 impl<'b> Parsed<'b> {
+    /// Splits a state that [`Fields::seal`] returned into fields. Fails for another major version.
+    pub fn unseal(magic: u32, (major, _): Version, bytes: &'b [u8]) -> Result<Self, StateError> {
+        let (covered, sum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(StateError::Truncated)?;
+        let (head, fields) = covered.split_first_chunk::<STATE_HEAD>().ok_or(StateError::Truncated)?;
+        let [m0, m1, m2, m3, a0, a1, i0, i1, len @ ..] = *head;
+        if u32::from_le_bytes([m0, m1, m2, m3]) != magic {
+            return Err(StateError::Magic);
+        }
+        let (found, minor) = (u16::from_le_bytes([a0, a1]), u16::from_le_bytes([i0, i1]));
+        if found != major {
+            return Err(StateError::Version(found, minor, major));
+        }
+        if u64::from_le_bytes(len) != to_u64(fields.len()) {
+            return Err(StateError::Truncated);
+        }
+        if crc32c(!0, covered) != u32::from_le_bytes(*sum) {
+            return Err(StateError::Checksum);
+        }
+        Self::of(fields)
+    }
+
     /// Splits `bytes` into fields.
     pub fn of(mut bytes: &'b [u8]) -> Result<Self, StateError> {
         let mut fields: BTreeMap<u16, Vec<(Need, &'b [u8])>> = BTreeMap::new();
@@ -137,16 +216,20 @@ impl<'b> Parsed<'b> {
 
     /// Takes text.
     pub fn text(&mut self, tag: u16) -> Result<String, StateError> {
-        str::from_utf8(self.bytes(tag)?).map(str::to_owned).map_err(|_| StateError::Invalid(tag))
+        core::str::from_utf8(self.bytes(tag)?).map(str::to_owned).map_err(|_| StateError::Invalid(tag))
     }
 
     /// Takes a list of records of `N` numbers each.
     pub fn records<const N: usize>(&mut self, tag: u16) -> Result<Vec<[u64; N]>, StateError> {
         let (numbers, rest) = self.bytes(tag)?.as_chunks::<8>();
-        let numbers: Vec<u64> = numbers.iter().map(|&number| u64::from_le_bytes(number)).collect();
         let (records, odd) = numbers.as_chunks::<N>();
-        let is_whole = rest.is_empty() && odd.is_empty();
-        is_whole.then(|| records.to_vec()).ok_or(StateError::Invalid(tag))
+        if !rest.is_empty() || !odd.is_empty() {
+            return Err(StateError::Invalid(tag));
+        }
+        let mut list = Vec::new();
+        list.try_reserve_exact(records.len()).map_err(|_| StateError::NoMemory)?;
+        list.extend(records.iter().map(|record| record.map(u64::from_le_bytes)));
+        Ok(list)
     }
 
     /// Fails if a critical field was not taken.
