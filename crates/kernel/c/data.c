@@ -17,11 +17,22 @@
 
 struct workqueue_struct *ob_wq;
 
-static bool ob_iomap_valid(struct inode *i, const struct iomap *m)
+/* Another driver has not reserved what this one has. */
+static u64 ob_cookie(struct inode *i)
 {
-	return m->validity_cookie == ((u64)(u32)atomic_read(&OBI(i)->moved) << 32 | (u32)atomic_read(&OBI(i)->ended));
+	u32 moved = atomic_read(&OBI(i)->moved) + READ_ONCE(SBI(i->i_sb)->upgrades);
+
+	return (u64)moved << 32 | (u32)atomic_read(&OBI(i)->ended);
 }
-static const struct iomap_page_ops ob_page_ops = { .iomap_valid = ob_iomap_valid };
+static bool ob_iomap_valid(struct inode *i, const struct iomap *m) { return m->validity_cookie == ob_cookie(i); }
+/* The reservation of a page is a promise until the page is dirty. */
+static int ob_page_prepare(struct inode *i, loff_t pos, unsigned int len)
+{
+	ob_begin_promise(SBI(i->i_sb), OB_CALLER);
+	return 0;
+}
+static void ob_page_done(struct inode *i, loff_t pos, unsigned int copied, struct page *page) { ob_end_promise(SBI(i->i_sb), OB_CALLER); }
+static const struct iomap_page_ops ob_page_ops = { .page_prepare = ob_page_prepare, .page_done = ob_page_done, .iomap_valid = ob_iomap_valid };
 
 static int ob_iomap_fill(struct inode *i, loff_t off, loff_t len, unsigned int flags, struct iomap *m)
 {
@@ -29,7 +40,7 @@ static int ob_iomap_fill(struct inode *i, loff_t off, loff_t len, unsigned int f
 	struct ob_place e;
 	int err;
 
-	m->validity_cookie = (u64)(u32)atomic_read(&OBI(i)->moved) << 32 | (u32)atomic_read(&OBI(i)->ended);
+	m->validity_cookie = ob_cookie(i);
 	m->bdev = i->i_sb->s_bdev;
 	m->offset = start;
 	m->flags = 0;
@@ -37,14 +48,14 @@ static int ob_iomap_fill(struct inode *i, loff_t off, loff_t len, unsigned int f
 		e = (struct ob_place){ .kind = OB_HOLE, .len = end - start };	/* past the end nothing is mapped */
 	} else if (!(flags & IOMAP_WRITE) || !ob_known(i, start, end, &e)) {
 		err = flags & IOMAP_WRITE ? ob_map_known(i, start, end, &e) :
-			GATED(i->i_sb, ob_map(VOL(i), i->i_ino, start, end, false, &e));
+			GATED(i->i_sb, map, i->i_ino, start, end, false, &e);
 		if (err)
 			return err;
 	}
 	if ((flags & IOMAP_WRITE) && e.kind != OB_MAPPED && e.kind != OB_DRIVER) {
 		if ((flags & IOMAP_NOWAIT) || (flags & IOMAP_OVERWRITE_ONLY))
 			return -EAGAIN;
-		err = GATED(i->i_sb, ob_map(VOL(i), i->i_ino, start, min_t(u64, end, start + round_up(e.len, unit)), true, &e));
+		err = GATED(i->i_sb, map, i->i_ino, start, min_t(u64, end, start + round_up(e.len, unit)), true, &e);
 		if (err)
 			return err;
 		m->flags = IOMAP_F_NEW;
@@ -85,7 +96,7 @@ static int ob_iomap_end(struct inode *i, loff_t off, loff_t len, ssize_t done, u
 	/* A dirty page in the range needs its reservation. */
 	if ((m->flags & IOMAP_F_NEW) && !(flags & IOMAP_DIRECT) && done < len && unused < end &&
 	    !filemap_range_has_page(i->i_mapping, unused, end - 1))
-		GATED_V(i->i_sb, ob_abandon(VOL(i), i->i_ino, unused, end));
+		GATED_V(i->i_sb, abandon, i->i_ino, unused, end);
 	return 0;
 }
 const struct iomap_ops ob_iomap_ops = { .iomap_begin = ob_iomap_begin, .iomap_end = ob_iomap_end };
@@ -128,11 +139,11 @@ static int ob_map_blocks(struct iomap_writepage_ctx *ctx, struct inode *i, loff_
 	if (off >= m->offset && off < m->offset + m->length && wpc->moved == moved)
 		return 0;
 	end = ob_dirty_end(i, off);
-	err = ob_known(i, off, end, &e) ? 0 : GATED(i->i_sb, ob_map(VOL(i), i->i_ino, off, end, false, &e));
+	err = ob_known(i, off, end, &e) ? 0 : GATED(i->i_sb, map, i->i_ino, off, end, false, &e);
 	m->type = IOMAP_MAPPED;
 	if (!err && e.kind != OB_MAPPED) {
 		m->type = IOMAP_UNWRITTEN;	/* it was reserved when the page was filled */
-		err = GATED(i->i_sb, ob_map(VOL(i), i->i_ino, off, min_t(u64, end, off + round_up(e.len, i_blocksize(i))), true, &e));
+		err = GATED(i->i_sb, map, i->i_ino, off, min_t(u64, end, off + round_up(e.len, i_blocksize(i))), true, &e);
 	}
 	if (!err && e.kind != OB_MAPPED)
 		err = -EIO;
@@ -167,14 +178,16 @@ void ob_ended(struct work_struct *work)
 
 		list_del_init(&io->io_list);
 		if (!err && io->io_offset < end) {
-			err = GATED(i->i_sb, ob_end_write(s->vol, i->i_ino, io->io_offset, end, &when));
+			err = GATED(i->i_sb, end_write, i->i_ino, io->io_offset, end, &when);
 			if (io->io_type == IOMAP_UNWRITTEN) {
 				atomic_inc(&OBI(i)->ended);
 				ob_refresh_blocks(i);
 			}
 		} else if (err) {
-			GATED_V(i->i_sb, ob_abandon(s->vol, i->i_ino, io->io_offset, io->io_offset + io->io_size));
+			GATED_V(i->i_sb, abandon, i->i_ino, io->io_offset, io->io_offset + io->io_size);
 		}
+		if (io->io_type == IOMAP_UNWRITTEN)
+			ob_end_promise(s, OB_WRITEBACK);
 		iomap_finish_ioends(io, err);
 		cond_resched();
 	}
@@ -193,6 +206,9 @@ static void ob_end_bio(struct bio *bio)
 }
 static int ob_prepare_ioend(struct iomap_ioend *io, int status)
 {
+	/* the caller has a promise, too, so this one begins in time */
+	if (io->io_type == IOMAP_UNWRITTEN)
+		atomic_inc(&SBI(io->io_inode->i_sb)->promises[OB_WRITEBACK]);
 	io->io_bio->bi_end_io = ob_end_bio;
 	return status;
 }
@@ -200,12 +216,13 @@ static const struct iomap_writeback_ops ob_wb_ops = { .map_blocks = ob_map_block
 
 static int ob_read_folio(struct file *f, struct folio *folio) { return iomap_read_folio(folio, &ob_iomap_ops); }
 static void ob_readahead(struct readahead_control *r) { iomap_readahead(r, &ob_iomap_ops); }
-static int ob_writepages(struct address_space *m, struct writeback_control *wbc)
+static int ob_write_pages(struct address_space *m, struct writeback_control *wbc)
 {
 	struct ob_wpc wpc = { };
 
 	return iomap_writepages(m, wbc, &wpc.ctx, &ob_wb_ops);
 }
+static int ob_writepages(struct address_space *m, struct writeback_control *wbc) { return ob_write_parts(m, wbc, ob_write_pages); }
 static sector_t ob_bmap(struct address_space *m, sector_t b) { return iomap_bmap(m, b, &ob_iomap_ops); }
 const struct address_space_operations ob_aops = {
 	.read_folio = ob_read_folio,
@@ -236,7 +253,7 @@ int ob_grow(struct inode *i, loff_t from, loff_t to)
 		if (!err && !OBI(i)->is_through)
 			err = iomap_zero_range(i, from, to - from, NULL, &ob_iomap_ops) ?: filemap_write_and_wait(i->i_mapping);
 		if (!err)
-			err = GATED(i->i_sb, ob_truncate(VOL(i), i->i_ino, to, OBI(i)->is_through));
+			err = GATED(i->i_sb, truncate, i->i_ino, to, OBI(i)->is_through);
 		if (!err) {
 			i_size_write(i, to);
 			pagecache_isize_extended(i, from, to);
@@ -263,7 +280,7 @@ int ob_set_size(struct inode *i, loff_t size)
 	if (!err) {
 		atomic_inc(&OBI(i)->moved);
 		truncate_setsize(i, size);
-		err = GATED(i->i_sb, ob_truncate(VOL(i), i->i_ino, size, false));
+		err = GATED(i->i_sb, truncate, i->i_ino, size, false);
 		atomic_inc(&OBI(i)->moved);
 	}
 	filemap_invalidate_unlock(i->i_mapping);
@@ -279,7 +296,7 @@ static int ob_dio_end(struct kiocb *iocb, ssize_t size, int error, unsigned int 
 	int err = error;
 
 	if (!err && size > 0)
-		err = GATED(i->i_sb, ob_end_write(VOL(i), i->i_ino, iocb->ki_pos, end, &when));
+		err = GATED(i->i_sb, end_write, i->i_ino, iocb->ki_pos, end, &when);
 	if (!err && size > 0 && end > i_size_read(i))
 		i_size_write(i, end);
 	atomic_inc(&OBI(i)->ended);
@@ -293,12 +310,15 @@ static ssize_t ob_direct_write(struct kiocb *iocb, struct iov_iter *from)
 	struct inode *i = file_inode(iocb->ki_filp);
 	loff_t pos = iocb->ki_pos;
 	size_t len = iov_iter_count(from);
-	ssize_t n = iomap_dio_rw(iocb, from, &ob_iomap_ops, &ob_dio_write, IOMAP_DIO_FORCE_WAIT, NULL, 0);
+	ssize_t n;
 
+	ob_begin_promise(SBI(i->i_sb), OB_CALLER);
+	n = iomap_dio_rw(iocb, from, &ob_iomap_ops, &ob_dio_write, IOMAP_DIO_FORCE_WAIT, NULL, 0);
 	/* blocks that were reserved and not written */
 	if (n < 0 || n < len)
-		GATED_V(i->i_sb, ob_abandon(VOL(i), i->i_ino, round_up(pos + max_t(ssize_t, n, 0), (loff_t)SBI(i->i_sb)->unit),
-					    round_up(pos + len, (loff_t)SBI(i->i_sb)->unit)));
+		GATED_V(i->i_sb, abandon, i->i_ino, round_up(pos + max_t(ssize_t, n, 0), (loff_t)SBI(i->i_sb)->unit),
+					    round_up(pos + len, (loff_t)SBI(i->i_sb)->unit));
+	ob_end_promise(SBI(i->i_sb), OB_CALLER);
 	return n;
 }
 static ssize_t ob_write_iter(struct kiocb *iocb, struct iov_iter *from)
@@ -385,7 +405,9 @@ static vm_fault_t ob_mkwrite(struct vm_fault *vmf)
 	sb_start_pagefault(i->i_sb);
 	file_update_time(vmf->vma->vm_file);
 	filemap_invalidate_lock_shared(i->i_mapping);
+	ob_begin_promise(SBI(i->i_sb), OB_CALLER);
 	ret = OBI(i)->is_through ? ob_through_mkwrite(vmf) : iomap_page_mkwrite(vmf, &ob_iomap_ops);
+	ob_end_promise(SBI(i->i_sb), OB_CALLER);
 	filemap_invalidate_unlock_shared(i->i_mapping);
 	if (ret == VM_FAULT_LOCKED)
 		ob_note_write(vmf->vma->vm_file, page_offset(vmf->page), min_t(loff_t, page_offset(vmf->page) + PAGE_SIZE, i_size_read(i)));
@@ -406,7 +428,7 @@ int ob_fsync(struct file *f, loff_t start, loff_t end, int datasync)
 
 	if (err || sb_rdonly(i->i_sb))
 		return err;
-	return GATED(i->i_sb, ob_sync_file(VOL(i), i->i_ino));
+	return GATED(i->i_sb, sync_file, i->i_ino);
 }
 const struct file_operations ob_file_fops = {
 	.read_iter = ob_read_iter, .write_iter = ob_write_iter, .llseek = ob_llseek, .mmap = ob_mmap, .fsync = ob_fsync,

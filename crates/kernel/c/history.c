@@ -5,6 +5,7 @@
  */
 #include "obento.h"
 #include <linux/cred.h>
+#include <linux/export.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/slab.h>
@@ -31,6 +32,7 @@ bool ob_who(struct ob_process *p)
 	__get_task_comm((char *)p->comm, sizeof(p->comm), leader);
 	return true;
 }
+EXPORT_SYMBOL_GPL(ob_who);
 int ob_open_file(struct inode *i, struct file *f)
 {
 	struct ob_opened_file *o;
@@ -43,7 +45,7 @@ int ob_open_file(struct inode *i, struct file *f)
 		return -ENOMEM;
 	spin_lock_init(&o->lock);
 	ob_who(&o->process);
-	GATED_V(i->i_sb, ob_opened(VOL(i), i->i_ino, &o->process, (f->f_mode & FMODE_READ ? OB_READS : 0) | (f->f_mode & FMODE_WRITE ? OB_WRITES : 0)));
+	GATED_V(i->i_sb, opened, i->i_ino, &o->process, (f->f_mode & FMODE_READ ? OB_READS : 0) | (f->f_mode & FMODE_WRITE ? OB_WRITES : 0));
 	f->private_data = o;
 	return 0;
 }
@@ -52,7 +54,7 @@ int ob_release_file(struct inode *i, struct file *f)
 	struct ob_opened_file *o = f->private_data;
 
 	if (o) {
-		GATED_V(i->i_sb, ob_closed(VOL(i), i->i_ino, &o->process, &o->read));
+		GATED_V(i->i_sb, closed, i->i_ino, &o->process, &o->read);
 		kfree(o);
 	}
 	return 0;
@@ -75,5 +77,5 @@ void ob_note_write(struct file *f, loff_t start, loff_t end)
 	struct inode *i = file_inode(f);
 
 	if (o && start < end)
-		GATED_V(i->i_sb, ob_wrote(VOL(i), i->i_ino, &o->process, start, end));
+		GATED_V(i->i_sb, wrote, i->i_ino, &o->process, start, end);
 }

@@ -85,6 +85,7 @@ void ob_damage(struct super_block *sb, struct ob_bytes text)
 void __noreturn ob_bug(void)
 {
 	WRITE_ONCE(ob_dead, true);
+	ob_end_dead_upgrade();
 	__module_get(THIS_MODULE);
 	BUG();
 }
@@ -226,3 +227,21 @@ int ob_dev_rw(struct block_device *bdev, bool write, u64 off, u8 *buf, size_t le
 	}
 	return 0;
 }
+
+/* For modules with drivers. */
+EXPORT_SYMBOL_GPL(ob_alloc);
+EXPORT_SYMBOL_GPL(ob_free);
+EXPORT_SYMBOL_GPL(ob_realloc);
+EXPORT_SYMBOL_GPL(ob_print);
+EXPORT_SYMBOL_GPL(ob_damage);
+EXPORT_SYMBOL_GPL(ob_bug);
+EXPORT_SYMBOL_GPL(ob_now);
+EXPORT_SYMBOL_GPL(ob_wait);
+EXPORT_SYMBOL_GPL(ob_wake);
+EXPORT_SYMBOL_GPL(ob_spawn);
+EXPORT_SYMBOL_GPL(ob_join);
+EXPORT_SYMBOL_GPL(ob_detach);
+EXPORT_SYMBOL_GPL(ob_dev_sector);
+EXPORT_SYMBOL_GPL(ob_dev_flush);
+EXPORT_SYMBOL_GPL(ob_dev_discard);
+EXPORT_SYMBOL_GPL(ob_dev_rw);

@@ -13,15 +13,18 @@
 static struct dentry *ob_lookup_op(struct inode *dir, struct dentry *d, unsigned int flags)
 {
 	struct inode *i = NULL;
+	struct ob_sb *s = SBI(dir->i_sb);
 	u64 ino;
 	int err;
 
-	if (d->d_name.len > SBI(dir->i_sb)->limits.name_max)
+	if (d->d_name.len > s->limits.name_max)
 		return ERR_PTR(-ENAMETOOLONG);
-	err = GATED(dir->i_sb, ob_lookup(VOL(dir), dir->i_ino, NAME(d), &ino));
+	ob_begin_promise(s, OB_CALLER);
+	err = GATED(dir->i_sb, lookup, dir->i_ino, NAME(d), &ino);
 	if (!err)
 		i = ob_iget(dir->i_sb, ino);
-	else if (err != -ENOENT)
+	ob_end_promise(s, OB_CALLER);
+	if (err && err != -ENOENT)
 		return ERR_PTR(err);
 	return d_splice_alias(i, d);
 }
@@ -99,7 +102,7 @@ static int ob_read_entries(struct inode *dir, struct ob_listing *l, loff_t pos)
 	l->ends = true;
 	l->pos = pos;
 	l->changes = atomic_read(&OBI(dir)->ended);
-	err = GATED(dir->i_sb, ob_readdir(VOL(dir), dir->i_ino, pos - 2, ob_emit, l));
+	err = GATED(dir->i_sb, readdir, dir->i_ino, pos - 2, ob_emit, l);
 	if (err)
 		l->ends = false;
 	return err;
@@ -168,12 +171,27 @@ static struct ob_node ob_node(struct user_namespace *ns, struct inode *dir, umod
 		.target = { target, target ? strlen(target) : 0 },
 	};
 }
+/* The result is locked as a new inode. */
+static struct inode *ob_create_and_get(struct inode *dir, struct ob_bytes name, const struct ob_node *node)
+{
+	struct ob_sb *s = SBI(dir->i_sb);
+	struct ob_attributes a;
+	struct inode *i;
+	int err;
+
+	ob_begin_promise(s, OB_CALLER);
+	err = GATED(dir->i_sb, create, dir->i_ino, name, node, &a);
+	i = err ? ERR_PTR(err) : ob_new_inode(dir->i_sb, &a);
+	if (!err && IS_ERR(i))
+		GATED_V(dir->i_sb, forget, a.ino);
+	ob_end_promise(s, OB_CALLER);
+	return i;
+}
 /* Creates an inode; without a name if `name` is NULL. The result is locked as a new inode. */
 static struct inode *ob_create_inode(struct user_namespace *ns, struct inode *dir, const struct qstr *name, umode_t mode, dev_t rdev, const char *target)
 {
 	struct posix_acl *initial = NULL, *acl = NULL;
 	struct ob_bytes bytes = { name ? name->name : NULL, name ? name->len : 0 };
-	struct ob_attributes a;
 	struct ob_node node;
 	struct inode *i;
 	int err;
@@ -186,16 +204,9 @@ static struct inode *ob_create_inode(struct user_namespace *ns, struct inode *di
 	if (err)
 		return ERR_PTR(err);
 	node = ob_node(ns, dir, mode, rdev, target);
-	err = GATED(dir->i_sb, ob_create(VOL(dir), dir->i_ino, bytes, &node, &a));
-	if (err) {
-		i = ERR_PTR(err);
+	i = ob_create_and_get(dir, bytes, &node);
+	if (IS_ERR(i))
 		goto out;
-	}
-	i = ob_new_inode(dir->i_sb, &a);
-	if (IS_ERR(i)) {
-		GATED_V(dir->i_sb, ob_forget(VOL(dir), a.ino));
-		goto out;
-	}
 	/* The name is on the volume already; without its lists the file would grant more than it should. */
 	if (initial)
 		err = ob_store_acl(i, initial, ACL_TYPE_DEFAULT);
@@ -212,7 +223,7 @@ static struct inode *ob_create_inode(struct user_namespace *ns, struct inode *di
 		err = ob_init_security(i, dir, name);
 	if (err) {
 		if (name)
-			GATED(dir->i_sb, ob_unlink(VOL(dir), dir->i_ino, bytes, S_ISDIR(mode)));
+			GATED(dir->i_sb, unlink, dir->i_ino, bytes, S_ISDIR(mode));
 		clear_nlink(i);
 		unlock_new_inode(i);
 		iput(i);
@@ -231,7 +242,7 @@ static int ob_make(struct user_namespace *ns, struct inode *dir, struct dentry *
 		return PTR_ERR(i);
 	ob_refresh(dir);
 	d_instantiate_new(d, i);
-	return IS_DIRSYNC(dir) ? GATED(dir->i_sb, ob_sync_file(VOL(dir), i->i_ino)) : 0;
+	return IS_DIRSYNC(dir) ? GATED(dir->i_sb, sync_file, i->i_ino) : 0;
 }
 static int ob_create_op(struct user_namespace *ns, struct inode *dir, struct dentry *d, umode_t mode, bool excl) { return ob_make(ns, dir, d, mode | S_IFREG, 0, NULL); }
 static int ob_mkdir(struct user_namespace *ns, struct inode *dir, struct dentry *d, umode_t mode) { return ob_make(ns, dir, d, mode | S_IFDIR, 0, NULL); }
@@ -258,24 +269,24 @@ static int ob_link_op(struct dentry *old, struct inode *dir, struct dentry *d)
 
 	if (d->d_name.len > SBI(dir->i_sb)->limits.name_max)
 		return -ENAMETOOLONG;
-	err = GATED(dir->i_sb, ob_link(VOL(dir), i->i_ino, dir->i_ino, NAME(d), !i->i_nlink));
+	err = GATED(dir->i_sb, link, i->i_ino, dir->i_ino, NAME(d), !i->i_nlink);
 	if (err)
 		return err;
 	ob_refresh(i);
 	ob_refresh(dir);
 	ihold(i);
 	d_instantiate(d, i);
-	return IS_DIRSYNC(dir) ? GATED(dir->i_sb, ob_sync_file(VOL(dir), i->i_ino)) : 0;
+	return IS_DIRSYNC(dir) ? GATED(dir->i_sb, sync_file, i->i_ino) : 0;
 }
 static int ob_remove(struct inode *dir, struct dentry *d, bool is_dir)
 {
-	int err = GATED(dir->i_sb, ob_unlink(VOL(dir), dir->i_ino, NAME(d), is_dir));
+	int err = GATED(dir->i_sb, unlink, dir->i_ino, NAME(d), is_dir);
 
 	if (err)
 		return err;
 	ob_refresh(d_inode(d));
 	ob_refresh(dir);
-	return IS_DIRSYNC(dir) ? GATED(dir->i_sb, ob_sync_file(VOL(dir), dir->i_ino)) : 0;
+	return IS_DIRSYNC(dir) ? GATED(dir->i_sb, sync_file, dir->i_ino) : 0;
 }
 static int ob_unlink_op(struct inode *dir, struct dentry *d) { return ob_remove(dir, d, false); }
 static int ob_rmdir(struct inode *dir, struct dentry *d) { return ob_remove(dir, d, true); }
@@ -288,8 +299,8 @@ static int ob_rename_op(struct user_namespace *ns, struct inode *from, struct de
 		return -EINVAL;
 	if (nd->d_name.len > SBI(to->i_sb)->limits.name_max)
 		return -ENAMETOOLONG;
-	err = GATED(from->i_sb, ob_rename(VOL(from), from->i_ino, NAME(d), to->i_ino, NAME(nd), flags & ~RENAME_WHITEOUT,
-						flags & RENAME_WHITEOUT ? &whiteout : NULL));
+	err = GATED(from->i_sb, rename, from->i_ino, NAME(d), to->i_ino, NAME(nd), flags & ~RENAME_WHITEOUT,
+			flags & RENAME_WHITEOUT ? &whiteout : NULL);
 	if (err)
 		return err;
 	ob_refresh(d_inode(d));
@@ -298,7 +309,7 @@ static int ob_rename_op(struct user_namespace *ns, struct inode *from, struct de
 		ob_refresh(to);
 	if (d_inode(nd))
 		ob_refresh(d_inode(nd));
-	return IS_DIRSYNC(from) || IS_DIRSYNC(to) ? GATED(to->i_sb, ob_sync(VOL(to))) : 0;
+	return IS_DIRSYNC(from) || IS_DIRSYNC(to) ? GATED(to->i_sb, sync) : 0;
 }
 static const char *ob_get_link(struct dentry *d, struct inode *i, struct delayed_call *done)
 {
@@ -310,7 +321,7 @@ static const char *ob_get_link(struct dentry *d, struct inode *i, struct delayed
 	buf = kmalloc(PAGE_SIZE, GFP_KERNEL_ACCOUNT);	/* it lives until the path is resolved */
 	if (!buf)
 		return ERR_PTR(-ENOMEM);
-	n = GATED(i->i_sb, ob_readlink(VOL(i), i->i_ino, (struct ob_buffer){ buf, PAGE_SIZE - 1 }));
+	n = GATED(i->i_sb, readlink, i->i_ino, (struct ob_buffer){ buf, PAGE_SIZE - 1 });
 	if (n < 0) {
 		kfree(buf);
 		return ERR_PTR(n);
@@ -391,7 +402,7 @@ int ob_setattr_op(struct user_namespace *ns, struct dentry *d, struct iattr *a)
 		c.valid |= OB_MTIME;
 		c.mtime = ob_moment(a->ia_mtime);
 	}
-	err = c.valid ? GATED(i->i_sb, ob_setattr(VOL(i), i->i_ino, &c, &now)) : GATED(i->i_sb, ob_getattr(VOL(i), i->i_ino, &now));
+	err = c.valid ? GATED(i->i_sb, setattr, i->i_ino, &c, &now) : GATED(i->i_sb, getattr, i->i_ino, &now);
 	if (err)
 		return err;
 	/* an access time in memory may be newer than the one on the volume */
@@ -432,7 +443,7 @@ int ob_fileattr_set(struct user_namespace *ns, struct dentry *d, struct fileattr
 		c.valid |= OB_PROJECT;
 		c.project = fa->fsx_projid;
 	}
-	err = GATED(i->i_sb, ob_setattr(VOL(i), i->i_ino, &c, &now));
+	err = GATED(i->i_sb, setattr, i->i_ino, &c, &now);
 	if (!err)
 		ob_fill(i, &now, !S_ISREG(i->i_mode));
 	return err;

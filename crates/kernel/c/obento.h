@@ -2,7 +2,9 @@
 /* The border between C and Rust: crates/kernel/src/abi.rs declares the same types. */
 #pragma once
 #include <linux/fs.h>
-#include <linux/percpu-rwsem.h>
+#include <linux/fs_parser.h>
+#include <linux/kobject.h>
+#include <linux/rwsem.h>
 #include <linux/types.h>
 #include <linux/version.h>
 #include <linux/workqueue.h>
@@ -53,43 +55,68 @@ enum { OB_ALLOCATE, OB_PUNCH, OB_ZERO, OB_COLLAPSE, OB_INSERT };
 struct ob_process { u64 start; u32 pid, uid, gid; u8 comm[16]; u32 pad; };
 struct ob_read { u64 bytes, start, end; };
 enum { OB_READS = 1, OB_WRITES = 2 };
+struct ob_numbers { const u64 *at; size_t len; };
+typedef int (*ob_take_t)(void *, struct ob_bytes);
 typedef bool (*ob_emit_t)(void *, struct ob_bytes, u64 ino, u32 kind, u64 next);
 
-const char *ob_type_name(size_t);
-int ob_open(struct block_device *, struct super_block *, u64 len, const struct ob_options *, struct ob_volume **);
-int ob_close(struct ob_volume *);
-void ob_free_volume(struct ob_volume *);
-u64 ob_root(struct ob_volume *);
-int ob_statfs(struct ob_volume *, struct ob_usage *);
-s64 ob_label(struct ob_volume *, struct ob_buffer);
-int ob_set_label(struct ob_volume *, struct ob_bytes);
-int ob_sync_file(struct ob_volume *, u64 ino);
-int ob_sync(struct ob_volume *);
-s64 ob_trim(struct ob_volume *, u64 start, u64 end, u64 min_len);
-int ob_lookup(struct ob_volume *, u64 dir, struct ob_bytes, u64 *);
-int ob_parent(struct ob_volume *, u64 dir, u64 *);
-int ob_getattr(struct ob_volume *, u64 ino, struct ob_attributes *);
-int ob_readdir(struct ob_volume *, u64 dir, u64 from, ob_emit_t, void *);
-s64 ob_readlink(struct ob_volume *, u64 ino, struct ob_buffer);
-void ob_forget(struct ob_volume *, u64 ino);
-int ob_create(struct ob_volume *, u64 dir, struct ob_bytes, const struct ob_node *, struct ob_attributes *);
-int ob_link(struct ob_volume *, u64 ino, u64 dir, struct ob_bytes, bool nameless);
-int ob_unlink(struct ob_volume *, u64 dir, struct ob_bytes, bool is_dir);
-int ob_rename(struct ob_volume *, u64 from, struct ob_bytes, u64 to, struct ob_bytes, u32 flags, const struct ob_node *whiteout);
-int ob_setattr(struct ob_volume *, u64 ino, const struct ob_change *, struct ob_attributes *);
-int ob_map(struct ob_volume *, u64 ino, u64 start, u64 end, bool reserve, struct ob_place *);
-int ob_end_write(struct ob_volume *, u64 ino, u64 start, u64 end, const struct ob_moment *);
-void ob_abandon(struct ob_volume *, u64 ino, u64 start, u64 end);
-int ob_read(struct ob_volume *, u64 ino, u64 off, struct ob_buffer);
-int ob_write(struct ob_volume *, u64 ino, u64 off, struct ob_bytes, const struct ob_moment *);
-int ob_truncate(struct ob_volume *, u64 ino, u64 size, bool through);
-int ob_space(struct ob_volume *, u64 ino, u32 what, u64 start, u64 end, bool keep);
-s64 ob_getxattr(struct ob_volume *, u64 ino, struct ob_bytes name, struct ob_buffer);
-s64 ob_listxattr(struct ob_volume *, u64 ino, struct ob_buffer);
-int ob_setxattr(struct ob_volume *, u64 ino, struct ob_bytes name, struct ob_bytes value, u32 flags);
-void ob_opened(struct ob_volume *, u64 ino, const struct ob_process *, u32 mode);
-void ob_closed(struct ob_volume *, u64 ino, const struct ob_process *, const struct ob_read *);
-void ob_wrote(struct ob_volume *, u64 ino, const struct ob_process *, u64 start, u64 end);
+/*
+ * The functions of a driver, which table.c lists. The first argument is the volume, if there is one.
+ * A change of this list, or of a type above, needs another OB_ABI: modules of drivers are built one by one.
+ */
+#define OB_ABI 1
+#define OB_CALLS(X) \
+	X(const char *, type_name, (size_t)) \
+	X(void, states, (u32 *first, u32 *last)) \
+	X(int, open, (struct block_device *, struct super_block *, u64 len, const struct ob_options *, struct ob_volume **)) \
+	X(int, resume, (struct block_device *, struct super_block *, u64 len, const struct ob_options *, struct ob_bytes state, struct ob_volume **)) \
+	X(int, release, (struct ob_volume *)) \
+	X(int, prepare, (struct ob_volume *)) \
+	X(int, leave, (struct ob_volume *, struct ob_numbers used, ob_take_t, void *)) \
+	X(int, depart, (struct ob_volume *)) \
+	X(void, stay, (struct ob_volume *)) \
+	X(int, close, (struct ob_volume *)) \
+	X(void, free_volume, (struct ob_volume *)) \
+	X(u64, root, (struct ob_volume *)) \
+	X(int, statfs, (struct ob_volume *, struct ob_usage *)) \
+	X(s64, label, (struct ob_volume *, struct ob_buffer)) \
+	X(int, set_label, (struct ob_volume *, struct ob_bytes)) \
+	X(int, sync_file, (struct ob_volume *, u64 ino)) \
+	X(int, sync, (struct ob_volume *)) \
+	X(s64, trim, (struct ob_volume *, u64 start, u64 end, u64 min_len)) \
+	X(int, lookup, (struct ob_volume *, u64 dir, struct ob_bytes, u64 *)) \
+	X(int, parent, (struct ob_volume *, u64 dir, u64 *)) \
+	X(int, getattr, (struct ob_volume *, u64 ino, struct ob_attributes *)) \
+	X(int, readdir, (struct ob_volume *, u64 dir, u64 from, ob_emit_t, void *)) \
+	X(s64, readlink, (struct ob_volume *, u64 ino, struct ob_buffer)) \
+	X(void, forget, (struct ob_volume *, u64 ino)) \
+	X(int, create, (struct ob_volume *, u64 dir, struct ob_bytes, const struct ob_node *, struct ob_attributes *)) \
+	X(int, link, (struct ob_volume *, u64 ino, u64 dir, struct ob_bytes, bool nameless)) \
+	X(int, unlink, (struct ob_volume *, u64 dir, struct ob_bytes, bool is_dir)) \
+	X(int, rename, (struct ob_volume *, u64 from, struct ob_bytes, u64 to, struct ob_bytes, u32 flags, const struct ob_node *whiteout)) \
+	X(int, setattr, (struct ob_volume *, u64 ino, const struct ob_change *, struct ob_attributes *)) \
+	X(int, map, (struct ob_volume *, u64 ino, u64 start, u64 end, bool reserve, struct ob_place *)) \
+	X(int, end_write, (struct ob_volume *, u64 ino, u64 start, u64 end, const struct ob_moment *)) \
+	X(void, abandon, (struct ob_volume *, u64 ino, u64 start, u64 end)) \
+	X(int, read, (struct ob_volume *, u64 ino, u64 off, struct ob_buffer)) \
+	X(int, write, (struct ob_volume *, u64 ino, u64 off, struct ob_bytes, const struct ob_moment *)) \
+	X(int, truncate, (struct ob_volume *, u64 ino, u64 size, bool through)) \
+	X(int, space, (struct ob_volume *, u64 ino, u32 what, u64 start, u64 end, bool keep)) \
+	X(s64, getxattr, (struct ob_volume *, u64 ino, struct ob_bytes name, struct ob_buffer)) \
+	X(s64, listxattr, (struct ob_volume *, u64 ino, struct ob_buffer)) \
+	X(int, setxattr, (struct ob_volume *, u64 ino, struct ob_bytes name, struct ob_bytes value, u32 flags)) \
+	X(void, opened, (struct ob_volume *, u64 ino, const struct ob_process *, u32 mode)) \
+	X(void, closed, (struct ob_volume *, u64 ino, const struct ob_process *, const struct ob_read *)) \
+	X(void, wrote, (struct ob_volume *, u64 ino, const struct ob_process *, u64 start, u64 end))
+#define OB_FIELD(result, name, arguments) result (*name) arguments;
+struct ob_ops { OB_CALLS(OB_FIELD) };
+/* A set of file system types that a module registers. */
+struct ob_driver {
+	u32 abi, size;		/* OB_ABI, and the size of ob_ops */
+	struct module *owner;
+	const struct ob_ops *ops;
+	struct list_head list;
+};
+extern const struct ob_ops ob_ops;	/* table.c: of the Rust library in this module */
 
 /* hyper.c */
 extern atomic_long_t ob_live;
@@ -99,7 +126,11 @@ bool ob_who(struct ob_process *);
 
 /* The rest of this file is for C only. */
 struct ob_sb {
+	/* calls to Rust read the gate; it is written when the first three change */
+	struct rw_semaphore gate;
+	const struct ob_ops *ops;
 	struct ob_volume *vol;
+	struct ob_driver *driver;
 	struct ob_usage limits;
 	struct ob_options options;
 	u32 unit;			/* granularity of mappings */
@@ -107,11 +138,26 @@ struct ob_sb {
 	spinlock_t lock;
 	struct list_head ended;		/* writes whose I/O has completed */
 	struct work_struct work;
-	struct percpu_rw_semaphore gate;	/* calls to Rust read it; replacing the volume writes it */
+	/* promise.c */
+	atomic_t promises[2];
+	int pausing;			/* promises below this one wait */
+	wait_queue_head_t turn;
+	u32 upgrades;			/* how often the driver was replaced */
+	s64 pause;			/* the last time, in nanoseconds */
+	/* inodes for which the driver gets a `forget` */
+	spinlock_t uses_lock;
+	struct list_head uses;
+	/* drivers.c, sysfs.c */
+	struct super_block *sb;
+	struct list_head mounts;
+	struct kobject kobj;
+	struct completion hidden;
+	bool is_shown;
 };
 struct ob_known { u64 start, end, at; int moved; };	/* an extent of written blocks */
 struct ob_inode {
 	struct inode vfs;
+	struct list_head uses;
 	struct ob_moment btime;
 	struct timespec64 stored_atime;	/* the volume has this one */
 	u32 flags, project;
@@ -123,29 +169,57 @@ struct ob_inode {
 };
 static inline struct ob_sb *SBI(const struct super_block *sb) { return sb->s_fs_info; }
 static inline struct ob_inode *OBI(const struct inode *i) { return container_of(i, struct ob_inode, vfs); }
-static inline struct ob_volume *VOL(const struct inode *i) { return SBI(i->i_sb)->vol; }
 
-/* Every call to Rust on a mounted volume is one of these. */
-#define GATED(sb, call) ({ \
+/* Every call to Rust on a mounted volume is one of these: GATED(sb, lookup, ...) calls `lookup` of the driver. */
+#define GATED(sb, op, ...) ({ \
 	struct ob_sb *s_ = SBI(sb); \
-	__typeof__(call) r_ = -EIO; \
-	percpu_down_read(&s_->gate); \
+	__typeof__(s_->ops->op(s_->vol, ##__VA_ARGS__)) r_ = -EIO; \
+	down_read(&s_->gate); \
 	if (likely(!READ_ONCE(ob_dead))) \
-		r_ = (call); \
-	percpu_up_read(&s_->gate); \
+		r_ = s_->ops->op(s_->vol, ##__VA_ARGS__); \
+	up_read(&s_->gate); \
 	r_; })
-#define GATED_V(sb, call) ({ \
+#define GATED_V(sb, op, ...) ({ \
 	struct ob_sb *s_ = SBI(sb); \
-	percpu_down_read(&s_->gate); \
+	down_read(&s_->gate); \
 	if (likely(!READ_ONCE(ob_dead))) \
-		(call); \
-	percpu_up_read(&s_->gate); })
+		s_->ops->op(s_->vol, ##__VA_ARGS__); \
+	up_read(&s_->gate); })
 #define NAME(d) ((struct ob_bytes){ (d)->d_name.name, (d)->d_name.len })
 
 static inline struct timespec64 ob_ts(const struct ob_moment *t) { return (struct timespec64){ t->secs, t->nanos }; }
 static inline struct ob_moment ob_moment(struct timespec64 t) { return (struct ob_moment){ t.tv_sec, t.tv_nsec, 1 }; }
 
+/* drivers.c: the drivers that are registered, and the volumes that use them */
+#define OB_NAME_MAX 32
+extern struct mutex ob_lock;	/* of both lists, and of replacing drivers: after it, s_umount is tried only */
+extern struct list_head ob_mounts;
+int ob_register(struct ob_driver *);
+void ob_unregister(struct ob_driver *);
+struct ob_driver *ob_find(const char *type, const char *module);
+struct ob_driver *ob_get_driver(const char *type);
+ssize_t ob_list_drivers(const char *type, const struct ob_driver *used, char *to);
+int ob_type_index(const struct ob_driver *, const char *type);
+/* promise.c */
+enum { OB_CALLER, OB_WRITEBACK };
+void ob_begin_promise(struct ob_sb *, int kind);
+void ob_end_promise(struct ob_sb *, int kind);
+int ob_stop_promises(struct ob_sb *);
+void ob_permit_promises(struct ob_sb *);
+int ob_promise_again(struct ob_sb *, const struct ob_ops *, struct ob_volume *, struct inode *);
+typedef int (*ob_writepages_t)(struct address_space *, struct writeback_control *);
+int ob_write_parts(struct address_space *, struct writeback_control *, ob_writepages_t);
+/* upgrade.c */
+int ob_upgrade(struct ob_sb *, const char *module);
+void ob_end_dead_upgrade(void);
+/* sysfs.c */
+int ob_init_sysfs(void);
+void ob_exit_sysfs(void);
+int ob_show(struct ob_sb *);
+void ob_hide(struct ob_sb *);
 /* super.c */
+int ob_init_fc(struct fs_context *);
+extern const struct fs_parameter_spec ob_parameters[];
 struct inode *ob_iget(struct super_block *, u64 ino);
 struct inode *ob_new_inode(struct super_block *, const struct ob_attributes *);
 void ob_fill(struct inode *, const struct ob_attributes *, bool times);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
-/* The module, its file system types, mounting, and the life of inodes. */
+/* The module, mounting, and the life of inodes. */
 #include <linux/blkdev.h>
 #include <linux/buffer_head.h>
 #include <linux/compat.h>
@@ -16,9 +16,9 @@
 #include "obento.h"
 
 #define OB_MAGIC 0x0be0
-#define OB_TYPES 8
 static struct kmem_cache *ob_inodes;
-static struct file_system_type ob_types[OB_TYPES];
+/* The drivers in this module. */
+static struct ob_driver ob_drivers_here = { .abi = OB_ABI, .size = sizeof(struct ob_ops), .owner = THIS_MODULE, .ops = &ob_ops };
 static u8 ob_boot[16];		/* identifies the boot in recorded histories */
 
 /* inodes */
@@ -72,13 +72,16 @@ static void ob_init(struct inode *i, const struct ob_attributes *a)
 	}
 	if (!(s->limits.features & OB_HAS_XATTRS))
 		cache_no_acl(i);
+	spin_lock(&s->uses_lock);
+	list_add_tail(&OBI(i)->uses, &s->uses);
+	spin_unlock(&s->uses_lock);
 }
 /* After a change by the driver: the times and the size of a regular file are those of the page cache. */
 void ob_refresh(struct inode *i)
 {
 	struct ob_attributes a;
 
-	if (GATED(i->i_sb, ob_getattr(VOL(i), i->i_ino, &a)))
+	if (GATED(i->i_sb, getattr, i->i_ino, &a))
 		return;
 	ob_fill(i, &a, !S_ISREG(i->i_mode));
 	if (!S_ISREG(i->i_mode))
@@ -89,7 +92,7 @@ void ob_refresh_blocks(struct inode *i)
 {
 	struct ob_attributes a;
 
-	if (!GATED(i->i_sb, ob_getattr(VOL(i), i->i_ino, &a)))
+	if (!GATED(i->i_sb, getattr, i->i_ino, &a))
 		i->i_blocks = a.blocks;
 }
 struct inode *ob_iget(struct super_block *sb, u64 ino)
@@ -102,7 +105,7 @@ struct inode *ob_iget(struct super_block *sb, u64 ino)
 		return ERR_PTR(-ENOMEM);
 	if (!(i->i_state & I_NEW))
 		return i;
-	err = GATED(sb, ob_getattr(SBI(sb)->vol, ino, &a));
+	err = GATED(sb, getattr, ino, &a);
 	if (err) {
 		iget_failed(i);
 		return ERR_PTR(err);
@@ -132,6 +135,7 @@ static struct inode *ob_alloc_inode(struct super_block *sb)
 
 	if (!o)
 		return NULL;
+	INIT_LIST_HEAD(&o->uses);
 	o->btime = (struct ob_moment){ };
 	o->stored_atime = (struct timespec64){ };
 	o->flags = o->project = 0;
@@ -150,10 +154,20 @@ static void ob_inode_once(void *p)
 /* The inode stays hashed while the driver frees it, so its number cannot come back early. */
 static void ob_evict(struct inode *i)
 {
+	struct ob_sb *s = SBI(i->i_sb);
+
 	truncate_inode_pages_final(&i->i_data);
 	clear_inode(i);
-	if (SBI(i->i_sb))
-		GATED_V(i->i_sb, ob_forget(VOL(i), i->i_ino));
+	if (!s)
+		return;
+	/* a driver that takes over the volume gets the list, and frees the nameless inodes that are not in it */
+	down_read(&s->gate);
+	if (likely(!READ_ONCE(ob_dead)))
+		s->ops->forget(s->vol, i->i_ino);
+	spin_lock(&s->uses_lock);
+	list_del_init(&OBI(i)->uses);
+	spin_unlock(&s->uses_lock);
+	up_read(&s->gate);
 }
 /* Data brings its times to the volume with it; here only access times remain. */
 static int ob_write_inode(struct inode *i, struct writeback_control *wbc)
@@ -164,7 +178,7 @@ static int ob_write_inode(struct inode *i, struct writeback_control *wbc)
 
 	if (sb_rdonly(i->i_sb) || !i->i_nlink || timespec64_equal(&i->i_atime, &OBI(i)->stored_atime))
 		return 0;
-	err = GATED(i->i_sb, ob_setattr(VOL(i), i->i_ino, &c, &a));
+	err = GATED(i->i_sb, setattr, i->i_ino, &c, &a);
 	if (!err)
 		OBI(i)->stored_atime = i->i_atime;
 	return err;
@@ -187,21 +201,27 @@ static struct dentry *ob_fh_to_dentry(struct super_block *sb, struct fid *f, int
 static struct dentry *ob_fh_to_parent(struct super_block *sb, struct fid *f, int len, int type) { return generic_fh_to_parent(sb, f, len, type, ob_nfs_inode); }
 static struct dentry *ob_get_parent(struct dentry *d)
 {
+	struct ob_sb *s = SBI(d->d_sb);
+	struct inode *i;
 	u64 ino;
-	int err = GATED(d->d_sb, ob_parent(VOL(d_inode(d)), d_inode(d)->i_ino, &ino));
+	int err;
 
-	return err ? ERR_PTR(err) : d_obtain_alias(ob_iget(d->d_sb, ino));
+	ob_begin_promise(s, OB_CALLER);
+	err = GATED(d->d_sb, parent, d_inode(d)->i_ino, &ino);
+	i = err ? ERR_PTR(err) : ob_iget(d->d_sb, ino);
+	ob_end_promise(s, OB_CALLER);
+	return d_obtain_alias(i);
 }
 static const struct export_operations ob_exports = { .fh_to_dentry = ob_fh_to_dentry, .fh_to_parent = ob_fh_to_parent, .get_parent = ob_get_parent };
 
 /* the volume */
-static int ob_sync_fs(struct super_block *sb, int wait) { return wait && !sb_rdonly(sb) ? GATED(sb, ob_sync(SBI(sb)->vol)) : 0; }
+static int ob_sync_fs(struct super_block *sb, int wait) { return wait && !sb_rdonly(sb) ? GATED(sb, sync) : 0; }
 static int ob_freeze(struct super_block *sb) { return ob_sync_fs(sb, 1); }
 static int ob_thaw(struct super_block *sb) { return 0; }
 static int ob_statfs_op(struct dentry *d, struct kstatfs *k)
 {
 	struct ob_usage u;
-	int err = GATED(d->d_sb, ob_statfs(SBI(d->d_sb)->vol, &u));
+	int err = GATED(d->d_sb, statfs, &u);
 
 	if (err)
 		return err;
@@ -221,13 +241,14 @@ static void ob_put_super(struct super_block *sb)
 	struct ob_sb *s = SBI(sb);
 	int err;
 
+	ob_hide(s);
 	if (READ_ONCE(ob_dead))
 		return;		/* the volume cannot be closed: it is as after a crash, and its memory stays */
-	err = ob_close(s->vol);
+	err = s->ops->close(s->vol);
 	if (err)
 		pr_err("obento (%s): closing the volume failed: %d\n", sb->s_id, err);
-	ob_free_volume(s->vol);
-	percpu_free_rwsem(&s->gate);
+	s->ops->free_volume(s->vol);
+	module_put(s->driver->owner);
 	sb->s_fs_info = NULL;
 	kfree(s);
 }
@@ -247,7 +268,7 @@ static const struct constant_table ob_errors[] = {
 };
 static const struct constant_table ob_charsets[] = { { "utf8", 0 }, { } };
 static const struct constant_table ob_zones[] = { { "UTC", 0 }, { } };
-static const struct fs_parameter_spec ob_parameters[] = {
+const struct fs_parameter_spec ob_parameters[] = {
 	fsparam_enum("data", OPT_DATA, ob_data_modes),
 	fsparam_u32("commit", OPT_COMMIT),
 	fsparam_u32("barrier", OPT_BARRIER),
@@ -368,6 +389,28 @@ static const struct super_operations ob_sops = {
 	.show_options = ob_show_options,
 };
 
+static struct ob_sb *ob_new_sb(struct super_block *sb)
+{
+	struct ob_sb *s = kzalloc(sizeof(*s), GFP_KERNEL);
+
+	if (!s)
+		return ERR_PTR(-ENOMEM);
+	spin_lock_init(&s->lock);
+	spin_lock_init(&s->uses_lock);
+	INIT_LIST_HEAD(&s->ended);
+	INIT_LIST_HEAD(&s->uses);
+	INIT_WORK(&s->work, ob_ended);
+	init_rwsem(&s->gate);
+	init_waitqueue_head(&s->turn);
+	s->sb = sb;
+	s->driver = ob_get_driver(sb->s_type->name);
+	if (!s->driver) {
+		kfree(s);
+		return ERR_PTR(-ENODEV);
+	}
+	s->ops = s->driver->ops;
+	return s;
+}
 static int ob_fill_super(struct super_block *sb, struct fs_context *fc)
 {
 	struct ob_context *c = fc->fs_private;
@@ -377,21 +420,13 @@ static int ob_fill_super(struct super_block *sb, struct fs_context *fc)
 
 	if (READ_ONCE(ob_dead))
 		return -EIO;
-	s = kzalloc(sizeof(*s), GFP_KERNEL);
-	if (!s)
-		return -ENOMEM;
-	spin_lock_init(&s->lock);
-	INIT_LIST_HEAD(&s->ended);
-	INIT_WORK(&s->work, ob_ended);
-	err = percpu_init_rwsem(&s->gate);
-	if (err) {
-		kfree(s);
-		return err;
-	}
+	s = ob_new_sb(sb);
+	if (IS_ERR(s))
+		return PTR_ERR(s);
 	if (bdev_read_only(sb->s_bdev))
 		sb->s_flags |= SB_RDONLY;
 	s->options = c->options;
-	s->options.type_index = fc->fs_type - ob_types;
+	s->options.type_index = ob_type_index(s->driver, sb->s_type->name);
 	memcpy(s->options.boot, ob_boot, sizeof(ob_boot));
 	if (sb_rdonly(sb))
 		s->options.flags |= OB_READ_ONLY;
@@ -399,10 +434,10 @@ static int ob_fill_super(struct super_block *sb, struct fs_context *fc)
 	/* The driver reads the device itself, so no page of the device may be newer or older. */
 	sync_blockdev(sb->s_bdev);
 	invalidate_bdev(sb->s_bdev);
-	err = ob_open(sb->s_bdev, sb, bdev_nr_bytes(sb->s_bdev), &s->options, &s->vol);
+	err = s->ops->open(sb->s_bdev, sb, bdev_nr_bytes(sb->s_bdev), &s->options, &s->vol);
 	if (err)
 		goto free;
-	err = ob_statfs(s->vol, &s->limits);
+	err = s->ops->statfs(s->vol, &s->limits);
 	if (!err) {
 		s->unit = s->limits.block_size;
 		/* The page cache needs a block size between that of a sector and a page. */
@@ -421,7 +456,7 @@ static int ob_fill_super(struct super_block *sb, struct fs_context *fc)
 		sb->s_xattr = ob_xattrs;
 		sb->s_flags |= SB_POSIXACL;
 	}
-	root = ob_iget(sb, ob_root(s->vol));
+	root = ob_iget(sb, s->ops->root(s->vol));
 	err = PTR_ERR_OR_ZERO(root);
 	if (!err && !S_ISDIR(root->i_mode)) {
 		iput(root);
@@ -431,13 +466,13 @@ static int ob_fill_super(struct super_block *sb, struct fs_context *fc)
 	}
 	/* without a root, put_super is not called */
 	if (!err)
-		return 0;
+		return ob_show(s);
 close:
-	ob_close(s->vol);
-	ob_free_volume(s->vol);
+	s->ops->close(s->vol);
+	s->ops->free_volume(s->vol);
 free:
 	sb->s_fs_info = NULL;
-	percpu_free_rwsem(&s->gate);
+	module_put(s->driver->owner);
 	kfree(s);
 	return err;
 }
@@ -450,15 +485,15 @@ static int ob_reopen(struct super_block *sb)
 	int err;
 
 	options.flags &= ~OB_READ_ONLY;
-	percpu_down_write(&s->gate);
-	err = ob_open(sb->s_bdev, sb, bdev_nr_bytes(sb->s_bdev), &options, &new);
+	down_write(&s->gate);
+	err = s->ops->open(sb->s_bdev, sb, bdev_nr_bytes(sb->s_bdev), &options, &new);
 	if (!err) {
 		s->vol = new;
 		s->options = options;
-		ob_statfs(new, &s->limits);
-		ob_free_volume(old);
+		s->ops->statfs(new, &s->limits);
+		s->ops->free_volume(old);
 	}
-	percpu_up_write(&s->gate);
+	up_write(&s->gate);
 	return err;
 }
 static int ob_reconfigure(struct fs_context *fc)
@@ -472,9 +507,9 @@ static int ob_reconfigure(struct fs_context *fc)
 	if (c->has_errors)
 		ob_set_errors(s, c->errors);
 	if ((fc->sb_flags & SB_RDONLY) && !sb_rdonly(sb)) {
-		percpu_down_write(&s->gate);
-		err = READ_ONCE(ob_dead) ? -EIO : ob_close(s->vol);
-		percpu_up_write(&s->gate);
+		down_write(&s->gate);
+		err = READ_ONCE(ob_dead) ? -EIO : s->ops->close(s->vol);
+		up_write(&s->gate);
 		if (!err)
 			s->options.flags |= OB_READ_ONLY;
 	} else if (!(fc->sb_flags & SB_RDONLY) && sb_rdonly(sb)) {
@@ -489,7 +524,7 @@ static int ob_get_tree(struct fs_context *fc) { return get_tree_bdev(fc, ob_fill
 static const struct fs_context_operations ob_ctx = {
 	.parse_param = ob_parse, .get_tree = ob_get_tree, .reconfigure = ob_reconfigure, .free = ob_free_fc,
 };
-static int ob_init_fc(struct fs_context *fc)
+int ob_init_fc(struct fs_context *fc)
 {
 	fc->fs_private = kzalloc(sizeof(struct ob_context), GFP_KERNEL);
 	if (!fc->fs_private)
@@ -505,7 +540,7 @@ static s64 ob_trim_range(struct super_block *sb, const struct fstrim_range *r)
 
 	if (r->start >= size || r->len < SBI(sb)->unit)
 		return -EINVAL;
-	return GATED(sb, ob_trim(SBI(sb)->vol, r->start, r->len > size - r->start ? U64_MAX : r->start + r->len, min_len));
+	return GATED(sb, trim, r->start, r->len > size - r->start ? U64_MAX : r->start + r->len, min_len);
 }
 static int ob_set_label_op(struct file *f, const char *label)
 {
@@ -514,7 +549,7 @@ static int ob_set_label_op(struct file *f, const char *label)
 
 	if (err)
 		return err;
-	err = GATED(sb, ob_set_label(SBI(sb)->vol, (struct ob_bytes){ label, strnlen(label, FSLABEL_MAX) }));
+	err = GATED(sb, set_label, (struct ob_bytes){ label, strnlen(label, FSLABEL_MAX) });
 	mnt_drop_write_file(f);
 	return err;
 }
@@ -541,7 +576,7 @@ long ob_ioctl(struct file *f, unsigned int cmd, unsigned long arg)
 		range.len = n;
 		return copy_to_user(to, &range, sizeof(range)) ? -EFAULT : 0;
 	case FS_IOC_GETFSLABEL:
-		n = GATED(sb, ob_label(SBI(sb)->vol, (struct ob_buffer){ label, sizeof(label) - 1 }));
+		n = GATED(sb, label, (struct ob_buffer){ label, sizeof(label) - 1 });
 		if (n < 0)
 			return n;
 		return copy_to_user(to, label, sizeof(label)) ? -EFAULT : 0;
@@ -561,8 +596,7 @@ long ob_compat_ioctl(struct file *f, unsigned int cmd, unsigned long arg) { retu
 
 static int __init ob_module_init(void)
 {
-	const char *name;
-	int n, err = -ENOMEM;
+	int err = -ENOMEM;
 
 	get_random_bytes(ob_boot, sizeof(ob_boot));
 	ob_inodes = kmem_cache_create("obento_inode", sizeof(struct ob_inode), 0,
@@ -572,19 +606,14 @@ static int __init ob_module_init(void)
 	ob_wq = alloc_workqueue("obento-io", WQ_MEM_RECLAIM, 0);
 	if (!ob_wq)
 		goto free;
-	for (n = 0; n < OB_TYPES && (name = ob_type_name(n)); n++) {
-		ob_types[n] = (struct file_system_type){
-			.owner = THIS_MODULE, .name = name, .fs_flags = FS_REQUIRES_DEV,
-			.init_fs_context = ob_init_fc, .parameters = ob_parameters, .kill_sb = kill_block_super,
-		};
-		err = register_filesystem(&ob_types[n]);
-		if (err)
-			goto unregister;
-	}
-	return 0;
-unregister:
-	while (n--)
-		unregister_filesystem(&ob_types[n]);
+	err = ob_init_sysfs();
+	if (err)
+		goto destroy;
+	err = ob_register(&ob_drivers_here);
+	if (!err)
+		return 0;
+	ob_exit_sysfs();
+destroy:
 	destroy_workqueue(ob_wq);
 free:
 	kmem_cache_destroy(ob_inodes);
@@ -592,10 +621,8 @@ free:
 }
 static void __exit ob_module_exit(void)
 {
-	int n;
-
-	for (n = 0; n < OB_TYPES && ob_types[n].name; n++)
-		unregister_filesystem(&ob_types[n]);
+	ob_unregister(&ob_drivers_here);
+	ob_exit_sysfs();
 	destroy_workqueue(ob_wq);
 	rcu_barrier();
 	kmem_cache_destroy(ob_inodes);

@@ -19,7 +19,7 @@ static int ob_reserve(struct inode *i, loff_t pos, unsigned int len)
 	int err;
 
 	while (start < end) {
-		err = GATED(i->i_sb, ob_map(VOL(i), i->i_ino, start, end, true, &e));
+		err = GATED(i->i_sb, map, i->i_ino, start, end, true, &e);
 		if (err)
 			return err;
 		start += max_t(u64, round_up(e.len, unit), unit);
@@ -30,7 +30,7 @@ static int ob_fill_page(struct page *page)
 {
 	struct inode *i = page->mapping->host;
 	void *at = kmap_local_page(page);
-	int err = GATED(i->i_sb, ob_read(VOL(i), i->i_ino, page_offset(page), (struct ob_buffer){ at, PAGE_SIZE }));
+	int err = GATED(i->i_sb, read, i->i_ino, page_offset(page), (struct ob_buffer){ at, PAGE_SIZE });
 
 	kunmap_local(at);
 	if (!err) {
@@ -75,7 +75,7 @@ static int ob_run_write(struct ob_run *r)
 	if (!r->pages)
 		return 0;
 	mutex_lock(&OBI(i)->through);
-	err = GATED(i->i_sb, ob_write(VOL(i), i->i_ino, r->off, (struct ob_bytes){ r->data, r->len }, &when));
+	err = GATED(i->i_sb, write, i->i_ino, r->off, (struct ob_bytes){ r->data, r->len }, &when);
 	mutex_unlock(&OBI(i)->through);
 	if (err) {
 		pr_err_ratelimited("obento (%s): writing inode %lu at %lld failed: %d\n", i->i_sb->s_id, i->i_ino, r->off, err);
@@ -115,7 +115,7 @@ static int ob_through_writepage(struct page *page, struct writeback_control *wbc
 	unlock_page(page);
 	return err;
 }
-static int ob_through_writepages(struct address_space *m, struct writeback_control *wbc)
+static int ob_through_write_pages(struct address_space *m, struct writeback_control *wbc)
 {
 	struct ob_run *r = kmalloc(sizeof(*r), GFP_NOFS);
 	int err = r ? ob_run_start(r, m->host) : -ENOMEM, last;
@@ -129,6 +129,7 @@ static int ob_through_writepages(struct address_space *m, struct writeback_contr
 	kfree(r);
 	return err;
 }
+static int ob_through_writepages(struct address_space *m, struct writeback_control *wbc) { return ob_write_parts(m, wbc, ob_through_write_pages); }
 /* A page that cannot be read here is read again when it is used, and reports the error then. */
 static void ob_through_readahead(struct readahead_control *rac)
 {
@@ -141,7 +142,7 @@ static void ob_through_readahead(struct readahead_control *rac)
 
 	for (; data && left; start += len, left -= len) {
 		len = min_t(size_t, left, OB_RUN);
-		err = GATED(i->i_sb, ob_read(VOL(i), i->i_ino, start, (struct ob_buffer){ data, len }));
+		err = GATED(i->i_sb, read, i->i_ino, start, (struct ob_buffer){ data, len });
 		for (at = 0; at < len && (page = readahead_page(rac)); at += PAGE_SIZE) {
 			if (!err) {
 				memcpy_to_page(page, 0, data + at, PAGE_SIZE);
@@ -156,13 +157,16 @@ static void ob_through_readahead(struct readahead_control *rac)
 static int ob_write_begin(struct file *f, struct address_space *m, loff_t pos, unsigned int len, struct page **out, void **data)
 {
 	struct page *page;
-	int err = ob_reserve(m->host, pos, len);
+	int err;
 
+	ob_begin_promise(SBI(m->host->i_sb), OB_CALLER);	/* until the page is dirty */
+	err = ob_reserve(m->host, pos, len);
 	if (err)
-		return err;
+		goto failed;
 	page = grab_cache_page_write_begin(m, pos >> PAGE_SHIFT);
-	if (!page)
-		return -ENOMEM;
+	err = page ? 0 : -ENOMEM;
+	if (err)
+		goto failed;
 	if (!PageUptodate(page) && page_offset(page) >= i_size_read(m->host)) {
 		zero_user_segment(page, 0, PAGE_SIZE);
 		SetPageUptodate(page);
@@ -172,11 +176,14 @@ static int ob_write_begin(struct file *f, struct address_space *m, loff_t pos, u
 		if (err) {
 			unlock_page(page);
 			put_page(page);
-			return err;
+			goto failed;
 		}
 	}
 	*out = page;
 	return 0;
+failed:
+	ob_end_promise(SBI(m->host->i_sb), OB_CALLER);
+	return err;
 }
 static int ob_write_end(struct file *f, struct address_space *m, loff_t pos, unsigned int len, unsigned int copied, struct page *page, void *data)
 {
@@ -185,6 +192,7 @@ static int ob_write_end(struct file *f, struct address_space *m, loff_t pos, uns
 	set_page_dirty(page);
 	if (pos + copied > i_size_read(i))
 		i_size_write(i, pos + copied);
+	ob_end_promise(SBI(i->i_sb), OB_CALLER);
 	unlock_page(page);
 	put_page(page);
 	return copied;

@@ -13,12 +13,12 @@ ssize_t ob_listxattr_op(struct dentry *d, char *to, size_t room)
 
 	if (!(SBI(i->i_sb)->limits.features & OB_HAS_XATTRS))
 		return 0;
-	return GATED(i->i_sb, ob_listxattr(VOL(i), i->i_ino, (struct ob_buffer){ to, to ? room : 0 }));
+	return GATED(i->i_sb, listxattr, i->i_ino, (struct ob_buffer){ to, to ? room : 0 });
 }
 static int ob_store(struct inode *i, const char *name, const void *value, size_t len, int flags)
 {
 	struct ob_bytes n = { name, strlen(name) }, v = { value, len };
-	int err = GATED(i->i_sb, ob_setxattr(VOL(i), i->i_ino, n, v, value ? flags : OB_XATTR_REMOVE));
+	int err = GATED(i->i_sb, setxattr, i->i_ino, n, v, value ? flags : OB_XATTR_REMOVE);
 
 	if (!err)
 		ob_refresh(i);
@@ -29,7 +29,7 @@ static int ob_xattr_get(const struct xattr_handler *h, struct dentry *d, struct 
 {
 	const char *full = xattr_full_name(h, name);
 
-	return GATED(i->i_sb, ob_getxattr(VOL(i), i->i_ino, (struct ob_bytes){ full, strlen(full) }, (struct ob_buffer){ to, to ? room : 0 }));
+	return GATED(i->i_sb, getxattr, i->i_ino, (struct ob_bytes){ full, strlen(full) }, (struct ob_buffer){ to, to ? room : 0 });
 }
 static int ob_xattr_set(const struct xattr_handler *h, struct user_namespace *ns, struct dentry *d, struct inode *i, const char *name,
 			const void *value, size_t len, int flags)
@@ -59,14 +59,14 @@ struct posix_acl *ob_get_acl(struct inode *i, int type, bool rcu)
 	buf = kmalloc(room, GFP_NOFS);
 	if (!buf)
 		return ERR_PTR(-ENOMEM);
-	len = GATED(i->i_sb, ob_getxattr(VOL(i), i->i_ino, n, (struct ob_buffer){ buf, room }));
+	len = GATED(i->i_sb, getxattr, i->i_ino, n, (struct ob_buffer){ buf, room });
 	if (len == -ERANGE) {
 		room = XATTR_SIZE_MAX;
 		kfree(buf);
 		buf = kvmalloc(room, GFP_NOFS);
 		if (!buf)
 			return ERR_PTR(-ENOMEM);
-		len = GATED(i->i_sb, ob_getxattr(VOL(i), i->i_ino, n, (struct ob_buffer){ buf, room }));
+		len = GATED(i->i_sb, getxattr, i->i_ino, n, (struct ob_buffer){ buf, room });
 	}
 	if (len == -ENODATA || len == -EOPNOTSUPP)
 		acl = NULL;
@@ -120,7 +120,7 @@ int ob_set_acl(struct user_namespace *ns, struct inode *i, struct posix_acl *acl
 	if (err || mode == i->i_mode)
 		return err;
 	c.mode = mode & 07777;
-	err = GATED(i->i_sb, ob_setattr(VOL(i), i->i_ino, &c, &now));
+	err = GATED(i->i_sb, setattr, i->i_ino, &c, &now);
 	if (!err)
 		ob_fill(i, &now, !S_ISREG(i->i_mode));
 	return err;

@@ -296,6 +296,27 @@ impl Bytes {
     }
 }
 
+/// Numbers that C lends for the time of a call.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Numbers {
+    at: *const u64,
+    len: usize,
+}
+
+impl Numbers {
+    /// # Safety
+    ///
+    /// C keeps the numbers alive and unchanged during the call.
+    pub(crate) unsafe fn get<'a>(self) -> &'a [u64] {
+        if self.len == 0 {
+            return &[];
+        }
+        // SAFETY: the promise of the caller.
+        unsafe { core::slice::from_raw_parts(self.at, self.len) }
+    }
+}
+
 /// A buffer that C lends for the time of a call.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -337,6 +358,9 @@ impl Buffer {
 
 /// A function of C that takes one directory entry and returns whether it has room for more.
 pub(crate) type Emit = unsafe extern "C" fn(*mut c_void, Bytes, ino: u64, kind: u32, next: u64) -> bool;
+
+/// A function of C that copies the bytes. It returns 0, or a negative error number.
+pub(crate) type Take = unsafe extern "C" fn(*mut c_void, Bytes) -> Status;
 
 /// Returns the bytes of a slice in the form for C.
 pub(crate) fn lend(bytes: &[u8]) -> Bytes {

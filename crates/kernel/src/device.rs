@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 use core::ops::Range;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use obento_base::wire::to_u64;
 use obento_base::{DeviceError, Result};
@@ -19,6 +20,10 @@ pub(crate) struct KernelDevice {
     bdev: *mut c_void,
     len: u64,
     read_only: bool,
+    /// The number of changes, which shows whether a driver wrote after it left.
+    changes: AtomicU64,
+    /// Another driver uses the device now.
+    is_left: AtomicBool,
 }
 
 // SAFETY: any thread may use a block device of the kernel.
@@ -28,7 +33,26 @@ unsafe impl Sync for KernelDevice {}
 
 impl KernelDevice {
     pub(crate) fn new(bdev: *mut c_void, len: u64, read_only: bool) -> Self {
-        Self { bdev, len, read_only }
+        Self { bdev, len, read_only, changes: AtomicU64::new(0), is_left: AtomicBool::new(false) }
+    }
+
+    /// Returns the number of writes and discards so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
+    /// Makes all later changes fail, or permits them again.
+    pub(crate) fn set_left(&self, is_left: bool) {
+        self.is_left.store(is_left, Ordering::Release);
+    }
+
+    /// Counts a change before it is made. Fails with `ReadOnly` if the device cannot be changed.
+    fn change(&self) -> Result<()> {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        if self.read_only || self.is_left.load(Ordering::Acquire) {
+            return Err(DeviceError::ReadOnly.into());
+        }
+        Ok(())
     }
 }
 
@@ -57,9 +81,7 @@ impl BlockDevice for KernelDevice {
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        if self.read_only {
-            return Err(DeviceError::ReadOnly.into());
-        }
+        self.change()?;
         let len = to_u64(buf.len());
         check_range(self.len, offset, len)?;
         // SAFETY: the device is open, the buffer has this length, and a write does not change it.
@@ -81,7 +103,7 @@ impl BlockDevice for KernelDevice {
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
-        if !self.read_only {
+        if self.change().is_ok() {
             let len = range.end.saturating_sub(range.start);
             // A device may ignore a discard, so an error changes nothing.
             // SAFETY: the device is open.

@@ -56,8 +56,13 @@ impl Who for Processes {
 
 /// Wraps `fs` in the layer that records changes.
 #[inline(never)]
-pub(crate) fn record(fs: Arc<dyn FileSystem>, boot: [u8; 16], shown: bool) -> Result<Arc<Recorded>> {
-    let options = LogOptions { boot, shown, writes: WriteSource::Host, ..LogOptions::default() };
+pub(crate) fn record(
+    fs: Arc<dyn FileSystem>,
+    boot: [u8; 16],
+    shown: bool,
+    adopts: bool,
+) -> Result<Arc<Recorded>> {
+    let options = LogOptions { boot, shown, adopts, writes: WriteSource::Host, ..LogOptions::default() };
     Recorded::open(fs, Arc::new(Processes), Arc::new(KernelClock), options)
 }
 

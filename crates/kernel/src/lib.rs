@@ -22,6 +22,7 @@ mod history;
 mod memory;
 mod names;
 mod report;
+mod upgrade;
 mod volume;
 mod xattr;
 

@@ -2,11 +2,12 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use core::ffi::{c_char, c_void};
+use core::ffi::{CStr, c_char, c_void};
+use core::sync::atomic::AtomicU64;
 
 use obento_base::{Error, Ino, Result};
-use obento_block::BlockDevice;
-use obento_driver::{Access, FileSystem, OpenOptions, StoredProperties, WritableFileSystem};
+use obento_block::{BlockDevice, Handoff};
+use obento_driver::{Access, FileSystem, HandoverState, OpenOptions, StoredProperties, WritableFileSystem};
 use obento_prov::Recorded;
 
 use crate::Data;
@@ -33,6 +34,14 @@ pub struct Volume {
     pub(crate) block: u64,
     /// The layer of `fs` that records changes.
     pub(crate) recorded: Option<Arc<Recorded>>,
+    /// The device below the driver.
+    pub(crate) device: Arc<KernelDevice>,
+    /// The device of a volume that another driver left, which stores writes until this driver has the volume.
+    pub(crate) handoff: Option<Arc<Handoff>>,
+    /// The name of the type.
+    pub(crate) type_name: &'static CStr,
+    /// The changes of the device when the driver left.
+    pub(crate) changes_when_left: AtomicU64,
 }
 
 impl Volume {
@@ -66,13 +75,17 @@ impl Volume {
         result.map_or_else(|error| errno(self.sb, &error).into(), count)
     }
 
-    fn usage(&self) -> Result<Usage> {
-        let (limits, stat) = (self.fs.limits(), self.fs.statfs()?);
+    /// Returns a number that identifies the volume.
+    pub(crate) fn id(&self) -> u64 {
         let info = self.fs.info().probe;
-        let id = match (info.uuid, info.serial) {
+        match (info.uuid, info.serial) {
             (Some([a, b, c, d, e, f, g, h, ..]), _) => u64::from_le_bytes([a, b, c, d, e, f, g, h]),
             (None, serial) => serial.unwrap_or_default().into(),
-        };
+        }
+    }
+
+    fn usage(&self) -> Result<Usage> {
+        let (limits, stat) = (self.fs.limits(), self.fs.statfs()?);
         let feature = |is_present: bool, bit: u64| if is_present { bit } else { 0 };
         Ok(Usage {
             block_size: stat.block_size.into(),
@@ -85,7 +98,7 @@ impl Volume {
             size_max: limits.file_size_max,
             granularity: limits.time_granularity.into(),
             link_max: limits.link_max.into(),
-            id,
+            id: self.id(),
             features: feature(self.fs.xattrs().is_some(), Usage::XATTRS)
                 | feature(self.fs.nameless().is_some(), Usage::NAMELESS)
                 | feature(limits.keeps.contains(StoredProperties::HOLES), Usage::HOLES)
@@ -101,6 +114,12 @@ pub extern "C" fn ob_type_name(index: usize) -> *const c_char {
     ob_types().get(index).map_or(core::ptr::null(), |kind| kind.name.as_ptr())
 }
 
+/// Returns the type that the options select.
+pub(crate) fn kind(options: &MountOptions) -> Result<&'static crate::Type> {
+    let index = usize::try_from(options.type_index).map_err(|_| Error::Invalid)?;
+    ob_types().get(index).ok_or(Error::Invalid)
+}
+
 /// Opens the volume on `bdev`.
 ///
 /// # Safety
@@ -114,7 +133,8 @@ pub unsafe extern "C" fn ob_open(
     options: &MountOptions,
     out: *mut *mut Volume,
 ) -> Status {
-    match open(bdev, sb, len, options) {
+    let device = Arc::new(KernelDevice::new(bdev, len, options.is_read_only()));
+    match open(device, None, sb, options, None) {
         Ok(volume) => {
             // SAFETY: the promise of the caller.
             unsafe { out.write(Box::into_raw(volume)) };
@@ -127,12 +147,23 @@ pub unsafe extern "C" fn ob_open(
     }
 }
 
+/// Opens the volume on `device`; with a handoff, on this device above it, and with the state of the driver that left.
 #[inline(never)]
-fn open(bdev: *mut c_void, sb: *mut c_void, len: u64, options: &MountOptions) -> Result<Box<Volume>> {
-    let index = usize::try_from(options.type_index).map_err(|_| Error::Invalid)?;
-    let kind = ob_types().get(index).ok_or(Error::Invalid)?;
-    let device: Arc<dyn BlockDevice> = Arc::new(KernelDevice::new(bdev, len, options.is_read_only()));
+pub(crate) fn open(
+    kernel: Arc<KernelDevice>,
+    handoff: Option<Arc<Handoff>>,
+    sb: *mut c_void,
+    options: &MountOptions,
+    adopt: Option<Arc<HandoverState>>,
+) -> Result<Box<Volume>> {
+    let kind = kind(options)?;
+    let device: Arc<dyn BlockDevice> = match &handoff {
+        Some(handoff) => Arc::clone(handoff) as Arc<dyn BlockDevice>,
+        None => Arc::clone(&kernel) as Arc<dyn BlockDevice>,
+    };
     let mut open = OpenOptions::new(Arc::new(KernelClock));
+    let is_adopted = adopt.is_some();
+    open.adopt = adopt;
     open.cache = CACHE;
     open.access = if options.is_read_only() { Access::ReadOnly } else { Access::ReadWrite };
     options.apply(&mut open);
@@ -145,10 +176,12 @@ fn open(bdev: *mut c_void, sb: *mut c_void, len: u64, options: &MountOptions) ->
     report_notices(&*fs);
     let recorded = options
         .is_recorded()
-        .then(|| history::record(Arc::clone(&fs), options.boot, options.shows_history()));
+        .then(|| history::record(Arc::clone(&fs), options.boot, options.shows_history(), is_adopted));
     let recorded = recorded.transpose()?;
     let fs = recorded.clone().map_or(fs, |recorded| recorded as Arc<dyn FileSystem>);
-    Ok(Box::new(Volume { fs, sb, is_mapped, block, recorded }))
+    let (type_name, changes_when_left) = (kind.name, AtomicU64::new(0));
+    let device = kernel;
+    Ok(Box::new(Volume { fs, sb, is_mapped, block, recorded, device, handoff, type_name, changes_when_left }))
 }
 
 #[inline(never)]

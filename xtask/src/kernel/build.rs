@@ -21,6 +21,25 @@ pub const LIBRARY: &str = "libobento_kernel.a";
 
 /// Builds the module for `kernel`, and returns its path.
 pub fn module(shell: &Shell, kernel: &Kernel, driver: Option<&Path>) -> Result<PathBuf> {
+    with_drivers(shell, kernel, driver, &[]).map(|(module, _)| module)
+}
+
+/// Builds the module `obento-NAME.ko`, which contains the drivers only, and returns its path.
+pub fn drivers(shell: &Shell, kernel: &Kernel, driver: Option<&Path>, name: &str) -> Result<PathBuf> {
+    let is_valid =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'_';
+    ensure!(!name.is_empty() && name.bytes().all(is_valid), "'{name}' is not a name: use a-z, 0-9, - and _");
+    let (_, mut drivers) = with_drivers(shell, kernel, driver, &[name])?;
+    drivers.pop().context("no module was built")
+}
+
+/// Builds the module for `kernel`, and a module with the drivers only for each name.
+pub fn with_drivers(
+    shell: &Shell,
+    kernel: &Kernel,
+    driver: Option<&Path>,
+    names: &[&str],
+) -> Result<(PathBuf, Vec<PathBuf>)> {
     let target = kernel.target(&shell.current_dir());
     let library = match driver {
         None => library(shell, kernel, &target)?,
@@ -31,26 +50,35 @@ pub fn module(shell: &Shell, kernel: &Kernel, driver: Option<&Path>) -> Result<P
     for file in shell.read_dir("crates/kernel/c")? {
         copy_changed(&file, &folder)?;
     }
+    copy_changed(Path::new("crates/kernel/guest/faulty.c"), &folder)?;
     copy_to(&library, &folder.join(LIBRARY))?;
     let make = &kernel.make;
     let module = format!("M={}", folder.display());
     // user-mode-linux has no list of the symbols that it exports: the kernel checks them when it loads the module.
     let warn = kernel.is_uml.then_some("KBUILD_MODPOST_WARN=1");
-    let built = cmd!(shell, "make -s {make...} {module} {warn...} modules").ignore_status().output()?;
+    let drivers = format!("OB_DRIVERS={}", names.join(" "));
+    let built =
+        cmd!(shell, "make -s {make...} {module} {warn...} {drivers} modules").ignore_status().output()?;
     let text = [built.stdout, built.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     let is_noise = |line: &&str| {
         kernel.is_uml
             && (line.contains("undefined!")
                 || line.contains("Module.symvers")
+                || line.contains("unresolved symbol warnings")
                 || line.contains("may not have"))
     };
     text.lines().filter(|line| !is_noise(line)).for_each(|line| eprintln!("{line}"));
     ensure!(built.status.success(), "the module cannot be built for Linux {}", kernel.name);
-    let built = folder.join("obento.ko");
-    let stripped = target.join(if driver.is_some() { "driver.ko" } else { "obento.ko" });
-    cmd!(shell, "strip -d -o {stripped} {built}").quiet().run()?;
-    Ok(stripped)
+    let strip = |name: &str, stripped: PathBuf| -> Result<PathBuf> {
+        let built = folder.join(name);
+        cmd!(shell, "strip -d -o {stripped} {built}").quiet().run()?;
+        Ok(stripped)
+    };
+    let stripped = if driver.is_some() { "driver.ko" } else { "obento.ko" };
+    let modules = names.iter().map(|name| format!("obento-{name}.ko"));
+    let modules = modules.map(|name| strip(&name, target.join(&name))).collect::<Result<_>>()?;
+    Ok((strip("obento.ko", target.join(stripped))?, modules))
 }
 
 /// The environment of a build without std.

@@ -79,26 +79,32 @@ impl<'a> Start<'a> {
 }
 
 impl Guest {
-    /// Builds the program, and packs it with the module and what the kernel needs before it.
+    /// Builds the program, and packs it with the module, what the kernel needs before it, and modules with drivers.
     pub fn new(
         shell: &Shell,
         module: &Path,
+        drivers: &[PathBuf],
         target: &Path,
         stock: Option<Stock>,
         program: GuestProgram,
     ) -> Result<Self> {
         let program = program.build(shell)?;
         let mut archive = Vec::new();
-        for folder in ["dev", "proc", "sys", "tmp", "m", "n", "modules"] {
+        for folder in ["dev", "proc", "sys", "tmp", "m", "n", "modules", "drivers"] {
             entry(&mut archive, folder, 0o040_755, &[]);
         }
         entry(&mut archive, "init", 0o100_755, &fs::read(&program)?);
         entry(&mut archive, "obento.ko", 0o100_644, &fs::read(module)?);
+        for driver in drivers {
+            let name = driver.file_name().unwrap_or_default().to_string_lossy();
+            entry(&mut archive, &format!("drivers/{name}"), 0o100_644, &fs::read(driver)?);
+        }
         for (number, module) in stock.iter().flat_map(|stock| &stock.modules).enumerate() {
             let name = module.file_name().unwrap_or_default().to_string_lossy();
             entry(&mut archive, &format!("modules/{number:02}-{name}"), 0o100_644, &fs::read(module)?);
         }
         entry(&mut archive, "TRAILER!!!", 0, &[]);
+        fs::create_dir_all(target)?;
         let initrd = target.join("initrd");
         fs::write(&initrd, archive)?;
         let folder = target.join("run");

@@ -26,6 +26,7 @@ mod setup;
 mod stack;
 mod stock;
 mod test;
+mod upgrade;
 
 /// Actions on the kernel module.
 #[derive(Args)]
@@ -81,6 +82,9 @@ struct BuildOptions {
     /// Build a module for the driver in this folder, whose crate needs no std, and for no other.
     #[arg(long, value_name = "PATH")]
     driver: Option<PathBuf>,
+    /// Build the module obento-NAME.ko, which contains only drivers: it replaces the drivers of mounted volumes.
+    #[arg(long, value_name = "NAME")]
+    drivers: Option<String>,
     /// Copy the module to this file.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -226,7 +230,7 @@ fn guest_with(
     } else {
         Some(stock::Stock::new(shell, &options.folder, &kernel.name, &module)?)
     };
-    let guest = Guest::new(shell, &module, &target, stock, program)?;
+    let guest = Guest::new(shell, &module, &[], &target, stock, program)?;
     timed("program of the guest built");
     Ok((guest, target))
 }
@@ -236,7 +240,11 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     match &options.command {
         Command::Build(options) => {
             let kernel = setup::kernel(shell, &options.kernel)?;
-            let module = build::module(shell, &kernel, options.driver.as_deref())?;
+            let driver = options.driver.as_deref();
+            let module = match &options.drivers {
+                Some(name) => build::drivers(shell, &kernel, driver, name)?,
+                None => build::module(shell, &kernel, driver)?,
+            };
             let shown = match &options.out {
                 Some(out) => {
                     shell.copy_file(&module, out)?;

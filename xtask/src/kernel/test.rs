@@ -7,9 +7,8 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use xshell::{Shell, cmd};
 
-use super::TestOptions;
 use super::guest::{Guest, Start, e2fsck, empty};
-use super::history;
+use super::{KernelOptions, TestOptions, history, upgrade};
 use crate::packages;
 
 /// The deepest stack that a case may reach, of 16 KiB that a kernel thread has. This limit may only decrease.
@@ -53,6 +52,12 @@ const CASES: &[Case] = &[
     ("history-memory: less memory than data, recorded", history_memory),
     ("history-cut: power off and replay, recorded", history_cut),
     ("history-long: more records than the log has room for", |bench| bench.recorded("history-long", 32)),
+    ("upgrade: the driver is replaced while programs use the volume, ext4", upgrade::ext4),
+    ("upgrade-1k: the same with small blocks and inline data", upgrade::ext4_1k),
+    ("upgrade-recorded: the same on a recorded volume", upgrade::recorded),
+    ("upgrade-fat: the same for FAT32", upgrade::fat),
+    ("upgrade-exfat: the same for exFAT", upgrade::exfat),
+    ("upgrade-xv6: the same for xv6", upgrade::xv6),
     ("volumes: two at once", volumes),
     ("brief: mounts that end at once", brief),
 ];
@@ -61,10 +66,11 @@ const CASES: &[Case] = &[
 const SHORT: &[&str] = &["tree", "listings", "model", "parallel", "full", "memory", "cut", "history"];
 
 /// Selects the mount option for recording.
-const RECORDED: &str = "obento.options=provenance";
+pub(super) const RECORDED: &str = "obento.options=provenance";
 
-struct Bench<'a> {
-    shell: &'a Shell,
+pub(super) struct Bench<'a> {
+    pub(super) shell: &'a Shell,
+    pub(super) kernel: &'a KernelOptions,
     guest: Guest,
     folder: PathBuf,
     command: Option<&'a Path>,
@@ -76,7 +82,8 @@ pub fn run(shell: &Shell, options: &TestOptions) -> Result<()> {
     let (guest, target) = super::guest(shell, &options.kernel, options.module.as_deref())?;
     let folder = target.join("images");
     fs::create_dir_all(&folder)?;
-    let bench = Bench { shell, guest, folder, command: options.command.as_deref() };
+    let (kernel, command) = (&options.kernel, options.command.as_deref());
+    let bench = Bench { shell, kernel, guest, folder, command };
     let selected = |name: &str| {
         let word = name.split(':').next().unwrap_or_default();
         match options.short {
@@ -110,11 +117,11 @@ pub fn run(shell: &Shell, options: &TestOptions) -> Result<()> {
 }
 
 impl Bench<'_> {
-    fn image(&self, name: &str) -> PathBuf {
+    pub(super) fn image(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    fn ext4(&self, name: &str, mib: u64, arguments: &[&str]) -> Result<PathBuf> {
+    pub(super) fn ext4(&self, name: &str, mib: u64, arguments: &[&str]) -> Result<PathBuf> {
         let image = self.image(name);
         empty(&image, mib)?;
         cmd!(self.shell, "mke2fs -q -F -t ext4 {arguments...} {image}").quiet().run()?;
@@ -123,7 +130,12 @@ impl Bench<'_> {
 
     /// Runs a case, and checks the stack that it needed.
     fn start(&self, start: &Start<'_>) -> Result<String> {
-        let output = self.guest.run(start)?;
+        self.start_in(&self.guest, start)
+    }
+
+    /// The same in another guest.
+    pub(super) fn start_in(&self, guest: &Guest, start: &Start<'_>) -> Result<String> {
+        let output = guest.run(start)?;
         if let Some(line) = output.lines().find(|line| line.starts_with("deepest stack")) {
             let (_, depths) = line.split_once(": ").context("no depths")?;
             let deepest = depths.trim().split(',').filter_map(|depth| depth.parse::<u64>().ok()).max();

@@ -15,7 +15,7 @@ use crate::mounts::set_read_only;
 use crate::{model, tree};
 
 /// Whether the format has hard and symbolic links.
-fn has_links(machine: &Machine) -> bool {
+pub(crate) fn has_links(machine: &Machine) -> bool {
     ["obento-ext4", "obento-xv6"].contains(&machine.kind())
 }
 
@@ -26,7 +26,7 @@ fn available() -> Result<u64> {
     Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? >> 10)
 }
 
-fn seeds(folder: &Path, ops: u64, seed: u64, links: bool) -> Result<()> {
+pub(crate) fn seeds(folder: &Path, ops: u64, seed: u64, links: bool) -> Result<()> {
     fs::create_dir(folder)?;
     model::data(folder, ops, seed)?;
     model::names(folder, ops, seed, links)

@@ -18,6 +18,7 @@ mod model;
 mod mounts;
 mod quota;
 mod tree;
+mod upgrade;
 mod xv6;
 
 use anyhow::{Result, bail};
@@ -51,6 +52,7 @@ fn case(machine: &Machine) -> Result<()> {
         "history" => history::run(machine),
         "history-long" => history::long(machine),
         "listings" => listings::run(machine),
+        "upgrade" => upgrade::run(machine),
         "volumes" => cases::volumes(machine),
         "brief" => cases::brief(machine),
         "bench" => bench::run(machine),

@@ -77,22 +77,48 @@ fn compare(file: &File, model: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// A shared mapping of a file that no other process shortens.
+pub struct Mapping {
+    at: *mut u8,
+    len: usize,
+}
+
+impl Mapping {
+    /// Maps the first `len` bytes of the file.
+    pub fn new(file: &File, len: usize) -> Result<Self> {
+        // SAFETY: a new mapping.
+        let at = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        ensure!(at != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
+        Ok(Self { at: at.cast(), len })
+    }
+
+    /// Writes `bytes` at `at`.
+    pub fn write(&self, at: usize, bytes: &[u8]) {
+        assert!(at.checked_add(bytes.len()).is_some_and(|end| end <= self.len), "the range is not mapped");
+        // SAFETY: the range is in the mapping, and no reference to it exists.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.add(at), bytes.len()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: no reference to the mapping exists.
+        unsafe { libc::munmap(self.at.cast(), self.len) };
+    }
+}
+
 /// Writes through a shared mapping.
 pub fn store(file: &File, len: usize, at: usize, bytes: &[u8]) -> Result<()> {
-    // SAFETY: a new mapping of a file that no other process shortens.
-    unsafe {
-        let map = libc::mmap(
-            std::ptr::null_mut(),
-            len,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            file.as_raw_fd(),
-            0,
-        );
-        ensure!(map != libc::MAP_FAILED, "mmap: {}", std::io::Error::last_os_error());
-        std::ptr::copy_nonoverlapping(bytes.as_ptr(), map.cast::<u8>().add(at), bytes.len());
-        libc::munmap(map, len);
-    }
+    Mapping::new(file, len)?.write(at, bytes);
     Ok(())
 }
 
