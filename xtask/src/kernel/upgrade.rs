@@ -1,6 +1,7 @@
 //! The cases that replace the driver of a mounted volume: a guest with further modules that contain drivers.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Result;
 use xshell::{Shell, cmd};
@@ -26,7 +27,8 @@ fn guest(shell: &Shell, options: &KernelOptions) -> Result<Guest> {
 
 /// Runs the case on a volume, and prints the pauses.
 fn run(bench: &Bench<'_>, image: &Path, words: &[&str]) -> Result<()> {
-    let start = Start::new("upgrade", &[image]);
+    let mut start = Start::new("upgrade", &[image]);
+    start.limit = Duration::from_secs(900);
     let start = words.iter().fold(start, |start, &word| start.word(word));
     let output = bench.start_in(&guest(bench.shell, bench.kernel)?, &start)?;
     let is_shown = |line: &&str| line.starts_with("pauses ") || line.starts_with("ok: ");

@@ -192,7 +192,7 @@ fn working_directory(work: &Work<'_>) -> Result<()> {
     Ok(fs::write("last", "the end")?)
 }
 
-/// Direct I/O to a file, of which half is written anew each time.
+/// Direct I/O to a file that grows and is cut: each part is read after it was written.
 fn direct(work: &Work<'_>, root: &Path) -> Result<()> {
     #[repr(align(4096))]
     struct Aligned([u8; 1 << 16]);
