@@ -37,7 +37,7 @@ fn run(bench: &Bench<'_>, image: &Path, words: &[&str]) -> Result<()> {
 }
 
 pub fn ext4(bench: &Bench<'_>) -> Result<()> {
-    let image = bench.ext4("upgrade.img", 128, &[])?;
+    let image = bench.ext4("upgrade.img", 128, &["-b", "4096"])?;
     run(bench, &image, &[])?;
     e2fsck(bench.shell, &image)
 }

@@ -224,7 +224,7 @@ fn direct(work: &Work<'_>, root: &Path) -> Result<()> {
 
 type Job<'a> = Box<dyn FnOnce(&Work<'_>) -> Result<()> + Send + 'a>;
 
-/// The jobs of the threads. Several models at once fail on FAT and exFAT also without a replacement.
+/// The jobs of the threads. Several models at once fail on FAT and exFAT also without a replacement, and sometimes on xv6.
 fn jobs<'a>(machine: &Machine, root: &'a Path) -> Vec<Job<'a>> {
     let (links, is_ext4) = (has_links(machine), machine.kind() == "obento-ext4");
     let mut jobs: Vec<Job<'a>> = vec![
@@ -232,7 +232,7 @@ fn jobs<'a>(machine: &Machine, root: &'a Path) -> Vec<Job<'a>> {
         Box::new(move |work| nameless(work, root, is_ext4)),
         Box::new(working_directory),
     ];
-    if !["obento-fat", "obento-exfat"].contains(&machine.kind()) {
+    if is_ext4 {
         jobs.push(Box::new(move |work| models(work, root, 1000, links)));
         jobs.push(Box::new(move |work| models(work, root, 2000, links)));
         jobs.push(Box::new(move |work| direct(work, root)));
@@ -303,6 +303,44 @@ fn faults(control: &Control, root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// A driver without space for dirty pages is refused. The pages stay reserved in the old driver.
+///
+/// The volume is synced before each attempt, so a thread makes pages dirty all the time. An attempt without a dirty page
+/// succeeds, and the next one follows.
+fn no_space(control: &Control, root: &Path) -> Result<()> {
+    const ATTEMPTS: usize = 200;
+    let module = control.module()?;
+    let ended = AtomicBool::new(false);
+    load("faulty", "fault=reserve").context("reserve")?;
+    let refused = thread::scope(|scope| -> Result<bool> {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // Without the old driver, no write succeeds.
+                let _ = fs::write(root.join("dirty"), [1; 1 << 16]);
+            }
+        });
+        let attempt = || match control.write("upgrade obento_faulty") {
+            Err(Errno::NOSPC) => Ok(true),
+            Ok(()) => {
+                Ok(control.write(&format!("upgrade {module}")).map(|()| false).context("the way back")?)
+            }
+            Err(error) => Err(error).context("reserve"),
+        };
+        let refused = (0..ATTEMPTS).try_fold(false, |refused, _| if refused { Ok(true) } else { attempt() });
+        ended.store(true, Ordering::Relaxed);
+        refused
+    })?;
+    ensure!(refused, "no page was dirty in {ATTEMPTS} attempts");
+    ensure!(control.module()? == module, "the driver was replaced");
+    let mut file = File::create(root.join("dirty"))?;
+    file.write_all(&[2; 1 << 16])?;
+    file.sync_all()?;
+    ensure!(fs::read(root.join("dirty"))? == [2; 1 << 16], "other contents");
+    unload("faulty").context("reserve")?;
+    println!("ok: the driver stays after the fault 'reserve'");
+    Ok(())
+}
+
 /// Requests that make no sense are refused.
 fn requests(control: &Control) -> Result<()> {
     for (text, error) in [
@@ -353,6 +391,9 @@ pub fn run(machine: &Machine) -> Result<()> {
     report("under load", under_load(machine, &control, root)?);
     requests(&control)?;
     faults(&control, root)?;
+    if machine.kind() == "obento-ext4" {
+        no_space(&control, root)?;
+    }
     unloading(&control)?;
     // The driver that was linked into the module.
     control.write("upgrade obento").context("upgrade obento")?;
