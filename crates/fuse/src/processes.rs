@@ -6,6 +6,8 @@
 //! Invariant: no request waits for `/proc/PID/stat` for longer than [`PATIENCE`]. A process in execve(2) holds a lock for
 //! which this file waits, and can meanwhile wait for a reply of this server. Source: `exec_update_lock` in Linux fs/exec.c
 //! `begin_new_exec` and fs/proc/array.c `do_task_stat`.
+//! Invariant: an open file `/proc/TID/comm` never shows another thread that gets the same ID later: reading it fails then.
+//! Source: Linux fs/proc/base.c `comm_show` (`get_proc_task`).
 //!
 //! The process of the request that a thread answers is a variable of the thread. The layers between the server and the
 //! recorder have no parameter for the process.
@@ -26,8 +28,10 @@ use rustix::fs::{Mode, OFlags};
 const FRESH: Duration = Duration::from_millis(20);
 /// The longest time that a request waits for the start time of its process.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// The most processes that are remembered.
+/// The most threads that are remembered.
 const MOST: usize = 1024;
+/// The most threads whose names are kept open.
+const OPEN_NAMES: usize = 128;
 /// Enough for `/proc/PID/stat`, and for the lines of `/proc/PID/status` up to `Tgid`.
 const LONGEST: usize = 1024;
 
@@ -48,11 +52,32 @@ pub struct Processes {
 /// A process ID, and where to send what `/proc/PID/stat` contains.
 type Question = (u32, SyncSender<Option<Actor>>);
 
-/// A process that sent a request.
-#[derive(Clone, Copy, Debug)]
+/// A thread that sent a request.
+#[derive(Clone, Debug)]
 struct Known {
     process: Actor,
     read: Instant,
+    names: Option<Arc<OpenNames>>,
+}
+
+/// The open files with the names of a thread and of its process, which is absent if the thread is its first one.
+#[derive(Debug)]
+struct OpenNames {
+    thread: OwnedFd,
+    process: Option<OwnedFd>,
+}
+
+impl OpenNames {
+    fn open(proc: &OwnedFd, tid: u32, pid: u32) -> Option<Self> {
+        let name = |id: u32| open(proc, &format!("{id}/comm"));
+        Some(Self { thread: name(tid)?, process: if tid == pid { None } else { Some(name(pid)?) } })
+    }
+
+    /// Returns the name of the process, if the thread still exists.
+    fn read(&self) -> Option<Vec<u8>> {
+        let thread = name_of(&self.thread)?;
+        self.process.as_ref().map_or(Some(thread), name_of)
+    }
 }
 
 impl Processes {
@@ -73,29 +98,47 @@ impl Processes {
         if tid == 0 {
             return None;
         }
-        let known = self.known.lock().get(&tid).copied().filter(|known| known.read.elapsed() < FRESH);
-        let known = known.unwrap_or_else(|| {
-            let process = self.read(tid).unwrap_or(Actor { pid: tid, ..Actor::default() });
-            let known = Known { process, read: Instant::now() };
-            let mut all = self.known.lock();
-            if all.len() >= MOST {
-                all.clear();
+        let known = self.known.lock().get(&tid).cloned();
+        let process = match known {
+            Some(known) if known.read.elapsed() < FRESH => known.process,
+            known => {
+                let known = known.and_then(read_name).unwrap_or_else(|| self.identify(tid));
+                let process = known.process;
+                self.remember(tid, known);
+                process
             }
-            all.insert(tid, known);
-            known
-        });
-        Some(Actor { uid, gid, ..known.process })
+        };
+        Some(Actor { uid, gid, ..process })
     }
 
-    fn read(&self, tid: u32) -> Option<Actor> {
-        let status = file(&self.proc, &format!("{tid}/status"))?;
-        let pid = process_of(&status)?;
+    fn remember(&self, tid: u32, known: Known) {
+        let mut all = self.known.lock();
+        if all.len() >= MOST {
+            all.clear();
+        }
+        all.insert(tid, known);
+    }
+
+    /// Reads everything about a thread.
+    fn identify(&self, tid: u32) -> Known {
+        let status = file(&self.proc, &format!("{tid}/status"));
+        let pid = status.as_deref().and_then(process_of);
+        // Opened first: if the ID is used again before `stat` is read, the names are those of a thread that has ended.
+        let names = pid.filter(|_| self.known.lock().len() < OPEN_NAMES);
+        let names = names.and_then(|pid| OpenNames::open(&self.proc, tid, pid));
+        let process = pid.and_then(|pid| self.read(pid)).unwrap_or(Actor { pid: tid, ..Actor::default() });
+        // An unknown start time is read again.
+        let names = names.filter(|_| process.start > 0).map(Arc::new);
+        Known { process, read: Instant::now(), names }
+    }
+
+    /// Returns the process `pid`.
+    fn read(&self, pid: u32) -> Option<Actor> {
         self.stat(pid).or_else(|| {
             let comm = file(&self.proc, &format!("{pid}/comm"))?;
             // The start time of a process does not change when it executes another program.
             let start = self.known.lock().get(&pid).map_or(0, |known| known.process.start);
-            let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
-            Some(Actor { pid, start, ..Actor::default() }.with_comm(comm))
+            Some(Actor { pid, start, ..Actor::default() }.with_comm(without_newline(&comm)))
         })
     }
 
@@ -127,10 +170,30 @@ impl Processes {
     }
 }
 
+/// Reads the name of a known process again. Nothing else changes when a process executes another program.
+fn read_name(known: Known) -> Option<Known> {
+    let comm = known.names.as_ref()?.read()?;
+    Some(Known { process: known.process.with_comm(&comm), read: Instant::now(), ..known })
+}
+
+fn open(proc: &OwnedFd, path: &str) -> Option<OwnedFd> {
+    rustix::fs::openat(proc, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// Returns the name in an open file `comm`.
+fn name_of(file: &OwnedFd) -> Option<Vec<u8>> {
+    let mut bytes = [0; 64];
+    let len = rustix::io::pread(file, &mut bytes[..], 0).ok()?;
+    Some(without_newline(bytes.get(..len)?).to_vec())
+}
+
+fn without_newline(line: &[u8]) -> &[u8] {
+    line.strip_suffix(b"\n").unwrap_or(line)
+}
+
 /// Returns the first bytes of a file of `/proc`.
 fn file(proc: &OwnedFd, path: &str) -> Option<Vec<u8>> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = rustix::fs::openat(proc, path, flags, Mode::empty()).ok()?;
+    let file = open(proc, path)?;
     let mut bytes = vec![0; LONGEST];
     let len = rustix::io::read(&file, &mut bytes[..]).ok()?;
     bytes.truncate(len);
@@ -221,5 +284,39 @@ mod tests {
         assert_eq!(Acting::current(), Some(actor));
         drop(acting);
         assert_eq!(Acting::current(), None);
+    }
+
+    /// Returns the process as it is after `FRESH`.
+    fn later(processes: &Processes, tid: u32) -> Actor {
+        let before = Instant::now();
+        while before.elapsed() <= FRESH {
+            std::thread::yield_now();
+        }
+        processes.actor(tid, 1, 2).unwrap()
+    }
+
+    #[test]
+    fn a_process_that_executes_another_program_gets_its_name_and_keeps_its_start_time() {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        use std::process::{Command, Stdio};
+
+        let processes = Processes::open().unwrap();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "read go; exec cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = shell.spawn().unwrap();
+        let (pid, mut input) = (shell.id(), shell.stdin.take().unwrap());
+        let mut line = String::new();
+        // The child of this process has its name until it executes the shell.
+        while processes.actor(pid, 1, 2).unwrap().comm() != b"sh" {
+            std::thread::yield_now();
+        }
+        let first = later(&processes, pid);
+        input.write_all(b"go\nit runs\n").unwrap();
+        BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!((line.as_str(), first.comm()), ("it runs\n", &b"sh"[..]));
+        assert_eq!(later(&processes, pid), first.with_comm(b"cat"));
+        drop(input);
+        shell.wait().unwrap();
+        assert_eq!(later(&processes, pid), Actor { pid, uid: 1, gid: 2, ..Actor::default() });
     }
 }
