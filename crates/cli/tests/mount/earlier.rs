@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::support::{Disk, text};
-use crate::upgrade::{End, load, serving};
+use crate::support::{Disk, obento, text, umount};
+use crate::upgrade::{End, formatted, load, serving};
 
 /// The program of the earlier version.
 fn earlier() -> PathBuf {
@@ -78,4 +78,55 @@ fn a_mount_of_the_earlier_version_is_passed_to_this_one() {
     assert!(status.contains("\"upgrades\":1"), "{status}");
     disk.umount();
     disk.fsck();
+}
+
+#[test]
+#[ignore = "requires an earlier program: cargo xtask upgrade-from"]
+fn a_volume_without_numbers_is_refused_or_continued_by_the_earlier_version() {
+    for fs_type in ["vfat", "exfat"] {
+        let Some((folder, at)) = formatted(fs_type, "disk.img") else { return };
+        let open = |name: &str| File::options().read(true).write(true).create_new(true).open(at.join(name));
+        let mut moved = open("moved").unwrap();
+        fs::create_dir(at.join("dir")).unwrap();
+        fs::rename(at.join("moved"), at.join("dir/moved")).unwrap();
+        let number = moved.metadata().unwrap().ino();
+        let server = serving(folder.path());
+        for words in [&["--upgrade", "mnt", "--dry-run"][..], &["--upgrade", "mnt"]] {
+            let mut command = Command::new(earlier());
+            let output = command.current_dir(folder.path()).arg("mount").args(words).output().unwrap();
+            let said = text(&output.stderr);
+            println!("{fs_type}: {said}");
+            match output.status.code() {
+                Some(1) => assert!(said.contains("is not supported by this version"), "{said}"),
+                code => assert_eq!(code, Some(0), "{said}"),
+            }
+            let stays = !output.status.success() || words.contains(&"--dry-run");
+            assert_eq!(serving(folder.path()) == server, stays, "{said}");
+        }
+        moved.write_all(b"it works").unwrap();
+        assert_eq!(fs::read(at.join("dir/moved")).unwrap(), b"it works");
+        assert_eq!(fs::metadata(at.join("dir/moved")).unwrap().ino(), number);
+        drop(moved);
+        umount(folder.path());
+        obento(folder.path(), &["check", "disk.img"]);
+    }
+}
+
+#[test]
+#[ignore = "requires an earlier program: cargo xtask upgrade-from"]
+fn a_volume_that_the_earlier_version_cannot_pass_on_stays_with_it() {
+    let Some((folder, at)) = formatted("vfat", "disk.img") else { return };
+    umount(folder.path());
+    let mut command = Command::new(earlier());
+    command.current_dir(folder.path()).args(["mount", "-o", "io_uring=off", "disk.img", "mnt"]);
+    assert!(command.stdin(Stdio::null()).status().unwrap().success());
+    fs::write(at.join("f"), "x").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    let output = command.current_dir(folder.path()).args(["mount", "--upgrade", "mnt"]).output().unwrap();
+    println!("{}", text(&output.stderr));
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+    assert_eq!(fs::read(at.join("f")).unwrap(), b"x");
+    fs::write(at.join("g"), "y").unwrap();
+    umount(folder.path());
+    obento(folder.path(), &["check", "disk.img"]);
 }

@@ -459,7 +459,7 @@ fn umount_that_waits_learns_the_end_from_the_new_server_and_options_stay() {
 }
 
 /// An image of a type that obento formats, mounted.
-fn formatted(fs_type: &str, image: &str) -> Option<(tempfile::TempDir, PathBuf)> {
+pub fn formatted(fs_type: &str, image: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     if !require(&[Oracle::Fuse]) {
         return None;
     }

@@ -195,6 +195,9 @@ pub struct Offer {
     pub fs_type: String,
     /// The UUID or serial number of the volume; empty if it has none.
     pub volume_id: String,
+    /// Whether the driver of the new server must use the state of the old driver. A program without this field refuses
+    /// the offer, because its driver may ignore the state.
+    pub requires_state: bool,
 }
 
 impl Offer {
@@ -202,6 +205,7 @@ impl Offer {
     const READ_ONLY: u16 = 17;
     const FS_TYPE: u16 = 18;
     const VOLUME_ID: u16 = 19;
+    const REQUIRES_STATE: u16 = 20;
 
     /// Encodes the fields.
     pub fn encode(&self) -> Vec<u8> {
@@ -210,7 +214,12 @@ impl Offer {
         let fields = self.arguments.iter().fold(fields, add);
         let fields = fields.with_number(Self::READ_ONLY, self.read_only.into());
         let fields = fields.with(Self::FS_TYPE, Need::Critical, self.fs_type.as_bytes());
-        fields.with(Self::VOLUME_ID, Need::Critical, self.volume_id.as_bytes()).into_bytes()
+        let fields = fields.with(Self::VOLUME_ID, Need::Critical, self.volume_id.as_bytes());
+        let fields = match self.requires_state {
+            true => fields.with(Self::REQUIRES_STATE, Need::Critical, &[]),
+            false => fields,
+        };
+        fields.into_bytes()
     }
 
     /// Decodes the fields. Fails for another major version.
@@ -223,6 +232,7 @@ impl Offer {
             read_only: fields.flag(Self::READ_ONLY)?,
             fs_type: fields.text(Self::FS_TYPE)?,
             volume_id: fields.text(Self::VOLUME_ID)?,
+            requires_state: fields.optional(Self::REQUIRES_STATE)?.is_some(),
         };
         fields.finish()?;
         Ok(this)

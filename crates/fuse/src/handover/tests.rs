@@ -68,7 +68,10 @@ fn a_session_and_messages_are_decoded_as_they_were_encoded() {
     assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
     let arguments = vec![b"-o".to_vec(), Vec::new(), vec![0xff, 0]];
     let (fs_type, volume_id) = ("ext4".into(), "abc".into());
-    let offer = Offer { build: String::new(), arguments, read_only: false, fs_type, volume_id };
+    let (build, read_only, requires_state) = (String::new(), false, true);
+    let offer = Offer { build, arguments, read_only, fs_type, volume_id, requires_state };
+    assert_eq!(Offer::decode(&offer.encode()), Ok(offer.clone()));
+    let offer = Offer { requires_state: false, ..offer };
     assert_eq!(Offer::decode(&offer.encode()), Ok(offer));
     let (session, driver) = (session().encode(), vec![1, 0]);
     let state = State { session, driver, mounted: 5, upgrades: 6, requests: 7, has_unmount_socket: true };

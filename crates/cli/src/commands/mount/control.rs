@@ -24,6 +24,9 @@ use super::status::{Status, now};
 /// The longest time that a new server may take to prepare, and the time that this one may take before it pauses.
 pub const PREPARING: Duration = Duration::from_secs(30);
 
+/// The types that store no inode numbers. An earlier version of their driver ignores the numbers of another process.
+const WITHOUT_NUMBERS: [&str; 2] = ["vfat", "exfat"];
+
 /// How a mount came to this server.
 #[derive(Clone, Debug)]
 pub struct Origin {
@@ -176,7 +179,13 @@ pub fn offer(volume: &Volume, read_only: bool, arguments: &[std::ffi::OsString])
         read_only,
         fs_type: volume.info().probe.fs_type.into(),
         volume_id: volume_id(volume),
+        requires_state: requires_state(volume),
     }
+}
+
+/// Returns whether the inodes of a volume have numbers only in the memory of its driver.
+fn requires_state(volume: &Volume) -> bool {
+    WITHOUT_NUMBERS.contains(&volume.info().probe.fs_type)
 }
 
 fn lock(waiting: &Waiting) -> std::sync::MutexGuard<'_, Option<Connection>> {

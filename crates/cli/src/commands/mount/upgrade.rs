@@ -216,6 +216,9 @@ pub fn open(
     if volume_id(&volume) != offer.volume_id {
         return Err("the image contains another volume".into());
     }
+    if !volume.vfs().can_be_passed_on() {
+        return Err(format!("this program cannot continue to use an open {} volume", offer.fs_type));
+    }
     let image = Some(MountedImage { image, handoff });
     let opened = OpenedMount { image, volume, processes, ledger, disk: SharedDisk::No };
     let server = opened.server(options);
