@@ -29,6 +29,11 @@ pub(crate) const HEADER: usize = 24;
 #[derive(Debug, Default)]
 pub(crate) struct BlockBuilder {
     records: Vec<u8>,
+    /// The encoded block as it was last written; empty if it was not.
+    encoded: Vec<u8>,
+    /// Number of bytes of records in `encoded`. Zeros follow them.
+    encoded_len: usize,
+    zeros: ZeroTail,
     count: u16,
     first: u64,
     start: i64,
@@ -48,6 +53,45 @@ impl BlockBuilder {
     pub(crate) fn clear(&mut self) {
         self.records.clear();
         self.count = 0;
+        let end = HEADER.saturating_add(self.encoded_len);
+        self.encoded.get_mut(HEADER..end).into_iter().for_each(|records| records.fill(0));
+        self.encoded_len = 0;
+    }
+
+    /// Returns the encoded block, which the caller passes to [`restore`](Self::restore) afterwards. A block that is
+    /// written again at each sync is not copied and not filled again: only records that were added since are.
+    pub(crate) fn take_encoded(&mut self) -> Vec<u8> {
+        let mut block = core::mem::take(&mut self.encoded);
+        block.resize(BLOCK, 0);
+        let end = HEADER.saturating_add(self.records.len());
+        let added = block.get_mut(HEADER.saturating_add(self.encoded_len)..end);
+        let records = self.records.get(self.encoded_len..);
+        if let Some((to, from)) = added.zip(records) {
+            to.copy_from_slice(from);
+        }
+        self.encoded_len = self.records.len();
+        let header = self.header();
+        if let Some((sum, body)) = block.split_first_chunk_mut() {
+            body.iter_mut().zip(header).for_each(|(to, from)| *to = from);
+            *sum = self.zeros.sum(body, end.saturating_sub(SUM)).to_le_bytes();
+        }
+        block
+    }
+
+    /// Takes back the encoded block.
+    pub(crate) fn restore(&mut self, encoded: Vec<u8>) {
+        self.encoded = encoded;
+    }
+
+    /// Returns the header after the checksum.
+    fn header(&self) -> [u8; HEADER - SUM] {
+        let mut header = [0; HEADER - SUM];
+        let len = u16::try_from(self.records.len()).unwrap_or(u16::MAX).to_le_bytes();
+        let (count, first, start) =
+            (self.count.to_le_bytes(), self.first.to_le_bytes(), self.start.to_le_bytes());
+        let fields = len.iter().chain(&count).chain(&first).chain(&start);
+        header.iter_mut().zip(fields).for_each(|(to, &from)| *to = from);
+        header
     }
 
     /// Adds `record`. Returns whether it fits.
@@ -77,13 +121,61 @@ impl BlockBuilder {
         let start = out.len();
         out.reserve(BLOCK);
         out.extend_from_slice(&[0; SUM]);
-        out.extend_from_slice(&u16::try_from(self.records.len()).unwrap_or(u16::MAX).to_le_bytes());
-        out.extend_from_slice(&self.count.to_le_bytes());
-        out.extend_from_slice(&self.first.to_le_bytes());
-        out.extend_from_slice(&self.start.to_le_bytes());
+        out.extend_from_slice(&self.header());
         out.extend_from_slice(&self.records);
         complete(start, out);
     }
+}
+
+/// The unit of zeros that a checksum skips.
+const SKIPPED: usize = 64;
+
+/// Checksums of blocks that end with zeros, which are not read: `n` zero bytes multiply the checksum by `x^(8n)`.
+#[derive(Debug)]
+struct ZeroTail {
+    /// The factors for multiples of [`SKIPPED`] bytes.
+    factors: Vec<u32>,
+}
+
+impl Default for ZeroTail {
+    fn default() -> Self {
+        // The highest bit is the coefficient of x^0.
+        let one = 1_u32.rotate_right(1);
+        let unit = (0..SKIPPED.saturating_mul(8)).fold(one, |factor, _| times_x(factor));
+        let factors = core::iter::successors(Some(one), |&factor| Some(multiply(factor, unit)));
+        Self { factors: factors.take(BLOCK.div_ceil(SKIPPED)).collect() }
+    }
+}
+
+impl ZeroTail {
+    /// Returns the checksum of `bytes`, in which only zeros follow the first `len` bytes.
+    fn sum(&self, bytes: &[u8], len: usize) -> u32 {
+        let units = bytes.len().saturating_sub(len).checked_div(SKIPPED).unwrap_or(0);
+        let (Some(&factor), Some((read, _))) = (
+            self.factors.get(units),
+            bytes.split_at_checked(bytes.len().saturating_sub(units.saturating_mul(SKIPPED))),
+        ) else {
+            return crc32c(!0, bytes);
+        };
+        multiply(crc32c(!0, read), factor)
+    }
+}
+
+/// Multiplies a polynomial by x, modulo the reflected polynomial of CRC-32C.
+fn times_x(value: u32) -> u32 {
+    let carry = if value & 1 == 0 { 0 } else { 0x82f6_3b78 };
+    value.wrapping_shr(1) ^ carry
+}
+
+fn multiply(one: u32, other: u32) -> u32 {
+    let (mut product, mut other) = (0, other);
+    for power in 0..u32::BITS {
+        if one.rotate_left(power) & 1_u32.rotate_right(1) != 0 {
+            product ^= other;
+        }
+        other = times_x(other);
+    }
+    product
 }
 
 /// Appends the block with these bytes after its checksum to `out`.
@@ -139,5 +231,56 @@ impl<'a> Block<'a> {
             start: i64::from_le_bytes(*start),
             records: rest.get(..u16::from_le_bytes(*len).into())?,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+    use crate::actor::ActorId;
+    use crate::record::Mark;
+
+    #[test]
+    fn a_block_that_grows_is_encoded_as_one_that_is_encoded_once() {
+        let mut grows = BlockBuilder::default();
+        for round in 0..3 {
+            let mut count: u64 = 0;
+            loop {
+                let record = Record::Mark(Mark::Lost(count << (count % 60)));
+                if !grows.push(count + round, 7, &record) {
+                    break;
+                }
+                count += 1;
+                let mut expected = Vec::new();
+                grows.encode(&mut expected);
+                if count % (round + 1) == 0 {
+                    let encoded = grows.take_encoded();
+                    assert!(encoded == expected, "{round} {count}");
+                    grows.restore(encoded);
+                }
+            }
+            assert!(count > 100);
+            grows.clear();
+            let actor = ActorId(3);
+            let file =
+                crate::record::FileId { ino: obento_base::Ino(5), generation: obento_base::Generation(1) };
+            assert!(grows.push(9, 9, &Record::Source { actor, file, name: &vec![b'n'; 200] }));
+            let mut expected = Vec::new();
+            grows.encode(&mut expected);
+            assert!(grows.take_encoded() == expected);
+            grows.clear();
+        }
+    }
+
+    #[test]
+    fn zeros_that_are_not_read_are_part_of_a_checksum() {
+        let zeros = ZeroTail::default();
+        for len in 0..=BLOCK - SUM {
+            let mut bytes = vec![0; BLOCK - SUM];
+            bytes.iter_mut().take(len).enumerate().for_each(|(at, byte)| *byte = (at * 7 + len) as u8);
+            assert_eq!(zeros.sum(&bytes, len), crc32c(!0, &bytes), "{len}");
+        }
     }
 }

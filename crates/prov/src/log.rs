@@ -173,7 +173,6 @@ pub(crate) struct Log {
     lost: u64,
     /// Segments with data that no sync has covered.
     unsynced: Vec<Ino>,
-    buffer: Vec<u8>,
 }
 
 impl Log {
@@ -221,7 +220,6 @@ impl Log {
             pending_since: None,
             lost: 0,
             unsynced: Vec::new(),
-            buffer: Vec::new(),
         };
         let had_crashed = log.resume()?;
         let now = micros(clock.now());
@@ -566,10 +564,10 @@ impl Log {
     /// Writes the current block, which is not full.
     fn write_tail(&mut self) {
         let place = self.tail.next_place();
-        let mut bytes = core::mem::take(&mut self.buffer);
-        bytes.clear();
-        self.block.encode(&mut bytes);
-        match self.write(place, &bytes) {
+        let bytes = self.block.take_encoded();
+        let written = self.write(place, &bytes);
+        self.block.restore(bytes);
+        match written {
             Ok(()) => {
                 self.tail = Tail {
                     newest: Some(place),
@@ -585,7 +583,6 @@ impl Log {
                 self.tail = Tail::at(self.tail.base.saturating_add(self.tail.places));
             }
         }
-        self.buffer = bytes;
     }
 
     /// Notes that a sync has covered what `flush` wrote.
