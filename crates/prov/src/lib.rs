@@ -7,7 +7,7 @@
 //! - `actor` identifies processes.
 //! - `record` and `block` are the format: records in blocks of 4 KiB, each with a checksum.
 //! - `segment` decodes segments. It accepts any bytes.
-//! - `log` writes segments.
+//! - `log` writes segments, and `log_files` reads those of a log that continues.
 //! - `numbers` encodes open files for another host process.
 //! - `opens` attributes delayed writes to the process that opened the file, and merges them.
 //! - `owned` recognises the files of the log.
@@ -53,6 +53,7 @@ mod indexes;
 mod kinds;
 mod lineage;
 mod log;
+mod log_files;
 mod names;
 mod numbers;
 mod opens;
@@ -74,6 +75,7 @@ pub use index::{IndexDefect, Summary};
 pub use indexed::{IndexedLog, NameSink, Performer, each_name_change};
 pub use lineage::Lineage;
 pub use log::{LogOptions, LogStatus, WriteSource};
+pub use log_files::LogFiles;
 pub use names::SegmentNames;
 pub use opens::OpenFile;
 pub use reader::Segments;

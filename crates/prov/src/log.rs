@@ -21,7 +21,9 @@ use crate::actor::{Actor, ActorId};
 use crate::block::{BLOCK, BlockBuilder};
 use crate::files::{Files, VOLUME_PART};
 use crate::graph::Graph;
+use crate::index::index_name;
 use crate::indexes::{Indexes, segment_with_index};
+use crate::log_files::LogFiles;
 use crate::opens::{Opens, PendingWrite};
 use crate::owned::OwnedInodes;
 use crate::record::{Mark, Record};
@@ -559,6 +561,25 @@ impl Log {
             }
         }
         Flushed { segments: self.unsynced.clone(), version: self.writes }
+    }
+
+    /// Returns the files of the log as they are now, with all records so far.
+    pub(crate) fn files(&mut self, time: i64) -> Result<LogFiles> {
+        self.flush(time);
+        let current = self.segment.as_ref().map(|(number, _)| *number);
+        let mut files = LogFiles::default();
+        for &number in &self.kept {
+            let name = segment_name(number);
+            let file = self.files.find(&name)?;
+            match current == Some(number) {
+                true => files.current = Some((name, Files::read(&file, SEGMENT_MAX)?)),
+                false => files.complete.push((name, file)),
+            }
+            let index = index_name(number);
+            // A reader derives an index that is missing.
+            files.complete.extend(self.files.find(&index).ok().map(|file| (index, file)));
+        }
+        Ok(files)
     }
 
     /// Writes the current block, which is not full.

@@ -15,6 +15,7 @@ use obento_env::sync::Mutex;
 
 use crate::actor::{Actor, Who};
 use crate::log::{Log, LogOptions, LogStatus, WriteSource, micros};
+use crate::log_files::LogFiles;
 use crate::opens::OpenFile;
 use crate::owned::OwnedInodes;
 use crate::record::{FileId, OpenMode, Record};
@@ -96,6 +97,16 @@ impl Recorded {
     /// Returns the state of the log, if changes are recorded.
     pub fn status(&self) -> Option<LogStatus> {
         self.log.as_ref().map(|log| log.lock().status())
+    }
+
+    /// Returns the files of the log, which contain the records of all changes so far. The log continues meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotSupported`: changes are not recorded.
+    /// 2. The errors of the volume.
+    pub fn log_files(&self) -> Result<LogFiles> {
+        self.with_log(Log::files).unwrap_or(Err(Error::NotSupported))
     }
 
     /// Records that `actor` opened a regular file.

@@ -317,3 +317,51 @@ fn the_log_of_a_volume_that_is_passed_on_has_no_gap() {
     assert_eq!(read, Some(100));
     assert_eq!(replay(&segments), names_of(&*after));
 }
+
+/// Returns the sequence numbers of the records in files of a log. No record is damaged.
+fn sequences(files: obento_prov::LogFiles) -> Vec<u64> {
+    let mut files: Vec<_> = files.map(Result::unwrap).collect();
+    files.sort();
+    let segments = files.iter().filter(|(name, _)| name.ends_with(".prv") && !name.starts_with("00000000"));
+    let entries = segments.flat_map(|(_, segment)| Entries::new(segment));
+    entries.map(|entry| entry.unwrap().sequence).collect()
+}
+
+#[track_caller]
+fn expect_no_gap(sequences: &[u64], next: u64) {
+    assert!(sequences.windows(2).all(|pair| pair[0] + 1 == pair[1]), "{sequences:?}");
+    assert!(sequences.last().is_some_and(|last| last + 1 >= next), "{:?} {next}", sequences.last());
+}
+
+#[test]
+fn a_log_is_read_without_a_gap_while_its_segments_are_removed() {
+    let inner = tmpfs(64 << 20);
+    let options = LogOptions { segment: 16 << 10, segments: 4, ..LogOptions::default() };
+    let fs = recorded(Arc::clone(&inner), options);
+    let file = fs.create(fs.root(), &name("file"), &node(FileKind::Regular)).unwrap();
+    let change = |numbers: std::ops::Range<u32>| {
+        for number in numbers {
+            fs.set_attr(file.ino, &SetAttr { uid: Some(number), ..SetAttr::default() }).unwrap();
+        }
+    };
+    change(0..20_000);
+    let (next, files) = (fs.status().unwrap().next, fs.log_files().unwrap());
+    let before = inner.statfs().unwrap().free_inodes;
+    // All these segments are removed before they are read.
+    change(0..20_000);
+    let read = sequences(files);
+    expect_no_gap(&read, next);
+    assert_eq!(read.last(), Some(&(next - 1)));
+    // Four segments and their indexes were removed. The newest segment has no index yet.
+    let after = inner.statfs().unwrap().free_inodes;
+    assert!(after + 2 >= before, "removed segments are freed after the last use: {before} {after}");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| change(0..30_000));
+        while !writer.is_finished() {
+            let (next, files) = (fs.status().unwrap().next, fs.log_files().unwrap());
+            expect_no_gap(&sequences(files), next);
+        }
+        writer.join().unwrap();
+    });
+    fs.close().unwrap();
+}

@@ -37,7 +37,12 @@ const DERIVATIONS: &[&str] = &[
 ];
 
 fn prov(disk: &Disk, args: &[&str]) -> String {
-    let output = disk.obento(&[&["prov", "disk.img"], args].concat());
+    prov_of(disk, "disk.img", args)
+}
+
+#[track_caller]
+fn prov_of(disk: &Disk, operand: &str, args: &[&str]) -> String {
+    let output = disk.obento(&[&["prov", operand], args].concat());
     assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
     text(&output.stdout)
 }
@@ -347,6 +352,56 @@ fn the_log_of_a_mount_is_hidden_and_cannot_be_changed() {
     }
     disk.umount();
     assert!(!prov(&disk, &[]).is_empty());
+}
+
+#[test]
+fn the_history_of_a_mounted_volume_is_that_of_its_image() {
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let script = "set -e; mkdir older; echo a > older/source; echo b > source";
+    shell(&disk.at(), script).unwrap();
+    disk.umount();
+    disk.mount("provenance");
+    let script = "set -e; cp older/source copy; mkdir new; cp copy new/product; rm copy; cp source other; \
+        ln other link; echo c >> older/source; touch older; echo d > removed; rm removed";
+    shell(&disk.at(), script).unwrap();
+    let questions: &[&[&str]] = &[
+        &["--of", "/new/product"],
+        &["--of", "new/product", "--json"],
+        &["--of", "/source", "--forward"],
+        &["--of", "/older/source", "--json"],
+        &["--of", "/copy"],
+        &["--by", "cp"],
+        &["--by", "cp", "--json"],
+        &["--changed-since", "1"],
+        &["--export", "prov-json"],
+        &["--export", "dot"],
+    ];
+    let ask = |operand: &str| -> Vec<_> {
+        questions.iter().map(|question| prov_of(&disk, operand, question)).collect()
+    };
+    let mounted = ask("mnt");
+    assert!(mounted[0].contains("/older/source  older than the log"), "{}", mounted[0]);
+    assert_eq!(mounted[7], "link\nnew\nnew/product\nolder\nolder/source\nother\n");
+    // The mount is still in use, and a later question finds later records.
+    shell(&disk.at(), "cp new/product later").unwrap();
+    assert!(prov_of(&disk, "mnt", &["--of", "/later"]).contains("/new/product  version 1 by cp"));
+    assert!(prov_of(&disk, "mnt", &["-n", "1"]).contains("/later"));
+    shell(&disk.at(), "rm later").unwrap();
+    let again = ask("mnt");
+    disk.umount();
+    for (question, (mounted, unmounted)) in questions.iter().zip(again.into_iter().zip(ask("disk.img"))) {
+        assert_eq!(mounted, unmounted, "{question:?}");
+    }
+}
+
+#[test]
+fn the_history_of_a_mount_that_records_none_is_refused() {
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let output = disk.obento(&["prov", "mnt"]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("does not record the history of the volume"), "{said}");
+    disk.umount();
 }
 
 /// Returns the events of the log, the oldest first.

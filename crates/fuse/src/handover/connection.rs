@@ -137,7 +137,7 @@ impl Connection {
     }
 
     /// Receives the next message, which is refused before its fields arrive if it has neither the kind `expected` nor is a
-    /// refusal. If a message with the state of a mount is expected, `longest` is the time without progress. Other
+    /// refusal. If a message with the state or the history of a mount is expected, `longest` is the time without progress. Other
     /// messages are short: their sender can belong to another user.
     fn receive_of(
         &self,
@@ -154,7 +154,7 @@ impl Connection {
             Some(expected) if kind != expected && kind != Kind::Cannot => {
                 return Err(ConnectionError::Unexpected(kind));
             }
-            Some(Kind::State | Kind::Guard) if kind != Kind::Cannot => limit.end = None,
+            Some(Kind::State | Kind::Guard | Kind::Records) if kind != Kind::Cannot => limit.end = None,
             _ if len > SHORT => return Err(FrameError::Head.into()),
             _ => {}
         }

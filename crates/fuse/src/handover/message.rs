@@ -46,10 +46,14 @@ pub enum Kind {
     Guard = 11,
     /// A server ends the mount.
     Ended = 12,
+    /// A process asks for the history of the volume.
+    History = 13,
+    /// A part of the history.
+    Records = 14,
 }
 
 impl Kind {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 14] = [
         Self::Hello,
         Self::Offer,
         Self::Cannot,
@@ -62,6 +66,8 @@ impl Kind {
         Self::Report,
         Self::Guard,
         Self::Ended,
+        Self::History,
+        Self::Records,
     ];
 
     fn of(number: u16) -> Option<Self> {

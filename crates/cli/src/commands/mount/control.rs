@@ -18,6 +18,7 @@ use obento_fuse::handover::{
 };
 use obento_fuse::{Pauser, Server, ServingListener, Session, UnmountListener};
 
+use super::history;
 use super::server::{MountedImage, OpenedMount, SharedDisk};
 use super::status::{Status, now};
 
@@ -101,6 +102,7 @@ impl Desk {
         let message = connection.receive(Some(SILENCE))?;
         match message.kind {
             Kind::Status => connection.send(Kind::Report, &self.status().encode(), &[]),
+            Kind::History => history::send(&self.volume, &connection),
             Kind::Hello => match Hello::decode(&message.fields) {
                 Ok(hello) => self.offer(&hello, connection, waiting, results),
                 Err(error) => {

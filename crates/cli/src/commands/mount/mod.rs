@@ -7,6 +7,7 @@ mod all;
 mod args;
 mod control;
 mod failover;
+pub mod history;
 mod janitor;
 mod keeper;
 mod limits;

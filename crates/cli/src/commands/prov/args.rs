@@ -13,8 +13,8 @@ use super::select::Who;
 /// file. The program may have ignored some of them, so a source is possible, not certain. The image is not changed.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The image
-    #[arg(value_name = "IMAGE[@PART]")]
+    /// The image, or the directory at which it is mounted
+    #[arg(value_name = "IMAGE[@PART]|DIR")]
     pub image: OsString,
     /// Show the sources of the file PATH, and the programs that used them
     #[arg(long, value_name = "PATH", conflicts_with_all = ["by", "since", "changed_since", "export", "lines"])]

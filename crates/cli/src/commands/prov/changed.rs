@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
-use obento::address::FileSelector;
 use obento::base::Ino;
 use obento::provenance::{FileId, IndexedLog, Lineage, Mark, Record, each_name_change};
-use obento::vfs::Symlinks;
 
 use super::args::Args;
 use super::log::Log;
 use super::paths::Paths;
+use super::tree::Links;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output, go_on};
@@ -143,7 +142,7 @@ impl Changes {
         context: &Context,
         out: &mut Output,
     ) -> Outcome {
-        let mut paths = Paths::new(&log.volume);
+        let mut paths = Paths::new(&log.tree);
         // Whether a path exists at the end.
         let mut found: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
         for ((parent, name), exists) in &self.names {
@@ -155,8 +154,7 @@ impl Changes {
         }
         for (path, exists) in &found {
             // After a crash, the log may contain a change that the volume lost.
-            let place = FileSelector::Path(path.clone());
-            let exists = *exists && log.volume.resolve(&place, Symlinks::Keep).is_ok();
+            let exists = *exists && log.tree.has(path);
             if context.json() {
                 Line::new("changed").bytes("path", path).field("removed", !exists).write(out)?;
             } else if exists {
@@ -172,7 +170,7 @@ impl Changes {
 
 /// Returns the paths of a file that exists.
 fn all_paths(file: FileId, lineage: &mut Lineage, paths: &mut Paths, log: &Log) -> Vec<Vec<u8>> {
-    let links = links(log, file);
+    let links = log.tree.links(file);
     if matches!(links, Links::None) {
         return Vec::new();
     }
@@ -183,21 +181,5 @@ fn all_paths(file: FileId, lineage: &mut Lineage, paths: &mut Paths, log: &Log) 
         // A file may have names that are older than the log.
         Links::File(count) if known.len() < count => paths.in_volume(file).to_vec(),
         _ => known.iter().map(|(parent, name)| paths.path(lineage, *parent, name)).collect(),
-    }
-}
-
-/// The names that a file has in the volume.
-enum Links {
-    None,
-    Directory,
-    File(usize),
-}
-
-fn links(log: &Log, file: FileId) -> Links {
-    let attr = log.volume.vfs().node(file.ino).and_then(|node| node.attr());
-    match attr.ok().filter(|attr| attr.generation == file.generation) {
-        None => Links::None,
-        Some(attr) if attr.is_dir() => Links::Directory,
-        Some(attr) => Links::File(usize::try_from(attr.nlink).unwrap_or(usize::MAX)),
     }
 }

@@ -23,7 +23,7 @@ use crate::report::printable;
 pub fn run(args: &Args, mut selection: Selection, log: &Log, context: &Context) -> Outcome {
     let mut left = args.lines.unwrap_or(usize::MAX);
     let mut indexed = log.indexed(context);
-    let mut paths = Paths::new(&log.volume);
+    let mut paths = Paths::new(&log.tree);
     let mut out = Output::stdout();
     for at in (0..indexed.len()).rev() {
         go_on()?;
@@ -227,8 +227,7 @@ impl Event {
         write!(out, "{:>8} {time:<19} ", self.sequence)?;
         match &self.actor {
             Some(actor) => {
-                let user =
-                    log.volume.owners().user(actor.uid).map_or_else(|| actor.uid.to_string(), printable);
+                let user = log.tree.user(actor.uid).map_or_else(|| actor.uid.to_string(), printable);
                 let program = format!("{}[{}]", printable(actor.comm()), actor.pid);
                 write!(out, "{user:<8} {program:<18} ")?;
             }

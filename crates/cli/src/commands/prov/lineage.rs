@@ -5,10 +5,8 @@ use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
-use obento::address::FileSelector;
 use obento::base::{FileKind, Mode};
 use obento::provenance::{FileId, Lineage, Version};
-use obento::vfs::Symlinks;
 
 use super::args::Args;
 use super::history::{process, seconds};
@@ -40,7 +38,7 @@ pub fn run(
     context: &Context,
 ) -> Outcome {
     let mut lineage = Lineage::new(log.indexed(context));
-    let mut paths = Paths::new(&log.volume);
+    let mut paths = Paths::new(&log.tree);
     let file = find(path.as_bytes(), &mut lineage, &mut paths, log)?;
     let painter = context.colors().then(|| Painter::new(Colors::from_env()));
     let mut drawer = Drawer {
@@ -66,9 +64,8 @@ pub fn run(
 
 /// Returns the file at `path` in the volume, or the last file with this path in the log.
 fn find(path: &[u8], lineage: &mut Lineage, paths: &mut Paths, log: &Log) -> Result<FileId, Report> {
-    let place = FileSelector::Path(path.to_vec());
-    if let Ok(attr) = log.volume.resolve(&place, Symlinks::Follow).and_then(|node| node.attr()) {
-        return Ok(FileId { ino: attr.ino, generation: attr.generation });
+    if let Some(file) = log.tree.find(path) {
+        return Ok(file);
     }
     let absolute = [b"/", path.strip_prefix(b"/").unwrap_or(path)].concat();
     let mut removed = None;
@@ -184,7 +181,7 @@ impl Drawer<'_> {
     fn origin(&mut self, version: Version) -> String {
         let Some(edge) = self.lineage.generation(version) else { return "  older than the log".into() };
         self.programs.insert(edge.actor.comm().to_vec());
-        let user = self.log.volume.owners().user(edge.actor.uid);
+        let user = self.log.tree.user(edge.actor.uid);
         let user = user.map_or_else(|| edge.actor.uid.to_string(), printable);
         let program = printable(edge.actor.comm());
         let time = match edge.time {

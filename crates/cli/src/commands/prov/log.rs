@@ -2,11 +2,15 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::rc::Rc;
 
 use obento::Volume;
-use obento::provenance::{Damage, Entries, Entry, Graph, IndexedLog, Segments};
+use obento::provenance::{DIRECTORY, Damage, Entries, Entry, Graph, IndexedLog, Segments};
 
+use super::tree::{MountedTree, Tree};
+use crate::commands::mount::history::History;
 use crate::context::Context;
 use crate::open::Location;
 use crate::output::go_on;
@@ -15,8 +19,8 @@ use crate::report::Report;
 
 /// The log of a volume.
 pub struct Log {
-    pub volume: Rc<Volume>,
-    segments: Segments,
+    pub tree: Rc<Tree>,
+    segments: Rc<Segments>,
     /// The address of the volume, without a path.
     shown: Vec<u8>,
     /// The segments and blocks whose damage is reported.
@@ -24,16 +28,31 @@ pub struct Log {
 }
 
 impl Log {
-    /// Finds the log of a volume.
-    pub fn open(location: &Location, _: &Context) -> Result<Self, Report> {
+    /// Finds the log of a volume in an image.
+    pub fn open(location: &Location) -> Result<Self, Report> {
         let shown = location.prefix.strip_suffix(b":").unwrap_or(&location.prefix).to_vec();
-        let failed = |error| Report::on("cannot read the history of", &shown, error);
-        let found = Segments::of(location.volume.vfs()).map_err(failed)?;
-        let segments = found.ok_or_else(|| {
-            let report = Report::on("cannot show the history of", &shown, "the volume has no provenance log");
-            report.help("mount the volume with -o provenance to record its history")
-        })?;
-        Ok(Self { volume: location.volume.clone(), segments, shown, reported: RefCell::default() })
+        let segments = segments(&location.volume, &shown)?;
+        Ok(Self::new(Tree::Image(location.volume.clone()), segments, shown))
+    }
+
+    /// Uses the log that the server of the mount at `directory` sent.
+    pub fn of_mount(directory: &Path, history: History) -> Result<Self, Report> {
+        let shown = directory.as_os_str().as_bytes().to_vec();
+        let failed = |error: &dyn std::fmt::Display| Report::on("cannot read the history of", &shown, error);
+        let History { root, volume_id, files } = history;
+        let volume = Volume::in_memory();
+        let at = format!("/{DIRECTORY}");
+        volume.create_dir(&at).map_err(|error| failed(&error))?;
+        for (name, contents) in files.into_iter().filter(|(name, _)| !name.contains('/')) {
+            volume.write(format!("{at}/{name}"), contents).map_err(|error| failed(&error))?;
+        }
+        let segments = segments(&volume, &shown)?;
+        let tree = MountedTree::new(directory, root, volume_id, segments.clone());
+        Ok(Self::new(Tree::Mount(tree.map_err(|error| failed(&error))?), segments, shown))
+    }
+
+    fn new(tree: Tree, segments: Rc<Segments>, shown: Vec<u8>) -> Self {
+        Self { tree: Rc::new(tree), segments, shown, reported: RefCell::default() }
     }
 
     /// Returns the address of the volume, for messages.
@@ -100,4 +119,14 @@ impl Log {
         })?;
         Ok(graph)
     }
+}
+
+/// Finds the segments of the log of `volume`, which messages call `shown`.
+fn segments(volume: &Volume, shown: &[u8]) -> Result<Rc<Segments>, Report> {
+    let found = Segments::of(volume.vfs());
+    let found = found.map_err(|error| Report::on("cannot read the history of", shown, error))?;
+    found.map(Rc::new).ok_or_else(|| {
+        let report = Report::on("cannot show the history of", shown, "the volume has no log");
+        report.help("mount the volume with -o provenance to record its history")
+    })
 }

@@ -1,14 +1,12 @@
 //! The paths of files in records: from the names in the log, and from the volume for directories that are older.
 
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::rc::Rc;
 
-use obento::base::{FileKind, Ino};
-use obento::driver::{Cookie, DirEntry};
+use obento::base::Ino;
 use obento::provenance::{FileId, Graph, Lineage, Location, SegmentNames, entry_path};
-use obento::walk::{Step, Walk};
-use obento::{Result, Volume};
+
+use super::tree::{Links, Tree};
 
 /// The names that a log contains.
 pub trait KnownNames {
@@ -51,7 +49,7 @@ impl KnownNames for SegmentNames<'_> {
 
 /// Finds paths.
 pub struct Paths {
-    volume: Rc<Volume>,
+    tree: Rc<Tree>,
     root: Ino,
     /// The directories of the volume that were found.
     found: HashMap<Ino, Option<Location>>,
@@ -60,8 +58,8 @@ pub struct Paths {
 }
 
 impl Paths {
-    pub fn new(volume: &Rc<Volume>) -> Self {
-        Self { volume: volume.clone(), root: volume.root().ino(), found: HashMap::new(), files: None }
+    pub fn new(tree: &Rc<Tree>) -> Self {
+        Self { tree: tree.clone(), root: tree.root(), found: HashMap::new(), files: None }
     }
 
     /// Returns the path of the entry `name` in `parent`.
@@ -93,18 +91,10 @@ impl Paths {
 
     /// Returns the paths that a file has in the volume. The whole volume is walked once.
     pub fn in_volume(&mut self, file: FileId) -> &[Vec<u8>] {
-        let attr = self.volume.vfs().node(file.ino).and_then(|node| node.attr());
-        if !attr.is_ok_and(|attr| attr.generation == file.generation && attr.nlink > 0) {
+        if matches!(self.tree.links(file), Links::None) {
             return &[];
         }
-        let volume = &self.volume;
-        let files = self.files.get_or_insert_with(|| {
-            let mut files: HashMap<Ino, Vec<Vec<u8>>> = HashMap::new();
-            for entry in Walk::new(volume.root()).flatten().filter(|entry| entry.step == Step::File) {
-                files.entry(entry.attr.ino).or_default().push([b"/", &*entry.path].concat());
-            }
-            files
-        });
+        let files = self.files.get_or_insert_with(|| self.tree.paths());
         files.get(&file.ino).map_or(&[], Vec::as_slice)
     }
 
@@ -115,27 +105,9 @@ impl Paths {
         }
         // Entries of the parent directory are remembered, so that a directory is listed once.
         self.found.insert(dir, None);
-        for (ino, location) in self.list_parent(dir).unwrap_or_default() {
+        for (ino, location) in self.tree.locations(dir) {
             self.found.insert(ino, Some(location));
         }
         self.found.get(&dir).cloned().flatten()
-    }
-
-    /// Returns the directories in the parent of the directory `dir`.
-    fn list_parent(&self, dir: Ino) -> Option<Vec<(Ino, Location)>> {
-        let node = self.volume.vfs().node(dir).ok()?;
-        let parent = node.parent().ok()?;
-        let mut found = Vec::new();
-        let listed = parent.read_dir(Cookie::START, &mut |entry: Result<DirEntry<'_>>| {
-            if let Ok(entry) = entry
-                && (entry.ino == dir || entry.kind == Some(FileKind::Directory))
-            {
-                let name = entry.name.as_bytes().to_vec();
-                found.push((entry.ino, Location { parent: parent.ino(), name }));
-            }
-            ControlFlow::Continue(())
-        });
-        listed.ok()?;
-        Some(found)
     }
 }

@@ -65,7 +65,7 @@ impl<'a> View<'a> {
             process.actor = edge.actor;
         }
         let clock = Clock::new(jiff::tz::TimeZone::UTC, Timestamp::EPOCH);
-        Self { graph, log, paths: Paths::new(&log.volume), versions, activities, clock }
+        Self { graph, log, paths: Paths::new(&log.tree), versions, activities, clock }
     }
 
     fn path(&mut self, version: Version) -> Vec<u8> {
@@ -81,8 +81,7 @@ impl<'a> View<'a> {
 
     /// Returns the namespace of the volume: its UUID.
     fn namespace(&self) -> String {
-        let probe = self.log.volume.info().probe;
-        format!("obento:{}", obento::text::probe_id_text(&probe).unwrap_or_else(|| "volume".into()))
+        format!("obento:{}", self.log.tree.id().unwrap_or_else(|| "volume".into()))
     }
 }
 

@@ -94,7 +94,7 @@ fn nodes(view: &mut View<'_>, out: &mut Output) -> io::Result<()> {
     section.end()?;
     let mut section = Section::begin(out, "agent", 'u')?;
     for uid in users {
-        let user = view.log.volume.owners().user(uid).map_or_else(|| uid.to_string(), text);
+        let user = view.log.tree.user(uid).map_or_else(|| uid.to_string(), text);
         let kind = json!({ "$": "prov:Person", "type": "prov:QUALIFIED_NAME" });
         section.add(&agent(uid), &json!({ "prov:label": user, "prov:type": kind }))?;
     }

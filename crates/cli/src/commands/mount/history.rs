@@ -1,0 +1,93 @@
+//! The history of a mounted volume, which its server sends over the control socket.
+//!
+//! The first message describes the volume. Each of the following messages contains a file of the log, and the last one
+//! contains none.
+
+use obento::Volume;
+use obento::base::{Error, Ino};
+use obento_fuse::MountPoint;
+use obento_fuse::handover::{Connection, ConnectionError, Fields, Kind, Need, Parsed, StateError};
+
+use super::control::volume_id;
+use crate::report::printable;
+
+const ROOT: u16 = 1;
+const VOLUME_ID: u16 = 2;
+const NAME: u16 = 3;
+const CONTENTS: u16 = 4;
+
+/// The log of a mounted volume at one moment.
+pub struct History {
+    /// The inode number of the root directory.
+    pub root: Ino,
+    /// The UUID or the serial number of the volume; empty if it has none.
+    pub volume_id: String,
+    /// The names and contents of the files of the log.
+    pub files: Vec<(String, Vec<u8>)>,
+}
+
+/// Sends the log of `volume` as it is now.
+pub fn send(volume: &Volume, connection: &Connection) -> Result<(), ConnectionError> {
+    let files = volume.recorded().ok_or(Error::NotSupported).and_then(|recorded| recorded.log_files());
+    let files = match files {
+        Ok(files) => files,
+        Err(error) => return refuse(connection, error),
+    };
+    let about = Fields::default().with_number(ROOT, volume.root().ino().0);
+    let about = about.with(VOLUME_ID, Need::Optional, volume_id(volume).as_bytes());
+    connection.send(Kind::Records, &about.into_bytes(), &[])?;
+    for file in files {
+        let (name, contents) = match file {
+            Ok(file) => file,
+            Err(error) => return refuse(connection, error),
+        };
+        let fields = Fields::default().with(NAME, Need::Critical, name.as_bytes());
+        connection.send(
+            Kind::Records,
+            &fields.with(CONTENTS, Need::Critical, &contents).into_bytes(),
+            &[],
+        )?;
+    }
+    connection.send(Kind::Records, &[], &[])
+}
+
+fn refuse(connection: &Connection, error: Error) -> Result<(), ConnectionError> {
+    match error {
+        Error::NotSupported => connection.refuse("it does not record the history of the volume"),
+        error => connection.refuse(&format!("the history cannot be read: {error}")),
+    }
+    Ok(())
+}
+
+/// Asks the server of `mount` for the log.
+pub fn ask(mount: &MountPoint) -> Result<History, String> {
+    let connection = Connection::to_server(mount).map_err(|error| error.to_string())?;
+    // The server may belong to another user.
+    let text =
+        |error: &dyn std::fmt::Display| format!("its server: {}", printable(error.to_string().as_bytes()));
+    connection.send(Kind::History, &[], &[]).map_err(|error| text(&error))?;
+    let receive = || connection.expect(Kind::Records).map_err(|error| text(&error));
+    let mut history = about(&receive()?.fields).map_err(|error| text(&error))?;
+    while let Some(file) = file(&receive()?.fields).map_err(|error| text(&error))? {
+        history.files.push(file);
+    }
+    Ok(history)
+}
+
+fn about(bytes: &[u8]) -> Result<History, StateError> {
+    let mut fields = Parsed::of(bytes)?;
+    let (root, volume_id) = (Ino(fields.number(ROOT)?), fields.text(VOLUME_ID)?);
+    fields.finish()?;
+    Ok(History { root, volume_id, files: Vec::new() })
+}
+
+/// Decodes a file of the log; `None` at the end.
+fn file(bytes: &[u8]) -> Result<Option<(String, Vec<u8>)>, StateError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let mut fields = Parsed::of(bytes)?;
+    let (name, contents) = (fields.text(NAME)?, fields.bytes(CONTENTS)?.to_vec());
+    fields.finish()?;
+    Ok(Some((name, contents)))
+}

@@ -1,0 +1,247 @@
+//! The files of the volume to which a log belongs, as the volume is now: in an image, or in a mount.
+//!
+//! The server of a mount has its image open for changes, so that no other process can read a consistent state from the
+//! image. The files of a mount are found through the kernel, by their inode numbers. The mount shows no generations: the
+//! log contains the last one of each inode number that it names.
+
+use std::cell::OnceCell;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use obento::address::FileSelector;
+use obento::base::{FileKind, Generation, Ino};
+use obento::driver::{Cookie, DirEntry};
+use obento::provenance::{Entries, FileId, Location, Segments};
+use obento::vfs::Symlinks;
+use obento::volume::Owners;
+use obento::walk::{Step, Walk};
+use obento::{Result, Volume};
+
+/// The files of a volume.
+pub enum Tree {
+    Image(Rc<Volume>),
+    Mount(MountedTree),
+}
+
+/// The names that a file has in the volume.
+pub enum Links {
+    None,
+    Directory,
+    File(usize),
+}
+
+/// The paths of files by their inode numbers.
+type FilePaths = HashMap<Ino, Vec<Vec<u8>>>;
+
+/// The files of a mount.
+pub struct MountedTree {
+    /// The mount point.
+    at: PathBuf,
+    /// The number of the mounted device. Other mounts below the mount point have other numbers.
+    device: u64,
+    root: Ino,
+    /// The UUID or the serial number of the volume; empty if it has none.
+    id: String,
+    owners: Owners,
+    segments: Rc<Segments>,
+    names: OnceCell<Names>,
+    generations: OnceCell<HashMap<Ino, Generation>>,
+}
+
+/// The directories and files of a mount.
+#[derive(Default)]
+struct Names {
+    directories: HashMap<Ino, Location>,
+    files: FilePaths,
+}
+
+impl MountedTree {
+    /// Returns the files of the mount at `at`, whose root has the inode number `root`, and whose log is `segments`.
+    ///
+    /// # Errors
+    ///
+    /// Those of stat(2).
+    pub fn new(at: &Path, root: Ino, id: String, segments: Rc<Segments>) -> std::io::Result<Self> {
+        let device = fs::metadata(at)?.dev();
+        let read = |path: &str| fs::read(at.join(path)).unwrap_or_default();
+        let owners = Owners::from_files(&read("etc/passwd"), &read("etc/group"));
+        let (at, names, generations) = (at.to_owned(), OnceCell::new(), OnceCell::new());
+        Ok(Self { at, device, root, id, owners, segments, names, generations })
+    }
+
+    /// Returns the place of a path of the volume on the host.
+    fn place(&self, path: &[u8]) -> PathBuf {
+        let start = path.iter().position(|&byte| byte != b'/').unwrap_or(path.len());
+        self.at.join(OsStr::from_bytes(path.get(start..).unwrap_or_default()))
+    }
+
+    fn is_own(&self, meta: &fs::Metadata) -> bool {
+        meta.dev() == self.device
+    }
+
+    /// Returns all names. The whole mount is walked once.
+    fn names(&self) -> &Names {
+        self.names.get_or_init(|| {
+            let mut found = Names::default();
+            let mut left = vec![(self.at.clone(), self.root, Vec::new())];
+            while let Some((at, parent, path)) = left.pop() {
+                for entry in fs::read_dir(&at).into_iter().flatten().flatten() {
+                    let Some(meta) = entry.metadata().ok().filter(|meta| self.is_own(meta)) else { continue };
+                    let (ino, name) = (Ino(meta.ino()), entry.file_name());
+                    let path = [&path, &b"/"[..], name.as_bytes()].concat();
+                    if meta.is_dir() {
+                        let name = name.as_bytes().to_vec();
+                        found.directories.insert(ino, Location { parent, name });
+                        left.push((entry.path(), ino, path));
+                    } else {
+                        found.files.entry(ino).or_default().push(path);
+                    }
+                }
+            }
+            found
+        })
+    }
+
+    /// Returns the last generation of an inode number in the log. The whole log is read once.
+    fn generation(&self, ino: Ino) -> Option<Generation> {
+        let generations = self.generations.get_or_init(|| {
+            let mut last = HashMap::new();
+            for segment in
+                self.segments.numbers().iter().filter_map(|&number| self.segments.read(number).ok())
+            {
+                let files = Entries::new(&segment).flatten().filter_map(|entry| entry.record.file());
+                last.extend(files.map(|file| (file.ino, file.generation)));
+            }
+            last
+        });
+        generations.get(&ino).copied()
+    }
+}
+
+impl Tree {
+    pub fn root(&self) -> Ino {
+        match self {
+            Self::Image(volume) => volume.root().ino(),
+            Self::Mount(mount) => mount.root,
+        }
+    }
+
+    /// Returns the file at `path`. Follows symbolic links.
+    pub fn find(&self, path: &[u8]) -> Option<FileId> {
+        match self {
+            Self::Image(volume) => {
+                let node = volume.resolve(&FileSelector::Path(path.to_vec()), Symlinks::Follow);
+                let attr = node.and_then(|node| node.attr()).ok()?;
+                Some(FileId { ino: attr.ino, generation: attr.generation })
+            }
+            Self::Mount(mount) => {
+                let meta = fs::metadata(mount.place(path)).ok().filter(|meta| mount.is_own(meta))?;
+                let is_root = path.iter().all(|&byte| byte == b'/');
+                let ino = if is_root { mount.root } else { Ino(meta.ino()) };
+                Some(FileId { ino, generation: mount.generation(ino).unwrap_or_default() })
+            }
+        }
+    }
+
+    /// Returns whether the path exists. Does not follow a symbolic link at its end.
+    pub fn has(&self, path: &[u8]) -> bool {
+        match self {
+            Self::Image(volume) => volume.resolve(&FileSelector::Path(path.to_vec()), Symlinks::Keep).is_ok(),
+            Self::Mount(mount) => {
+                fs::symlink_metadata(mount.place(path)).is_ok_and(|meta| mount.is_own(&meta))
+            }
+        }
+    }
+
+    /// Returns which names a file has.
+    pub fn links(&self, file: FileId) -> Links {
+        match self {
+            Self::Image(volume) => {
+                let attr = volume.vfs().node(file.ino).and_then(|node| node.attr());
+                match attr.ok().filter(|attr| attr.generation == file.generation && attr.nlink > 0) {
+                    None => Links::None,
+                    Some(attr) if attr.is_dir() => Links::Directory,
+                    Some(attr) => Links::File(usize::try_from(attr.nlink).unwrap_or(usize::MAX)),
+                }
+            }
+            Self::Mount(mount) => {
+                let names = mount.names();
+                match names.files.get(&file.ino) {
+                    _ if mount.generation(file.ino).is_some_and(|last| last != file.generation) => {
+                        Links::None
+                    }
+                    Some(paths) => Links::File(paths.len()),
+                    None if file.ino == mount.root || names.directories.contains_key(&file.ino) => {
+                        Links::Directory
+                    }
+                    None => Links::None,
+                }
+            }
+        }
+    }
+
+    /// Returns the paths of all files but directories.
+    pub fn paths(&self) -> FilePaths {
+        match self {
+            Self::Image(volume) => {
+                let mut files = FilePaths::new();
+                for entry in Walk::new(volume.root()).flatten().filter(|entry| entry.step == Step::File) {
+                    files.entry(entry.attr.ino).or_default().push([b"/", &*entry.path].concat());
+                }
+                files
+            }
+            Self::Mount(mount) => mount.names().files.clone(),
+        }
+    }
+
+    /// Returns the location of the directory `dir`, and perhaps those of other directories.
+    pub fn locations(&self, dir: Ino) -> Vec<(Ino, Location)> {
+        match self {
+            Self::Image(volume) => in_parent(volume, dir).unwrap_or_default(),
+            Self::Mount(mount) => {
+                let found = mount.names().directories.get(&dir);
+                found.map(|location| (dir, location.clone())).into_iter().collect()
+            }
+        }
+    }
+
+    /// Returns the name of a user.
+    pub fn user(&self, uid: u32) -> Option<&[u8]> {
+        match self {
+            Self::Image(volume) => volume.owners().user(uid),
+            Self::Mount(mount) => mount.owners.user(uid),
+        }
+    }
+
+    /// Returns the UUID or the serial number of the volume.
+    pub fn id(&self) -> Option<String> {
+        match self {
+            Self::Image(volume) => obento::text::probe_id_text(&volume.info().probe),
+            Self::Mount(mount) => Some(mount.id.clone()).filter(|id| !id.is_empty()),
+        }
+    }
+}
+
+/// Returns the directories in the parent of the directory `dir`.
+fn in_parent(volume: &Volume, dir: Ino) -> Option<Vec<(Ino, Location)>> {
+    let node = volume.vfs().node(dir).ok()?;
+    let parent = node.parent().ok()?;
+    let mut found = Vec::new();
+    let listed = parent.read_dir(Cookie::START, &mut |entry: Result<DirEntry<'_>>| {
+        if let Ok(entry) = entry
+            && (entry.ino == dir || entry.kind == Some(FileKind::Directory))
+        {
+            let name = entry.name.as_bytes().to_vec();
+            found.push((entry.ino, Location { parent: parent.ino(), name }));
+        }
+        ControlFlow::Continue(())
+    });
+    listed.ok()?;
+    Some(found)
+}
