@@ -72,7 +72,7 @@ impl BlockBuilder {
         self.encoded_len = self.records.len();
         let header = self.header();
         if let Some((sum, body)) = block.split_first_chunk_mut() {
-            body.iter_mut().zip(header).for_each(|(to, from)| *to = from);
+            body.first_chunk_mut().into_iter().for_each(|start| *start = header);
             *sum = self.zeros.sum(body, end.saturating_sub(SUM)).to_le_bytes();
         }
         block
@@ -85,13 +85,11 @@ impl BlockBuilder {
 
     /// Returns the header after the checksum.
     fn header(&self) -> [u8; HEADER - SUM] {
-        let mut header = [0; HEADER - SUM];
-        let len = u16::try_from(self.records.len()).unwrap_or(u16::MAX).to_le_bytes();
-        let (count, first, start) =
-            (self.count.to_le_bytes(), self.first.to_le_bytes(), self.start.to_le_bytes());
-        let fields = len.iter().chain(&count).chain(&first).chain(&start);
-        header.iter_mut().zip(fields).for_each(|(to, &from)| *to = from);
-        header
+        let [l0, l1] = u16::try_from(self.records.len()).unwrap_or(u16::MAX).to_le_bytes();
+        let [c0, c1] = self.count.to_le_bytes();
+        let [f0, f1, f2, f3, f4, f5, f6, f7] = self.first.to_le_bytes();
+        let [s0, s1, s2, s3, s4, s5, s6, s7] = self.start.to_le_bytes();
+        [l0, l1, c0, c1, f0, f1, f2, f3, f4, f5, f6, f7, s0, s1, s2, s3, s4, s5, s6, s7]
     }
 
     /// Adds `record`. Returns whether it fits.
