@@ -10,7 +10,7 @@ use obento_testkit::{Oracle, require};
 use serde_json::Value;
 
 use crate::requests::answered;
-use crate::support::{Disk, text, transports};
+use crate::support::{Disk, text, transports, wait_until};
 
 /// A build by real programs. Temporary files are on the mount too, so that the chain has no gap.
 const PIPELINE: &str = "\
@@ -385,8 +385,14 @@ fn the_history_of_a_mounted_volume_is_that_of_its_image() {
     // The mount is still in use, and a later question finds later records.
     shell(&disk.at(), "cp new/product later").unwrap();
     assert!(prov_of(&disk, "mnt", &["--of", "/later"]).contains("/new/product  version 1 by cp"));
-    assert!(prov_of(&disk, "mnt", &["-n", "1"]).contains("/later"));
+    assert!(prov_of(&disk, "mnt", &["-n", "5"]).contains("/later"));
     shell(&disk.at(), "rm later").unwrap();
+    // The kernel reports a close after the process has ended.
+    wait_until("the record of the last close", || {
+        let records = prov_of(&disk, "mnt", &["--json"]);
+        let count = |event: &str| records.matches(&format!("\"event\":\"{event}\"")).count();
+        count("open") == count("close")
+    });
     let again = ask("mnt");
     disk.umount();
     for (question, (mounted, unmounted)) in questions.iter().zip(again.into_iter().zip(ask("disk.img"))) {
