@@ -132,6 +132,22 @@ impl Snapshot {
         Self { objects: objects.collect(), links: self.links.clone() }
     }
 
+    /// Returns the tree in which a file with an ID that no file at its path had in `trees` gets the ID of the last file at
+    /// this path.
+    pub fn with_ids_at_paths_of(&self, trees: &[Self]) -> Self {
+        let known = |path: &Vec<u8>, object: &Arc<Object>| {
+            let at_path = || trees.iter().rev().filter_map(|tree| tree.get(path));
+            match at_path().next() {
+                Some(last) if at_path().all(|other| other.id != object.id) => {
+                    Arc::new(Object { id: last.id, ..Object::clone(object) })
+                }
+                _ => Arc::clone(object),
+            }
+        };
+        let objects = self.objects.iter().map(|(path, object)| (path.clone(), known(path, object)));
+        Self { objects: objects.collect(), links: self.links.clone() }
+    }
+
     /// Returns the tree with each object's [`Meta`] changed by `change`.
     pub fn map_meta(&self, change: impl Fn(&Meta) -> Meta) -> Self {
         let changed = |object: &Object| Object { meta: change(&object.meta), ..object.clone() };
