@@ -123,7 +123,8 @@ impl Processes {
     fn identify(&self, tid: u32) -> Known {
         let status = file(&self.proc, &format!("{tid}/status"));
         let pid = status.as_deref().and_then(process_of);
-        // Opened first: if the ID is used again before `stat` is read, the names are those of a thread that has ended.
+        // Opened first: if the ID is used again before `stat` is read, these are the names of a thread that has ended,
+        // and cannot be read.
         let names = pid.filter(|_| self.known.lock().len() < OPEN_NAMES);
         let names = names.and_then(|pid| OpenNames::open(&self.proc, tid, pid));
         let process = pid.and_then(|pid| self.read(pid)).unwrap_or(Actor { pid: tid, ..Actor::default() });

@@ -13,6 +13,8 @@ use obento_vfs::{Caller, Config, Node, Vfs};
 
 /// The part of a volume that segments may use.
 pub(crate) const VOLUME_PART: u64 = 16;
+/// Longest segment that is read. The segments of a new volume may be longer than those of the log.
+pub(crate) const SEGMENT_MAX: usize = 1 << 26;
 /// Free bytes that the log leaves to users.
 const RESERVE: u64 = 256 << 10;
 

@@ -10,9 +10,8 @@ use obento_base::{Error, Result};
 use obento_vfs::Node;
 
 use crate::block::BLOCK;
-use crate::files::Files;
+use crate::files::{Files, SEGMENT_MAX};
 use crate::index::{Index, Stamp, index_name, index_number};
-use crate::log::SEGMENT_MAX;
 use crate::owned::OwnedInodes;
 use crate::segment::segment_name;
 

@@ -19,7 +19,7 @@ use obento_vfs::Node;
 
 use crate::actor::{Actor, ActorId};
 use crate::block::{BLOCK, BlockBuilder};
-use crate::files::{Files, VOLUME_PART};
+use crate::files::{Files, SEGMENT_MAX, VOLUME_PART};
 use crate::graph::Graph;
 use crate::index::index_name;
 use crate::indexes::{Indexes, segment_with_index};
@@ -38,8 +38,6 @@ const ACTORS_MAX: usize = 1 << 16;
 /// Sequence numbers that are skipped after a crash: more than the records that a crash can lose, so that no
 /// number is used twice.
 const CRASH_GAP: u64 = 1 << 20;
-/// Longest segment that is read. The segments of a new volume may be longer than those of the log.
-pub(crate) const SEGMENT_MAX: usize = 1 << 26;
 const BLOCK_LEN: u64 = to_u64(BLOCK);
 /// The name of the compacted edges of removed segments.
 pub(crate) const EDGES: &str = "00000000.prv";

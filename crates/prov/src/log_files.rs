@@ -6,8 +6,7 @@ use alloc::vec::Vec;
 use obento_base::Result;
 use obento_vfs::Node;
 
-use crate::files::Files;
-use crate::log::SEGMENT_MAX;
+use crate::files::{Files, SEGMENT_MAX};
 
 /// The names and contents of the files of a log at one moment. A file that the log removes meanwhile stays readable.
 #[derive(Debug, Default)]

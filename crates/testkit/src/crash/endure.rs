@@ -244,8 +244,8 @@ impl Subject<'_> {
         let vfs = looked_at(fs);
         let tree = Snapshot::read(&vfs, recording.history.trees.last())
             .map_err(|e| format!("does not read: {e}"))?;
-        // A layer between the plan and the driver can hide a fault and continue with fewer files of its own. The files of
-        // the plan then get other inode numbers.
+        // A layer between the plan and the driver can hide a fault, and continue with fewer files of its own. The files
+        // of the plan then get other inode numbers.
         let tree = if reached.failed { tree } else { tree.with_ids_at_paths_of(&recording.history.trees) };
         // The files were not read during the plan.
         let rules = Rules { data: self.data, gathers: true, cuts_at_old_end: false, by_another: false };

@@ -102,7 +102,7 @@ impl Desk {
         let message = connection.receive(Some(SILENCE))?;
         match message.kind {
             Kind::Status => connection.send(Kind::Report, &self.status().encode(), &[]),
-            Kind::History => history::send(&self.volume, &connection),
+            Kind::History => history::send(&self.volume, &volume_id(&self.volume), &connection),
             Kind::Hello => match Hello::decode(&message.fields) {
                 Ok(hello) => self.offer(&hello, connection, waiting, results),
                 Err(error) => {

@@ -8,7 +8,6 @@ use obento::base::{Error, Ino};
 use obento_fuse::MountPoint;
 use obento_fuse::handover::{Connection, ConnectionError, Fields, Kind, Need, Parsed, StateError};
 
-use super::control::volume_id;
 use crate::report::printable;
 
 const ROOT: u16 = 1;
@@ -26,15 +25,15 @@ pub struct History {
     pub files: Vec<(String, Vec<u8>)>,
 }
 
-/// Sends the log of `volume` as it is now.
-pub fn send(volume: &Volume, connection: &Connection) -> Result<(), ConnectionError> {
+/// Sends the log of `volume`, which has this UUID or serial number, as it is now.
+pub fn send(volume: &Volume, volume_id: &str, connection: &Connection) -> Result<(), ConnectionError> {
     let files = volume.recorded().ok_or(Error::NotSupported).and_then(|recorded| recorded.log_files());
     let files = match files {
         Ok(files) => files,
         Err(error) => return refuse(connection, error),
     };
     let about = Fields::default().with_number(ROOT, volume.root().ino().0);
-    let about = about.with(VOLUME_ID, Need::Optional, volume_id(volume).as_bytes());
+    let about = about.with(VOLUME_ID, Need::Optional, volume_id.as_bytes());
     connection.send(Kind::Records, &about.into_bytes(), &[])?;
     for file in files {
         let (name, contents) = match file {
