@@ -126,7 +126,7 @@ fn segments(volume: &Volume, shown: &[u8]) -> Result<Rc<Segments>, Report> {
     let found = Segments::of(volume.vfs());
     let found = found.map_err(|error| Report::on("cannot read the history of", shown, error))?;
     found.map(Rc::new).ok_or_else(|| {
-        let report = Report::on("cannot show the history of", shown, "the volume has no log");
+        let report = Report::on("cannot show the history of", shown, "the volume has no provenance log");
         report.help("mount the volume with -o provenance to record its history")
     })
 }
