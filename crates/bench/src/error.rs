@@ -29,7 +29,7 @@ pub enum BenchError {
     },
     /// The text is not a target.
     #[error(
-        "invalid target '{0}' (expected path:DIR, image:TYPE, fuse:TYPE, kernel:TYPE[,OPTION...], fuse2fs, mount-cmd:COMMAND or nfs://HOST/EXPORT)"
+        "invalid target '{0}' (expected path:DIR, image:TYPE, fuse:TYPE, kernel:TYPE[,OPTION...], fuse2fs, mount-cmd:COMMAND, nfs://HOST/EXPORT or 'fuse:SERVER ARGUMENT...')"
     )]
     NoTarget(String),
     /// No workload or suite has this name.

@@ -1,4 +1,4 @@
-//! FUSE servers, whose files commands read, and NFS exports, whose files commands also change.
+//! FUSE servers and NFS exports, whose files commands read and change.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -28,35 +28,42 @@ enum ServerError {
     Address(#[from] AddressError),
 }
 
+/// A server that `image` names.
+struct Started {
+    image: PathBuf,
+    access: Access,
+    server: Result<Server, ServerError>,
+}
+
 /// The servers that were started and not asked anything yet.
 #[derive(Default)]
-pub struct Servers(Vec<(PathBuf, Result<Server, ServerError>)>);
+pub struct Servers(Vec<Started>);
 
 impl Servers {
     /// Starts the server that `image` names, or connects to it, before the process gives up the right to do so.
-    pub fn start(&mut self, image: &Path, command: &OsStr) {
-        if self.0.iter().all(|(known, _)| known != image) {
-            self.0.push((image.to_owned(), started(command)));
+    pub fn start(&mut self, image: &Path, command: &OsStr, access: Access) {
+        // A server that was started for reading may be unable to change files.
+        let suffices = |known: &Started| known.access == access || access == Access::ReadOnly;
+        if self.0.iter().any(|known| known.image == image && suffices(known)) {
+            return;
         }
+        self.0.retain(|known| known.image != image);
+        self.0.push(Started { image: image.to_owned(), access, server: started(command, access) });
     }
 
     /// Returns the volume of the server that `image` names, and starts the server if it does not run.
     ///
     /// # Errors
     ///
-    /// The server cannot be used, or files of a FUSE server are to be changed.
+    /// The server cannot be used.
     pub fn volume(&mut self, image: &Path, command: &OsStr, access: Access) -> Result<Volume, Report> {
         let shown = image.as_os_str().as_bytes();
-        if access == Access::ReadWrite && !is_export(command) {
-            let report = Report::on("cannot change", shown, "files of a FUSE server can only be read");
-            return Err(report.help("mount the server and change the files there"));
-        }
-        self.start(image, command);
+        self.start(image, command, access);
         let failed = |error: ServerError| Report::on("cannot open", shown, error);
-        let index = self.0.iter().position(|(known, _)| known == image);
-        let started = index.map_or(Err(StartError::Empty.into()), |index| self.0.remove(index).1);
+        let index = self.0.iter().position(|known| known.image == image);
+        let started = index.map_or(Err(StartError::Empty.into()), |index| self.0.remove(index).server);
         let mounted = started.and_then(|server| match server {
-            Server::Fuse(server) => server.mount().map_err(Into::into),
+            Server::Fuse(server) => server.mount(access).map_err(Into::into),
             Server::Nfs(export) => export.mount(access).map_err(Into::into),
         });
         mounted.map(Volume::new).map_err(failed)
@@ -68,12 +75,12 @@ fn is_export(command: &OsStr) -> bool {
     command.as_bytes().starts_with(b"nfs://")
 }
 
-fn started(command: &OsStr) -> Result<Server, ServerError> {
+fn started(command: &OsStr, access: Access) -> Result<Server, ServerError> {
     if is_export(command) {
         Ok(Server::Nfs(Export::open(&NfsAddress::parse(command.as_bytes())?)?))
     } else {
         // This program is the helper, see `helper`.
         let helper = std::env::current_exe().ok();
-        Ok(Server::Fuse(FuseServer::start(command, helper.as_deref())?))
+        Ok(Server::Fuse(FuseServer::start(command, helper.as_deref(), access)?))
     }
 }

@@ -1,61 +1,87 @@
-//! [`FileSystem`] over a server, for reading.
+//! [`FileSystem`] over a server: reading. `change`, `write` and `xattrs` have the other operations.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
-    StoredProperties, VolumeInfo, XattrMode, Xattrs,
+    Access, Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
+    StoredProperties, VolumeInfo, WritableFileSystem, Xattrs,
 };
 use zerocopy::IntoBytes as _;
 
 use crate::connection::{Connection, DATA_MAX};
-use crate::error::{NONSENSE, NOT_IMPLEMENTED, of_errno};
+use crate::error::{NONSENSE, of_errno};
 use crate::nodes::{Node, Nodes};
+use crate::open_files::{Intent, OpenFile, OpenFiles};
 use crate::server::FuseServer;
 use crate::wire::{
-    AttrOut, Dirent, EntryOut, ForgetIn, GetattrIn, GetxattrIn, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN,
-    OpenIn, OpenOut, ROOT, RawAttr, ReadIn, ReleaseIn, StatfsOut, XATTR_MAX, flag, opcode, take,
+    AttrOut, Dirent, EntryOut, ForgetIn, GETATTR_FH, GetattrIn, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN,
+    ROOT, StatfsOut, TransferIn, flag, opcode, open, take,
 };
 
 /// How long a server may take to start: it may connect to a host, and ask for a password.
 pub const START: Duration = Duration::from_secs(120);
-/// Files that stay open.
-const OPEN_MAX: usize = 64;
 /// How long attributes hold at least and at most: a copy asks for them more than once.
 const VALID_MIN: Duration = Duration::from_secs(1);
 const VALID_MAX: Duration = Duration::from_secs(60);
 /// The longest target of a link.
-const TARGET_MAX: usize = 4095;
+pub const TARGET_MAX: usize = 4095;
+/// The most bytes that a server gets in one request unless it agrees on more.
+const WRITE_MIN: u32 = 4096;
+/// `EOPNOTSUPP`
+pub const NOT_SUPPORTED: i32 = 95;
 
 /// The file system of a server.
 pub struct Mounted {
-    connection: Arc<Connection>,
-    nodes: Mutex<Nodes>,
-    open: Mutex<VecDeque<(u64, u64)>>,
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) nodes: Mutex<Nodes>,
+    pub(crate) open: Mutex<OpenFiles>,
+    pub(crate) unsynced: Mutex<Unsynced>,
+    /// Held while names change, so that a name refers to the same inode during the whole change.
+    pub(crate) names: Mutex<()>,
+    pub(crate) is_writable: AtomicBool,
+    /// The most bytes of a write.
+    pub(crate) write_len: usize,
     has_readdirplus: bool,
+    has_xattrs: bool,
     /// Dropped last: ends the server. `None` if the server is not a child of this process.
     _server: Option<FuseServer>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// The inodes whose changes the server may not have stored.
+#[derive(Default)]
+pub struct Unsynced {
+    pub nodes: BTreeSet<u64>,
+    /// The first error of a write that the server reported late. Data may be lost.
+    pub failed: Option<Error>,
+}
+
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns until when attributes hold.
-fn valid_until(seconds: u64, nanos: u32) -> Instant {
+pub fn valid_until(seconds: u64, nanos: u32) -> Instant {
     let valid = Duration::from_secs(seconds.min(60)) + Duration::from_nanos(nanos.into());
     Instant::now() + valid.clamp(VALID_MIN, VALID_MAX)
 }
 
 impl Mounted {
     /// Agrees with the server on the protocol.
-    pub fn new(connection: Arc<Connection>, server: Option<FuseServer>) -> Result<Self> {
-        let offer = InitIn { major: MAJOR, minor: MINOR, max_readahead: DATA_MAX, flags: flag::OFFERED };
+    pub fn new(connection: Arc<Connection>, server: Option<FuseServer>, access: Access) -> Result<Self> {
+        let offer = InitIn {
+            major: MAJOR,
+            minor: MINOR,
+            max_readahead: DATA_MAX,
+            flags: flag::OFFERED,
+            flags2: 0,
+            unused: [0; 11],
+        };
         let agreed = connection
             .exchange(opcode::INIT, 0, &[offer.as_bytes()], START, |body| Some(take::<InitOut>(body)?.0))?
             .map_err(of_errno)?;
@@ -63,37 +89,49 @@ impl Mounted {
             return Err(NONSENSE);
         }
         let has_readdirplus = agreed.flags & flag::DO_READDIRPLUS != 0;
-        let nodes = Mutex::new(Nodes::new());
-        Ok(Self { connection, nodes, open: Mutex::default(), has_readdirplus, _server: server })
+        let has_large_writes = agreed.flags & flag::BIG_WRITES != 0;
+        let write_len =
+            if has_large_writes { agreed.max_write.clamp(WRITE_MIN, DATA_MAX) } else { WRITE_MIN };
+        let mut mounted = Self {
+            connection,
+            nodes: Mutex::new(Nodes::new()),
+            open: Mutex::default(),
+            unsynced: Mutex::default(),
+            names: Mutex::default(),
+            is_writable: AtomicBool::new(access == Access::ReadWrite),
+            write_len: usize::try_from(write_len).unwrap_or_default(),
+            has_readdirplus,
+            has_xattrs: true,
+            _server: server,
+        };
+        if access == Access::ReadWrite {
+            // Without attributes, a caller that creates files need not ask for access control lists.
+            mounted.has_xattrs =
+                mounted.xattr(opcode::GETXATTR, Ino(ROOT), &[b"user.none\0"]) != Err(Error::NotSupported);
+        }
+        Ok(mounted)
     }
 
     /// Records an inode that the server returned. `None` means that the name does not exist.
-    fn found(&self, parent: u64, entry: &EntryOut) -> Result<Option<Ino>> {
+    pub(crate) fn found(&self, parent: u64, entry: &EntryOut) -> Result<Option<Ino>> {
         if entry.nodeid == 0 {
             return Ok(None);
         }
         let ino = Ino(entry.nodeid);
         let attr = entry.attr.decode(ino, entry.generation).ok_or(NONSENSE)?;
         let until = valid_until(entry.attr_valid, entry.attr_valid_nsec);
-        let node = Node {
-            parent,
-            lookups: 1,
-            kind: attr.kind,
-            generation: entry.generation,
-            attr: Some((attr, until)),
-        };
-        lock(&self.nodes).found(entry.nodeid, node)?;
+        lock(&self.nodes).found(parent, entry.generation, attr, until)?;
         Ok(Some(ino))
     }
 
-    fn look_up(&self, dir: u64, name: &[u8]) -> Result<Ino> {
+    pub(crate) fn look_up(&self, dir: u64, name: &[u8]) -> Result<Ino> {
         let entry = self
             .connection
             .ask(opcode::LOOKUP, dir, &[name, &[0]], |body| Some(take::<EntryOut>(body)?.0))?;
         self.found(dir, &entry)?.ok_or(Error::NotFound)
     }
 
-    fn directory(&self, dir: Ino) -> Result<Node> {
+    pub(crate) fn directory(&self, dir: Ino) -> Result<Node> {
         let node = lock(&self.nodes).get(dir)?;
         if node.kind == FileKind::Directory { Ok(node) } else { Err(Error::NotDirectory) }
     }
@@ -107,57 +145,36 @@ impl Mounted {
         }
     }
 
-    /// Opens an inode for reading. A server without open files refuses the request, and handle 0 stands for all.
-    fn open(&self, request: u32, node: u64) -> Result<u64> {
-        // O_RDONLY, and O_LARGEFILE, which the kernel always sets; the server may look at them.
-        let body = OpenIn { flags: 0o100_000, open_flags: 0 };
-        let deadline = self.connection.deadline();
-        let opened = self.connection.exchange(request, node, &[body.as_bytes()], deadline, |body| {
-            Some(take::<OpenOut>(body)?.0.fh)
-        })?;
-        match opened {
-            Ok(handle) => Ok(handle),
-            Err(NOT_IMPLEMENTED) => Ok(0),
-            Err(errno) => Err(of_errno(errno)),
-        }
-    }
-
-    fn release(&self, request: u32, node: u64, fh: u64) {
-        let body = ReleaseIn { fh, flags: 0o100_000, release_flags: 0, lock_owner: 0 };
-        // The result of a release concerns no caller.
-        let _ = self.connection.ask(request, node, &[body.as_bytes()], |_| Some(()));
-    }
-
-    /// Returns the handle of a file, which stays open for later reads.
-    fn handle(&self, ino: Ino) -> Result<u64> {
-        let mut open = lock(&self.open);
-        if let Some(&(_, handle)) = open.iter().find(|&&(known, _)| known == ino.0) {
-            return Ok(handle);
-        }
-        let handle = self.open(opcode::OPEN, ino.0)?;
-        open.push_back((ino.0, handle));
-        let old = if open.len() > OPEN_MAX { open.pop_front() } else { None };
-        drop(open);
-        if let Some((node, handle)) = old {
-            self.release(opcode::RELEASE, node, handle);
-        }
-        Ok(handle)
-    }
-
     /// Reads at most [`DATA_MAX`] bytes of a listing, a file or a directory.
-    fn read_part(&self, request: u32, node: u64, fh: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
-        let body = ReadIn { fh, offset, size, read_flags: 0, lock_owner: 0, flags: 0o100_000, padding: 0 };
+    fn read_part(&self, request: u32, file: &OpenFile, offset: u64, size: u32) -> Result<Vec<u8>> {
+        let OpenFile { node, fh, flags } = *file;
+        let body = TransferIn { fh, offset, size, transfer_flags: 0, lock_owner: 0, flags, padding: 0 };
         self.connection.ask(request, node, &[body.as_bytes()], |body| {
             (body.len() <= size as usize).then(|| body.to_vec())
         })
     }
 
-    /// Lists a directory that is open as `handle`.
-    fn list(&self, dir: Ino, handle: u64, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+    /// Records attributes that the server returned for a known inode.
+    pub(crate) fn learnt(&self, ino: Ino, node: &Node, found: &AttrOut) -> Result<Attr> {
+        let attr = found.attr.decode(ino, node.generation).ok_or(NONSENSE)?;
+        if attr.kind != node.kind {
+            return Err(NONSENSE);
+        }
+        lock(&self.nodes).learnt(attr, valid_until(found.attr_valid, found.attr_valid_nsec));
+        Ok(attr)
+    }
+
+    /// Informs the server that an inode is no longer known, after this number of lookups.
+    pub(crate) fn send_forget(&self, (node, nlookup): (u64, u64)) {
+        self.connection.notify(opcode::FORGET, node, &[ForgetIn { nlookup }.as_bytes()]);
+    }
+
+    /// Lists a directory that is open as `file`.
+    fn list(&self, dir: Ino, file: &OpenFile, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         let request = if self.has_readdirplus { opcode::READDIRPLUS } else { opcode::READDIR };
         let mut at = from.0;
         loop {
-            let part = self.read_part(request, dir.0, handle, at, 32 << 10)?;
+            let part = self.read_part(request, file, at, 32 << 10)?;
             if part.is_empty() {
                 return Ok(());
             }
@@ -217,19 +234,6 @@ impl Mounted {
             entries.push(Listed { name: (!is_dots).then_some(name), found, next: dirent.off });
         }
         Ok(entries)
-    }
-
-    /// Returns the value of a request for an attribute or for the list of attributes.
-    fn xattr(&self, request: u32, ino: Ino, name: &[&[u8]]) -> Result<Vec<u8>> {
-        let size = GetxattrIn { size: XATTR_MAX, padding: 0 };
-        let body = [&[size.as_bytes()], name].concat();
-        let deadline = self.connection.deadline();
-        let value = self.connection.exchange(request, ino.0, &body, deadline, |body| Some(body.to_vec()))?;
-        match value {
-            Ok(value) => Ok(value),
-            Err(NOT_IMPLEMENTED | 95) => Err(Error::NotSupported),
-            Err(errno) => Err(of_errno(errno)),
-        }
     }
 }
 
@@ -301,29 +305,28 @@ impl FileSystem for Mounted {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        let node = lock(&self.nodes).get(ino)?;
-        if let Some((attr, until)) = node.attr
-            && Instant::now() < until
-        {
+        let (node, known) = {
+            let nodes = lock(&self.nodes);
+            (nodes.get(ino)?, nodes.attr(ino))
+        };
+        if let Some(attr) = known {
             return Ok(attr);
         }
-        let body = GetattrIn { flags: 0, dummy: 0, fh: 0 };
+        // Some servers find a file without a name only by its handle.
+        let handle = if node.is_removed { self.handle_of(ino) } else { None };
+        let flags = if handle.is_some() { GETATTR_FH } else { 0 };
+        let body = GetattrIn { flags, dummy: 0, fh: handle.unwrap_or(0) };
         let found = self
             .connection
             .ask(opcode::GETATTR, ino.0, &[body.as_bytes()], |body| Some(take::<AttrOut>(body)?.0))?;
-        let attr = RawAttr::decode(&found.attr, ino, node.generation).ok_or(NONSENSE)?;
-        if attr.kind != node.kind {
-            return Err(NONSENSE);
-        }
-        lock(&self.nodes).learnt(ino, attr, valid_until(found.attr_valid, found.attr_valid_nsec));
-        Ok(attr)
+        self.learnt(ino, &node, &found)
     }
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.directory(dir)?;
-        let handle = self.open(opcode::OPENDIR, dir.0)?;
-        let done = self.list(dir, handle, from, sink);
-        self.release(opcode::RELEASEDIR, dir.0, handle);
+        let file = self.open(opcode::OPENDIR, dir.0, open::READ)?;
+        let done = self.list(dir, &file, from, sink);
+        self.release(opcode::RELEASEDIR, &file);
         done
     }
 
@@ -349,57 +352,33 @@ impl FileSystem for Mounted {
 
     fn read(&self, _layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.regular(ino)?;
-        let handle = self.handle(ino)?;
-        let mut filled = 0;
-        while filled < buf.len() {
-            let size = DATA_MAX.min(u32::try_from(buf.len() - filled).unwrap_or(u32::MAX));
-            let at = offset.checked_add(filled as u64).ok_or(Error::Invalid)?;
-            let part = self.read_part(opcode::READ, ino.0, handle, at, size)?;
-            buf[filled..][..part.len()].copy_from_slice(&part);
-            filled += part.len();
-            if part.len() < size as usize {
-                break;
+        self.with_file(ino, Intent::Read, |file| {
+            let mut filled = 0;
+            while filled < buf.len() {
+                let size = DATA_MAX.min(u32::try_from(buf.len() - filled).unwrap_or(u32::MAX));
+                let at = offset.checked_add(filled as u64).ok_or(Error::Invalid)?;
+                let part = self.read_part(opcode::READ, file, at, size)?;
+                buf[filled..][..part.len()].copy_from_slice(&part);
+                filled += part.len();
+                if part.len() < size as usize {
+                    break;
+                }
             }
-        }
-        Ok(filled)
+            Ok(filled)
+        })
     }
 
     fn forget(&self, ino: Ino) {
+        self.close_files(ino);
         let forgotten = lock(&self.nodes).released(ino);
-        for (node, nlookup) in forgotten {
-            self.connection.notify(opcode::FORGET, node, &[ForgetIn { nlookup }.as_bytes()]);
-        }
+        forgotten.into_iter().for_each(|node| self.send_forget(node));
+    }
+
+    fn writable(&self) -> Option<&dyn WritableFileSystem> {
+        self.is_writable.load(Ordering::Relaxed).then_some(self)
     }
 
     fn xattrs(&self) -> Option<&dyn Xattrs> {
-        Some(self)
-    }
-}
-
-impl Xattrs for Mounted {
-    fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        lock(&self.nodes).get(ino)?;
-        match self.xattr(opcode::GETXATTR, ino, &[name, &[0]]) {
-            Err(Error::NotSupported) => Err(Error::NoData),
-            value => value,
-        }
-    }
-
-    fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
-        lock(&self.nodes).get(ino)?;
-        let list = match self.xattr(opcode::LISTXATTR, ino, &[]) {
-            Err(Error::NotSupported) => return Ok(()),
-            list => list?,
-        };
-        list.split(|&byte| byte == 0).filter(|name| !name.is_empty()).for_each(sink);
-        Ok(())
-    }
-
-    fn set_xattr(&self, _ino: Ino, _name: &[u8], _value: &[u8], _mode: XattrMode) -> Result<()> {
-        Err(Error::ReadOnly)
-    }
-
-    fn remove_xattr(&self, _ino: Ino, _name: &[u8]) -> Result<()> {
-        Err(Error::ReadOnly)
+        self.has_xattrs.then_some(self)
     }
 }

@@ -3,21 +3,26 @@
 //! obento is the kernel's side of the protocol. The server gets its connection as `/dev/fd/0`, a socket in place of its
 //! standard input. libfuse 3.3 and later accept such a path as a mount point. Servers of libfuse 2 and of Go run
 //! `fusermount` instead: `folder` prepares for them that they find `helper` under this name. `wire` has the structures,
-//! `connection` one request and its reply, `server` the process, and `nodes` the known inodes. `contract` implements
-//! the contract, for reading.
+//! `connection` one request and its reply, `server` the process, `nodes` the known inodes, and `open_files` the open
+//! files. `contract` implements the contract for reading, `change` and `write` for changes, and
+//! `xattrs` for extended attributes.
 //!
 //! The server is not trusted. Every request has a deadline. A server gets no further requests after it misses a
 //! deadline, ends, or sends an invalid reply: each later call fails at once.
-//! Source of the protocol: Linux include/uapi/linux/fuse.h, protocol 7.31; fs/fuse for what is sent when.
+//! Source of the protocol: Linux include/uapi/linux/fuse.h, protocol 7.36; fs/fuse for what is sent when.
 
+mod change;
 mod connection;
 mod contract;
 mod error;
 mod folder;
 mod helper;
 mod nodes;
+mod open_files;
 mod server;
 mod wire;
+mod write;
+mod xattrs;
 
 pub use helper::mount_helper;
 pub use server::{FuseServer, StartError, connect};

@@ -1,7 +1,8 @@
 //! What is known of the inodes of a server.
 //!
 //! A server names inodes by numbers that stay valid until they are forgotten as often as they were returned. A listing
-//! returns numbers too, and the caller may use them later, so that a number is forgotten only when the table is full.
+//! returns numbers too, and the caller may use them later, so that a number is forgotten only when the table is full, or
+//! when its file has no name and is not in use.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -19,14 +20,27 @@ const COUNT_MAX: usize = 1 << 20;
 pub struct Node {
     /// The directory in which it was found.
     pub parent: u64,
-    /// How often the server returned it.
-    pub lookups: u64,
     /// Its kind.
     pub kind: FileKind,
     /// Its generation.
     pub generation: u64,
-    /// Its attributes, and until when they hold.
-    pub attr: Option<(Attr, Instant)>,
+    /// Whether its last name was removed while the caller used it.
+    pub is_removed: bool,
+    /// How often the server returned it.
+    lookups: u64,
+    /// Its number of names, as the server last returned it.
+    nlink: u32,
+    attr: Option<HeldAttr>,
+}
+
+/// Attributes that the server returned.
+#[derive(Clone, Copy, Debug)]
+struct HeldAttr {
+    attr: Attr,
+    /// When they expire.
+    until: Instant,
+    /// The value of [`Nodes::epoch`] for which they hold.
+    epoch: u64,
 }
 
 /// The inodes of a server.
@@ -35,13 +49,23 @@ pub struct Nodes {
     known: HashMap<u64, Node>,
     /// Those that the caller no longer uses, the first one longest.
     released: VecDeque<u64>,
+    /// Increases when the attributes of any inode may have changed.
+    epoch: u64,
 }
 
 impl Nodes {
     /// Creates a table with the root.
     pub fn new() -> Self {
-        let root = Node { parent: ROOT, lookups: 0, kind: FileKind::Directory, generation: 0, attr: None };
-        Self { known: HashMap::from([(ROOT, root)]), released: VecDeque::new() }
+        let root = Node {
+            parent: ROOT,
+            kind: FileKind::Directory,
+            generation: 0,
+            is_removed: false,
+            lookups: 0,
+            nlink: 2,
+            attr: None,
+        };
+        Self { known: HashMap::from([(ROOT, root)]), released: VecDeque::new(), epoch: 0 }
     }
 
     /// Returns an inode.
@@ -53,42 +77,90 @@ impl Nodes {
         self.known.get(&ino.0).copied().ok_or(Error::Stale)
     }
 
-    /// Records that the server returned an inode in `parent`.
+    /// Returns the attributes of an inode, if they are known.
+    pub fn attr(&self, ino: Ino) -> Option<Attr> {
+        let held = self.known.get(&ino.0)?.attr?;
+        (held.epoch == self.epoch && Instant::now() < held.until).then_some(held.attr)
+    }
+
+    /// Records that the server returned an inode in `parent`. `generation` is the full number, of which the attributes
+    /// have a part.
     ///
     /// # Errors
     ///
     /// 1. `Device`: the server returned a directory in two places, or an inode as two kinds.
     /// 2. `NoMemory`: the table is full of inodes that are in use.
-    pub fn found(&mut self, number: u64, node: Node) -> Result<()> {
-        if number == 0 || number == ROOT || number == node.parent {
+    pub fn found(&mut self, parent: u64, generation: u64, attr: Attr, until: Instant) -> Result<()> {
+        let number = attr.ino.0;
+        if number == 0 || number == ROOT || number == parent {
             return Err(NONSENSE);
         }
+        let held = Some(HeldAttr { attr, until, epoch: self.epoch });
         if let Some(known) = self.known.get_mut(&number) {
-            let is_moved = known.parent != node.parent && node.kind == FileKind::Directory;
-            if known.kind != node.kind || is_moved {
+            let is_moved = known.parent != parent && attr.kind == FileKind::Directory;
+            if known.kind != attr.kind || is_moved {
                 return Err(NONSENSE);
             }
-            known.lookups = known.lookups.saturating_add(node.lookups);
-            known.attr = node.attr;
+            known.lookups = known.lookups.saturating_add(1);
+            (known.parent, known.nlink, known.attr) = (parent, attr.nlink, held);
             return Ok(());
         }
         if self.known.len() >= COUNT_MAX {
             return Err(Error::NoMemory);
         }
+        let (kind, nlink) = (attr.kind, attr.nlink);
+        let node = Node { parent, kind, generation, is_removed: false, lookups: 1, nlink, attr: held };
         self.known.insert(number, node);
         Ok(())
     }
 
     /// Records the attributes of an inode.
-    pub fn learnt(&mut self, ino: Ino, attr: Attr, until: Instant) {
-        if let Some(known) = self.known.get_mut(&ino.0) {
-            known.attr = Some((attr, until));
+    pub fn learnt(&mut self, attr: Attr, until: Instant) {
+        if let Some(known) = self.known.get_mut(&attr.ino.0) {
+            known.nlink = attr.nlink;
+            known.attr = Some(HeldAttr { attr, until, epoch: self.epoch });
         }
     }
 
-    /// Records that the caller no longer uses an inode. If the table is nearly full, returns the files to forget, each
-    /// with its number of lookups.
+    /// Records that an inode was moved to another directory.
+    pub fn moved(&mut self, ino: Ino, parent: Ino) {
+        if let Some(known) = self.known.get_mut(&ino.0) {
+            known.parent = parent.0;
+        }
+    }
+
+    /// Records that the attributes of an inode have changed. A server may have a number for each name of a file, so
+    /// that the attributes of all inodes are forgotten if the inode has several names.
+    pub fn changed(&mut self, ino: Ino) {
+        if let Some(known) = self.known.get_mut(&ino.0) {
+            known.attr = None;
+            self.epoch += u64::from(known.kind != FileKind::Directory && known.nlink > 1);
+        }
+    }
+
+    /// Records that the attributes of any inode may have changed.
+    pub fn all_changed(&mut self) {
+        self.epoch += 1;
+    }
+
+    /// Records that the last name of an inode was removed. If the caller does not use the inode, returns it with its
+    /// number of lookups, to be forgotten.
+    pub fn removed(&mut self, ino: Ino, is_used: bool) -> Option<(u64, u64)> {
+        if is_used {
+            if let Some(known) = self.known.get_mut(&ino.0) {
+                (known.is_removed, known.attr) = (true, None);
+            }
+            return None;
+        }
+        self.known.remove(&ino.0).map(|node| (ino.0, node.lookups))
+    }
+
+    /// Records that the caller no longer uses an inode. If the inode has no name, or the table is nearly full, returns
+    /// the inodes to forget, each with its number of lookups.
     pub fn released(&mut self, ino: Ino) -> Vec<(u64, u64)> {
+        if self.known.get(&ino.0).is_some_and(|node| node.is_removed) {
+            return self.removed(ino, false).into_iter().collect();
+        }
         let is_file = self.known.get(&ino.0).is_some_and(|node| node.kind != FileKind::Directory);
         if is_file {
             self.released.push_back(ino.0);

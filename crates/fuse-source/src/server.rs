@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use obento_base::Error;
-use obento_driver::FileSystem;
+use obento_driver::{Access, FileSystem};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socketpair};
@@ -88,18 +88,19 @@ impl FuseServer {
     /// quotation marks and backslashes work as in a shell.
     ///
     /// `helper` is a program that calls [`mount_helper`](crate::mount_helper) if its name is `fusermount` or
-    /// `fusermount3`. Without it, only servers can be used that accept `/dev/fd/N` as their mount point.
+    /// `fusermount3`. Without it, only servers can be used that accept `/dev/fd/N` as their mount point. A server that was
+    /// started for reading may refuse all changes.
     ///
     /// # Errors
     ///
     /// [`StartError`].
-    pub fn start(command: &OsStr, helper: Option<&Path>) -> Result<Self, StartError> {
+    pub fn start(command: &OsStr, helper: Option<&Path>, access: Access) -> Result<Self, StartError> {
         let words = words(command.as_bytes())?;
         let (program, arguments) = words.split_first().ok_or(StartError::Empty)?;
         let path = found(program).ok_or_else(|| missing(program))?;
         match (helper, Route::of(&path).map_err(|error| failed_start(program, error))?) {
             (None, _) | (_, Route::Descriptor) => Self::start_with(program, arguments, DEADLINE),
-            (Some(helper), route) => Self::start_helped(program, arguments, helper, route),
+            (Some(helper), route) => Self::start_helped(program, arguments, helper, route, access),
         }
     }
 
@@ -139,6 +140,7 @@ impl FuseServer {
         arguments: &[OsString],
         helper: &Path,
         route: Route,
+        access: Access,
     ) -> Result<Self, StartError> {
         let failed = |error: std::io::Error| failed_start(program, error);
         let folder = Folder::new(helper)
@@ -147,7 +149,9 @@ impl FuseServer {
         let mut command = folder.command(route, program).map_err(failed)?;
         command.args(arguments).arg(folder.mount_point());
         if route == Route::FixedHelper {
-            command.args(["-f", "-o", "ro,auto_unmount"]);
+            // Some servers change their files only without `ro`.
+            let options = if access == Access::ReadOnly { "ro,auto_unmount" } else { "auto_unmount" };
+            command.args(["-f", "-o", options]);
         } else if is_named(program, "gocryptfs") {
             command.arg("-f");
         }
@@ -164,9 +168,9 @@ impl FuseServer {
     /// # Errors
     ///
     /// - [`StartError::Refused`]: the server ended, or speaks another protocol.
-    pub fn mount(self) -> Result<Arc<dyn FileSystem>, StartError> {
+    pub fn mount(self, access: Access) -> Result<Arc<dyn FileSystem>, StartError> {
         let connection = self.connection.clone();
-        mounted(connection, Some(self))
+        mounted(connection, Some(self), access)
     }
 }
 
@@ -239,8 +243,11 @@ fn end(process: &OwnedFd, signal: Signal) {
 fn mounted(
     connection: Arc<Connection>,
     server: Option<FuseServer>,
+    access: Access,
 ) -> Result<Arc<dyn FileSystem>, StartError> {
-    Mounted::new(connection, server).map(|mounted| Arc::new(mounted) as _).map_err(StartError::Refused)
+    Mounted::new(connection, server, access)
+        .map(|mounted| Arc::new(mounted) as _)
+        .map_err(StartError::Refused)
 }
 
 /// Returns the file system of a server that the caller started. `socket` is the kernel's end of the connection, and
@@ -249,10 +256,14 @@ fn mounted(
 /// # Errors
 ///
 /// - [`StartError::Refused`]: the server ended, or speaks another protocol.
-pub fn connect(socket: OwnedFd, deadline: Duration) -> Result<Arc<dyn FileSystem>, StartError> {
+pub fn connect(
+    socket: OwnedFd,
+    deadline: Duration,
+    access: Access,
+) -> Result<Arc<dyn FileSystem>, StartError> {
     let blocking = rustix::io::ioctl_fionbio(&socket, true);
     blocking.map_err(|_| StartError::Refused(Error::Invalid))?;
-    mounted(Arc::new(Connection::new(socket, deadline)), None)
+    mounted(Arc::new(Connection::new(socket, deadline)), None, access)
 }
 
 impl Drop for FuseServer {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use obento_base::{DeviceError, Error, FileKind, Ino, Name};
-use obento_driver::{Cookie, FileSystem, LayoutLock};
+use obento_driver::{Access, Cookie, FileSystem, LayoutLock};
 use obento_fuse_source::{FuseServer, StartError};
 use obento_testkit::oracle::{Oracle, program, run, until};
 use obento_testkit::require;
@@ -85,7 +85,7 @@ fn served_tree(fs: &dyn FileSystem, dir: Ino, prefix: &str, found: &mut BTreeMap
 
 fn mount(name: &str, arguments: &[&str]) -> Result<Arc<dyn FileSystem>, StartError> {
     let arguments: Vec<OsString> = arguments.iter().map(OsString::from).collect();
-    FuseServer::start_with(name.as_ref(), &arguments, Duration::from_secs(20))?.mount()
+    FuseServer::start_with(name.as_ref(), &arguments, Duration::from_secs(20))?.mount(Access::ReadOnly)
 }
 
 /// Compares what a server shows with the tree of the host.
@@ -167,8 +167,10 @@ fn servers_of_libfuse_2_are_refused_with_the_reason() {
 
 #[test]
 fn a_program_that_is_missing_is_reported() {
-    let error =
-        FuseServer::start("obento-no-such-program x".as_ref(), None).err().expect("it fails").to_string();
+    let error = FuseServer::start("obento-no-such-program x".as_ref(), None, Access::ReadOnly)
+        .err()
+        .expect("it fails")
+        .to_string();
     assert!(error.contains("obento-no-such-program"), "{error}");
 }
 
@@ -221,7 +223,7 @@ fn odd(what: &str) -> Arc<dyn FileSystem> {
     let arguments = ["-c", ODD, what].map(OsString::from);
     // Two of them never answer.
     let deadline = Duration::from_millis(if ["hang", "part"].contains(&what) { 700 } else { 30_000 });
-    FuseServer::start_with("python3".as_ref(), &arguments, deadline).unwrap().mount().unwrap()
+    FuseServer::start_with("python3".as_ref(), &arguments, deadline).unwrap().mount(Access::ReadOnly).unwrap()
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn change(fs: &dyn FileSystem, writable: &dyn WritableFileSystem) {
     let _ = writable.close();
 }
 
-/// Reads the files of a FUSE server with these replies. Each is an error number of one byte, and the body.
+/// Reads and changes the files of a FUSE server with these replies. Each is an error number of one byte, and the body.
 pub fn fuse_reply(data: &[u8]) {
     let flags = SocketFlags::CLOEXEC;
     let (client, server) =
@@ -137,8 +137,11 @@ pub fn fuse_reply(data: &[u8]) {
             }
         }
     });
-    if let Ok(fs) = obento_fuse_source::connect(client, DEADLINE) {
+    if let Ok(fs) = obento_fuse_source::connect(client, DEADLINE, Access::ReadWrite) {
         walk(&*fs);
+        if let Some(writable) = fs.writable() {
+            change(&*fs, writable);
+        }
         let _ = fs.read_dir(fs.root(), Cookie::START, &mut |_| ControlFlow::Break(()));
     }
     server.join().expect("the server does not fail");
@@ -206,8 +209,12 @@ pub fn fuse_replies() -> Seeds {
     let dirent = [longs(&[5, 1]), ints(&[4, 8]), b"name\0\0\0\0".to_vec()].concat();
     let of = |(flags, mode)| {
         let listing = if flags == 0 { dirent.clone() } else { [entry(mode), dirent.clone()].concat() };
+        // The replies to the changes: a missing name, a new file, its attributes, and the size of a write.
+        let made = [entry(0o100_644), longs(&[4]), ints(&[0, 0])].concat();
+        let changed = [longs(&[9]), ints(&[0, 0]), attributes(5, 0o100_644)].concat();
         input(&[
             ok(init(flags)),
+            vec![61],
             ok(statfs.clone()),
             ok([longs(&[3]), ints(&[0, 0])].concat()),
             ok(listing),
@@ -220,6 +227,11 @@ pub fn fuse_replies() -> Seeds {
             ok(b"user.one\0".to_vec()),
             vec![61],
             vec![2],
+            ok(made),
+            ok(changed.clone()),
+            ok(changed),
+            ok(ints(&[5, 0])),
+            ok(entry(0o100_644)),
         ])
     };
     [(0, 0o100_644), (1 << 13, 0o100_644), (0, 0o120_777), (1 << 13, 0o040_755)].map(of).into()

@@ -1,7 +1,8 @@
-//! A directory of an NFS export, used by the client of obento in this process.
+//! A directory of an NFS export or of a FUSE server, used by the client of obento in this process.
 
 use obento::Volume;
 use obento::driver::Access;
+use obento_fuse_source::FuseServer;
 use obento_nfs_source::{Export, NfsAddress};
 
 use crate::{BenchError, Result};
@@ -9,7 +10,7 @@ use crate::{BenchError, Result};
 /// A directory that a run created.
 pub struct ExportFolder {
     address: String,
-    /// The path of the directory in the export.
+    /// The path of the directory on the server.
     path: String,
     volume: Volume,
 }
@@ -20,13 +21,20 @@ fn failed(address: &str, error: &dyn std::fmt::Display) -> BenchError {
 
 fn connected(address: &str) -> Result<Volume> {
     let failed = |error: &dyn std::fmt::Display| failed(address, error);
+    if let Some(command) = address.strip_prefix("fuse:") {
+        // This program is also the helper that some servers run.
+        let helper = std::env::current_exe().ok();
+        let server = FuseServer::start(command.as_ref(), helper.as_deref(), Access::ReadWrite);
+        let mounted = server.and_then(|server| server.mount(Access::ReadWrite));
+        return mounted.map(Volume::new).map_err(|error| failed(&error));
+    }
     let parsed = NfsAddress::parse(address.as_bytes()).map_err(|error| failed(&error))?;
     let export = Export::open(&parsed).map_err(|error| failed(&error))?;
     export.mount(Access::ReadWrite).map(Volume::new).map_err(|error| failed(&error))
 }
 
 impl ExportFolder {
-    /// Creates a directory of this name in the export.
+    /// Creates a directory of this name.
     pub fn create(address: &str, name: &str) -> Result<Self> {
         let volume = connected(address)?;
         let path = format!("/{name}");
@@ -46,7 +54,7 @@ impl ExportFolder {
         Ok(())
     }
 
-    /// Removes the directory of this name in the export, if it exists.
+    /// Removes the directory of this name, if it exists.
     pub fn remove(address: &str, name: &str) -> Result<()> {
         let volume = connected(address)?;
         let path = format!("/{name}");

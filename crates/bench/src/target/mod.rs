@@ -32,7 +32,7 @@ pub enum Target {
     Fuse2fs,
     /// A command that mounts at the directory `$1` and may use the folder `$2` for files.
     Command(String),
-    /// An NFS export, by its address, used by the client of obento in the measuring process.
+    /// An NFS export or a FUSE server, by its address, used by the client of obento in the measuring process.
     Export(String),
 }
 
@@ -49,7 +49,8 @@ impl FromStr for Target {
     type Err = BenchError;
 
     /// Reads `path:DIR`, `image:TYPE[,provenance]`, `fuse:TYPE[,OPTION...]`, `kernel:TYPE[,OPTION...]`, `fuse2fs`,
-    /// `mount-cmd:COMMAND`, `nfs://HOST/EXPORT`.
+    /// `mount-cmd:COMMAND`, `nfs://HOST/EXPORT`, `fuse:SERVER ARGUMENT...`. The command line of a FUSE server contains a
+    /// blank, and a type does not.
     ///
     /// ```
     /// use obento_bench::Target;
@@ -70,6 +71,7 @@ impl FromStr for Target {
             "path" => Ok(Self::Path(rest.into())),
             "mount-cmd" => Ok(Self::Command(rest.to_owned())),
             "image" => Mount::parse(rest).map(Self::Image).ok_or_else(none),
+            "fuse" if rest.trim().contains(' ') => Ok(Self::Export(text.to_owned())),
             "fuse" => Mount::parse(rest).map(Self::Fuse).ok_or_else(none),
             "kernel" => Mount::parse(rest).map(Self::Kernel).ok_or_else(none),
             _ => Err(none()),
@@ -118,6 +120,7 @@ mod tests {
             "image:ext4",
             "image:ext4,provenance",
             "nfs://server:2049/srv?mountport=20048",
+            "fuse:sshfs host:/srv",
             "fuse:vfat,uid=1",
             "kernel:xfs",
             "fuse2fs",

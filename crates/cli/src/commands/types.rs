@@ -38,7 +38,7 @@ const FUSE: &str = "/dev/fuse";
 const HELPER: Tool = Tool { program: "fusermount3", package: "fuse3" };
 
 /// The kinds of file servers, and whether their files can be changed.
-const SERVERS: [(&str, bool); 2] = [("fuse", false), ("nfs", true)];
+const SERVERS: [(&str, bool); 2] = [("fuse", true), ("nfs", true)];
 
 /// The facts of a type.
 struct Row {

@@ -152,7 +152,7 @@ impl Opener {
     /// Opens the files of the image at `path` without decoding them, unless it is open already.
     pub fn prepare(&mut self, path: &Path, access: Access, with: Opening<'_>) {
         if let Some(command) = obento::address::server_of(path) {
-            return self.servers.start(path, command);
+            return self.servers.start(path, command, access);
         }
         let id = FileId::of_path(path);
         self.ids.push((path.to_owned(), id));

@@ -10,6 +10,8 @@ use obento_testkit::oracle::{Oracle, program, run};
 use obento_testkit::require;
 use tempfile::TempDir;
 
+use crate::changes::{Ended, changes_are_those_of_the_host};
+
 struct Served(TempDir);
 
 impl Served {
@@ -74,9 +76,10 @@ fn servers_that_do_not_serve_are_refused_with_the_reason() {
         assert!(code != Some(0), "{refused:?}: {text}");
         assert!(text.contains("this command needs an image, not a file server"), "{refused:?}: {text}");
     }
+    // squashfuse implements no request that changes files.
     let (code, _, text) = served.run(&["mkdir", "fuse:squashfuse 'a b.sqfs':/new"]);
     assert_eq!(code, Some(1), "{text}");
-    assert!(text.contains("can only be read"), "{text}");
+    assert!(text.contains("not supported"), "{text}");
 }
 
 /// Copies the files of a server, and compares them with the directory `tree`.
@@ -189,4 +192,70 @@ fn a_server_that_ends_before_it_runs_the_helper_is_reported_and_leaves_no_folder
     while fs::read_dir(folder.path().join("tmp")).unwrap().count() > 0 {
         assert!(start.elapsed() < Duration::from_secs(60));
     }
+}
+
+/// Runs a command in `folder`, with `address` for `@`.
+fn run_in(folder: &Path, address: &str, arguments: &[&str]) -> Ended {
+    let arguments = arguments.iter().map(|argument| argument.replace('@', address));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    let output = command.current_dir(folder).args(arguments).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+/// Each command changes the files of the server as the program of the host of the same name changes a directory.
+#[test]
+fn commands_change_the_files_of_servers_as_the_programs_of_the_host_change_a_directory() {
+    let programs = ["bindfs", "fuse-overlayfs", "unshare"];
+    if !require(&programs.map(Oracle::Program)) || !require(&[Oracle::Root]) {
+        return;
+    }
+    let folder = folder_with_tree();
+    changes_are_those_of_the_host(folder.path(), |arguments| {
+        run_in(folder.path(), "fuse:bindfs tree", arguments)
+    });
+}
+
+#[test]
+fn data_that_is_copied_to_a_server_is_stored_when_the_command_ends() {
+    if !require(&["sshfs", "rclone"].map(Oracle::Program)) {
+        return;
+    }
+    let folder = folder_with_tree();
+    let path = folder.path();
+    fs::create_dir(path.join("copy")).unwrap();
+    fs::write(path.join("ssh"), "#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n").unwrap();
+    fs::set_permissions(path.join("ssh"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(path.join("rclone.conf"), "").unwrap();
+    let copy = path.join("copy");
+    let sshfs = format!("fuse:sshfs -o ssh_command={}/ssh host:{}", path.display(), copy.display());
+    let copied = run_in(path, &sshfs, &["cp", "-r", "tree", "@:/sftp"]);
+    assert_eq!(copied, (Some(0), String::new(), String::new()));
+    run(program("diff").args(["-r", "--no-dereference", "tree", "copy/sftp"]).current_dir(path)).unwrap();
+    // rclone stores no links, and writes files through a cache.
+    fs::remove_file(path.join("tree/link")).unwrap();
+    let rclone = "fuse:rclone --config rclone.conf --vfs-cache-mode writes --vfs-write-back 0 mount copy";
+    let copied = run_in(path, rclone, &["cp", "-r", "tree", "@:/rclone"]);
+    assert_eq!(copied, (Some(0), String::new(), String::new()));
+    run(program("diff").args(["-r", "tree", "copy/rclone"]).current_dir(path)).unwrap();
+}
+
+#[test]
+fn bench_measures_a_server_and_removes_its_files() {
+    if !require(&["bindfs", "unshare"].map(Oracle::Program)) || !require(&[Oracle::Root]) {
+        return;
+    }
+    let folder = folder_with_tree();
+    let tree = folder.path().join("tree");
+    let before = fs::read_dir(&tree).unwrap().count();
+    let small = ["--file-size", "1M", "--size", "64M", "--run-time", "0.05", "--scale", "4000"];
+    let workloads = ["seq_read_128k,T=1", "createfiles,T=N", "--repeat", "1", "--repeat-most", "1"];
+    let target = format!("fuse:bindfs {}", tree.display());
+    let arguments = [&["bench", "-T", &target][..], &workloads, &small].concat();
+    let (code, out, said) = run_in(folder.path(), "", &arguments);
+    assert_eq!(code, Some(0), "{out} {said}");
+    for row in ["seq_read_128k,T=1", "createfiles,T=N"] {
+        assert!(out.contains(row), "{out} {said}");
+    }
+    assert_eq!(fs::read_dir(&tree).unwrap().count(), before, "{said}");
 }

@@ -66,6 +66,7 @@ Targets:
   kernel:TYPE[,OPTION...]      a file system of the kernel on a loop device (root)
   fuse2fs                      ext4 mounted by fuse2fs of e2fsprogs
   nfs://HOST/EXPORT            a directory of an NFS export, without a mount
+  'fuse:SERVER ARGUMENT...'    a directory of a FUSE server, without a mount
   mount-cmd:COMMAND            a file system that a shell command mounts at\n                               \"$1\", with its files in \"$2\"";
 
 #[derive(clap::Subcommand, Debug)]

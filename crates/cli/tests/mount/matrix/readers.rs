@@ -86,7 +86,8 @@ impl Lab {
             "FUSE server" => {
                 self.run("mksquashfs", &[self.tree().to_str().unwrap(), "squash", "-quiet", "-no-progress"]);
                 let command: OsString = format!("squashfuse {}", self.path("squash").display()).into();
-                return FuseServer::start(&command, None).unwrap().mount().unwrap();
+                let access = Access::ReadOnly;
+                return FuseServer::start(&command, None, access).unwrap().mount(access).unwrap();
             }
             _ => return self.export(Access::ReadOnly),
         }
