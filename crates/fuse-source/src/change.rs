@@ -24,8 +24,8 @@ use crate::contract::{Mounted, TARGET_MAX, lock};
 use crate::error::{NONSENSE, NOT_IMPLEMENTED, of_errno};
 use crate::open_files::{Intent, OpenFile};
 use crate::wire::{
-    AttrOut, CreateIn, EntryOut, MkdirIn, MknodIn, OpenOut, Rename2In, SetattrIn, encoded_device, fattr,
-    opcode, open, take,
+    AttrOut, CreateIn, EntryOut, MkdirIn, MknodIn, OpenOut, ROOT, Rename2In, SetattrIn, encoded_device,
+    fattr, opcode, open, take,
 };
 
 /// `EINVAL`: the server does not support the flags of a rename.
@@ -33,6 +33,9 @@ const INVALID: i32 = 22;
 /// `RENAME_NOREPLACE` and `RENAME_EXCHANGE`.
 const NO_REPLACE: u32 = 1;
 const EXCHANGE: u32 = 2;
+
+/// The greatest number of directories above a directory.
+const DEPTH_MAX: usize = 1 << 16;
 
 /// Takes the reply to a request that creates a name.
 fn entry(body: &[u8]) -> Option<EntryOut> {
@@ -175,7 +178,12 @@ impl Mounted {
     }
 
     /// Sets both times; one that is not given keeps its value.
-    fn set_times(&self, ino: Ino, atime: Option<TimeChange>, mtime: Option<TimeChange>) -> Result<Attr> {
+    pub(crate) fn set_times(
+        &self,
+        ino: Ino,
+        atime: Option<TimeChange>,
+        mtime: Option<TimeChange>,
+    ) -> Result<Attr> {
         let attr = self.getattr(ino)?;
         let now = crate::write::now();
         let moment = |held: Timestamp, change: Option<TimeChange>| change.map_or(held, |to| to.moment(now));
@@ -193,6 +201,29 @@ impl Mounted {
                 ..SetattrIn::default()
             },
         )
+    }
+
+    /// Checks that `ino`, an entry of `from`, may replace `other`. Linux checks this before it sends a request, and some
+    /// servers rely on it: libfuse hides an open file before the rename, and waits forever for an ancestor of `from`.
+    fn expect_replaceable(&self, ino: Ino, other: Ino, from: Ino) -> Result<()> {
+        let nodes = lock(&self.nodes);
+        let is_directory = |ino| nodes.get(ino).map(|node| node.kind == FileKind::Directory);
+        match (is_directory(ino)?, is_directory(other)?) {
+            (false, true) => return Err(Error::IsDirectory),
+            (true, false) => return Err(Error::NotDirectory),
+            _ => {}
+        }
+        let mut above = from;
+        for _ in 0..DEPTH_MAX {
+            if above == other && other.0 != ROOT {
+                return Err(Error::NotEmpty);
+            }
+            if above.0 == ROOT {
+                return Ok(());
+            }
+            above = Ino(nodes.get(above)?.parent);
+        }
+        Err(Error::Loop)
     }
 
     /// Sends RENAME, or RENAME2 if a flag is given. A server without RENAME2 does not exchange names, and the caller has
@@ -312,6 +343,9 @@ impl Mounted {
             None if is_exchange => return Err(Error::NotFound),
             Some(other) if other == ino => return Ok(()),
             _ => {}
+        }
+        if let Some(other) = other.filter(|_| !is_exchange) {
+            self.expect_replaceable(ino, other, from)?;
         }
         let lost = other.filter(|_| !is_exchange).map(|other| self.getattr(other)).transpose()?;
         if let Some(lost) = &lost {

@@ -16,12 +16,15 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes as _;
 
 use crate::error::{ENDED, HUNG, NONSENSE, of_errno};
-use crate::wire::{InHeader, OutHeader, take};
+use crate::wire::{InHeader, OutHeader, opcode, take};
 
 /// The most bytes of data in a reply. With its header, it fits into the buffer of a socket.
 pub const DATA_MAX: u32 = 128 << 10;
 /// Room for a reply.
 const REPLY_MAX: usize = 128 * 1024 + 4096;
+
+/// How long a server may take to end.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// The kernel's end of the connection.
 pub struct Connection {
@@ -92,6 +95,11 @@ impl Connection {
             self.is_broken.store(true, Ordering::Relaxed);
         }
         done
+    }
+
+    /// Ends the use of the server. A server that replies has nothing left to do.
+    pub fn destroy(&self) {
+        let _ = self.exchange(opcode::DESTROY, 0, &[], FAREWELL, |_| Some(()));
     }
 
     /// Sends a request that has no reply.

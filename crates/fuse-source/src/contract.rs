@@ -17,7 +17,7 @@ use zerocopy::IntoBytes as _;
 use crate::connection::{Connection, DATA_MAX};
 use crate::error::{NONSENSE, of_errno};
 use crate::nodes::{Node, Nodes};
-use crate::open_files::{Intent, OpenFile, OpenFiles};
+use crate::open_files::{Intent, OpenDirectories, OpenFile, OpenFiles};
 use crate::server::FuseServer;
 use crate::wire::{
     AttrOut, Dirent, EntryOut, ForgetIn, GETATTR_FH, GetattrIn, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN,
@@ -29,6 +29,8 @@ pub const START: Duration = Duration::from_secs(120);
 /// How long attributes hold at least and at most: a copy asks for them more than once.
 const VALID_MIN: Duration = Duration::from_secs(1);
 const VALID_MAX: Duration = Duration::from_secs(60);
+/// The longest name.
+const NAME_MAX: usize = 255;
 /// The longest target of a link.
 pub const TARGET_MAX: usize = 4095;
 /// The most bytes that a server gets in one request unless it agrees on more.
@@ -41,6 +43,7 @@ pub struct Mounted {
     pub(crate) connection: Arc<Connection>,
     pub(crate) nodes: Mutex<Nodes>,
     pub(crate) open: Mutex<OpenFiles>,
+    listed: Mutex<OpenDirectories>,
     pub(crate) unsynced: Mutex<Unsynced>,
     /// Held while names change, so that a name refers to the same inode during the whole change.
     pub(crate) names: Mutex<()>,
@@ -50,7 +53,7 @@ pub struct Mounted {
     has_readdirplus: bool,
     has_xattrs: bool,
     /// Dropped last: ends the server. `None` if the server is not a child of this process.
-    _server: Option<FuseServer>,
+    server: Option<FuseServer>,
 }
 
 /// The inodes whose changes the server may not have stored.
@@ -96,13 +99,14 @@ impl Mounted {
             connection,
             nodes: Mutex::new(Nodes::new()),
             open: Mutex::default(),
+            listed: Mutex::default(),
             unsynced: Mutex::default(),
             names: Mutex::default(),
             is_writable: AtomicBool::new(access == Access::ReadWrite),
             write_len: usize::try_from(write_len).unwrap_or_default(),
             has_readdirplus,
             has_xattrs: true,
-            _server: server,
+            server,
         };
         if access == Access::ReadWrite {
             // Without attributes, a caller that creates files need not ask for access control lists.
@@ -166,17 +170,25 @@ impl Mounted {
 
     /// Informs the server that an inode is no longer known, after this number of lookups.
     pub(crate) fn send_forget(&self, (node, nlookup): (u64, u64)) {
+        let listed = lock(&self.listed).take(Ino(node));
+        listed.into_iter().for_each(|file| self.release(opcode::RELEASEDIR, &file));
         self.connection.notify(opcode::FORGET, node, &[ForgetIn { nlookup }.as_bytes()]);
     }
 
     /// Lists a directory that is open as `file`.
-    fn list(&self, dir: Ino, file: &OpenFile, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+    fn list(
+        &self,
+        dir: Ino,
+        file: &OpenFile,
+        from: Cookie,
+        sink: &mut EntrySink<'_>,
+    ) -> Result<ControlFlow<()>> {
         let request = if self.has_readdirplus { opcode::READDIRPLUS } else { opcode::READDIR };
         let mut at = from.0;
         loop {
             let part = self.read_part(request, file, at, 32 << 10)?;
             if part.is_empty() {
-                return Ok(());
+                return Ok(ControlFlow::Continue(()));
             }
             // All entries are recorded before one is passed, since a sink may end the listing.
             let entries = self.entries(dir, &part)?;
@@ -202,25 +214,49 @@ impl Mounted {
                     }
                 };
                 if flow.is_break() {
-                    return Ok(());
+                    return Ok(flow);
                 }
             }
             at = last;
         }
     }
 
+    /// Opens a directory for a listing from `from`. A position belongs to an open directory: libfuse stores the whole
+    /// listing with it, and sshfs ends if the first part of a listing does not start at 0.
+    fn directory_at(&self, dir: Ino, from: Cookie) -> Result<OpenFile> {
+        let known = lock(&self.listed).take(dir);
+        match known {
+            Some(file) if from != Cookie::START => return Ok(file),
+            Some(file) => self.release(opcode::RELEASEDIR, &file),
+            None => {}
+        }
+        let file = self.open(opcode::OPENDIR, dir.0, open::READ)?;
+        if from != Cookie::START {
+            let first = self.list(dir, &file, Cookie::START, &mut |_| ControlFlow::Break(()));
+            let _is_broken = first.inspect_err(|_| self.release(opcode::RELEASEDIR, &file))?;
+        }
+        Ok(file)
+    }
+
+    /// Keeps a directory open whose listing was interrupted.
+    fn keep_directory(&self, file: OpenFile) {
+        let old = lock(&self.listed).keep(file);
+        old.into_iter().for_each(|file| self.release(opcode::RELEASEDIR, &file));
+    }
+
     /// Decodes a part of a listing.
     fn entries<'a>(&self, dir: Ino, mut part: &'a [u8]) -> Result<Vec<Listed<'a>>> {
         let mut entries = Vec::new();
         while !part.is_empty() {
-            let mut found = None;
+            // Some servers cut a listing within an entry, and send this entry again in the next part.
+            let (mut found, mut rest) = (None, part);
             if self.has_readdirplus {
-                let (entry, rest) = take::<EntryOut>(part).ok_or(NONSENSE)?;
-                (found, part) = (Some(entry), rest);
+                let Some((entry, after)) = take::<EntryOut>(part) else { break };
+                (found, rest) = (Some(entry), after);
             }
-            let (dirent, rest) = take::<Dirent>(part).ok_or(NONSENSE)?;
+            let Some((dirent, rest)) = take::<Dirent>(rest) else { break };
             let len = usize::try_from(dirent.namelen).map_err(|_| NONSENSE)?;
-            let name = rest.get(..len).ok_or(NONSENSE)?;
+            let Some(name) = rest.get(..len) else { break };
             // Entries start at multiples of 8 bytes.
             part = rest.get(len.next_multiple_of(8)..).unwrap_or_default();
             if dirent.off == 0 || dirent.off >= 1 << 63 {
@@ -244,6 +280,14 @@ struct Listed<'a> {
     next: u64,
 }
 
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.server.is_none() {
+            self.connection.destroy();
+        }
+    }
+}
+
 impl FileSystem for Mounted {
     fn root(&self) -> Ino {
         Ino(ROOT)
@@ -251,7 +295,7 @@ impl FileSystem for Mounted {
 
     fn limits(&self) -> Limits {
         Limits {
-            name_max: 255,
+            name_max: NAME_MAX as u32,
             symlink_max: 4095,
             link_max: u32::MAX,
             file_size_max: i64::MAX.unsigned_abs(),
@@ -295,7 +339,8 @@ impl FileSystem for Mounted {
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
         self.directory(dir)?;
         match self.look_up(dir.0, name.as_bytes()) {
-            Err(Error::NameTooLong) => Err(Error::NotFound),
+            // A server may have a shorter limit than that of `limits`.
+            Err(Error::NameTooLong) if name.as_bytes().len() > NAME_MAX => Err(Error::NotFound),
             found => found,
         }
     }
@@ -324,10 +369,15 @@ impl FileSystem for Mounted {
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.directory(dir)?;
-        let file = self.open(opcode::OPENDIR, dir.0, open::READ)?;
-        let done = self.list(dir, &file, from, sink);
-        self.release(opcode::RELEASEDIR, &file);
-        done
+        let file = self.directory_at(dir, from)?;
+        let listed = self.list(dir, &file, from, sink);
+        // A listing that the caller interrupts continues with the same open directory.
+        if listed == Ok(ControlFlow::Break(())) {
+            self.keep_directory(file);
+        } else {
+            self.release(opcode::RELEASEDIR, &file);
+        }
+        listed.map(drop)
     }
 
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {

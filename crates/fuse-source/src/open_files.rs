@@ -60,6 +60,28 @@ impl OpenFiles {
     }
 }
 
+/// Directories that stay open.
+const DIRECTORIES_MAX: usize = 16;
+
+/// The open directories whose listings were interrupted, the oldest one first. A directory in use is not among them.
+#[derive(Default, Debug)]
+pub struct OpenDirectories(VecDeque<OpenFile>);
+
+impl OpenDirectories {
+    /// Removes the open directory of this inode.
+    pub fn take(&mut self, ino: Ino) -> Option<OpenFile> {
+        let index = self.0.iter().position(|file| file.node == ino.0)?;
+        self.0.remove(index)
+    }
+
+    /// Adds an open directory. Returns another one, which must be closed.
+    pub fn keep(&mut self, file: OpenFile) -> Option<OpenFile> {
+        let same = self.take(Ino(file.node));
+        self.0.push_back(file);
+        same.or_else(|| if self.0.len() > DIRECTORIES_MAX { self.0.pop_front() } else { None })
+    }
+}
+
 impl Mounted {
     /// Opens an inode. A server without open files refuses the request, and handle 0 stands for all.
     pub(crate) fn open(&self, request: u32, node: u64, flags: u32) -> Result<OpenFile> {

@@ -24,12 +24,9 @@ use crate::contract::{Mounted, START};
 use crate::error::{ENDED, HUNG};
 use crate::folder::{Folder, Route};
 use crate::helper::BUFFER;
-use crate::wire::opcode;
 
 /// How long a request may take. A network behind the server may be slow.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How long a server may take to end.
-const FAREWELL: Duration = Duration::from_secs(2);
 /// The bytes of a message that are printed.
 const LINE_MAX: u64 = 4 << 10;
 /// The mount point: standard input, which is the socket.
@@ -271,7 +268,7 @@ impl Drop for FuseServer {
         self.is_closing.store(true, Ordering::Relaxed);
         // A server that answers has nothing left to do. In a sandbox the calls after this one fail, and the server ends
         // when the socket is closed or by the signal of its starter.
-        let _ = self.connection.exchange(opcode::DESTROY, 0, &[], FAREWELL, |_| Some(()));
+        self.connection.destroy();
         end(&self.process, self.signal);
     }
 }

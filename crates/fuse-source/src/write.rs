@@ -141,8 +141,14 @@ impl WritableFileSystem for Mounted {
         if size > SIZE_MAX {
             return Err(Error::FileTooBig);
         }
+        let before = self.getattr(ino)?;
         self.data_changes(ino);
-        self.set(ino, &SetattrIn { valid: fattr::SIZE, size, ..SetattrIn::default() }).map(drop)
+        let after = self.set(ino, &SetattrIn { valid: fattr::SIZE, size, ..SetattrIn::default() })?;
+        if after.mtime == before.mtime {
+            // truncate(2), which some servers call, does not set the time if the size stays the same.
+            self.set_times(ino, None, Some(TimeChange::Now))?;
+        }
+        Ok(())
     }
 
     fn begin_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> Result<WriteTicket<'a>> {
