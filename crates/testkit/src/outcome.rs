@@ -42,6 +42,8 @@ pub struct Abilities {
     pub repeats: bool,
     /// Whether an open file can be used after its last name is removed.
     pub keeps_removed: bool,
+    /// Whether files have flags, such as append-only.
+    pub flags: bool,
 }
 
 impl Need {
@@ -85,6 +87,8 @@ pub(crate) const LITTLE_ROOM: Need = Need::new("more space than a case fills", |
 pub(crate) const THREADS: Need =
     Need::new("threads, which do another thing in each run", |means| !means.repeats);
 pub(crate) const REMOVED: Need = Need::new("no use of removed files", |means| means.keeps_removed);
+pub(crate) const NAME_LIMIT: Need = Need::new("no known limit of names", |means| means.limits.name_max > 0);
+pub(crate) const FLAGS: Need = Need::new("no file flags", |means| means.flags);
 pub(crate) const LASTING: Need = Need::new("no data after a close", |means| means.lasts);
 
 /// The end of a case.

@@ -134,6 +134,7 @@ pub(crate) fn needs(fs: &dyn FileSystem, need: Need) -> Outcome {
         lasts: true,
         repeats: false,
         keeps_removed: true,
+        flags: true,
     })
 }
 

@@ -23,6 +23,8 @@ pub struct Library {
     lasts: bool,
     repeats: bool,
     keeps_removed: bool,
+    has_flags: bool,
+    narrow: fn(Limits) -> Limits,
 }
 
 impl fmt::Debug for Library {
@@ -34,15 +36,20 @@ impl fmt::Debug for Library {
 impl Library {
     /// Uses the volume that `open` opens, for changes.
     pub fn new(open: impl Fn(Access) -> Result<Arc<dyn FileSystem>> + 'static) -> Self {
+        Self::unopened(Box::new(open)).begun()
+    }
+
+    fn unopened(open: Open) -> Self {
         Self {
-            open: Box::new(open),
+            open,
             actor: None,
             held: None,
             lasts: true,
             repeats: false,
             keeps_removed: true,
+            has_flags: true,
+            narrow: |limits| limits,
         }
-        .begun()
     }
 
     /// Uses a volume that exists only in memory and is never opened again.
@@ -54,13 +61,25 @@ impl Library {
     /// thread, and appends are not written because of their age.
     pub fn repeating(fs: Arc<dyn FileSystem>) -> Self {
         let open: Open = Box::new(move |_| Ok(fs.clone()));
-        Self { open, actor: None, held: None, lasts: false, repeats: true, keeps_removed: true }.begun()
+        Self { lasts: false, repeats: true, ..Self::unopened(open) }.begun()
     }
 
     /// Declares that a file cannot be used after its last name is removed, as with a server that forgets such a file.
     #[must_use]
     pub fn without_removed_files(self) -> Self {
         Self { keeps_removed: false, ..self }
+    }
+
+    /// Declares that files have no flags, such as append-only.
+    #[must_use]
+    pub fn without_flags(self) -> Self {
+        Self { has_flags: false, ..self }
+    }
+
+    /// Replaces the limits of the volume, which a server does not report.
+    #[must_use]
+    pub fn with_limits(self, narrow: fn(Limits) -> Limits) -> Self {
+        Self { narrow, ..self }
     }
 
     fn begun(mut self) -> Self {
@@ -112,7 +131,7 @@ fn answer<T>(result: Result<T>) -> Answer<T> {
 
 impl Host for Library {
     fn limits(&self) -> Limits {
-        self.actor().vfs().limits()
+        (self.narrow)(self.actor().vfs().limits())
     }
 
     fn free(&self) -> Answer<u64> {
@@ -130,6 +149,10 @@ impl Host for Library {
 
     fn keeps_removed(&self) -> bool {
         self.keeps_removed
+    }
+
+    fn has_flags(&self) -> bool {
+        self.has_flags
     }
 
     fn act(&mut self, number: usize, op: &Op) -> Answer<()> {

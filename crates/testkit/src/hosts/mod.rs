@@ -45,6 +45,10 @@ pub trait Host {
     fn keeps_removed(&self) -> bool {
         true
     }
+    /// Returns whether files have flags, such as append-only.
+    fn has_flags(&self) -> bool {
+        true
+    }
     /// Runs operation `number` of a case.
     fn act(&mut self, number: usize, op: &Op) -> Answer<()>;
     /// Runs an operation as user `id` with the group of the same number. The user is not the owner of the volume.
@@ -148,6 +152,7 @@ pub fn run(case: &HostCase, number: usize, host: &mut dyn Host) -> CaseEnd {
             lasts: room.host.lasts(),
             repeats: room.host.repeats(),
             keeps_removed: room.host.keeps_removed(),
+            flags: room.host.has_flags(),
         };
         case.needs.iter().try_for_each(|need| need.check(&means))?;
         let dir = room.dir.clone();

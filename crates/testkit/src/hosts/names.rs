@@ -6,7 +6,7 @@ use super::{
     Answer, BUSY, CaseDirectory, EXISTS, INVALID, IS_DIRECTORY, NAME_TOO_LONG, NOT_DIRECTORY, NOT_EMPTY,
     NOT_FOUND, NOT_PERMITTED, Need, races,
 };
-use crate::outcome::{HARD_LINKS, LASTING, MODES, OWNERS, SPECIAL, SYMLINKS, THREADS, WHITEOUTS};
+use crate::outcome::{HARD_LINKS, LASTING, MODES, NAME_LIMIT, OWNERS, SPECIAL, SYMLINKS, THREADS, WHITEOUTS};
 use crate::plan::{Op, target};
 
 type Row = (&'static str, &'static [Need], fn(&mut CaseDirectory<'_>));
@@ -30,7 +30,7 @@ pub(super) const CASES: &[Row] = &[
     ("a missing name cannot be renamed", &[], nothing_to_rename),
     ("a rename can leave a whiteout at the old name", &[WHITEOUTS], whiteouts),
     ("an existing name cannot be created", &[], created_again),
-    ("a name can have the maximum length, and no more", &[], long_names),
+    ("a name can have the maximum length, and no more", &[NAME_LIMIT], long_names),
     ("2324 files are created in a directory, listed, and removed", &[], many),
     ("an interrupted listing returns each entry that exists throughout exactly once", &[], listed_later),
     (

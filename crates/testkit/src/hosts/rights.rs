@@ -8,7 +8,7 @@ use obento_vfs::AccessRequest;
 use obento_vfs::acl::{self, Acl, Tag};
 
 use super::{CaseDirectory, NO_DATA, NOT_PERMITTED, Need};
-use crate::outcome::{LISTS, MODES, OWNERS, SPECIAL};
+use crate::outcome::{FLAGS, LISTS, MODES, OWNERS, SPECIAL};
 use crate::plan::Op;
 
 type Row = (&'static str, &'static [Need], fn(&mut CaseDirectory<'_>));
@@ -35,7 +35,7 @@ pub(super) const CASES: &[Row] = &[
         &[LISTS, OWNERS],
         list_clears_set_group_id,
     ),
-    ("an append-only file accepts the current time, and no other", &[LISTS], append_only_is_touched),
+    ("an append-only file accepts the current time, and no other", &[LISTS, FLAGS], append_only_is_touched),
 ];
 
 fn chown_clears_privileges(room: &mut CaseDirectory<'_>) {

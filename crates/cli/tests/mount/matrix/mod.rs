@@ -3,6 +3,7 @@
 //! matrix` writes the page.
 
 mod readers;
+mod servers;
 mod volume;
 
 use std::collections::BTreeMap;
