@@ -70,7 +70,7 @@ fn mount_options_set_the_owner_and_the_permissions_of_all_files() {
     }
     for (options, reason) in [
         ("umask=9", "umask"),
-        ("uid=nobody at all", "uid"),
+        ("uid=some user", "uid"),
         ("streams=some", "streams"),
         ("unknown=1", "unknown"),
     ] {

@@ -72,7 +72,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
-        // A server that was told to end may still have files open.
+        // A server that ends may still have files open.
         let files: PathBuf = self.path().join("files");
         wait_until("the unmount", || program("umount").arg(&files).output().unwrap().status.success());
     }
