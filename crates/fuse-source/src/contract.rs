@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Access, Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
+    Access, Cookie, Crash, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
     StoredProperties, VolumeInfo, WritableFileSystem, Xattrs,
 };
 use zerocopy::IntoBytes as _;
@@ -20,8 +20,8 @@ use crate::nodes::{Node, Nodes};
 use crate::open_files::{Intent, OpenDirectories, OpenFile, OpenFiles};
 use crate::server::FuseServer;
 use crate::wire::{
-    AttrOut, Dirent, EntryOut, ForgetIn, GETATTR_FH, GetattrIn, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN,
-    ROOT, StatfsOut, TransferIn, flag, opcode, open, take,
+    AttrOut, EntryOut, ForgetIn, GETATTR_FH, GetattrIn, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, ROOT,
+    StatfsOut, TransferIn, flag, opcode, take,
 };
 
 /// How long a server may take to start: it may connect to a host, and ask for a password.
@@ -43,14 +43,14 @@ pub struct Mounted {
     pub(crate) connection: Arc<Connection>,
     pub(crate) nodes: Mutex<Nodes>,
     pub(crate) open: Mutex<OpenFiles>,
-    listed: Mutex<OpenDirectories>,
+    pub(crate) listed: Mutex<OpenDirectories>,
     pub(crate) unsynced: Mutex<Unsynced>,
     /// Held while names change, so that a name refers to the same inode during the whole change.
     pub(crate) names: Mutex<()>,
     pub(crate) is_writable: AtomicBool,
     /// The most bytes of a write.
     pub(crate) write_len: usize,
-    has_readdirplus: bool,
+    pub(crate) has_readdirplus: bool,
     has_xattrs: bool,
     /// Dropped last: ends the server. `None` if the server is not a child of this process.
     server: Option<FuseServer>,
@@ -150,7 +150,7 @@ impl Mounted {
     }
 
     /// Reads at most [`DATA_MAX`] bytes of a listing, a file or a directory.
-    fn read_part(&self, request: u32, file: &OpenFile, offset: u64, size: u32) -> Result<Vec<u8>> {
+    pub(crate) fn read_part(&self, request: u32, file: &OpenFile, offset: u64, size: u32) -> Result<Vec<u8>> {
         let OpenFile { node, fh, flags } = *file;
         let body = TransferIn { fh, offset, size, transfer_flags: 0, lock_owner: 0, flags, padding: 0 };
         self.connection.ask(request, node, &[body.as_bytes()], |body| {
@@ -174,110 +174,6 @@ impl Mounted {
         listed.into_iter().for_each(|file| self.release(opcode::RELEASEDIR, &file));
         self.connection.notify(opcode::FORGET, node, &[ForgetIn { nlookup }.as_bytes()]);
     }
-
-    /// Lists a directory that is open as `file`.
-    fn list(
-        &self,
-        dir: Ino,
-        file: &OpenFile,
-        from: Cookie,
-        sink: &mut EntrySink<'_>,
-    ) -> Result<ControlFlow<()>> {
-        let request = if self.has_readdirplus { opcode::READDIRPLUS } else { opcode::READDIR };
-        let mut at = from.0;
-        loop {
-            let part = self.read_part(request, file, at, 32 << 10)?;
-            if part.is_empty() {
-                return Ok(ControlFlow::Continue(()));
-            }
-            // All entries are recorded before one is passed, since a sink may end the listing.
-            let entries = self.entries(dir, &part)?;
-            let last = entries.last().map_or(at, |entry| entry.next);
-            if last == at {
-                return Err(NONSENSE);
-            }
-            for entry in entries {
-                let Some(name) = entry.name else { continue };
-                let Ok(name) = Name::new(name) else { return Err(NONSENSE) };
-                let found = match entry.found {
-                    Some(found) => Ok(found),
-                    None => self.look_up(dir.0, name.as_bytes()),
-                };
-                let flow = match found {
-                    // Removed since the listing was made.
-                    Err(Error::NotFound) => ControlFlow::Continue(()),
-                    Err(error @ Error::Device(_)) => return Err(error),
-                    Err(error) => sink(Err(error)),
-                    Ok(ino) => {
-                        let kind = lock(&self.nodes).get(ino).ok().map(|node| node.kind);
-                        sink(Ok(DirEntry { name, ino, kind, next: Cookie(entry.next) }))
-                    }
-                };
-                if flow.is_break() {
-                    return Ok(flow);
-                }
-            }
-            at = last;
-        }
-    }
-
-    /// Opens a directory for a listing from `from`. A position belongs to an open directory: libfuse stores the whole
-    /// listing with it, and sshfs ends if the first part of a listing does not start at 0.
-    fn directory_at(&self, dir: Ino, from: Cookie) -> Result<OpenFile> {
-        let known = lock(&self.listed).take(dir);
-        match known {
-            Some(file) if from != Cookie::START => return Ok(file),
-            Some(file) => self.release(opcode::RELEASEDIR, &file),
-            None => {}
-        }
-        let file = self.open(opcode::OPENDIR, dir.0, open::READ)?;
-        if from != Cookie::START {
-            let first = self.list(dir, &file, Cookie::START, &mut |_| ControlFlow::Break(()));
-            let _is_broken = first.inspect_err(|_| self.release(opcode::RELEASEDIR, &file))?;
-        }
-        Ok(file)
-    }
-
-    /// Keeps a directory open whose listing was interrupted.
-    fn keep_directory(&self, file: OpenFile) {
-        let old = lock(&self.listed).keep(file);
-        old.into_iter().for_each(|file| self.release(opcode::RELEASEDIR, &file));
-    }
-
-    /// Decodes a part of a listing.
-    fn entries<'a>(&self, dir: Ino, mut part: &'a [u8]) -> Result<Vec<Listed<'a>>> {
-        let mut entries = Vec::new();
-        while !part.is_empty() {
-            // Some servers cut a listing within an entry, and send this entry again in the next part.
-            let (mut found, mut rest) = (None, part);
-            if self.has_readdirplus {
-                let Some((entry, after)) = take::<EntryOut>(part) else { break };
-                (found, rest) = (Some(entry), after);
-            }
-            let Some((dirent, rest)) = take::<Dirent>(rest) else { break };
-            let len = usize::try_from(dirent.namelen).map_err(|_| NONSENSE)?;
-            let Some(name) = rest.get(..len) else { break };
-            // Entries start at multiples of 8 bytes.
-            part = rest.get(len.next_multiple_of(8)..).unwrap_or_default();
-            if dirent.off == 0 || dirent.off >= 1 << 63 {
-                return Err(NONSENSE);
-            }
-            let is_dots = name == b"." || name == b"..";
-            let found = match found {
-                Some(entry) if !is_dots => self.found(dir.0, &entry)?,
-                _ => None,
-            };
-            entries.push(Listed { name: (!is_dots).then_some(name), found, next: dirent.off });
-        }
-        Ok(entries)
-    }
-}
-
-/// An entry of a part of a listing. `.` and `..` have no name.
-struct Listed<'a> {
-    name: Option<&'a [u8]>,
-    found: Option<Ino>,
-    next: u64,
 }
 
 impl Drop for Mounted {
