@@ -40,8 +40,14 @@ enum Item {
 enum Dir {
     Root(PathBuf),
     /// A directory at a path beneath an open one.
-    Beneath { root: SourceDir, relative: PathBuf },
-    Below { parent: u32, name: u32 },
+    Beneath {
+        root: SourceDir,
+        relative: PathBuf,
+    },
+    Below {
+        parent: u32,
+        name: u32,
+    },
 }
 
 /// The bytes of files, by number.
@@ -211,7 +217,9 @@ impl Supply {
         let (root, names) = self.way(dir);
         let failed = |errno| HostError::system("open", self.dir_path(dir), errno);
         let mut fd = match root {
-            Some(Dir::Root(path)) => rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()).map_err(failed)?,
+            Some(Dir::Root(path)) => {
+                rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()).map_err(failed)?
+            }
             Some(Dir::Beneath { root, relative }) => root.open_path_beneath(relative)?,
             Some(Dir::Below { .. }) | None => return Err(failed(rustix::io::Errno::BADF)),
         };

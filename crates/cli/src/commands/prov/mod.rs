@@ -105,6 +105,6 @@ fn log_of_mount(mount: &MountPoint, args: &Args, context: &Context) -> Result<Lo
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(&args.image, flags, Mode::empty());
     let root = root.map_err(|error| failed(error.to_string()))?;
-    context.confine(Rights::ReadBeneath(&[root.as_fd()]));
+    context.confine(Rights::ReadBeneath { folders: &[root.as_fd()], trees: &[] });
     Log::of_mount(Path::new(&args.image), history)
 }
