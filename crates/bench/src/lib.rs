@@ -13,6 +13,9 @@
 //! - [`results`] is the results file. [`report`] formats it as a page, a table or lines, and compares two results
 //!   files.
 
+// These macros panic if the output is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod age;
 pub mod cell;
 mod error;

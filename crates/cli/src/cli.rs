@@ -5,7 +5,6 @@
 
 use std::error::Error as _;
 use std::ffi::OsString;
-use std::io::Write as _;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
@@ -18,6 +17,7 @@ use obento::image::JournalUse;
 
 use crate::commands::{Command, GROUPS};
 use crate::context::{CommandLine, CommandTable, Context};
+use crate::messages::print_error;
 use crate::options::GlobalOptions;
 use crate::output::Stop;
 use crate::shown::PresentationOptions;
@@ -198,7 +198,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
     let cli = match parse(arguments) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            let _ = std::io::stderr().write_all(shown(&error).as_bytes());
+            print_error(shown(&error));
             return if is_check() { crate::commands::CHECK_USAGE } else { 2 };
         }
         Err(help) => {
@@ -280,6 +280,25 @@ mod tests {
             let text = shown(&parse(line.split(' ').map(OsString::from)).unwrap_err());
             assert!(text.contains(reported) && !text.contains(".."), "{text}");
         }
+    }
+
+    #[test]
+    fn missing_arguments_are_reported_with_their_alternatives() {
+        for (line, reported) in [
+            ("obento setfattr a:/b", "<--name <NAME>|--remove <NAME>|--restore <FILE>>"),
+            ("obento truncate a:/b", "<--size <SIZE>|--reference <IMAGE:FILE>>"),
+            ("obento fallocate a:/b", "<--length <LENGTH>|--dig-holes>"),
+        ] {
+            let text = shown(&parse(line.split(' ').map(OsString::from)).unwrap_err());
+            assert!(text.contains(&format!("were not provided:\n  {reported}\n")), "{text}");
+        }
+        for line in ["truncate -s +1 -r a:/b a:/c", "fallocate -d -l 9 a:/b", "setfattr -x user.a a:/b"] {
+            let words = ["obento"].into_iter().chain(line.split(' '));
+            assert!(parse(words.map(OsString::from)).is_ok(), "{line}");
+        }
+        let both = "obento setfattr -n user.a -x user.b a:/b";
+        let text = shown(&parse(both.split(' ').map(OsString::from)).unwrap_err());
+        assert!(text.contains("cannot be used with"), "{text}");
     }
 
     #[test]

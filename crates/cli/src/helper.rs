@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::messages::print_error;
+
 /// The exit code of mount(8) for wrong usage.
 const USAGE: u8 = 1;
 /// The exit code of mount(8) for a failed mount or unmount.
@@ -35,7 +37,8 @@ pub fn main(run: impl FnOnce(Vec<OsString>) -> u8) -> Option<ExitCode> {
             }
         }
         None => {
-            eprintln!("usage: {} SPEC DIR [-sfnv] [-o OPTIONS]", Path::new(&program).display());
+            let program = Path::new(&program).display();
+            print_error(format_args!("usage: {program} SPEC DIR [-sfnv] [-o OPTIONS]\n"));
             USAGE
         }
     };
@@ -46,7 +49,7 @@ fn fusermount(arguments: &[OsString]) -> ExitCode {
     match obento_fuse_source::mount_helper(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("cannot connect the server: {error}");
+            print_error(format_args!("cannot connect the server: {error}\n"));
             ExitCode::FAILURE
         }
     }

@@ -10,6 +10,9 @@
 //! `escape` (names on a terminal), `json` (machine-readable output), `files` (files that are read whole, many at once) and `own`
 //! (the programs that create and check a type).
 
+// These macros panic if the output is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod change;
 mod cli;
 mod commands;

@@ -10,6 +10,14 @@ use obento::host::interrupt;
 use crate::options::GlobalOptions;
 use crate::report::{Report, printable};
 
+/// Writes `text` to standard error. A closed standard error is ignored, because no message can be shown there; the macros
+/// of the standard library panic.
+pub fn print_error(text: impl Display) {
+    // One write, so that the messages of several processes do not mix.
+    let text = text.to_string();
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
 /// The messages of one command.
 #[derive(Default)]
 pub struct Messages {
@@ -95,8 +103,7 @@ impl Messages {
     /// Prints a line that is no report.
     pub fn print_line(&self, text: &str) {
         let emit = || {
-            // If standard error is closed, the message cannot be shown.
-            let _ = writeln!(io::stderr().lock(), "obento: {text}");
+            print_error(format_args!("obento: {text}\n"));
         };
         match &*self.bar.borrow() {
             Some(bar) => bar.suspend(emit),

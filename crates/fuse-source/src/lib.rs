@@ -11,6 +11,9 @@
 //! deadline, ends, or sends an invalid reply: each later call fails at once.
 //! Source of the protocol: Linux include/uapi/linux/fuse.h, protocol 7.36; fs/fuse for what is sent when.
 
+// These macros panic if the output is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod change;
 mod connection;
 mod contract;

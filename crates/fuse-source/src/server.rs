@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read as _};
+use std::io::{self, BufRead, BufReader, Read as _, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::ffi::OsStringExt as _;
@@ -306,7 +306,8 @@ fn knows_f(program: &OsStr) -> bool {
 fn forward(messages: ChildStderr, is_closing: &AtomicBool) {
     each_message(&mut BufReader::new(messages), |text| {
         if !is_closing.load(Ordering::Relaxed) {
-            eprintln!("{text}");
+            // The output of the server is read to its end even if standard error is closed.
+            let _ = writeln!(io::stderr().lock(), "{text}");
         }
     });
 }

@@ -18,6 +18,9 @@
 //!
 //! `unsafe` code exists only in `signals`, `rings::ring` and `handover::service`, which takes descriptors by number.
 
+// These macros panic if the output is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod attr;
 mod clock;
 mod dirty;

@@ -9,6 +9,9 @@
 //! of open files, mappings and their faults, rings, signals, and addresses that a
 //! filter of system calls compares.
 
+// These macros panic if the output is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod base64;
 pub mod build;
 pub mod compressed;

@@ -17,6 +17,9 @@
 //!
 //! This crate may contain `unsafe`: it maps memory that it shares with other processes, and starts a process.
 
+// These macros panic if the output is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod ahead;
 mod area;
 mod bulk;

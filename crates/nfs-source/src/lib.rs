@@ -10,6 +10,9 @@
 //! performed such a call before: `change` lists how each call is checked then. Sources of the protocol: RFC 1813 (NFS 3
 //! and MOUNT 3), RFC 5531 (RPC), RFC 4506 (XDR), RFC 1833 (port mapper).
 
+// These macros panic if the output is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod address;
 mod ahead;
 mod change;

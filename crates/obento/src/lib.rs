@@ -36,6 +36,9 @@
 //! An application needs to depend on this crate only. The lower layers are the modules [`base`], [`block`], [`driver`],
 //! [`env`](mod@env), [`host`] and [`vfs`].
 
+// These macros panic if the output is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod acls;
 pub mod address;
 mod backup;

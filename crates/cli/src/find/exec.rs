@@ -24,6 +24,7 @@ use rustix::fs::AtFlags;
 
 use super::evaluate::{EvaluationError, VisitedEntry};
 use super::expression::{Consent, ExecCommand, RunIn};
+use crate::messages::print_error;
 use crate::private::PrivateFolder;
 use crate::report::{printable, subject};
 
@@ -265,7 +266,7 @@ fn named(command: &ExecCommand, path: &Path) -> OsString {
 /// Asks the user whether to run `command`, as GNU find does.
 fn agrees(command: &ExecCommand, address: &[u8]) -> bool {
     let program = command.words.first().map_or(&b""[..], |word| word.as_bytes());
-    eprint!("< {} ... {} > ? ", printable(program), printable(address));
+    print_error(format_args!("< {} ... {} > ? ", printable(program), printable(address)));
     let mut answer = Vec::new();
     // Without a terminal the answer is no.
     read_line(io::stdin().lock(), &mut answer).is_ok() && matches!(answer.first(), Some(b'y' | b'Y'))

@@ -6,7 +6,7 @@
 //! Invariant: no transfer returns while the kernel may still access its buffers.
 //! Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2) `IORING_REGISTER_RESTRICTIONS`.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Mutex, PoisonError};
@@ -104,7 +104,8 @@ fn transfer(ring: &mut IoUring, pieces: &[Piece]) -> Vec<std::result::Result<usi
                 Err(error) if is_passing(&error) => {}
                 Err(error) => {
                     // The kernel may hold the buffers, and they cannot be reclaimed.
-                    eprintln!("obento: io_uring_enter: {error}");
+                    // A closed standard error must not unwind before the abort.
+                    let _ = writeln!(io::stderr(), "obento: io_uring_enter: {error}");
                     std::process::abort();
                 }
             }

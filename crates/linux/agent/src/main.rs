@@ -6,6 +6,9 @@
 //!
 //! This crate may contain `unsafe`: it maps the memory that it shares with the host, and forks.
 
+// These macros panic if the output is closed.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod guest;
 mod warden;
 

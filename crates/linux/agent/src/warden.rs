@@ -8,7 +8,7 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -38,7 +38,7 @@ pub fn run(command: &[OsString]) -> ExitCode {
     match start(command) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("obento: the kernel cannot be started: {error}");
+            let _ = writeln!(io::stderr(), "obento: the kernel cannot be started: {error}");
             ExitCode::FAILURE
         }
     }

@@ -11,6 +11,7 @@ use obento_bench::results::CellResult;
 use obento_bench::statistics::Summary;
 
 use crate::context::Context;
+use crate::messages::print_error;
 use crate::report::{Report, printable};
 
 /// Phases of a cell that are shown while it runs.
@@ -70,7 +71,7 @@ impl RunObserver for RunDisplay<'_> {
         let what = format!("{} on {}, run {}", cell.workload, cell.target, rotation + 1);
         match &mut self.live {
             Some(live) => live.begins(cell, &format!("{}/{about}{left}: {what}", done + 1), (done, about)),
-            None => eprintln!("{}/{about}{left}: {what}", done + 1),
+            None => print_error(format_args!("{}/{about}{left}: {what}\n", done + 1)),
         }
     }
 
@@ -93,7 +94,7 @@ impl RunObserver for RunDisplay<'_> {
         lines.extend(warning(known));
         match &self.live {
             Some(live) => live.ended(known, &lines),
-            None => lines.iter().for_each(|line| eprintln!("  {line}")),
+            None => lines.iter().for_each(|line| print_error(format_args!("  {line}\n"))),
         }
     }
 

@@ -16,7 +16,9 @@ pub fn start(file: Option<&Path>) -> std::io::Result<()> {
     let level = std::env::var(LEVEL).ok().and_then(|level| level.parse().ok());
     let lines = fmt()
         .with_max_level(level.unwrap_or(tracing_subscriber::filter::LevelFilter::WARN))
-        .with_target(false);
+        .with_target(false)
+        // A message about a closed standard error would panic.
+        .log_internal_errors(false);
     // A process that serves twice has started the log already.
     let _ = match file {
         Some(path) => {

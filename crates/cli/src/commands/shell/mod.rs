@@ -30,6 +30,7 @@ use rustyline::{CompletionType, Config, Editor};
 
 use crate::context::{CommandLine, CommandTable, Context};
 use crate::help::page::Page;
+use crate::messages::print_error;
 use crate::open::inside::ShellImage;
 use crate::open::{Location, address};
 use crate::output::{Outcome, Stop};
@@ -243,8 +244,7 @@ impl<'a> Shell<'a> {
                 // The process ends by the signal, and reports it then.
                 return;
             }
-            // If standard error is closed, the message cannot be shown.
-            let _ = writeln!(io::stderr().lock(), "obento: interrupted; completed changes stay");
+            print_error("obento: interrupted; completed changes stay\n");
         }
     }
 

@@ -18,7 +18,7 @@ mod serve;
 mod table;
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -36,7 +36,9 @@ const DESCRIPTORS: u64 = 1 << 20;
 pub fn run() -> ExitCode {
     match prepare() {
         Ok(area) => Guest::new(area).serve(),
-        Err(error) => eprintln!("obento: the guest cannot start: {error}"),
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "obento: the guest cannot start: {error}");
+        }
     }
     ExitCode::FAILURE
 }
