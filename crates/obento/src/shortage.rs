@@ -3,6 +3,7 @@
 use std::fmt;
 
 use obento_base::Error;
+use obento_base::wire::to_u64;
 use obento_driver::StoredProperties;
 use obento_vfs::Vfs;
 
@@ -13,6 +14,8 @@ pub enum Shortage {
     Inodes(u64),
     /// A directory of a FAT or exFAT volume has no free entries, and it cannot grow.
     Entries,
+    /// The space for the extended attributes of a file, which is at most a few blocks.
+    Attributes,
 }
 
 /// The blocks that a new entry takes at most in a FAT volume: its directory grows by one, and the entry is a directory.
@@ -30,6 +33,16 @@ impl Shortage {
         (is_fat && usage.free >= NEW_ENTRY).then_some(Self::Entries)
     }
 
+    /// Returns `Attributes` if setting an attribute with a value of `len` bytes failed with `error` although blocks are
+    /// free.
+    pub fn of_attribute(vfs: &Vfs, error: Error, len: usize) -> Option<Self> {
+        /// Blocks for the attributes of an inode, and for an inode that contains the value.
+        const BLOCKS: u64 = 8;
+        let usage = (error == Error::NoSpace).then(|| vfs.flushed_file_system().statfs().ok()).flatten()?;
+        let value = to_u64(len).div_ceil(u64::from(usage.block_size).max(1));
+        (usage.available > value.saturating_add(BLOCKS)).then_some(Self::Attributes)
+    }
+
     /// Returns advice for the user.
     pub fn remedy(self) -> &'static str {
         match self {
@@ -38,6 +51,7 @@ impl Shortage {
                 "use a subdirectory, remove files, or create a volume with a larger root directory: obento mkfs \
                  -t vfat -E root_entries=COUNT, or -E fat=32"
             }
+            Self::Attributes => "use a smaller value, or remove other attributes of the file",
         }
     }
 }
@@ -49,6 +63,7 @@ impl fmt::Display for Shortage {
             Self::Entries => {
                 f.write_str("the directory is full: all its entries are in use, and it cannot grow")
             }
+            Self::Attributes => f.write_str("the space for the attributes of the file is full"),
         }
     }
 }

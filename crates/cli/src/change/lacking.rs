@@ -35,11 +35,17 @@ const MODES: &str = "FAT and exFAT store only whether a file is read-only; use -
 impl Location {
     /// Returns the report that `action`, which gives this name to a file, failed, with a hint if the format does not support the name.
     pub fn failed(&self, action: &str, error: Error) -> Report {
-        if let Some(shortage) = Shortage::find(self.volume.vfs(), error) {
-            return Report::on(action, self.shown(), shortage).help(shortage.remedy());
-        }
         match self.name_advice(error) {
             Some(advice) => Report::on(action, self.shown(), "invalid name").help(advice),
+            None => self.not_created(action, error),
+        }
+    }
+
+    /// Returns the report that `action`, which creates a file here, failed. If the volume has no inode or no directory
+    /// entry left, the report names this resource.
+    pub fn not_created(&self, action: &str, error: Error) -> Report {
+        match Shortage::find(self.volume.vfs(), error) {
+            Some(shortage) => Report::on(action, self.shown(), shortage).help(shortage.remedy()),
             None => Report::on(action, self.shown(), error),
         }
     }

@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use obento::base::{Attr, FileKind};
+use obento::copy::Shortage;
 use obento::driver::{RenameFlags, SetAttr, TimeChange, XattrMode};
 use obento::vfs::{Caller, Symlinks};
 use obento::{Error, Node};
@@ -93,7 +94,14 @@ impl Borrowed {
             Err(error) => Err(error.into()),
         };
         written.map_err(|error| {
-            let report = Report::on("cannot write back", &self.shown, error);
+            let shortage = match error {
+                Failure::Image(error) => Shortage::find(self.spot.dir.vfs(), error),
+                Failure::Host(_) => None,
+            };
+            let report = match shortage {
+                Some(shortage) => Report::on("cannot write back", &self.shown, shortage),
+                None => Report::on("cannot write back", &self.shown, error),
+            };
             // The changes may be the work of hours.
             self.folder.keep();
             report.help(format!("the changed copy is {}", subject(self.path.as_os_str().as_bytes())))

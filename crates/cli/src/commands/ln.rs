@@ -159,7 +159,7 @@ impl Linker<'_> {
 
     fn symlink(&mut self, target: &[u8], link: &Location) -> Done {
         let failed = |error: Error| {
-            let report = Report::on("cannot create symbolic link", link.shown(), error);
+            let report = link.not_created("cannot create symbolic link", error);
             link.without(
                 StoredProperties::SYMLINKS,
                 report,

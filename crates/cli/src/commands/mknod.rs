@@ -118,7 +118,7 @@ fn make(location: &Location, kind: FileKind, rdev: DeviceNumber, mode: Option<&M
     made.map_err(|error| match error == Error::Invalid {
         true => Report::on("cannot create", location.shown(), Error::Exists),
         false => {
-            let report = Report::on("cannot create", location.shown(), error);
+            let report = location.not_created("cannot create", error);
             let report = match error == Error::OutOfRange {
                 true => report.help("use a MAJOR of at most 4095, and a MINOR of at most 1048575"),
                 false => report,

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use clap::ValueEnum;
 use obento::base::{FileKind, NameBuf};
-use obento::copy::Backup;
+use obento::copy::{Backup, Shortage};
 use obento::driver::{Cookie, RenameFlags};
 use obento::host::{interrupt, take_place};
 use obento::vfs::{Caller, Symlinks};
@@ -255,6 +255,11 @@ impl Mover<'_> {
         let kept = self.rename(source, &from, occupant.as_ref(), &spot).map_err(|error| {
             if let Some(advice) = to.name_advice(error) {
                 return failed(&"invalid name").help(advice);
+            }
+            // A rename needs no inode.
+            let is_full = |shortage: &Shortage| *shortage == Shortage::Entries;
+            if let Some(shortage) = Shortage::find(to.volume.vfs(), error).filter(is_full) {
+                return failed(&shortage).help(shortage.remedy());
             }
             match (error == Error::Invalid && is_dir, error == Error::NotEmpty) {
                 (true, _) => failed(&"a directory cannot be moved into itself"),

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
 use obento::address::FileSelector;
+use obento::copy::Shortage;
 use obento::driver::XattrMode;
 use obento::host::base64;
 use obento::vfs::{Caller, Symlinks};
@@ -24,25 +25,26 @@ pub const PAGE: Page =
 
 /// Set and remove extended attributes
 #[derive(clap::Args, Debug)]
+#[command(group = clap::ArgGroup::new("action").required(true).args(["name", "remove", "restore"]))]
 pub struct Args {
     /// Files and directories in images
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
     /// Set the attribute NAME
-    #[arg(short, long, required_unless_present_any = ["remove", "restore"])]
+    #[arg(short, long)]
     name: Option<OsString>,
     /// The value: text, "text" with \" \\ and \ooo, 0xHEX or 0sBASE64
     #[arg(short, long, requires = "name", allow_hyphen_values = true)]
     value: Option<OsString>,
     /// Remove the attribute NAME
-    #[arg(short = 'x', long, value_name = "NAME", conflicts_with = "name")]
+    #[arg(short = 'x', long, value_name = "NAME")]
     remove: Option<OsString>,
     /// Change symbolic links instead of their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Restore the attributes from FILE, which getfattr -d wrote; - is standard input. The operand is the directory
     /// to which the paths are relative
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "remove"])]
+    #[arg(long, value_name = "FILE")]
     restore: Option<OsString>,
 }
 
@@ -75,7 +77,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
     let done = node.vfs().set_xattr(&Caller::Owner, node, name, value, XattrMode::Set);
     done.map_err(|error| {
-        let report = Report::on(&format!("cannot set attribute {} of", subject(name)), shown, error);
+        let action = format!("cannot set attribute {} of", subject(name));
+        if let Some(shortage) = Shortage::of_attribute(node.vfs(), error, value.len()) {
+            return Report::on(&action, shown, shortage).help(shortage.remedy());
+        }
+        let report = Report::on(&action, shown, error);
         match error {
             Error::NotSupported if node.get_xattr(b"user.any") == Err(Error::NotSupported) => {
                 report.help("the file system has no extended attributes")

@@ -20,11 +20,12 @@ pub const PAGE: Page = Page::new(&[("obento truncate -s 10M disk.img:/swapfile",
 
 /// Set the size of files
 #[derive(clap::Args, Debug)]
+#[command(group = clap::ArgGroup::new("new_size").required(true).multiple(true).args(["size", "reference"]))]
 pub struct Args {
     /// Files in images; created if they do not exist
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
-    #[arg(short, long, help = "The new size, such as 4096 or 1M. +SIZE extends and -SIZE reduces the file; <SIZE and >SIZE set a maximum and a minimum; /SIZE and %SIZE round down and up to a multiple", value_parser = SizeChange::parse, allow_hyphen_values = true, required_unless_present = "reference")]
+    #[arg(short, long, help = "The new size, such as 4096 or 1M. +SIZE extends and -SIZE reduces the file; <SIZE and >SIZE set a maximum and a minimum; /SIZE and %SIZE round down and up to a multiple", value_parser = SizeChange::parse, allow_hyphen_values = true)]
     size: Option<SizeChange>,
     /// Use the size of FILE; a SIZE such as +1M then changes this size
     #[arg(short, long, value_name = "IMAGE:FILE")]
@@ -109,14 +110,20 @@ fn size_of(file: &OsString, context: &Context) -> Result<u64, Report> {
     size.map(|attr| attr.size).map_err(|error| Report::on("cannot access", location.shown(), error))
 }
 
+/// The start of error messages about a file.
+const ACTION: &str = "cannot truncate";
+
 fn truncate(location: &Location, args: &Args, reference: Option<u64>) -> Done {
-    let failed = |error: Error| Report::on("cannot truncate", location.shown(), error);
+    let failed = |error: Error| Report::on(ACTION, location.shown(), error);
     let found = match location.volume.resolve(&location.place, Symlinks::Follow) {
         Err(error) if error == Error::NotFound && args.no_create => return Ok(()),
-        Err(error) if error == Error::NotFound => location.open_or_create(0o666).map(|(node, _)| node),
-        found => found,
+        Err(error) if error == Error::NotFound => {
+            let made = location.open_or_create(0o666).map(|(node, _)| node);
+            made.map_err(|error| location.failed(ACTION, error))
+        }
+        found => found.map_err(failed),
     };
-    let node = found.map_err(failed)?;
+    let node = found?;
     let size = new_size(&node, args, reference).map_err(failed)?;
     node.vfs().truncate(&Caller::Owner, &node, size).map_err(failed)
 }

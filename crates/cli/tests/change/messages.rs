@@ -380,6 +380,7 @@ fn ways_in(disk: &Disk) -> Vec<(&'static str, Vec<u8>)> {
     let lines =
         ["touch disk.img:/more", "mkdir disk.img:/more", "write disk.img:/more", "cp file disk.img:/more"];
     let lines = lines.into_iter().chain(["cp - disk.img:/more", "cp -r . disk.img:/more"]);
+    let lines = lines.chain(["truncate -s 1 disk.img:/more", "fallocate -l 1 disk.img:/more"]);
     let mut ways: Vec<_> = lines.map(|line| (line, b"text".to_vec())).collect();
     ways.push(("import disk.img:/", tar));
     ways
@@ -402,6 +403,16 @@ fn the_exhausted_resource_is_named_if_blocks_are_free() {
     };
     fill(32);
     expect("ext4", "no inode is free: all 16 are in use", "obento mkfs -N COUNT");
+    for line in ["ln -s file disk.img:/more", "mkfifo disk.img:/more"] {
+        let said = text(&disk.obento(&line.split(' ').collect::<Vec<_>>()).stderr);
+        assert!(said.contains("no inode is free: all 16 are in use\n  help: remove files"), "{line}: {said}");
+    }
+    let value = "a".repeat(5000);
+    let said = text(&disk.obento(&["setfattr", "-n", "user.a", "-v", &value, "disk.img:/0"]).stderr);
+    assert!(
+        said.contains("the space for the attributes of the file is full\n  help: use a smaller value"),
+        "{said}"
+    );
     for (kind, words, help) in [
         ("mkfs -q -t xv6 -N 32 -F disk.img 4M", "no inode is free: all ", "obento mkfs -N COUNT"),
         (

@@ -1,6 +1,5 @@
 //! Sets the metadata of an entry after it was created.
 
-use obento_base::wire::to_u64;
 use obento_base::{Attr, Error, FileKind, Mode, Name};
 use obento_driver::{SetAttr, StoredProperties, TimeChange, XattrMode};
 use obento_host::Metadata;
@@ -9,7 +8,7 @@ use obento_vfs::Node;
 
 use super::{ImageWriter, Inherits, OWNER};
 use crate::acls;
-use crate::copy::ProblemReason;
+use crate::copy::{ProblemReason, Shortage};
 
 const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
 pub(super) const DEFAULT_ACL: &[u8] = b"system.posix_acl_default";
@@ -238,23 +237,13 @@ impl ImageWriter {
                 Ok(false)
             }
             // The inode has no room for the attribute.
-            Err(error @ Error::NoSpace) if self.has_free(value.len()) => {
+            Err(error) if Shortage::of_attribute(&self.vfs, error, value.len()).is_some() => {
                 let path = self.host_path(name);
                 self.report.refused(loss, error, || path);
                 Ok(false)
             }
             Err(error) => Err(self.failed(name, error)),
         }
-    }
-
-    /// Returns whether the volume has free space for a value of `len` bytes.
-    fn has_free(&self, len: usize) -> bool {
-        /// Blocks for the attributes of an inode, and for an inode that contains the value.
-        const BLOCKS: u64 = 8;
-        self.vfs.flushed_file_system().statfs().is_ok_and(|found| {
-            let value = to_u64(len).div_ceil(u64::from(found.block_size).max(1));
-            found.available > value.saturating_add(BLOCKS)
-        })
     }
 
     /// Sets the metadata of the current directory.
