@@ -35,8 +35,8 @@ impl TuneOptions {
     ///
     /// # Errors
     ///
-    /// - `Refused`: the options contain another setting. The reason contains `format`, the name of the
-    ///   format.
+    /// - `Refused`: the options contain a UUID. The reason contains `format`, the name of the format.
+    /// - `Unavailable`: the options contain another setting.
     pub fn expect_label_and_serial(&self, format: &str) -> Result<(), TuneError> {
         if self.uuid.is_some() {
             let why = format_args!("{format} has a serial number instead, such as 1234-ABCD");
@@ -44,7 +44,7 @@ impl TuneOptions {
         }
         match self.settings.first() {
             Some((name, _)) => {
-                Err(TuneError::refused(name, format_args!("{format} does not have this setting")))
+                Err(TuneError::unavailable(name, format_args!("{format} does not have this setting")))
             }
             None => Ok(()),
         }
@@ -61,6 +61,13 @@ pub enum TuneError {
         /// The reason.
         why: String,
     },
+    /// The setting cannot be changed on this volume, whatever its value.
+    Unavailable {
+        /// The setting.
+        setting: String,
+        /// The reason.
+        why: String,
+    },
     /// The volume is damaged, or the device failed.
     Failed(Error),
 }
@@ -70,12 +77,19 @@ impl TuneError {
     pub fn refused(setting: &str, why: impl fmt::Display) -> Self {
         Self::Refused { setting: setting.to_string(), why: why.to_string() }
     }
+
+    /// Returns the error for a setting that the volume does not have, or that cannot be changed.
+    pub fn unavailable(setting: &str, why: impl fmt::Display) -> Self {
+        Self::Unavailable { setting: setting.to_string(), why: why.to_string() }
+    }
 }
 
 impl fmt::Display for TuneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { setting, why } => write!(f, "{setting}: {why}"),
+            Self::Refused { setting, why } | Self::Unavailable { setting, why } => {
+                write!(f, "{setting}: {why}")
+            }
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -97,6 +111,7 @@ pub trait Tune: Send + Sync {
     /// # Errors
     ///
     /// - `Refused`: a setting is unknown, or its value is not possible on this volume. Nothing was changed.
+    /// - `Unavailable`: the setting cannot be changed on this volume, whatever its value. Nothing was changed.
     /// - `Failed`: the volume is damaged, or the device failed. After a failure of the device, some of the
     ///   settings may have been changed.
     fn tune(&self, device: Arc<dyn BlockDevice>, options: &TuneOptions) -> Result<Vec<String>, TuneError>;

@@ -141,6 +141,9 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure) -> Report {
                 format!("invalid value '{}' for {option}: {why}", value.escape_default()),
             )
         }
+        TuneFailure::Tune(TuneError::Unavailable { setting, why }) => {
+            Report::on(ACTION, shown, format!("{} is not available: {why}", args.given(setting).0))
+        }
         TuneFailure::Tune(TuneError::Failed(obento::Error::Invalid)) => {
             Report::on(ACTION, shown, "the super block or the journal is damaged")
         }

@@ -51,8 +51,8 @@ impl Tune for ExFatDriver {
         let label = options.label.as_deref().map(entry).transpose()?;
         if let Some(label) = label {
             let place = place(&*device, &sb)?;
-            let place =
-                place.ok_or_else(|| TuneError::refused("label", "the root directory has no free entry"))?;
+            let place = place
+                .ok_or_else(|| TuneError::unavailable("label", "the root directory has no free entry"))?;
             device.write_at(place, &label)?;
             device.flush()?;
         }

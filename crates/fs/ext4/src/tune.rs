@@ -149,11 +149,11 @@ fn set_label(raw: &mut RawSuperBlock, label: &[u8]) -> Result<()> {
 /// Sets the UUID. Returns whether the seed of the checksums was stored, so that they do not depend on the UUID.
 fn set_uuid(sb: &SuperBlock, raw: &mut RawSuperBlock, uuid: [u8; 16]) -> Result<bool> {
     if sb.compat.contains(Compat::HAS_JOURNAL) && sb.raw.s_journal_inum.get() == 0 {
-        return Err(TuneError::refused("uuid", "the external journal contains the UUID of this volume"));
+        return Err(TuneError::unavailable("uuid", "the external journal contains the UUID of this volume"));
     }
     let has_groups = sb.ro_compat.contains(RoCompat::UNINIT_BG);
     if has_groups && !sb.has_metadata_csum() {
-        return Err(TuneError::refused(
+        return Err(TuneError::unavailable(
             "uuid",
             "the checksums of the groups depend on the UUID (feature uninit_bg); use tune2fs -U",
         ));

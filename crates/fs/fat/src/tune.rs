@@ -52,7 +52,7 @@ impl Tune for FatDriver {
         let sb = located.sb;
         sb.expect_whole(&*device)?;
         if sb.serial.is_none() && options.serial.is_some() {
-            return Err(TuneError::refused("serial", "the boot sector has no serial number"));
+            return Err(TuneError::unavailable("serial", "the boot sector has no serial number"));
         }
         let label = options.label.as_deref().map(|label| self.label(label)).transpose()?;
         if let Some(label) = label {
@@ -140,7 +140,7 @@ impl Slot {
             (None, Some(label)) => {
                 let at = self
                     .free
-                    .ok_or_else(|| TuneError::refused("label", "the root directory has no free entry"))?;
+                    .ok_or_else(|| TuneError::unavailable("label", "the root directory has no free entry"))?;
                 if let Some(next) = self.next {
                     // The entry becomes the last one.
                     device.write_at(next, &[END])?;
