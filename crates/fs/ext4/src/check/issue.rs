@@ -312,7 +312,7 @@ obento_driver::issues! {
     /// The root is missing.
     NoRoot {} Damage Inodes "no-root", "the root directory is missing";
     /// A directory cannot be reached from the root.
-    Unconnected { dir: u32, parent: u32 } Damage Names "unconnected", "directory {dir} (parent {parent}) cannot be reached";
+    Unconnected { dir: u32, parent: u32 } Damage Names "unconnected", "directory {dir}{} cannot be reached", crate::check::issue::of_parent(*parent);
     /// `..` does not refer to the directory that contains the entry.
     DotDot { dir: u32, found: u32, expected: u32 } Damage Directories "dot-dot", "directory {dir}: '..' is inode {found}, should be {expected}";
 
@@ -325,10 +325,10 @@ obento_driver::issues! {
     // Pass 5: bitmaps and counts.
     /// A bitmap of blocks is wrong.
     BlockBitmap { group: u32, block: u64, len: u64, stored: u8 } Safe Counts "block-bitmap",
-        "group {group}: {} marked {}", crate::check::issue::run("block", *block, *len), crate::check::issue::marked(*stored);
+        "group {group}: {} {}", crate::check::issue::run("block", *block, *len), crate::check::issue::marked(*len, *stored);
     /// A bitmap of inodes is wrong.
     InodeBitmap { group: u32, ino: u32, len: u32, stored: u8 } Safe Counts "inode-bitmap",
-        "group {group}: {} marked {}", crate::check::issue::run("inode", (*ino).into(), (*len).into()), crate::check::issue::marked(*stored);
+        "group {group}: {} {}", crate::check::issue::run("inode", (*ino).into(), (*len).into()), crate::check::issue::marked((*len).into(), *stored);
     /// The bits after the end of a block bitmap are not set.
     BlockBitmapPadding { group: u32 } Safe Counts "block-bitmap-padding", "group {group}: the bits after the last block in the block bitmap are not set";
     /// The bits after the end of an inode bitmap are not set.
@@ -374,9 +374,19 @@ pub(super) fn negated(errno: u32) -> i32 {
     errno.cast_signed().wrapping_neg()
 }
 
-/// Returns the meaning of a bit.
-pub(super) fn marked(stored: u8) -> &'static str {
-    if stored == 0 { "free, but in use" } else { "in use, but free" }
+/// Returns the meaning of the bits of `len` blocks or inodes, for the text after their numbers.
+pub(super) fn marked(len: u64, stored: u8) -> &'static str {
+    match (len == 1, stored == 0) {
+        (true, true) => "is marked free, but is in use",
+        (true, false) => "is marked in use, but is free",
+        (false, true) => "are marked free, but are in use",
+        (false, false) => "are marked in use, but are free",
+    }
+}
+
+/// Formats the parent of a directory: nothing if it has none.
+pub(super) fn of_parent(parent: u32) -> String {
+    if parent == 0 { String::new() } else { alloc::format!(" (parent {parent})") }
 }
 
 /// Formats a run: `block 5`, `2 blocks from 5 on`.
@@ -401,5 +411,20 @@ mod tests {
         let finding = Issue::LinkCount { ino: 12, stored: 3, found: 2 }.finding(false);
         assert_eq!((finding.number("ino"), finding.number("found")), (Some(12), Some(2)));
         assert_eq!(finding.text, "inode 12: link count is 3, should be 2");
+    }
+
+    #[test]
+    fn a_wrong_bitmap_and_a_directory_without_a_parent_are_described_in_sentences() {
+        let text = |issue: Issue| issue.finding(false).text;
+        let blocks = |len, stored| text(Issue::BlockBitmap { group: 0, block: 5, len, stored });
+        assert_eq!(blocks(1, 0), "group 0: block 5 is marked free, but is in use");
+        assert_eq!(blocks(2, 1), "group 0: 2 blocks from 5 on are marked in use, but are free");
+        let inode = Issue::InodeBitmap { group: 1, ino: 17, len: 1, stored: 1 };
+        assert_eq!(text(inode), "group 1: inode 17 is marked in use, but is free");
+        let lost = |parent| text(Issue::Unconnected { dir: 12, parent });
+        assert_eq!(
+            [lost(0), lost(2)],
+            ["directory 12 cannot be reached", "directory 12 (parent 2) cannot be reached"]
+        );
     }
 }
