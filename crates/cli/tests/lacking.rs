@@ -232,6 +232,13 @@ fn options_of_mount_say_how_every_command_shows_a_fat() {
             assert!(status == Some(2) && err.contains(why), "{err}");
         }
     }
+    says(
+        folder,
+        "-o keep_last_dots ls vfat.img",
+        2,
+        "obento: cannot open 'vfat.img': the option keep_last_dots is not available for vfat\n  \
+         help: omit keep_last_dots\n",
+    );
     says(folder, "mkfs -q -t ext2 ext2.img 4M", 0, "");
     let (status, _, err) = obento(folder, "ls --mount-options uid=7 ext2.img");
     assert!(status == Some(0) && err.contains("has no effect: the file system stores owners"), "{err}");

@@ -258,10 +258,6 @@ const KNOWN: &[&str] = &[
 /// The number of failures of a server within ten seconds after which no other one is started.
 const FAILURES: u32 = 3;
 
-/// `BTRFS_FS_TREE_OBJECTID`, the subvolume that contains all others. Source: Linux 6.1,
-/// include/uapi/linux/btrfs_tree.h.
-const FIRST_SUBVOLUME: u64 = 5;
-
 impl MountOptions {
     /// Sets the options that `failover` implies: the kernel caches no writes, which would be lost with the state of the
     /// gate of a full volume, and requests do not arrive through `io_uring`, which is tied to a process. Fails for an
@@ -434,9 +430,9 @@ impl MountOptions {
                 self.shown.time_offset = Some(minutes.ok_or_else(|| wanted("minutes from -1440 to 1440"))?);
             }
             "subvolid" => {
-                let number = value.parse().ok().filter(|number| *number >= FIRST_SUBVOLUME);
-                self.shown.subvolume =
-                    Some(number.ok_or_else(|| wanted("the number of a subvolume, which is 5 or more"))?);
+                // Subvolumes of Btrfs have other numbers than those of bcachefs: the driver finds out whether one exists.
+                let number = value.parse().ok().filter(|number| *number > 0);
+                self.shown.subvolume = Some(number.ok_or_else(|| wanted("the number of a subvolume"))?);
             }
             "streams" => {
                 self.shown.hide_streams = match value {
@@ -587,7 +583,9 @@ mod tests {
         };
         assert_eq!(shown.unwrap().shown, expected);
         assert_eq!(taken("tz=UTC").unwrap().shown.time_offset, Some(0));
-        assert_eq!(taken("subvolid=256").unwrap().shown.subvolume, Some(256));
+        for number in [1, 256] {
+            assert_eq!(taken(&format!("subvolid={number}")).unwrap().shown.subvolume, Some(number));
+        }
         assert!(taken("streams=none").unwrap().shown.hide_streams);
         assert!(!taken("streams=none,streams=user").unwrap().shown.hide_streams);
         assert!(taken("subvol=home").unwrap_err().contains("use subvolid"));
@@ -599,7 +597,8 @@ mod tests {
             ("iocharset=koi8-r", "utf8"),
             ("time_offset=2000", "minutes from -1440 to 1440"),
             ("streams=windows", "user or none"),
-            ("subvolid=4", "the number of a subvolume, which is 5 or more"),
+            ("subvolid=0", "the number of a subvolume"),
+            ("subvolid=home", "the number of a subvolume"),
         ] {
             let (name, value) = word.split_once('=').unwrap();
             assert_eq!(

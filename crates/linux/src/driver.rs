@@ -110,6 +110,9 @@ impl LinuxDriver {
         if writable && !self.kind.writes {
             return Err(Error::Unsupported(Feature::Writing));
         }
+        if options.shown.subvolume.is_some_and(|number| is_no_subvolume(self.kind, number)) {
+            return Err(Error::NotFound);
+        }
         if writable && device.is_read_only() {
             return Err(DeviceError::ReadOnly.into());
         }
@@ -184,6 +187,15 @@ fn memory_for(len: u64, writable: bool) -> u32 {
     let least = if writable { MEMORY_TO_WRITE } else { MEMORY.0 };
     let more = len.saturating_sub(SMALL) / BYTES_A_MIB;
     u32::try_from(more).unwrap_or(u32::MAX).saturating_add(least).min(MEMORY.1)
+}
+
+/// Returns whether no volume of `kind` has a subvolume with this number. In Btrfs, smaller numbers are those of other
+/// trees.
+fn is_no_subvolume(kind: &Type, number: u64) -> bool {
+    /// `BTRFS_FS_TREE_OBJECTID`, the subvolume that contains all others. Source: Linux 6.1,
+    /// include/uapi/linux/btrfs_tree.h.
+    const FIRST: u64 = 5;
+    kind.names.contains(&"btrfs") && number < FIRST
 }
 
 /// Returns the options of mount(8) for a volume of `kind`, with the properties in `shown` and the options in

@@ -4,7 +4,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use obento::base::{DeviceError, Feature};
-use obento::driver::Access;
+use obento::driver::{Access, VolumeOptions};
 use obento::host::{HostError, Purpose};
 use obento::{Error, Image, OpenError, Registry, Volume};
 
@@ -61,11 +61,35 @@ pub fn needs_image(server: &Path) -> Report {
     )
 }
 
+/// Returns the report of a volume that its driver does not open with the options `shown`, if one of them is the cause.
+pub fn option_refused(error: &OpenError, shown: VolumeOptions) -> Option<Report> {
+    let OpenError::Volume { fs_type, error, image, .. } = error else { return None };
+    let report = |cause: String| Report::on("cannot open", image.as_os_str().as_bytes(), cause);
+    match (**error, shown) {
+        (Error::NotFound, VolumeOptions { subvolume: Some(number), .. }) => {
+            let cause = format!("the volume has no subvolume with the number {number}");
+            Some(report(cause).help("omit subvolid to open the default subvolume"))
+        }
+        (Error::NotSupported, VolumeOptions { keep_last_dots: true, .. }) => {
+            let cause = format!("the option keep_last_dots is not available for {fs_type}");
+            Some(report(cause).help("omit keep_last_dots"))
+        }
+        (Error::NotSupported, VolumeOptions { code_page: Some(page), .. }) => {
+            let cause = format!("the code page {page} is not available for {fs_type}");
+            Some(report(cause).help("omit codepage"))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the report of a volume that cannot be opened. If its driver only reads and builds volumes, the report names
 /// the command that builds one.
 pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registry) -> Report {
     let report = Report::plain(error);
-    let OpenError::Volume { fs_type, error, image, .. } = error else { return report };
+    if let Some(report) = option_refused(error, options.shown()) {
+        return report;
+    }
+    let OpenError::Volume { fs_type, error, .. } = error else { return report };
     let driver = registry.find(fs_type);
     let is_built =
         driver.is_some_and(|driver| driver.access() == Access::ReadOnly && driver.build().is_some());
@@ -73,14 +97,6 @@ pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registr
         Error::Unsupported(Feature::Writing) if is_built => report.help(format!(
             "copy the files to a directory, change them there, and run 'obento build -t {fs_type} NEW --from DIR'"
         )),
-        Error::NotFound => match options.shown().subvolume {
-            Some(number) => {
-                let cause = format!("the volume has no subvolume with the number {number}");
-                Report::on("cannot open", image.as_os_str().as_bytes(), cause)
-                    .help("omit subvolid to open the default subvolume")
-            }
-            None => report,
-        },
         Error::Device(DeviceError::Engine(_)) => match std::env::var_os(KERNEL) {
             Some(kernel) => report.help(format!(
                 "the kernel is that of {KERNEL}, {}: unset {KERNEL} to use the installed one",

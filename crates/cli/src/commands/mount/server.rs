@@ -38,7 +38,7 @@ use super::limits::expect_limits;
 use super::status::now;
 use super::{log, start};
 use crate::context::Context;
-use crate::open::{cannot_open, expect_undamaged, report_notices};
+use crate::open::{cannot_open, expect_undamaged, option_refused, report_notices};
 use crate::report::{Report, notice};
 use crate::shown::{GivenNames as _, in_vain};
 
@@ -351,7 +351,8 @@ fn open(
         }
         opened => opened,
     };
-    let opened = opened.map_err(cannot_open)?;
+    let opened = opened
+        .map_err(|error| option_refused(&error, options.shown).unwrap_or_else(|| cannot_open(error)))?;
     expect_failover(&opened, shown, context)?;
     let access = opened.image.as_ref().map_or(Access::ReadOnly, |mounted| mounted.image.access());
     if options.provenance && access == Access::ReadOnly {
