@@ -214,7 +214,8 @@ fn of_fsck(code: i32) -> Verdict {
 
 pub(crate) const MAKE_XFS: Maker = maker("mkfs.xfs", "xfsprogs", &["-q", "-f"], "-L", 300 << 20);
 pub(crate) const MAKE_BTRFS: Maker = maker("mkfs.btrfs", "btrfs-progs", &["-q", "-f"], "-L", 128 << 20);
-pub(crate) const MAKE_F2FS: Maker = maker("mkfs.f2fs", "f2fs-tools", &["-q", "-f"], "-l", 64 << 20);
+/// Without `-q`, which also hides the reason of a failure.
+pub(crate) const MAKE_F2FS: Maker = maker("mkfs.f2fs", "f2fs-tools", &["-f"], "-l", 64 << 20);
 pub(crate) const MAKE_JFS: Maker = maker("mkfs.jfs", "jfsutils", &["-q"], "-L", 16 << 20);
 pub(crate) const MAKE_REISERFS: Maker =
     maker("mkfs.reiserfs", "reiserfsprogs", &["-q", "-f", "-f"], "-l", 40 << 20);

@@ -103,6 +103,25 @@ fn a_udf_is_made_by_its_program_and_has_none_to_check_it() {
 }
 
 #[test]
+fn the_reason_of_a_program_that_fails_is_reported() {
+    for (kind, program, size, reason) in [
+        ("f2fs", "mkfs.f2fs", "64M", "Volume Label should be less than 512 characters"),
+        ("xfs", "mkfs.xfs", "310M", "Invalid value"),
+        ("btrfs", "mkfs.btrfs", "130M", "is too long"),
+    ] {
+        if !has(&[program]) {
+            continue;
+        }
+        let bench = Bench::new();
+        let label = "a".repeat(600);
+        let (_, reported, code) = all(&bench, &format!("mkfs -t {kind} -L {label} image {size}"));
+        assert_eq!(code, Some(2), "{reported}");
+        assert!(reported.contains(reason), "{kind}: {reported}");
+        assert!(!reported.contains("Usage"), "{kind}: {reported}");
+    }
+}
+
+#[test]
 fn damage_is_reported_repaired_if_possible_and_gone_afterwards() {
     if !has(&["mkfs.xfs", "xfs_repair", "xfs_db"]) {
         return;

@@ -32,6 +32,8 @@ const HEAD: u64 = 4 << 20;
 /// The length of the range with signatures at the end of a device. These are the backup of a GPT, members of RAID
 /// arrays (Promise: up to 3920 sectors from the end), the last two labels of ZFS, and the second super block of NILFS2.
 const TAIL: u64 = 2 << 20;
+/// The maximum number of lines that are kept of the output of a program.
+const KEPT: usize = 64;
 /// The maximum number of lines that are printed of the output of a failed program.
 const LINES: usize = 6;
 
@@ -149,7 +151,7 @@ pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), Stri
     let (mut lines, mut is_over) = (Vec::new(), false);
     let code = program.run(path, |line| {
         // The usage line does not explain the failure.
-        is_over |= line.starts_with(b"Usage:") || lines.len() == LINES;
+        is_over |= line.starts_with(b"Usage:") || lines.len() == KEPT;
         let line = printable(line.trim_ascii());
         if !line.is_empty() && !is_over {
             lines.push(line);
@@ -160,11 +162,20 @@ pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), Stri
         Ok(Some(0)) => Ok(()),
         Ok(code) => {
             let code = code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
+            let lines = explanation(&lines);
             let reason = if lines.is_empty() { String::new() } else { format!(": {}", lines.join("; ")) };
             Err(format!("{name} ended with {code}{reason}"))
         }
         Err(error) => Err(format!("{name}: {error}")),
     }
+}
+
+/// Returns the lines of a failed program that explain the failure: those from the first error on. Some programs first
+/// describe the device.
+fn explanation(lines: &[String]) -> &[String] {
+    let is_error = |line: &String| line.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("error"));
+    let start = lines.iter().position(is_error).unwrap_or(0);
+    &lines[start..lines.len().min(start + LINES)]
 }
 
 /// Returns an empty volume of this program with a length of `len` bytes.
@@ -243,4 +254,21 @@ fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
             .help(format!("use {} itself, which has its own options", maker.tool.program)));
     }
     args.refuse()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_error_of_a_program_is_printed_and_not_what_it_wrote_before() {
+        let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let f2fs = lines(
+            "Info: Debug level = 0\nInfo: Trim is enabled\nError: Device size is not sufficient\nError: failed",
+        );
+        assert_eq!(explanation(&f2fs), lines("Error: Device size is not sufficient\nError: failed"));
+        let long = lines("1\n2\n3\n4\n5\n6\n7");
+        assert_eq!(explanation(&long), &long[..LINES]);
+        assert_eq!(explanation(&[]), &[] as &[String]);
+    }
 }
