@@ -158,9 +158,9 @@ impl Processes {
         if !finished {
             return Ok(Outcome::NotFinished(begin.elapsed().as_secs_f64()));
         }
-        serde_json::from_slice(&output).map_err(|error| {
+        serde_json::from_slice(&output).map_err(|_| {
             let said = String::from_utf8_lossy(&errors).trim().to_owned();
-            failed(if said.is_empty() { error.to_string() } else { said })
+            failed(if said.is_empty() { "the process ended without a result".to_owned() } else { said })
         })
     }
 

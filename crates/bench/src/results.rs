@@ -8,6 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::error::Category;
 
 use crate::cell::{Outcome, Sample};
 use crate::error::IoContext as _;
@@ -18,6 +20,8 @@ use crate::{BenchError, Result};
 
 const FORMAT: &str = "obento-bench";
 const VERSION: u32 = 1;
+/// The reason why JSON of another program is not read.
+const OTHER_FORMAT: &str = "the file has another format";
 
 /// The results of a run.
 #[derive(Serialize, Deserialize, Clone, PartialEq, Debug)]
@@ -67,12 +71,12 @@ impl Results {
     /// Reads a results file. Fails with `Io`, or with `Results` if the file is invalid or has a later version.
     pub fn load(path: &Path) -> Result<Self> {
         let wrong = |why: String| BenchError::Results { path: path.to_owned(), why };
-        let text = fs::read_to_string(path).during("read", path)?;
-        let results: Self = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let text = fs::read(path).during("read", path)?;
+        let results: Self = serde_json::from_slice(&text).map_err(|error| wrong(unread(&text, &error)))?;
         match (results.format.as_str(), results.version) {
             (FORMAT, VERSION) => Ok(results),
             (FORMAT, version) => Err(wrong(format!("version {version} is not supported"))),
-            _ => Err(wrong("the file has another format".to_owned())),
+            _ => Err(wrong(OTHER_FORMAT.to_owned())),
         }
     }
 
@@ -146,6 +150,24 @@ impl CellResult {
         };
         self.samples.iter().filter_map(of).filter(|(_, figure)| figure.is_finite()).collect()
     }
+}
+
+/// Describes why `text` is not a file of results.
+fn unread(text: &[u8], error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    match error.classify() {
+        _ if text.trim_ascii().is_empty() => "the file is empty".to_owned(),
+        Category::Syntax => format!("the file is not JSON (line {line}, column {column})"),
+        Category::Eof => format!("the file is incomplete, and ends in line {line}"),
+        Category::Data if !is_of_format(text) => OTHER_FORMAT.to_owned(),
+        Category::Data | Category::Io => error.to_string(),
+    }
+}
+
+/// Returns whether JSON names the format of a file of results.
+fn is_of_format(text: &[u8]) -> bool {
+    let value = serde_json::from_slice::<Value>(text);
+    value.is_ok_and(|value| value.get("format").is_some_and(|format| format == FORMAT))
 }
 
 #[cfg(test)]

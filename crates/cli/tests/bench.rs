@@ -178,12 +178,19 @@ fn a_page_a_table_and_a_comparison_are_made_of_results() {
     let mut lost = Command::new(env!("CARGO_BIN_EXE_obento"));
     lost.current_dir(folder.path()).args(["bench", "compare", "a.json", "c.json"]).stdout(writer);
     assert_eq!(lost.status().unwrap().code(), Some(1));
-    let absurd = obento(folder.path(), &["bench", "report", "r.html"]);
-    assert!(
-        text(&absurd.stderr).contains("is not a file of results of 'obento bench'"),
-        "{}",
-        text(&absurd.stderr)
-    );
+    let cut = &results[..results.len() / 2];
+    let other = "{\"format\": \"another\"}";
+    for (contents, why) in [
+        ("<html>", "the file is not JSON (line 1, column 1)\n"),
+        (cut, "the file is incomplete, and ends in line "),
+        (other, "the file has another format\n"),
+        ("", "the file is empty\n"),
+    ] {
+        std::fs::write(folder.path().join("d.json"), contents).unwrap();
+        let absurd = text(&obento(folder.path(), &["bench", "report", "d.json"]).stderr);
+        let reported = format!("'d.json' is not a file of results of 'obento bench': {why}");
+        assert!(absurd.contains(&reported), "{absurd}");
+    }
 }
 
 #[test]
