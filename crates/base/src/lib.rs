@@ -27,6 +27,7 @@ mod errno;
 mod error;
 pub mod fields;
 mod name;
+mod quantity;
 mod time;
 pub mod wire;
 
@@ -38,4 +39,5 @@ pub use error::{
     Corrupt, DeviceError, EngineObstacle, Error, Feature, OpenOption, Refusal, Result, Structure,
 };
 pub use name::{Name, NameBuf, NameError, is_printable, is_printable_after, write_escaped};
+pub use quantity::Quantity;
 pub use time::Timestamp;

@@ -178,7 +178,8 @@ pub fn notice(notice: &Notice, access: Access, image: &Image) -> String {
             let is_partition = image.partitions().iter().any(|part| part.len == *found && part.end() <= len);
             let what = if is_partition { "the partition is too short" } else { "the image is truncated" };
             format!(
-                "{what}: the volume has {expected} bytes, of which {found} are present; the data after these bytes cannot be read"
+                "{what}: the volume has {expected} bytes, of which {found} {} present; the data after these bytes cannot be read",
+                if *found == 1 { "is" } else { "are" }
             )
         }
         Notice::Replayed { transactions } => {

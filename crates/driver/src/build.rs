@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
 
+use obento_base::Quantity;
 use obento_block::BlockDevice;
 
 use crate::tree::DataId;
@@ -231,7 +232,8 @@ impl fmt::Display for BuildError {
         match self {
             Self::Format(error) => error.fmt(f),
             Self::TooSmall { len, needed } => {
-                write!(f, "a size of {len} bytes is too small; {needed} bytes are required")
+                let len = Quantity::new(*len, "byte");
+                write!(f, "a size of {len} is too small; {needed} bytes are required")
             }
             Self::Unfit(files) => write!(f, "{} files cannot be stored", files.len()),
         }

@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use obento_base::{Error, Feature};
+use obento_base::{Error, Feature, Quantity};
 use obento_block::BlockDevice;
 use obento_env::{Clock, Random};
 
@@ -297,7 +297,9 @@ impl fmt::Display for FormatError {
             Self::UnknownFeature { name } => write!(f, "unknown feature '{}'", name.escape_default()),
             Self::Needs { what, needs } => write!(f, "{what} requires {needs}"),
             Self::Excludes { what, other } => write!(f, "{what} excludes {other}"),
-            Self::TooSmall { what, len } => write!(f, "a size of {len} bytes is too small for {what}"),
+            Self::TooSmall { what, len } => {
+                write!(f, "a size of {} is too small for {what}", Quantity::new(*len, "byte"))
+            }
             Self::TooLarge { len, max } => {
                 write!(
                     f,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
 use obento::Node;
-use obento::base::FileKind;
+use obento::base::{FileKind, Quantity};
 use obento::driver::Access;
 use obento::vfs::Symlinks;
 
@@ -80,7 +80,7 @@ fn copy(node: &Node, shown: &[u8], out: &mut Output, buffer: &mut [u8], context:
                 offset += count as u64;
             }
             Err(error) => {
-                failed(&format_args!("{error} (after {offset} bytes)"));
+                failed(&format_args!("{error} (after {})", Quantity::new(offset, "byte")));
                 return Ok(());
             }
         }

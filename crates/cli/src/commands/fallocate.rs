@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 
+use obento::base::Quantity;
 use obento::driver::Size;
 use obento::host::interrupt;
 use obento::vfs::Symlinks;
@@ -28,12 +29,13 @@ pub const PAGE: Page = Page::new(&[
 /// Allocate or free space of files
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("action").args(["collapse_range", "insert_range", "punch_hole", "zero_range", "dig_holes"]))]
+#[command(group = clap::ArgGroup::new("range").required(true).multiple(true).args(["length", "dig_holes"]))]
 pub struct Args {
     /// Files in images; a missing file is created if space is to be allocated
     #[arg(required = true, value_name = "IMAGE:PATH")]
     paths: Vec<OsString>,
     /// The length of the range, such as 4096 or 10MiB
-    #[arg(short, long, value_parser = size, required_unless_present = "dig_holes")]
+    #[arg(short, long, value_parser = size)]
     length: Option<u64>,
     /// The start of the range
     #[arg(short, long, value_parser = size, default_value = "0")]
@@ -70,9 +72,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     verbose.finish()
 }
 
+/// The start of error messages about a file.
+const ACTION: &str = "cannot change the space of";
+
 fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
     let failed = |error: Error| {
-        let report = Report::on("cannot change the space of", location.shown(), error);
+        let report = Report::on(ACTION, location.shown(), error);
         if error == Error::Invalid && (args.collapse_range || args.insert_range) {
             return report.help("the range must consist of whole blocks and end before the end of the file");
         }
@@ -80,10 +85,13 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
     };
     let makes = !(args.punch_hole || args.collapse_range || args.insert_range || args.dig_holes);
     let found = match makes {
-        true => location.open_or_create(0o666).map(|(node, _)| node),
-        false => location.volume.resolve(&location.place, Symlinks::Follow),
+        true => {
+            let made = location.open_or_create(0o666).map(|(node, _)| node);
+            made.map_err(|error| location.failed(ACTION, error))
+        }
+        false => location.volume.resolve(&location.place, Symlinks::Follow).map_err(failed),
     };
-    let node = found.map_err(failed)?;
+    let node = found?;
     let end = args.length.map_or(Some(u64::MAX), |length| args.offset.checked_add(length));
     let range = args.offset..end.ok_or_else(|| failed(Error::FileTooBig))?;
     let size = if args.keep_size { Size::Keep } else { Size::Grow };
@@ -91,7 +99,13 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
     let (done, what) = match () {
         () if args.dig_holes => {
             let dug = dig(&node, range).map_err(failed)?;
-            verbose.say(|| format!("{}: {dug} bytes converted to sparse holes.", subject(location.shown())));
+            verbose.say(|| {
+                format!(
+                    "{}: {} converted to sparse holes.",
+                    subject(location.shown()),
+                    Quantity::new(dug, "byte")
+                )
+            });
             return Ok(());
         }
         () if args.punch_hole => (node.punch(range), "hole created"),
@@ -101,7 +115,7 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
         () => (node.allocate(range, size), "allocated"),
     };
     done.map_err(failed)?;
-    verbose.say(|| format!("{}: {len} bytes {what}.", subject(location.shown())));
+    verbose.say(|| format!("{}: {} {what}.", subject(location.shown()), Quantity::new(len, "byte")));
     Ok(())
 }
 

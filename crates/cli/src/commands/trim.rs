@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use obento::Error;
+use obento::base::Quantity;
 
 use crate::change::Verbose;
 use crate::change::each_volume;
@@ -45,7 +46,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             }
         })?;
         let size = Unit::Human.text(trimmed);
-        verbose.say(|| format!("{}: {size} ({trimmed} bytes) trimmed", subject(location.shown())));
+        verbose.say(|| {
+            format!("{}: {size} ({}) trimmed", subject(location.shown()), Quantity::new(trimmed, "byte"))
+        });
         Ok(())
     });
     verbose.finish()

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 
+use obento::base::Quantity;
 use obento::copy::read_full;
 use obento::host::interrupt;
 use obento::vfs::Caller;
@@ -71,13 +72,13 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), R
     let mut written = 0;
     while len > 0 {
         append(&node, &buffer[..len], &mut written)
-            .map_err(|error| failed(&format_args!("{error} (after {written} bytes)")))?;
+            .map_err(|error| failed(&format_args!("{error} (after {})", Quantity::new(written, "byte"))))?;
         if interrupt::is_requested() {
             break;
         }
         len = read_full(input, &mut buffer).map_err(|error| {
             Report::new("cannot read standard input", error)
-                .help(format!("{written} bytes were written before the failure"))
+                .help(format!("bytes written before the failure: {written}"))
         })?;
     }
     Ok(())

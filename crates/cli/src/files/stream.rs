@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 
 use obento::Node;
+use obento::base::Quantity;
 
 /// The bytes that are read at once.
 pub const CHUNK: usize = 256 << 10;
@@ -75,7 +76,7 @@ impl<'a> Stream<'a> {
         };
         let piece = piece.map_err(|error| match self.at {
             0 => error,
-            at => format!("{error} (after {at} bytes)"),
+            at => format!("{error} (after {})", Quantity::new(at, "byte")),
         })?;
         self.at = self.at.saturating_add(match piece {
             Piece::Data(len) => len as u64,

@@ -5,6 +5,8 @@
 
 use std::{fmt, io};
 
+use obento_base::Quantity;
+
 /// The bytes that any stream may unpack to.
 const BYTES_ALWAYS: u64 = 1 << 30;
 /// The bytes that each byte of a stream may unpack to. Source code, logs and root file systems stay below 20.
@@ -92,7 +94,7 @@ struct Size(u64);
 impl fmt::Display for Size {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            bytes if bytes < 1 << 20 => write!(f, "{bytes} bytes"),
+            bytes if bytes < 1 << 20 => write!(f, "{}", Quantity::new(bytes, "byte")),
             bytes if bytes.is_multiple_of(1 << 30) => write!(f, "{} GiB", bytes >> 30),
             bytes => write!(f, "{} MiB", bytes.div_ceil(1 << 20)),
         }

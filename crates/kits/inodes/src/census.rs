@@ -8,7 +8,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
-use obento_base::{Error, Ino, Result};
+use obento_base::{Error, Ino, Quantity, Result};
 use obento_driver::{CheckObserver, CheckReport, Cookie, Finding, Severity, ToField as _};
 
 use crate::volume::Counters;
@@ -108,7 +108,7 @@ impl<F: Directories> Pass<'_, '_, F> {
         })?;
         let stored = inode.attr.blocks.checked_div(op.sectors()).unwrap_or(0);
         if found != stored {
-            self.damage("block-count", inode.ino(), format!("counts {stored} blocks and has {found}"));
+            self.damage("block-count", inode.ino(), format!("counts {} and has {found}", Quantity::new(stored, "block")));
         }
         let mut past = op.geometry().blocks_of(inode.attr.size);
         let most = op.geometry().blocks_of(op.format().limits().file_size_max);
@@ -211,7 +211,7 @@ impl<F: Directories> Pass<'_, '_, F> {
                 self.found("nameless", Severity::Note, ("ino", ino.0), text);
             }
             () if stored != expected => {
-                self.damage("link-count", ino, format!("counts {stored} links and has {expected}"));
+                self.damage("link-count", ino, format!("counts {} and has {expected}", Quantity::new(stored.into(), "link")));
             }
             () => {}
         }

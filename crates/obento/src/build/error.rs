@@ -1,5 +1,7 @@
 //! The reasons why an image was not built.
 
+use obento_base::Quantity;
+use obento_base::wire::to_u64;
 use obento_driver::{BuildError, FormatError, Tree};
 use obento_host::HostError;
 
@@ -16,16 +18,16 @@ pub enum BuildFailure {
         fs_type: String,
     },
     /// Sources cannot be read, or contain unusable entries.
-    #[error("{} entries of the sources cannot be used", .0.len())]
+    #[error("{} of the sources cannot be used", Quantity::new(to_u64(.0.len()), "entry"))]
     Sources(Vec<SourceProblem>),
     /// The format cannot store these files.
-    #[error("{} files cannot be stored", .0.len())]
+    #[error("{} cannot be stored", Quantity::new(to_u64(.0.len()), "file"))]
     Unfit(Vec<SourceProblem>),
     /// The format does not support a volume with these settings.
     #[error(transparent)]
     Format(FormatError),
     /// The requested size is not sufficient.
-    #[error("a size of {size} bytes is too small; {needed} bytes are required")]
+    #[error("a size of {} is too small; {needed} bytes are required", Quantity::new(*size, "byte"))]
     TooSmall {
         /// The requested size.
         size: u64,
@@ -64,13 +66,13 @@ pub enum BuildFailure {
     #[error("standard input can be read only once")]
     OnlyOnce,
     /// The check of the finished volume reports problems, one line each.
-    #[error("the check of the image reports {} problems, first: {}", .0.len(), .0.first().map_or("", String::as_str))]
+    #[error("the check of the image reports {}, first: {}", Quantity::new(to_u64(.0.len()), "problem"), .0.first().map_or("", String::as_str))]
     NotSound(Vec<String>),
     /// Files of the finished volume differ from their sources.
-    #[error("{} files of the image differ from their sources", .0.len())]
+    #[error("files of the image that differ from their sources: {}", .0.len())]
     Differs(Vec<SourceProblem>),
     /// Two builds have different bytes.
-    #[error("two builds differ in {} bytes, first in byte {}: {}", .0.bytes, .0.offset, .0.place())]
+    #[error("two builds differ in {}, first in byte {}: {}", Quantity::new(.0.bytes, "byte"), .0.offset, .0.place())]
     NotSame(Box<ByteDifference>),
     /// An error of the host.
     #[error(transparent)]

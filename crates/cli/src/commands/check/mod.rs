@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 use obento::address::{Address, PartSelector};
-use obento::base::{DeviceError, Feature};
+use obento::base::{DeviceError, Feature, Quantity};
 use obento::check::{CheckError, check};
 use obento::driver::{
     Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, FieldValue, Finding, RepairMode,
@@ -388,21 +388,17 @@ fn summary(out: &mut Output, shown: &[u8], report: &CheckReport) -> std::io::Res
     };
     // Some formats have no fixed number of inodes.
     let inodes = match inodes {
-        (1, 1) => "1 inode".to_owned(),
-        (used, total) if used == total => format!("{used} inodes"),
-        (used, total) => format!("{used} of {total} inodes"),
+        (used, total) if used == total => Quantity::new(*used, "inode").to_string(),
+        (used, total) => format!("{used} of {}", Quantity::new(*total, "inode")),
     };
-    let directories = match directories {
-        1 => "1 directory".to_owned(),
-        count => format!("{count} directories"),
-    };
+    let directories = Quantity::new(*directories, "directory");
     let (used, total) = blocks;
     let shown = subject(shown);
     writeln!(out, "{shown}: {state}; {inodes} ({directories}) and {used} of {total} blocks are in use")
 }
 
-fn things(count: u64) -> String {
-    if count == 1 { "1 error".to_owned() } else { format!("{count} errors") }
+fn things(count: u64) -> Quantity {
+    Quantity::new(count, "error")
 }
 
 fn line(shown: &[u8], report: &CheckReport) -> Line {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
-use obento::base::DeviceError;
+use obento::base::{DeviceError, Quantity};
 use obento::block::BlockDevice;
 use obento::driver::{Allowed, Contents, Format, FormatError, FormatNotice, Formatted};
 use obento::image::{FormatTarget, PartitionChoice, PartitionContents};
@@ -385,8 +385,7 @@ pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
                 format!("most machines have smaller pages than {size} bytes and cannot mount this block size")
             }
             FormatNotice::Lost { what, files } => {
-                let files = if *files == 1 { "1 file".into() } else { format!("{files} files") };
-                format!("the {what} of {files} could not be stored")
+                format!("the {what} of {} could not be stored", Quantity::new(*files, "file"))
             }
             FormatNotice::ShortInodes(size) => {
                 format!("inodes of {size} bytes cannot store times after the year 2038")
@@ -429,7 +428,7 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
     write!(out, ", {} in {blocks} {} of {block_size} bytes", human_size(len), units.space)?;
     // The device of a journal has no inodes.
     if *inodes > 0 {
-        write!(out, ", {inodes} inodes")?;
+        write!(out, ", {}", Quantity::new(*inodes, "inode"))?;
     }
     writeln!(out)?;
     if let Some(id) = id_text(formatted) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Write as _;
 
-use obento::base::FileKind;
+use obento::base::{FileKind, Quantity};
 use obento::provenance::{
     Actor, ActorId, Entries, Entry, FileId, IndexedLog, Mark, OpenMode, Record, SegmentNames, Transferred,
 };
@@ -247,7 +247,9 @@ impl Event {
     }
 
     fn print_detail(&self, out: &mut Output) -> Outcome {
-        let range = |done: &Transferred| format!("{} bytes in {}-{}", done.bytes, done.start, done.end);
+        let range = |done: &Transferred| {
+            format!("{} in {}-{}", Quantity::new(done.bytes, "byte"), done.start, done.end)
+        };
         match &self.detail {
             Detail::None | Detail::Exchange => {}
             Detail::Mode(mode) => write!(out, " ({})", mode_word(*mode))?,
@@ -266,16 +268,14 @@ impl Event {
             Detail::Created { kind: FileKind::Regular, .. } => {}
             Detail::Created { kind, .. } => write!(out, " ({})", kind_word(*kind))?,
             Detail::Links(0) => {}
-            Detail::Links(1) => write!(out, " (1 other name)")?,
-            Detail::Links(links) => write!(out, " ({links} other names)")?,
-            Detail::Size(size) => write!(out, " (to {size} bytes)")?,
+            Detail::Links(links) => write!(out, " ({})", Quantity::new((*links).into(), "other name"))?,
+            Detail::Size(size) => write!(out, " (to {})", Quantity::new(*size, "byte"))?,
             Detail::Attributes(names) => write!(out, " ({})", names.join(", "))?,
             Detail::Attribute(name) => {
                 out.write_all(b" ")?;
                 out.write_name(name)?;
             }
-            Detail::Count(1) => write!(out, " (1 record)")?,
-            Detail::Count(count) => write!(out, " ({count} records)")?,
+            Detail::Count(count) => write!(out, " ({})", Quantity::new(*count, "record"))?,
             Detail::Version(version) => write!(out, " (version {version})")?,
             Detail::Source(name) => {
                 out.write_all(b" <- ")?;

@@ -17,6 +17,7 @@ mod sparse;
 
 use std::io::{self, ErrorKind, Read};
 
+use obento_base::Quantity;
 use obento_base::wire::{to_u64, to_usize};
 
 use super::header::BLOCK;
@@ -44,7 +45,7 @@ pub enum TarError {
     #[error("cannot read: {0}")]
     Input(io::Error),
     /// The archive ends within a member.
-    #[error("the archive ends too early, after {offset} bytes")]
+    #[error("the archive ends too early, after {}", Quantity::new(*offset, "byte"))]
     Truncated {
         /// The number of existing bytes.
         offset: u64,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use obento_base::{DeviceNumber, FileKind, Mode, Name, NameBuf, Timestamp};
+use obento_base::{DeviceNumber, FileKind, Mode, Name, NameBuf, Quantity, Timestamp};
 use obento_driver::NodeId;
 use obento_driver::tree::{Body, NodeAttr};
 use obento_host::compressed::{Stream, UnpackLimits};
@@ -197,7 +197,7 @@ fn file(
         Some(ManifestContent::Here(bytes)) => {
             let size = bytes.len() as u64;
             if said.size.is_some_and(|said| said != size) {
-                return Ok(Err(format!("the contents have {size} bytes, which is not the size in the line")));
+                return Ok(Err(wrong_size(size)));
             }
             Ok(Ok((reader.kept(bytes)?, None)))
         }
@@ -246,7 +246,7 @@ fn host_file(
     };
     let found = entry.attr().size.max(made.len() as u64);
     if size.is_some_and(|size| size != found) {
-        return Ok(Err(format!("the contents have {found} bytes, which is not the size in the line")));
+        return Ok(Err(wrong_size(found)));
     }
     if entry.attr().size == 0 {
         return Ok(Ok((reader.kept(&made)?, None)));
@@ -267,4 +267,9 @@ pub(super) fn link(
     let made = |error: PathError| error.to_string();
     let dir = reader.model.directory(parent, Timestamp::EPOCH).map_err(made)?;
     reader.model.builder.link(dir, name, node).map_err(|error| PathError::from(error).to_string())
+}
+
+/// Returns the reason why contents of `size` bytes are not those that a line describes.
+fn wrong_size(size: u64) -> String {
+    format!("the contents have {}, which is not the size in the line", Quantity::new(size, "byte"))
 }
