@@ -243,6 +243,37 @@ fn a_closed_pipe_does_not_hide_a_result() {
 }
 
 #[test]
+fn a_closed_standard_error_ends_no_command() {
+    let folder = folder();
+    let image = folder.path().join("plain.img");
+    assert!(obento(folder.path(), &["mkfs", "-q", "plain.img", "8M"]).status.success());
+    let status = |command: &mut Command| {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer).status().unwrap().code()
+    };
+    let bench = ["bench", "createfiles", "-T", "image:ext4", "--size", "256M", "--scale", "4000"];
+    let bench = bench.into_iter().chain(["--run-time", "0.05", "--repeat", "1", "--repeat-most", "1"]);
+    let bench: Vec<_> = bench.chain(["--file-size", "1M", "--output", "r.json"]).collect();
+    for (args, code) in [
+        (&["find", "disk.img.zst:/etc", "-type", "f", "-ok", "true", ";"][..], 0),
+        (&bench, 0),
+        (&["ls", "none.img"], 2),
+        (&["ls", "--unknown"], 2),
+        (&["rm", "-i", "plain.img:/lost+found"], 1),
+    ] {
+        assert_eq!(status(&mut command(folder.path(), args)), Some(code), "{args:?}");
+    }
+    // The names by which mount(8) and FUSE servers start the program.
+    for (name, code) in [("mount.fuse.obento", 1), ("fusermount3", 1)] {
+        let helper = folder.path().join(name);
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_obento"), &helper).unwrap();
+        assert_eq!(status(&mut Command::new(&helper)), Some(code), "{name}");
+    }
+    assert!(image.exists());
+}
+
+#[test]
 fn the_image_stays_as_it_was() {
     let folder = folder();
     let image = folder.path().join("disk.img.zst");
@@ -1037,6 +1068,10 @@ fn a_rejected_setting_is_named_by_its_option_and_its_value() {
              must have at most 16 bytes, and no NUL\n",
         ),
         (
+            &["tune", "fat.img", "-m", "1"],
+            "cannot change the settings of 'fat.img': -m is not available: FAT does not have this setting\n",
+        ),
+        (
             &["mkfs", "-F", "-U", "1234-ABCD", "plain.img"],
             "cannot create a file system on 'plain.img': ext4 has a UUID, and no volume ID\n  \
              help: write a UUID such as 01234567-89ab-cdef-0123-456789abcdef, or random\n",
@@ -1053,4 +1088,28 @@ fn a_rejected_setting_is_named_by_its_option_and_its_value() {
     ] {
         check_in(folder.path(), args, 2, "", &format!("obento: {stderr}"));
     }
+}
+
+#[test]
+fn a_directory_that_does_not_exist_is_not_reported_as_an_unmount_that_failed_to_open_it() {
+    let folder = folder_of_images();
+    for (name, why) in
+        [("nodir", "the directory does not exist"), ("notes.txt", "not a directory"), (".", "not mounted")]
+    {
+        check_in(
+            folder.path(),
+            &["umount", name],
+            1,
+            "",
+            &format!("obento: cannot unmount '{name}': {why}\n"),
+        );
+    }
+}
+
+#[test]
+fn a_size_of_one_byte_is_in_the_singular() {
+    let folder = folder_of_images();
+    let said = obento(folder.path(), &["mkfs", "-t", "ext4", "new.img", "1"]).stderr;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains("a size of 1 byte is too small"), "{said}");
 }

@@ -155,7 +155,12 @@ fn the_number_of_members_of_an_archive_has_a_limit() {
         2,
         &["the limit of files (29)", "--max-files"],
     );
-    fails(folder, "build --max-files 1 o.img --from tree", 2, &["the limit of files (1)"]);
+    fails(
+        folder,
+        "build --max-files 1 o.img --from tree",
+        2,
+        &["cannot add 'tree", "the limit of files (1)"],
+    );
     assert!(!folder.join("o.img").exists());
     runs(folder, "build -q --max-files 30 o.img --from many.tar");
 }

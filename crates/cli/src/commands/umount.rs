@@ -5,11 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use obento::host::HostError;
 use obento_fuse::{
     Folders, MountError, MountPlace, MountPoint, NoServer, Outcome as Ending, ServerWait, Unmounted,
     Unmounter, mounts_of_same,
 };
 use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::mount::own::{self, FS_TYPE};
 use crate::context::Context;
@@ -166,7 +168,16 @@ fn patiently(unmount: impl Fn() -> Result<Unmounted, MountError>) -> Result<Unmo
 
 /// Returns the mount at `directory`, even if its server has ended.
 fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
-    let mount = own::find(directory).map_err(|error| cannot(directory, error))?;
+    let mount = own::find(directory).map_err(|error| match (&error, error.errno()) {
+        // The message names the directory already.
+        (HostError::System { path, .. }, Some(Errno::NOENT)) if path == directory => {
+            cannot(directory, "the directory does not exist")
+        }
+        (HostError::System { path, .. }, Some(errno)) if path == directory => {
+            cannot(directory, std::io::Error::from(errno))
+        }
+        _ => cannot(directory, error),
+    })?;
     let mount = mount.ok_or_else(|| cannot(directory, "not mounted"))?;
     if !mount.is_fuse() {
         let cause = format!("it is a kernel mount of type {}", mount.fs_type);

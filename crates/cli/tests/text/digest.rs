@@ -107,6 +107,10 @@ fn a_check_fails_as_that_of_gnu_coreutils_fails() {
         let expected = String::from_utf8(theirs.stdout).unwrap().replace("none: FAILED open or read\n", "");
         assert_eq!(String::from_utf8(ours.stdout).unwrap(), expected, "{line}");
         assert_eq!(ours.status.code(), theirs.status.code(), "{line}");
+        if (options, list) == ("", "list") {
+            let summary = "obento: 1 line is malformed\nobento: 1 checksum does not match\n";
+            assert_eq!(String::from_utf8(ours.stderr).unwrap(), summary);
+        }
     }
 }
 

@@ -27,7 +27,7 @@ use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
-use crate::report::{Report, printable};
+use crate::report::{Report, printable, subject};
 pub use args::Args;
 
 /// The page of `build`.
@@ -159,7 +159,7 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
                 .help("fix the sources, or omit the files with --exclude")
         }
         BuildFailure::TooSmall { size, needed } if needed > size => {
-            because(&format!("a size of {size} bytes is too small; {needed} bytes are required"))
+            because(&BuildFailure::TooSmall { size, needed })
                 .help(format!("use a size of {}k, or auto", needed.div_ceil(1024)))
         }
         BuildFailure::NotSound(findings) => {
@@ -174,8 +174,10 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
             }
             because(&"the new image differs from its sources and was removed").help(OUR_FAULT)
         }
-        BuildFailure::Host(HostError::FileLimit { .. }) => {
-            because(&failure).help("check the source, or allow more entries: --max-files N")
+        BuildFailure::Host(HostError::FileLimit { ref path, limit }) => {
+            let path = subject(path.as_os_str().as_bytes());
+            because(&format!("cannot add {path}: the limit of files ({limit}) is reached"))
+                .help("check the source, or allow more entries: --max-files N")
         }
         BuildFailure::Host(HostError::Exists { .. }) => {
             because(&"file already exists").help("use --force to overwrite it")

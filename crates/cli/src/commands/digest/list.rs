@@ -266,7 +266,7 @@ impl Checker<'_> {
         let report = |count: usize, one: &str, several: &str| {
             if count > 0 && !is_silent {
                 let what = if count == 1 { one } else { several };
-                self.context.note(b"checksums", format!("{count} {what}"));
+                self.context.messages().print_line(&format!("{count} {what}"));
             }
         };
         report(malformed, "line is malformed", "lines are malformed");
@@ -274,7 +274,11 @@ impl Checker<'_> {
         report(different, "checksum does not match", "checksums do not match");
         let is_nothing_verified = self.args.ignore_missing && verified == 0 && different == 0;
         if is_nothing_verified && !is_silent {
-            self.context.note(b"checksums", format!("none of the {items} files exists"));
+            let text = match items {
+                1 => "the listed file does not exist".to_owned(),
+                _ => format!("none of the {items} listed files exists"),
+            };
+            self.context.messages().print_line(&text);
         }
         if different > 0 || unread > 0 || is_nothing_verified || self.args.strict && malformed > 0 {
             self.context.raise(1);

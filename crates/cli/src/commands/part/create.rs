@@ -29,7 +29,7 @@ pub struct Create {
     /// Create DISK, a sparse file of this size
     #[arg(short, long, value_name = "SIZE", value_parser = positive_size, conflicts_with = "force")]
     pub size: Option<u64>,
-    /// The UUID of the disk, or random; for an MBR, 8 hexadecimal digits
+    /// The UUID of the disk, random or clear (zeros); for an MBR, 8 hexadecimal digits
     #[arg(long, default_value = "random")]
     uuid: String,
     /// Overwrite a partition table, a file system or other data

@@ -147,7 +147,7 @@ enum Action {
     Uuid {
         /// The partition, or 'disk'
         part: String,
-        /// The UUID, or random; for the disk of an MBR, 8 hexadecimal digits
+        /// The UUID, random or clear (zeros); for the disk of an MBR, 8 hexadecimal digits
         uuid: String,
     },
     /// Set or clear attributes of a partition
@@ -181,7 +181,7 @@ struct Add {
     /// The name of the partition, for a GPT
     #[arg(long, default_value = "")]
     name: String,
-    /// The UUID of the partition, for a GPT
+    /// The UUID of the partition, random or clear (zeros), for a GPT
     #[arg(long, default_value = "random")]
     uuid: String,
     /// The number of the partition; in an MBR, numbers above 4 are logical partitions
