@@ -252,7 +252,7 @@ fn a_closed_standard_error_ends_no_command() {
         drop(reader);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(writer).status().unwrap().code()
     };
-    let bench = ["bench", "createfiles", "-T", "image:ext4", "--size", "256M", "--scale", "4000"];
+    let bench = ["bench", "createfiles,T=1", "-T", "image:ext4", "--size", "256M", "--scale", "4000"];
     let bench = bench.into_iter().chain(["--run-time", "0.05", "--repeat", "1", "--repeat-most", "1"]);
     let bench: Vec<_> = bench.chain(["--file-size", "1M", "--output", "r.json"]).collect();
     for (args, code) in [
@@ -1107,9 +1107,12 @@ fn a_directory_that_does_not_exist_is_not_reported_as_an_unmount_that_failed_to_
 }
 
 #[test]
-fn a_size_of_one_byte_is_in_the_singular() {
-    let folder = folder_of_images();
-    let said = obento(folder.path(), &["mkfs", "-t", "ext4", "new.img", "1"]).stderr;
-    let said = String::from_utf8_lossy(&said);
-    assert!(said.contains("a size of 1 byte is too small"), "{said}");
+fn a_limit_of_one_byte_is_in_the_singular() {
+    check(
+        &["--max-unpacked", "1", "ls", "disk.img.zst"],
+        2,
+        "",
+        "obento: cannot decompress 'disk.img.zst': its contents exceed the limit of 1 byte\n  \
+         help: use --max-unpacked SIZE to allow more\n",
+    );
 }

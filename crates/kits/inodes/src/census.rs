@@ -108,7 +108,11 @@ impl<F: Directories> Pass<'_, '_, F> {
         })?;
         let stored = inode.attr.blocks.checked_div(op.sectors()).unwrap_or(0);
         if found != stored {
-            self.damage("block-count", inode.ino(), format!("counts {} and has {found}", Quantity::new(stored, "block")));
+            self.damage(
+                "block-count",
+                inode.ino(),
+                format!("counts {} and has {found}", Quantity::new(stored, "block")),
+            );
         }
         let mut past = op.geometry().blocks_of(inode.attr.size);
         let most = op.geometry().blocks_of(op.format().limits().file_size_max);
@@ -211,7 +215,11 @@ impl<F: Directories> Pass<'_, '_, F> {
                 self.found("nameless", Severity::Note, ("ino", ino.0), text);
             }
             () if stored != expected => {
-                self.damage("link-count", ino, format!("counts {} and has {expected}", Quantity::new(stored.into(), "link")));
+                self.damage(
+                    "link-count",
+                    ino,
+                    format!("counts {} and has {expected}", Quantity::new(stored.into(), "link")),
+                );
             }
             () => {}
         }
