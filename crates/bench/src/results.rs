@@ -218,7 +218,13 @@ pub(crate) mod tests {
     fn a_file_that_is_not_a_results_file_is_refused_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.json");
-        for (text, why) in [("{", "EOF"), ("{}", "missing field"), ("[]", "invalid")] {
+        let other = "the file has another format";
+        for (text, why) in [
+            ("{", "incomplete"),
+            ("{}", other),
+            ("[]", other),
+            (r#"{"format": "obento-bench"}"#, "missing field"),
+        ] {
             fs::write(&path, text).unwrap();
             let error = Results::load(&path).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
