@@ -76,7 +76,7 @@ pub enum Refusal {
     /// `EROFS`: the volume cannot be changed.
     #[error("read-only")]
     ReadOnly,
-    /// `EMLINK`: the link count has its maximum.
+    /// `EMLINK`: the link count has reached its maximum.
     #[error("too many links")]
     TooManyLinks,
     /// `ERANGE`: the format cannot store the value.
@@ -164,7 +164,7 @@ pub enum EngineObstacle {
     NoSuchKernel,
     /// The kernel does not run on this processor.
     Processor,
-    /// The kernel was built without the type.
+    /// The kernel was built without support for the type.
     NotInKernel,
 }
 

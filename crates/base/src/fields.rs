@@ -1,7 +1,9 @@
-//! Tagged fields, in which one version of a program passes its state to another.
+//! Tagged fields. One version of a program encodes its state in such fields, and another version decodes
+//! them.
 //!
-//! A field is a tag, whether a reader must understand it, a length, and bytes. Numbers are little-endian. A state is
-//! fields between a head (magic number, version, length) and the CRC-32C of both.
+//! A field consists of a tag, a mark of the need for the field ([`Need`]), the length of the value, and the
+//! value. Numbers are little-endian. A state consists of a head (magic number, version, length), the fields,
+//! and the CRC-32C of the head and the fields.
 //!
 //! Invariant: decoding never panics. An unknown field that is marked as critical is an error.
 
@@ -28,7 +30,7 @@ const HEAD: usize = 8;
 const STATE_HEAD: usize = 16;
 const CHECKSUM: usize = 4;
 
-/// A version. A reader refuses another major version.
+/// The major and the minor version of a state. A reader refuses a state with another major version.
 pub type Version = (u16, u16);
 
 /// Fields that are being written.
@@ -36,12 +38,12 @@ pub type Version = (u16, u16);
 pub struct Fields(Vec<u8>);
 
 impl Fields {
-    /// Returns empty fields with room for `len` bytes, so that appending them allocates no memory. `count` is the
-    /// number of fields.
+    /// Returns an empty list with room for `count` fields whose values have `len` bytes in total. Appending
+    /// these fields allocates no memory.
     ///
     /// # Errors
     ///
-    /// - `NoMemory`
+    /// - `NoMemory`: memory is exhausted.
     pub fn with_room(count: usize, len: usize) -> crate::Result<Self> {
         let heads = count.saturating_mul(HEAD).saturating_add(STATE_HEAD).saturating_add(CHECKSUM);
         let mut bytes = Vec::new();
@@ -49,8 +51,9 @@ impl Fields {
         Ok(Self(bytes))
     }
 
-    /// Appends a field. A tag may occur several times, as a list. A value of more than 4 GiB is cut off, which the
-    /// reader notices.
+    /// Appends a field. A tag may occur several times, as a list. `value` must be shorter than 4 GiB: the
+    /// length of a longer value is stored as 2^32 - 1, and a reader takes the rest of the value for further
+    /// fields.
     #[must_use]
     pub fn with(mut self, tag: u16, need: Need, value: &[u8]) -> Self {
         let need: u16 = if need == Need::Critical { 1 } else { 0 };
@@ -112,13 +115,14 @@ pub enum StateError {
     /// A field has an invalid value.
     #[error("field {0} of the state is invalid")]
     Invalid(u16),
-    /// A field is unknown here, and cannot be ignored.
+    /// A critical field is not supported.
     #[error("field {0} of the state is not supported by this version")]
     Unknown(u16),
-    /// The version cannot be understood.
+    /// The major version is not supported. The values are the major and the minor version of the state, and
+    /// the supported major version.
     #[error("the state has version {0}.{1}, and version {2}.x is supported")]
     Version(u16, u16, u16),
-    /// The bytes are no state.
+    /// The magic number is wrong: the bytes are not a state of this kind.
     #[error("the bytes are not a state of this kind")]
     Magic,
     /// The checksum is wrong.
@@ -183,18 +187,18 @@ impl<'b> Parsed<'b> {
         }
     }
 
-    /// Takes the field `tag` if it is present.
+    /// Takes the field `tag` if it is present. The field must not occur several times.
     pub fn optional(&mut self, tag: u16) -> Result<Option<&'b [u8]>, StateError> {
         if self.0.contains_key(&tag) { self.bytes(tag).map(Some) } else { Ok(None) }
     }
 
-    /// Takes all fields `tag`.
+    /// Takes the values of all fields `tag`.
     pub fn list(&mut self, tag: u16) -> Vec<Vec<u8>> {
         let values = self.0.remove(&tag).unwrap_or_default();
         values.into_iter().map(|(_, value)| value.to_vec()).collect()
     }
 
-    /// Takes a number.
+    /// Takes the number in the field `tag`.
     pub fn number(&mut self, tag: u16) -> Result<u64, StateError> {
         let value = self.bytes(tag)?;
         value.try_into().map(u64::from_le_bytes).map_err(|_| StateError::Invalid(tag))
@@ -205,7 +209,7 @@ impl<'b> Parsed<'b> {
         self.number(tag).and_then(|value| T::try_from(value).map_err(|_| StateError::Invalid(tag)))
     }
 
-    /// Takes 0 or 1.
+    /// Takes a number that is 0 or 1, as a truth value.
     pub fn flag(&mut self, tag: u16) -> Result<bool, StateError> {
         match self.number(tag)? {
             0 => Ok(false),
@@ -214,7 +218,7 @@ impl<'b> Parsed<'b> {
         }
     }
 
-    /// Takes text.
+    /// Takes a text in UTF-8.
     pub fn text(&mut self, tag: u16) -> Result<String, StateError> {
         core::str::from_utf8(self.bytes(tag)?).map(str::to_owned).map_err(|_| StateError::Invalid(tag))
     }
@@ -232,7 +236,7 @@ impl<'b> Parsed<'b> {
         Ok(list)
     }
 
-    /// Fails if a critical field was not taken.
+    /// Fails with `Unknown` if a critical field was not taken.
     pub fn finish(self) -> Result<(), StateError> {
         let is_critical =
             |fields: &Vec<(Need, &[u8])>| fields.iter().any(|(need, _)| *need == Need::Critical);

@@ -64,16 +64,18 @@ pub trait Trim: Send + Sync {
         self.trim_within(0..u64::MAX, min_len)
     }
 
-    /// Like [`trim`](Self::trim), for the free blocks that are completely within these bytes of the device.
+    /// Does the same as [`trim`](Self::trim), but only for the free blocks that are completely within
+    /// `range`. The range is in bytes of the device.
     ///
     /// # Errors
     ///
-    /// 1. Those of [`trim`](Self::trim).
+    /// 1. The errors of [`trim`](Self::trim).
     /// 2. `NotSupported`: the driver discards the free space of the whole volume only.
     fn trim_within(&self, range: Range<u64>, min_len: u64) -> Result<u64>;
 }
 
-/// Returns the blocks of `unit` bytes from the start of `place` on that are completely within `range`.
+/// Divides `place` into units of `unit` bytes, the first of which starts at the start of `place`. Returns the
+/// units that are completely within `range`, as one range. The last unit of `place` may be shorter.
 pub fn whole_units(place: &Range<u64>, range: &Range<u64>, unit: u64) -> Range<u64> {
     let skipped = range.start.saturating_sub(place.start).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
     let start = place.start.saturating_add(skipped).min(place.end);

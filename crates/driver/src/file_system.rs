@@ -155,9 +155,10 @@ pub trait FileSystem: Send + Sync {
     /// Returns the usage of the volume.
     fn statfs(&self) -> Result<StatFs>;
 
-    /// Returns the usage of the volume for a process that asks for it at `ino`. If the driver enforces the limits of a
-    /// project whose members `ino` collects (`PROJECT_INHERIT`), these limits bound the returned numbers, as in
-    /// `ext4_statfs` of Linux. By default, no limits exist.
+    /// Returns the usage of the volume as a process that calls statfs(2) on the inode `ino` sees it. If `ino`
+    /// has the flag `PROJECT_INHERIT` and the driver enforces the limits of its project, the returned numbers
+    /// do not exceed these limits, as in `ext4_statfs` of Linux. By default, the method returns the same
+    /// numbers as [`statfs`](Self::statfs).
     fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
         let _ = ino;
         self.statfs()

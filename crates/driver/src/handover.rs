@@ -8,24 +8,27 @@ use obento_base::fields::{Fields, Need, Parsed, StateError, Version};
 
 use crate::HandoverState;
 
-/// The state of an open volume, which one driver encodes and another one decodes.
+/// The state of an open volume. The driver that has the volume open encodes the state, and the next driver of
+/// the volume decodes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VolumeState {
-    /// The name of the driver, as the host uses it. A driver with another name refuses the state.
+    /// The name of the driver, as the host uses it. The host refuses a state that contains the name of
+    /// another driver.
     pub driver: String,
     /// A number that identifies the volume.
     pub volume: u64,
     /// The inodes in use and the state of the driver.
     pub handover: HandoverState,
-    /// Records of a layer between the driver and the host: see `obento_prov::OpenFile::to_numbers`.
+    /// The open files of a recorded history, each as `obento_prov::OpenFile::to_numbers` encodes it. Empty if
+    /// the volume records no history.
     pub records: Vec<[u64; 15]>,
 }
 
 impl VolumeState {
     /// `obVS`.
     const MAGIC: u32 = u32::from_le_bytes(*b"obVS");
-    /// The version of the bytes. A driver refuses another major version, and ignores a field of a later minor
-    /// version unless the field is critical.
+    /// The version of the encoding. A driver refuses a state with another major version. It ignores an
+    /// unknown field, unless the field is critical.
     pub const VERSION: Version = (1, 0);
 
     const DRIVER: u16 = 1;
@@ -38,7 +41,7 @@ impl VolumeState {
     ///
     /// # Errors
     ///
-    /// - `NoMemory`
+    /// - `NoMemory`: memory is exhausted.
     pub fn encode(&self) -> obento_base::Result<Vec<u8>> {
         let handover = &self.handover;
         let (inodes, records) = (handover.inodes.len(), self.records.len());
@@ -59,10 +62,14 @@ impl VolumeState {
     ///
     /// # Errors
     ///
-    /// - `Magic`, `Version`, `Truncated`, `Checksum`: the bytes are not a state, or not a whole one of this version.
-    /// - `Missing`, `Unknown`: a required field is absent, or a critical field is not supported.
-    /// - `NoMemory`.
-    /// - `Invalid`: a field has an invalid value. Inodes must be sorted.
+    /// - `Magic`: the bytes are not a state.
+    /// - `Version`: the state has another major version.
+    /// - `Truncated`: the bytes end too early, or their length differs from the length in the head.
+    /// - `Checksum`: the checksum is wrong.
+    /// - `Missing`: a required field is absent.
+    /// - `Unknown`: a critical field is not supported.
+    /// - `NoMemory`: memory is exhausted.
+    /// - `Invalid`: a field has an invalid value, or the inodes are not sorted.
     pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut fields = Parsed::unseal(Self::MAGIC, Self::VERSION, bytes)?;
         let numbers = fields.records(Self::INODES)?;

@@ -103,15 +103,16 @@ pub trait Inspect: Send + Sync {
     }
 }
 
-/// Returns `volume`, as the result of [`FileSystem::inspect`](crate::FileSystem::inspect). In a kernel
-/// module, returns `None`: the module has no commands that inspect volumes, and need not contain the code for
-/// them.
+/// Returns `volume`. A driver returns this result from [`FileSystem::inspect`](crate::FileSystem::inspect).
+/// In a kernel module, the function returns `None`: the module has no commands that inspect volumes, and need
+/// not contain the code for them.
 pub fn inspectable<V: Inspect>(volume: &V) -> Option<&dyn Inspect> {
     if IN_KERNEL { None } else { Some(volume) }
 }
 
-/// Returns properties of a volume that only commands show: the features, the state and the facts of
-/// [`VolumeInfo`](crate::VolumeInfo). In a kernel they are empty.
+/// Returns the result of `properties`: properties of a volume that only commands show, such as the features,
+/// the state and the facts of [`VolumeInfo`](crate::VolumeInfo). In a kernel module, returns the default
+/// value instead, which is empty.
 pub fn for_commands<T: Default>(properties: impl FnOnce() -> T) -> T {
     if IN_KERNEL { T::default() } else { properties() }
 }

@@ -130,8 +130,9 @@ bitflags! {
     /// The kinds of owners whose quota limits a driver enforces.
     ///
     /// A call that would exceed a hard limit, or a soft limit whose grace period has ended, fails with
-    /// `QuotaExceeded`. A thread within [`without_limits`](obento_env::thread::without_limits) exceeds limits freely.
-    /// The usage is updated whether limits are enforced or not.
+    /// `QuotaExceeded`. No limit applies to a thread within
+    /// [`without_limits`](obento_env::thread::without_limits). The usage is updated whether limits are
+    /// enforced or not.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub struct QuotaLimits: u8 {
         /// The limits of users.
@@ -214,8 +215,8 @@ impl OpenOptions {
         }
     }
 
-    /// Returns the log with the changes of a failed process. A driver in a kernel has none, since no other process
-    /// continues after a failure there.
+    /// Returns the log with the changes of a failed process. Returns `None` in a kernel module: after a
+    /// failure in the kernel, no other process continues.
     pub fn redo_log(&self) -> Option<&Arc<dyn RedoLog>> {
         self.redo.as_ref().filter(|_| !IN_KERNEL)
     }

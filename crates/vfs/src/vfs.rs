@@ -207,9 +207,9 @@ impl Vfs {
         Ok(node)
     }
 
-    /// Returns a node for the inode with the number `ino`, which the process that passed the volume to this
-    /// process used ([`HandoverState::inodes`](obento_driver::HandoverState::inodes)). Reads nothing from the
-    /// volume.
+    /// Returns a node for the inode with the number `ino`. The inode must have been in use in the process
+    /// that passed the volume to this process
+    /// ([`HandoverState::inodes`](obento_driver::HandoverState::inodes)). Reads nothing from the volume.
     pub fn adopt(&self, ino: Ino) -> Node {
         if ino == self.0.root.ino { self.root() } else { self.take(ino) }
     }

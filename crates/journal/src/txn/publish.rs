@@ -23,7 +23,7 @@ use crate::Tid;
 const HOLD: u32 = 64;
 
 impl Transactions {
-    /// Returns the redo log. In a kernel, no other process could read one.
+    /// Returns the redo log. Returns `None` in a kernel module, where no other process could read the log.
     pub(super) fn redo(&self) -> Option<&Arc<dyn RedoLog>> {
         self.redo.as_ref().filter(|_| !IN_KERNEL)
     }
@@ -90,7 +90,7 @@ impl Transactions {
     /// Excludes other handles, has the hooks add their deferred changes, and returns the blocks that changed.
     fn capture_unpublished(&self) -> Result<(Tid, Vec<Block>)> {
         let mut state = self.state.lock();
-        // A commit that captures its blocks waits for a hold, but nothing else.
+        // A commit that captures its blocks waits for a hold, but for nothing else.
         while state.held.is_none() && state.running.locked {
             state = self.changed.wait(&self.state, state);
         }
