@@ -27,7 +27,8 @@ pub struct ConvertOptions<'a> {
     pub publish: Publish,
     /// Whether to compare the new image with the disk before the file gets its name.
     pub verify: bool,
-    /// The most bytes of the disk that are not zeros; `None` for a disk that cannot expand.
+    /// The maximum number of bytes of the disk that are not zeros. `None` sets no limit, for a disk whose
+    /// image file cannot expand.
     pub limit: Option<u64>,
     /// A function that receives all bytes of the disk in order.
     pub hash: Option<Box<Hash<'a>>>,
@@ -134,7 +135,8 @@ pub fn convert(
     Ok(Converted { disk: disk.len(), file: len })
 }
 
-/// Gives `unpacked`, into which a compressed `disk` was unpacked, the name that it was created for.
+/// Completes a conversion to a raw image without copying. `disk` was compressed and has been unpacked to the
+/// file `unpacked`; the call gives this file its name.
 ///
 /// # Errors
 ///
@@ -148,8 +150,8 @@ pub fn publish_unpacked(
     Ok(Converted { disk: disk.len(), file: disk.len() })
 }
 
-/// Writes a qcow2 image of `disk` bytes to `target`, which becomes the file `path`. The image has no data of its own: its
-/// contents are those of `backing`, and changes of the image do not change `backing`.
+/// Writes a qcow2 image of a disk of `disk` bytes to `target`, which becomes the file `path`. The image has
+/// no data of its own: its contents are those of `backing`, and changes of the image do not change `backing`.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Checks the log of the provenance layer: its segments, and the indexes of the segments.
 //!
-//! The log concerns no other file of the volume, so damage of a segment is a note. An index is derived from its segment.
-//! One that no reader uses, or that hides records, is therefore removed without loss.
+//! The log concerns no other file of the volume, so damage of a segment is a note. An index is derived from
+//! its segment. Removing an index that no reader uses, or that hides records, therefore loses nothing.
 
 use std::fmt;
 
@@ -104,7 +104,8 @@ fn segment_finding(number: u32, block: Option<u64>, cause: &dyn fmt::Display) ->
     Finding { code: "provenance-segment", severity: Severity::Note, fields, text, repaired: false }
 }
 
-/// Removes the indexes of these segments. Returns the numbers of the removed ones when their removal is on stable storage.
+/// Removes the indexes of these segments. Returns the numbers of the segments whose index was removed, once
+/// the removal is on stable storage.
 fn remove(image: &Image, part: Option<&PartSelector>, numbers: &[u32]) -> Result<Vec<u32>, Error> {
     if numbers.is_empty() {
         return Ok(Vec::new());

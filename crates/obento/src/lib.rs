@@ -95,8 +95,8 @@ pub use obento_block as block;
 pub use obento_driver as driver;
 /// Clocks, random numbers and threads.
 pub use obento_env as env;
-/// The kernel engine, which opens file systems with a Linux kernel in a virtual machine. The module lists its types,
-/// the programs that create and check them, and the installed parts.
+/// The kernel engine, which opens file systems with a Linux kernel that runs as an ordinary process. The
+/// module lists its types, the programs that create and check them, and the installed parts.
 pub use obento_linux as engine;
 /// The provenance layer: records which process created, read and changed which file.
 pub use obento_prov as provenance;

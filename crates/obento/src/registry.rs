@@ -20,8 +20,8 @@ pub struct Registry {
     of_engine: usize,
 }
 
-/// The drivers that open volumes. The *kernel engine* opens volumes with a Linux kernel in a virtual machine.
-/// Formatting and checking do not depend on this choice.
+/// The drivers that open volumes. The *kernel engine* opens volumes with a Linux kernel that runs as an
+/// ordinary process. Formatting and checking do not depend on this choice.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Engine {
     /// The drivers of obento and of the application, and the kernel engine for volumes of all other types.
@@ -111,9 +111,9 @@ impl Registry {
         self
     }
 
-    /// Returns this registry with the drivers restricted to those of `engine`. The virtual machine of the
-    /// kernel engine gets `memory` MiB; `None` uses the default. A call does not restore drivers that an
-    /// earlier call removed. A registry without drivers of the kernel engine does not change.
+    /// Returns this registry with the drivers restricted to those of `engine`. The kernel of the kernel
+    /// engine gets `memory` MiB; `None` uses the default. A call does not restore drivers that an earlier
+    /// call removed. A registry without drivers of the kernel engine does not change.
     ///
     /// ```
     /// use obento::Registry;

@@ -1,8 +1,8 @@
 //! Changes the size of the volume of an image.
 //!
 //! The image file or the entry of the partition grows before the volume. A volume shrinks before the image
-//! file or the entry. If the volume cannot grow, the file or the entry gets its old length again, unless bytes of the volume
-//! were changed.
+//! file or the entry. If the volume cannot grow, the file or the entry gets its old length again, unless
+//! bytes of the volume were changed.
 
 mod watched;
 
@@ -74,18 +74,19 @@ pub enum ResizeFailure {
     Damaged(String),
     /// The size was refused, or the change failed.
     Resize(ResizeError),
-    /// The volume did not grow, but its space did. Bytes of the volume were changed, so that it may use the new space.
+    /// The image file or the partition grew, but the volume did not. The new length stays, because bytes of
+    /// the volume were changed, and the volume may use the new space.
     Longer {
         /// The failure.
         failure: Box<Self>,
         /// The space that is longer.
         space: LongerSpace,
-        /// Its length in bytes.
+        /// The new length of the space in bytes.
         len: u64,
     },
 }
 
-/// The space that grew before a volume.
+/// The space of a volume, which grows before the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LongerSpace {
     /// The image file.
@@ -431,8 +432,9 @@ fn shrink(
     Ok(plan)
 }
 
-/// Grows a volume into `device`, its longer space. If this fails before anything was written, `undo` restores the length of
-/// the space and returns whether it did. Otherwise, the error is that of `longer`.
+/// Grows a volume into `device`, its longer space. If the growth fails before anything was written, `undo`
+/// restores the length of the space and returns whether it has restored it. Otherwise, `longer` returns the
+/// error.
 fn grow(
     driver: &dyn Resize,
     device: Arc<dyn BlockDevice>,

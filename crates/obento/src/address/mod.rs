@@ -15,9 +15,9 @@
 //!
 //! The parser checks a text in this order:
 //!
-//! 1. A text with one of the prefixes `host:`, `fuse:` and `nfs://`, or the text `-`, has the meaning in the table. A text
-//!    with the prefix `fuse:` is an error if it is the name of a file, or has no path: a pattern of the shell may have
-//!    produced it.
+//! 1. A text with one of the prefixes `host:`, `fuse:` and `nfs://`, or the text `-`, has the meaning in the
+//!    table. A text with the prefix `fuse:` is an error if it is the name of a file, or has no path: a
+//!    pattern of the shell may have produced it.
 //! 2. The parser looks for a colon that a path or an inode number follows. The first such colon whose left side is an
 //!    existing file or device separates the image from the file in the image.
 //! 3. If a file with the whole text as its path exists on the host, the text is a host path.

@@ -1,7 +1,8 @@
 //! The log of a new volume, whose records name the source of each file ([`obento_prov::BuiltLog`]).
 //!
-//! The segments are files of the tree. The driver assigns inode numbers when it lays out the volume, so the segments get
-//! enough space for any numbers. Their bytes are written after the volume, at the positions in the plan.
+//! The segments are files of the tree. The driver assigns inode numbers when it lays out the volume, so the
+//! segments get enough space for any numbers. Their bytes are written after the volume, at the positions in
+//! the plan.
 //!
 //! Invariant: the log depends on the sources, their names and the settings only.
 

@@ -19,7 +19,7 @@ use crate::{Image, Volume};
 /// The structure at a byte of an image.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BytePlace {
-    /// The partition that contains it.
+    /// The partition that contains the byte.
     pub partition: Option<u32>,
     /// A description of the structure: `super block`, `inode 12`, `block 3 of the file '/etc/passwd'`.
     pub structure: String,

@@ -6,8 +6,9 @@
 //! [`Volume::extract`](crate::Volume::extract) and [`Volume::insert`](crate::Volume::insert) copy whole trees between a
 //! volume and the host.
 //!
-//! A path is a sequence of bytes: `"/etc/fstab"`, `b"/etc/fstab"` and the paths of a [`Walk`](crate::walk::Walk) are all
-//! accepted. A path starts at the root directory, with or without a leading slash.
+//! A path is a sequence of bytes: `"/etc/fstab"`, `b"/etc/fstab"` and the paths of a
+//! [`Walk`](crate::walk::Walk) are all accepted. A path starts at the root directory, with or without a
+//! leading slash.
 //!
 //! Every call has the permissions of root inside the image, and root owns the files that it creates. A
 //! program that acts for another user uses [`Vfs`](crate::vfs::Vfs) with a [`Caller`](crate::vfs::Caller).

@@ -44,7 +44,8 @@ pub enum DiskChecksums {
     /// Does not read the disk for its checksums.
     #[default]
     Skip,
-    /// Reads the disk completely if the image contains such a checksum. A wrong one is a notice of damage.
+    /// Reads the disk completely if the image contains such a checksum. A wrong checksum is reported as a
+    /// notice of damage.
     Verify,
 }
 
@@ -72,7 +73,7 @@ pub struct Options {
     pub writing: Writing,
     /// The journal options of a volume that is open for change.
     pub journalling: Journalling,
-    /// The quota limits that a volume enforces that is open for change.
+    /// The quota limits that a volume enforces if it is open for change.
     pub limits: QuotaLimits,
     /// The type of the file system. `None` finds the type by its signature.
     pub fs_type: Option<String>,

@@ -48,8 +48,9 @@ pub struct ImportOptions {
     /// The number of components to remove from the front of each path. A member whose path has no further components
     /// is skipped.
     pub strip_components: usize,
-    /// Patterns of members to exclude, with everything below them, in the syntax of [`matches`](crate::volume::matches). A
-    /// pattern without `/` matches a component anywhere in a path. A pattern with `/` matches consecutive components.
+    /// Patterns of members to exclude, with everything below them, in the syntax of
+    /// [`matches`](crate::volume::matches). A pattern without `/` matches a component anywhere in a path. A
+    /// pattern with `/` matches consecutive components.
     pub exclude: Vec<Vec<u8>>,
     /// The metadata to preserve, and the treatment of existing names.
     pub tree: TreeOptions,

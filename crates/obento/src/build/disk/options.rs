@@ -90,7 +90,8 @@ impl PartitionSettings {
     }
 }
 
-/// The length of a partition, which is always a multiple of [`ALIGNMENT`](crate::partition::ALIGNMENT).
+/// The length of a partition. It is rounded up to a multiple of [`ALIGNMENT`](crate::partition::ALIGNMENT),
+/// or to sectors of 512 bytes if the settings contain an offset. `Rest` is rounded down instead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PartitionSize {
     /// The length of the contents.

@@ -28,8 +28,8 @@ struct Settled {
     lost: Option<Arc<str>>,
 }
 
-/// Settles all lists of the tree. An entry for a name that the tree lacks is left out, and returned with the path of its file. The
-/// mask stays, so that no other entry grants more than before.
+/// Resolves all lists of the tree. An entry for a name that the tree lacks is left out, and returned with the
+/// path of its file. The mask stays, so that no other entry grants more than before.
 pub(super) fn settle(reader: &mut SourceReader<'_>) -> Vec<SourceProblem> {
     let (mut owners, mut lost) = (None, HashMap::new());
     // Many files have the same list.

@@ -95,8 +95,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Applies a line to the tree at `path`. `folders` are the directories that may contain files that it names. Errors: the line is not
-/// valid; Host.
+/// Applies a line to the tree at `path`. `folders` are the directories that may contain the files that the
+/// line names. Errors: the line is not valid; Host.
 pub(super) fn put(
     reader: &mut SourceReader<'_>,
     folders: &ContentFolders,

@@ -98,7 +98,7 @@ pub enum EditError {
     /// An extended partition cannot get another type, and another partition cannot become extended.
     #[error("the type of an extended partition cannot change, and no other partition can become one")]
     Container,
-    /// The table has an extended partition.
+    /// The table already has an extended partition.
     #[error("the MBR has an extended partition already")]
     SecondContainer,
     /// Another partition has the same UUID.

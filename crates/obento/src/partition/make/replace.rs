@@ -6,7 +6,8 @@ use obento_block::BlockDevice;
 use super::{ALIGNMENT, NewTable, SECTOR, table_end};
 use crate::partition::{DiskId, Scheme};
 
-/// The bytes at the start that are cleared: they may contain super blocks, whose signature would compete with the table.
+/// The number of bytes at the start that are cleared. They may contain super blocks, whose signatures would
+/// compete with the table.
 const START: u64 = ALIGNMENT;
 
 /// The reason why an empty table cannot be written.
