@@ -2,7 +2,7 @@
 //! the conformance cases are named after its sentences.
 //!
 //! A *driver* supports one format. It implements two traits: [`Driver`] recognises and opens volumes, and
-//! [`FileSystem`] is an open volume. A format may have further capabilities, each of which is a trait:
+//! [`FileSystem`] is an open volume. A format may have further capabilities. Each capability is a trait:
 //!
 //! - of the format: [`Format`], [`Build`], [`Check`], [`Resize`], [`Tune`], [`Undelete`];
 //! - of an open volume: [`WritableFileSystem`], [`Xattrs`], [`Nameless`], [`Whiteouts`], [`Relabel`], [`Bulk`],

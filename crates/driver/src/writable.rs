@@ -487,9 +487,9 @@ pub trait WritableFileSystem: Send + Sync {
     /// and a write to them needs no further space. With [`Size::Grow`], the caller must first write zeros to the bytes
     /// between the old end of the file and the end of its last block.
     ///
-    /// The call is a sequence of changes, of which the last one changes the size. After an error or a crash,
-    /// only some of the blocks may be allocated. After `NoSpace`, ext4 keeps these blocks, as Linux does, and
-    /// FAT and exFAT free them.
+    /// The call is a sequence of changes. The last change sets the size. After an error or a crash, only some
+    /// of the blocks may be allocated. After `NoSpace`, ext4 keeps these blocks, as Linux does, and FAT and
+    /// exFAT free them.
     ///
     /// # Errors
     ///

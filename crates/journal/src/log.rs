@@ -81,7 +81,7 @@ impl<'j> Walk<'j> {
         })
     }
 
-    /// Moves to the next block of the log, whatever it contains.
+    /// Moves to the next block of the log, regardless of the contents of the current block.
     pub(crate) fn take(&mut self) -> Option<u32> {
         self.left = self.left.checked_sub(1)?;
         let (at, log) = (self.next, self.journal.super_block().log());

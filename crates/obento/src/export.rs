@@ -25,7 +25,7 @@ use crate::xattrs;
 const MAX_RANGES: usize = 1 << 20;
 /// Ranges begin and end at multiples of this, as required by tar.
 const ALIGN: u64 = 512;
-/// The shortest hole that is kept. A shorter one would cost more in the archive's map than it saves.
+/// The shortest hole that is kept. A shorter hole would cost more in the map of the archive than it saves.
 const MIN_HOLE: u64 = 4096;
 
 /// The most bytes of paths that are held for files with several names, for any link counts of a hostile

@@ -386,8 +386,8 @@ impl PlannedResize<'_> {
 }
 
 impl PlannedResize<'_> {
-    /// Fails with `Damaged` if a check finds more than what a safe repair corrects: a change of the size moves what the
-    /// structures describe.
+    /// Fails with `Damaged` if a check finds a problem without a safe repair, since a change of the size
+    /// moves the blocks that the structures describe.
     fn expect_sound(&self, clock: &Arc<dyn Clock>) -> Result<(), ResizeFailure> {
         let driver = self.image.registry().find(self.fs_type);
         let Some(check) = driver.and_then(|driver| driver.check()) else { return Ok(()) };

@@ -106,7 +106,7 @@ pub struct Walk {
     entered: HashSet<Ino>,
     /// Path of the directory on top of the stack.
     path: Vec<u8>,
-    /// The directory that was returned last, if it is to be entered next.
+    /// The directory that was returned last, if the walk enters it next.
     entering: Option<(Node, Attr)>,
 }
 

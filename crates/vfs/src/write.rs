@@ -1,4 +1,4 @@
-//! Writing files: the driver reserves and publishes blocks, and the data goes directly to the device.
+//! Writing files: the driver reserves and publishes blocks, and the data is written directly to the device.
 //!
 //! A write needs two calls of the driver: [`begin_write`] returns the place of the data and the state of the file, and
 //! [`end_write`] publishes the data. A write that leaves a gap after the end of the file needs further calls.

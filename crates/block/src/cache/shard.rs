@@ -95,7 +95,7 @@ impl Shard {
         block
     }
 
-    /// Replaces the cached version of `block` and returns the old one. A pinned block stays pinned.
+    /// Replaces the cached version of `block` and returns the old version. A pinned block stays pinned.
     pub(super) fn replace(&mut self, block: Block) -> Option<Block> {
         let place = match self.index.get_mut(&block.number()) {
             Some(Place::Pinned(pin)) => Some(&mut pin.block),

@@ -2,8 +2,8 @@
 //! tree. The build then copies the bytes of files directly to their positions in the image.
 //!
 //! Order:
-//! 1. All sources are read (`source`). A later source replaces files of earlier ones. All problems of the sources
-//!    are reported before anything is written.
+//! 1. All sources are read (`source`). A later source replaces files of earlier sources. All problems of the
+//!    sources are reported before anything is written.
 //! 2. The driver plans the volume ([`obento_driver::Build`]).
 //! 3. Several threads copy the bytes of files (`bytes`), and the driver writes the rest.
 //! 4. If the log of the volume is requested, its bytes are written (`history`).
@@ -121,7 +121,7 @@ pub fn build_verified(
     Made { fresh, ..first }.publish(out, settings, Comparison::Compare, observer)
 }
 
-/// A volume of an image that is to be verified.
+/// A volume of an image that a build verifies.
 struct Verified<'a> {
     part: Option<PartSelector>,
     read: &'a Read,

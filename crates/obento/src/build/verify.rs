@@ -167,7 +167,7 @@ impl<'a> Comparison<'a> {
         found
     }
 
-    /// Compares one file. Returns whether it is a directory whose files are to be compared.
+    /// Compares one file. Returns whether the file is a directory whose files must be compared.
     fn node(&mut self, id: NodeId, path: &[u8], node: &Node) -> Result<bool, Stop> {
         let Some(wanted) = self.tree.node(id).copied() else { return Ok(false) };
         let attr = node.attr()?;

@@ -190,7 +190,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         Ok(())
     }
 
-    /// Returns whether the link `item` is to be followed.
+    /// Returns whether the copy follows the link `item`.
     fn follows(&self, item: &Item) -> bool {
         let options = self.options;
         let symlinks = if item.is_start { options.named_symlinks } else { options.symlinks };
@@ -323,7 +323,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         self.observer.problem(&Problem { path, trouble });
     }
 
-    /// Ends the tree. Returns the report of what was written and the number of problems.
+    /// Ends the tree. Returns the report of the written entries and the number of problems.
     pub fn finish(mut self) -> Result<(Report, u64), CopyError> {
         self.tree.settle();
         self.report_late()?;
@@ -336,7 +336,7 @@ fn is_special(kind: FileKind) -> bool {
     kind.is_device() || matches!(kind, FileKind::Fifo | FileKind::Socket)
 }
 
-/// Hands the bytes of a host file over by runs.
+/// Passes the bytes of a host file to the sink, run by run.
 fn fill_from_host(
     file: &obento_host::source::SourceFile,
     sink: &mut dyn DataSink,
@@ -359,7 +359,7 @@ fn fill_from_host(
     Ok(())
 }
 
-/// Hands the bytes of a FIFO or device over, and counts them in `done`.
+/// Passes the bytes of a FIFO or device to the sink, and counts them in `done`.
 fn fill_from_stream(
     (mut file, path): (&File, &Path),
     done: &mut u64,
@@ -379,7 +379,7 @@ fn fill_from_stream(
     }
 }
 
-/// Hands the bytes of a file of an image over by runs. Errors: `Source` if a run cannot be read.
+/// Passes the bytes of a file of an image to the sink, run by run. Errors: `Source` if a run cannot be read.
 fn fill(
     node: &Node,
     size: u64,
@@ -418,7 +418,7 @@ fn fill(
     Ok(sink.hole(size.saturating_sub(at))?)
 }
 
-/// Hands the bytes of a file over, with holes for unreadable bytes.
+/// Passes the bytes of a file to the sink, with holes for unreadable bytes.
 fn fill_carefully(
     node: &Node,
     size: u64,

@@ -7,7 +7,7 @@ use obento_host::{DataSink, HostError, Metadata, SinkError};
 use super::image::ImageWriter;
 use super::{CopyError, Problem, ProblemReason};
 
-/// Hands over the bytes of a file. The target calls it again if it has to start over.
+/// A function that passes the bytes of a file to the sink. The target calls it again if it has to start over.
 pub(crate) type Fill<'f> = dyn FnMut(&mut dyn DataSink) -> Result<(), SinkError> + 'f;
 
 /// The reason why a file was not written.

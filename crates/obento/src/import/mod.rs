@@ -359,8 +359,8 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Creates a file whose bytes fit the buffer. The file is created in a batch with later ones, if the
-    /// volume supports that.
+    /// Creates a file whose bytes fit the buffer. If the volume supports batches, the file is created in a
+    /// batch with later files.
     fn small_file(&mut self, name: &Name, len: usize, meta: &Metadata<'_>) -> Result<(), Failure> {
         let bytes = &mut self.buffer[..len];
         read_full(&mut self.reader, bytes).map_err(Failure::Archive)?;

@@ -58,7 +58,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Returns the bytes that no file may overlap, and what they are.
+/// Returns the ranges that no file may overlap, each with a description.
 fn tables(scheme: Scheme, partitions: &[Range<u64>], len: u64) -> Vec<(Range<u64>, String)> {
     let count = partitions.len();
     let mut used = vec![(0..table_end(scheme), "the partition table".to_owned())];

@@ -81,9 +81,9 @@ pub(super) fn expect_room(settings: &DiskSettings, ranges: &[Range<u64>]) -> Res
     Ok(())
 }
 
-/// Writes the hash trees of a disk whose other contents are complete, and returns the root hash of each tree. The GUID
-/// of a partition that has no requested one is derived from the root hash: the first half is the GUID of the data, and
-/// the second half that of the tree (*Discoverable Partitions Specification*).
+/// Writes the hash trees of a disk whose other contents are complete, and returns the root hash of each tree.
+/// If no GUID is requested for a partition, its GUID is derived from the root hash. The first half is the
+/// GUID of the data, and the second half the GUID of the tree (*Discoverable Partitions Specification*).
 pub(super) fn write(
     settings: &DiskSettings,
     ranges: &[Range<u64>],

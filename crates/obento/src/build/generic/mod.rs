@@ -106,7 +106,7 @@ impl<'d> Generic<'d> {
     }
 }
 
-/// What the holes of files take in a format.
+/// The space that the holes of files take in a format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum HoleCost {
     /// Nothing.

@@ -435,7 +435,7 @@ impl Archive {
         Ok(id)
     }
 
-    /// Hands the bytes of a member to `sink`, with their offsets.
+    /// Passes the bytes of a member to `sink`, with their offsets.
     fn each_chunk(
         &mut self,
         member: &Member,

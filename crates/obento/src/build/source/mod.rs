@@ -52,8 +52,8 @@ pub(super) struct Read {
     pub history: Option<History>,
 }
 
-/// Reads all sources, each one over the earlier ones. Bytes from a pipe are written to `stream`, if there is
-/// one. Errors: Sources, with all problems; Host.
+/// Reads all sources in order. The files of a source replace files of earlier sources. Bytes from a pipe are
+/// written to `stream`, if there is one. Errors: Sources, with all problems; Host.
 pub(super) fn read_all(
     out: &Path,
     sources: &[BuildSource],

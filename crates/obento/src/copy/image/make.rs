@@ -16,7 +16,7 @@ use crate::copy::{ProblemReason, Shortage};
 use crate::unfinished::free_name;
 
 impl ImageWriter {
-    /// Creates a regular file with the bytes that `fill` hands over. Removes the file if that fails.
+    /// Creates a regular file with the bytes that `fill` passes. Removes the file if that fails.
     pub fn file(
         &mut self,
         name: &Name,
@@ -60,7 +60,7 @@ impl ImageWriter {
         Ok(Written::Created)
     }
 
-    /// Writes the bytes that `fill` hands over to `node`, which is empty.
+    /// Writes the bytes that `fill` passes to the empty file `node`.
     fn fill(&mut self, node: &Node, name: &Name, fill: &mut Fill<'_>) -> Result<(), FileError> {
         let bytes = self.report.bytes;
         let room = self.options.max_bytes.saturating_sub(bytes);

@@ -277,7 +277,7 @@ impl ImageWriter {
         Ok(kind == FileKind::Directory)
     }
 
-    /// Removes `node`, an entry with the `name` of a directory that is to be created.
+    /// Removes `node`, an entry with the `name` of a directory that will be created.
     fn remove_for_directory(&self, name: &Name, node: &Node) -> Result<(), ProblemReason> {
         if self.replaces == Replaces::SameKind || self.options.existing != Existing::Replace {
             return Err(ProblemReason::Host(HostError::NotDirectory { path: self.host_path(Some(name)) }));
@@ -347,7 +347,8 @@ impl ImageWriter {
         }
     }
 
-    /// Returns what a directory that was just created passes to its entries: only what it inherited itself.
+    /// Returns the properties that entries inherit from a directory that was just created. These are the
+    /// properties that the directory itself has inherited.
     fn inherited(&self, node: &Node) -> Result<Inherits, Error> {
         let above = self.top().inherits;
         if !above.group && !above.acl { Ok(Inherits::default()) } else { Inherits::of(node) }
