@@ -3,8 +3,8 @@
 //! Another user may be able to change a directory that a path leads through. A path that is resolved again
 //! may lead elsewhere, and a symbolic link of that user may lead anywhere.
 //! Invariant: a component of a path is looked up once, in the open directory.
-//! Invariant: a symbolic link is followed only if its owner is root or the user of this process. The idea is
-//! that of the sysctl `fs.protected_symlinks` of proc_sys_fs(5), for all directories.
+//! Invariant: a symbolic link is followed only if root or the user of this process [controls](crate::owner) it. The
+//! idea is that of the sysctl `fs.protected_symlinks` of proc_sys_fs(5), for all directories.
 
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -19,8 +19,9 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use crate::handle::{self, HandleOf};
+use crate::owner::is_trusted;
 use crate::removal::remove;
-use crate::{CopiedEntries, HostError};
+use crate::{CopiedEntries, FileId, HostError};
 
 /// The most links in one path. Source: include/linux/namei.h `MAXSYMLINKS`.
 const LINKS_MAX: usize = 40;
@@ -95,12 +96,16 @@ impl HostDir {
         }
     }
 
-    /// Creates the subdirectory `name`, and opens it. Errors: System, also if the name exists.
+    /// Creates the subdirectory `name`, and opens it. Errors: System, also if the name exists; Changed if another process
+    /// exchanged it for a directory that is not empty.
     pub fn make_directory(&self, name: &Name) -> Result<Self, HostError> {
         let path = self.child(name);
         let failed = |errno| HostError::system("create", &path, errno);
         rustix::fs::mkdirat(&*self.fd, name.as_bytes(), Mode::from_raw_mode(0o777)).map_err(failed)?;
-        self.enter_directory(name)
+        let dir = self.enter_directory(name)?;
+        // A umask may not permit to list it.
+        let is_empty = dir.names().map_or(true, |names| names.is_empty());
+        if is_empty { Ok(dir) } else { Err(HostError::Changed { path }) }
     }
 
     /// Opens the subdirectory `name`, which is no link. Errors: System, with ENOTDIR for a link.
@@ -171,8 +176,24 @@ impl HostDir {
             .map_err(|errno| HostError::system("rename", self.child(from), errno))
     }
 
-    /// Removes `name` with everything below it, without following links. Continues after an error, and
-    /// returns the first. Errors: System.
+    /// Removes the file `name`, which this process created with the identity `id`. Another file that has the name by now
+    /// stays. A directory is never removed. Errors: System.
+    pub fn remove_created(&self, name: &Name, id: FileId) -> Result<(), HostError> {
+        if self.stat(name)?.is_none_or(|stat| FileId::of(&stat) != id) {
+            return Ok(());
+        }
+        crate::hook::run();
+        self.remove_file(name)
+    }
+
+    /// Removes the file `name`, which is no directory. Errors: System.
+    pub fn remove_file(&self, name: &Name) -> Result<(), HostError> {
+        rustix::fs::unlinkat(&*self.fd, name.as_bytes(), AtFlags::empty())
+            .map_err(|errno| HostError::system("remove", self.child(name), errno))
+    }
+
+    /// Removes `name` with everything below it, without following links. Only for a directory whose entries no other
+    /// user can exchange. Continues after an error, and returns the first. Errors: System.
     pub fn remove(&self, name: &Name) -> Result<(), HostError> {
         remove(&self.fd, name, None).map_err(|errno| HostError::system("remove", self.child(name), errno))
     }
@@ -222,18 +243,13 @@ pub fn open_output(path: &Path, mode: u16) -> Result<File, HostError> {
 pub fn open_existing_output(handle: impl AsFd, path: &Path) -> Result<File, HostError> {
     let failed = |errno| HostError::system("open", path, errno);
     let stat = rustix::fs::fstat(&handle).map_err(failed)?;
-    if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && !is_trusted(&stat) {
+    if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && !is_trusted(&handle, &stat) {
         let system = rustix::fs::fstatfs(&handle).map_err(failed)?;
         if u64::try_from(system.f_type) != Ok(PIPE) {
             return Err(HostError::ForeignFifo { path: path.into() });
         }
     }
     reopen(handle, OFlags::WRONLY).map_err(failed)
-}
-
-/// Returns whether a link or FIFO belongs to root or to the user of this process.
-fn is_trusted(stat: &Stat) -> bool {
-    stat.st_uid == 0 || stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
 /// Opens the file of `handle` with `flags`, even if another file has its name by now. Errors: those of
@@ -295,7 +311,7 @@ impl<'p> Walk<'p> {
     fn follow(&mut self, name: &[u8], link: &OwnedFd, stat: &Stat) -> Result<Option<Found>, HostError> {
         let path = self.path;
         let failed = |errno| HostError::system("open", path, errno);
-        if !is_trusted(stat) {
+        if !is_trusted(link, stat) {
             return Err(HostError::ForeignLink { path: self.path.into() });
         }
         self.links += 1;
@@ -388,6 +404,29 @@ mod tests {
         symlink(victim.join("file"), ours.join("file")).unwrap();
         reopen(&handle, OFlags::WRONLY).unwrap().write_all(b"bytes").unwrap();
         assert_eq!(fs::read(victim.join("file")).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn a_directory_that_takes_the_place_of_a_created_file_keeps_its_contents() {
+        let (_folder, ours, victim) = two();
+        fs::write(ours.join("new"), "").unwrap();
+        let dir = HostDir::open(&ours).unwrap();
+        let id = FileId::of(&dir.stat(&name("new")).unwrap().unwrap());
+        let (new, kept) = (ours.join("new"), victim.join("file"));
+        crate::hook::set(move || {
+            fs::rename(&new, new.with_extension("moved")).unwrap();
+            fs::rename(&victim, &new).unwrap();
+        });
+        assert_eq!(dir.remove_created(&name("new"), id).unwrap_err().errno(), Some(Errno::ISDIR));
+        crate::hook::set(|| ());
+        assert!(!kept.exists() && ours.join("new/file").exists());
+        // Another file with the name stays, too.
+        fs::rename(ours.join("new"), ours.join("victim")).unwrap();
+        fs::write(ours.join("new"), "other").unwrap();
+        dir.remove_created(&name("new"), id).unwrap();
+        assert!(ours.join("new").exists());
+        dir.remove_created(&name("new.moved"), id).unwrap();
+        assert!(!ours.join("new.moved").exists());
     }
 
     #[test]

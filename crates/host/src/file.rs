@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento_base::wire::to_u64;
-use obento_base::{DeviceError, FileKind, Result};
+use obento_base::{DeviceError, FileKind, Name, Result};
 use obento_block::{Backing, BlockDevice, check_range};
-use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::file_id::{FileId, kind_of};
@@ -143,25 +143,23 @@ impl FileDevice {
         Self::from_file(file, path)
     }
 
-    /// Creates a new image of `len` zeros, locks it for change, and opens it. Errors: System, also if a file
-    /// with this name exists. After an error, no image was created.
-    pub fn create(path: &Path, len: u64) -> Result<Self, HostError> {
+    /// Creates a new image `name` of `len` zeros in `dir`, locks it for change, and opens it. `path` is for messages.
+    /// Errors: System, also if a file with this name exists. After an error, no image was created.
+    pub fn create_in(dir: &HostDir, name: &Name, path: &Path, len: u64) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("create", path, errno);
-        let (dir, name) = HostDir::open_parent(path).map_err(|error| match error.errno() {
-            Some(errno) => failed(errno),
-            None => error,
-        })?;
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&dir, name.as_bytes(), flags, Mode::from_raw_mode(0o666));
+        let file = rustix::fs::openat(dir, name.as_bytes(), flags, Mode::from_raw_mode(0o666));
         let file = file.map_err(failed)?;
-        let made = Self::from_file(File::from(file), path).and_then(|mut this| {
+        let made = Self::from_file(File::from(file), path);
+        let id = made.as_ref().ok().map(|this| this.id);
+        let made = made.and_then(|mut this| {
             this.resize(len)?;
             this.notices = lock::claim(&*this.file, path, this.id, Purpose::Change)?;
             Ok(this)
         });
-        if made.is_err() {
+        if let (Err(_), Some(id)) = (&made, id) {
             // The original error is returned, and not an error of the removal.
-            let _ = rustix::fs::unlinkat(&dir, name.as_bytes(), AtFlags::empty());
+            let _ = dir.remove_created(name, id);
         }
         made
     }

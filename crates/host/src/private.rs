@@ -2,7 +2,8 @@
 //!
 //! A program gets the path of a file, and resolves it again. The path is safe if no other user can replace one of its
 //! components.
-//! Invariant: each directory from the root down to a trusted directory belongs to root or to the user of this process.
+//! Invariant: root or the user of this process [controls](crate::owner) each directory from the root down to a trusted
+//! directory.
 //! Other users and the group cannot write to it, unless it is sticky. The directories are examined in this order by
 //! descriptors, so that the directory above an examined entry is already known to keep the entry.
 //! Invariant: a private directory is used through its descriptor. Its path is for programs and messages only.
@@ -20,6 +21,8 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+use crate::handle::{self, HandleOf};
+use crate::owner::controller;
 use crate::{HostDir, HostError, reopen};
 
 /// Only the owner can use a private directory.
@@ -56,10 +59,17 @@ impl HostDir {
     fn expect_trusted(&self, path: &Path) -> Result<(), HostError> {
         let stat = self.own_stat()?;
         let is_shared = stat.st_mode & SHARED != 0 && stat.st_mode & STICKY == 0;
-        match is_trusted_owner(stat.st_uid, self.path()) && !is_shared {
+        let is_trusted =
+            controller(self.as_fd(), &stat).is_some_and(|user| is_trusted_owner(user, self.path()));
+        match is_trusted && !is_shared {
             true => Ok(()),
             false => Err(HostError::Untrusted { path: path.into(), directory: self.path().into() }),
         }
+    }
+
+    /// Returns whether another user can exchange the entries of this directory. Errors: System.
+    pub fn is_shared(&self) -> Result<bool, HostError> {
+        Ok(!is_own(&self.own_stat()?))
     }
 
     fn own_stat(&self) -> Result<Stat, HostError> {
@@ -102,7 +112,12 @@ impl HostDir {
     }
 }
 
-/// A new directory that only the user of this process can use, in a trusted directory. It stays until it is removed.
+/// Returns whether only the user of this process can exchange the entries of the directory with this status.
+pub(crate) fn is_own(stat: &Stat) -> bool {
+    stat.st_uid == geteuid().as_raw() && stat.st_mode & SHARED == 0
+}
+
+/// A new directory that only the user of this process can use. It stays until it is removed.
 #[derive(Debug)]
 pub struct PrivateDir {
     parent: HostDir,
@@ -119,13 +134,18 @@ impl PrivateDir {
 
     /// Creates a directory in `directory`. Errors: as [`HostDir::open_trusted`] and [`HostDir::make_private`].
     pub fn within(directory: &Path, prefix: &str) -> Result<Self, HostError> {
-        let parent = HostDir::open_trusted(directory)?;
+        Self::in_directory(HostDir::open_trusted(directory)?, prefix)
+    }
+
+    /// Creates a directory in `parent`, which other users may be able to change. They can then move the directory, but
+    /// not its entries. Errors: as [`HostDir::make_private`].
+    pub fn in_directory(parent: HostDir, prefix: &str) -> Result<Self, HostError> {
         let mut attempt = 0;
         loop {
             attempt += 1;
             let number = RandomState::new().hash_one((std::process::id(), attempt));
             let name = Name::new(format!("{prefix}{number:016x}").as_bytes()).map(Name::to_buf);
-            let name = name.map_err(|_| HostError::system("create", directory, Errno::INVAL))?;
+            let name = name.map_err(|_| HostError::system("create", parent.path(), Errno::INVAL))?;
             match parent.make_private(&name) {
                 Err(error) if error.errno() == Some(Errno::EXIST) && attempt < ATTEMPTS => {}
                 made => return made.map(|dir| Self { parent, name, dir }),
@@ -151,6 +171,26 @@ impl PrivateDir {
     /// Returns the absolute path, for programs.
     pub fn path(&self) -> PathBuf {
         self.parent.child(&self.name)
+    }
+
+    /// Renames the entry `from` of this directory to `name` in `to`, and replaces an existing file there. Errors: System.
+    pub fn release(&self, from: &Name, to: &HostDir, name: &Name) -> Result<(), HostError> {
+        let renamed = self.dir.rename(from, to, name);
+        if renamed.as_ref().is_err_and(|error| error.errno() == Some(Errno::ACCESS)) {
+            return self.release_protected(from, to, name);
+        }
+        renamed
+    }
+
+    /// Renames a directory that its owner may not write to. Linux requires this right to change the entry `..`.
+    fn release_protected(&self, from: &Name, to: &HostDir, name: &Name) -> Result<(), HostError> {
+        let failed = |errno| HostError::system("rename", self.dir.child(from), errno);
+        let entry = handle::open(self.dir.as_fd(), from.as_bytes(), HandleOf::Directory).map_err(failed)?;
+        let mode = Mode::from_raw_mode(rustix::fs::fstat(&entry).map_err(failed)?.st_mode & 0o7777);
+        handle::chmod(entry.as_fd(), mode | Mode::WUSR).map_err(failed)?;
+        let renamed = self.dir.rename(from, to, name);
+        handle::chmod(entry.as_fd(), mode).map_err(failed)?;
+        renamed
     }
 
     /// Removes the entries of the directory, and the directory. Stops at the first error. Errors: System.

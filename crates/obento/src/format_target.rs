@@ -6,10 +6,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use obento_base::NameBuf;
 use obento_block::BlockDevice;
 use obento_driver::{Access, Contents};
 use obento_host::lock::Purpose;
-use obento_host::{FileDevice, FileId, HostDir, HostError};
+use obento_host::{FileDevice, HostDir, HostError};
 
 use crate::OpenError;
 
@@ -41,6 +42,8 @@ use crate::OpenError;
 #[derive(Debug)]
 pub struct FormatTarget {
     file: Arc<FileDevice>,
+    /// The directory of a created file, and the name of the file in it. Another user may be able to change the path.
+    spot: Option<(HostDir, NameBuf)>,
     undo: Undo,
 }
 
@@ -75,7 +78,7 @@ impl FormatTarget {
             undo = Undo::Shorten(file.len());
             file.resize(len)?;
         }
-        Ok(Self { file: Arc::new(file), undo })
+        Ok(Self { file: Arc::new(file), spot: None, undo })
     }
 
     /// Creates a file of `len` bytes at `path`.
@@ -84,7 +87,12 @@ impl FormatTarget {
     ///
     /// - `Host`: the file exists, or the host cannot create it.
     pub fn create(path: &Path, len: u64) -> Result<Self, OpenError> {
-        Ok(Self { file: Arc::new(FileDevice::create(path, len)?), undo: Undo::Remove })
+        let (dir, name) = HostDir::open_parent(path).map_err(|error| match error.errno() {
+            Some(errno) => HostError::system("create", path, errno),
+            None => error,
+        })?;
+        let file = FileDevice::create_in(&dir, &name, path, len)?;
+        Ok(Self { file: Arc::new(file), spot: Some((dir, name)), undo: Undo::Remove })
     }
 
     /// Returns whether [`open`](Self::open) or [`create`](Self::create) created the file.
@@ -118,11 +126,8 @@ impl FormatTarget {
 
     /// Removes the created file, if it still has its name.
     fn remove(&self) -> Result<(), HostError> {
-        let (dir, name) = HostDir::open_parent(self.file.path())?;
-        match dir.stat(&name)? {
-            Some(stat) if FileId::of(&stat) == self.file.file_id() => dir.remove(&name),
-            _ => Ok(()),
-        }
+        let Some((dir, name)) = &self.spot else { return Ok(()) };
+        dir.remove_created(name, self.file.file_id())
     }
 
     /// Undoes the changes of [`FormatTarget::open`].
@@ -143,5 +148,30 @@ impl Drop for FormatTarget {
     fn drop(&mut self) {
         // The original error is reported instead.
         let _ = self.undo();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_created_file_is_removed_only_from_the_directory_in_which_it_was_created() {
+        let folder = tempfile::tempdir().unwrap();
+        let [place, moved] = ["place", "moved"].map(|name| folder.path().join(name));
+        std::fs::create_dir(&place).unwrap();
+        let target = FormatTarget::create(&place.join("new"), 512).unwrap();
+        std::fs::rename(&place, &moved).unwrap();
+        std::fs::create_dir(&place).unwrap();
+        std::fs::hard_link(moved.join("new"), place.join("new")).unwrap();
+        drop(target);
+        assert!(place.join("new").exists() && !moved.join("new").exists());
+        // A directory that has the name by now keeps its files.
+        let target = FormatTarget::create(&moved.join("new"), 512).unwrap();
+        std::fs::remove_file(moved.join("new")).unwrap();
+        std::fs::create_dir(moved.join("new")).unwrap();
+        std::fs::write(moved.join("new/file"), "precious").unwrap();
+        drop(target);
+        assert!(moved.join("new/file").exists());
     }
 }

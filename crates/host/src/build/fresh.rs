@@ -50,7 +50,7 @@ struct Named {
 
 impl Named {
     fn new(folder: &HostDir, name: OsString) -> Self {
-        Self { _remove_on_signal: RemoveOnSignal::new(&folder.path().join(&name)), name }
+        Self { _remove_on_signal: RemoveOnSignal::new(folder, &name), name }
     }
 }
 
@@ -81,6 +81,11 @@ impl FreshFile {
     /// Returns the file, which is open for reading and writing.
     pub fn file(&self) -> BorrowedFd<'_> {
         self.device.host_file().as_fd()
+    }
+
+    /// Returns the directory of the target, whose path was resolved once.
+    pub fn folder(&self) -> &HostDir {
+        &self.folder
     }
 
     /// Returns a device with the same bytes that may outlive this value. Errors: System.

@@ -2,16 +2,15 @@
 //!
 //! A signal that ends the process removes the files first, and then ends the process as usual. A file that
 //! `SIGKILL` leaves is removed by the next process that creates such a file in the directory.
-//! Invariant: a slot is empty or holds a name whose memory is never freed, so that a handler can read it at
-//! any time.
+//! Invariant: a slot is empty or holds an entry whose memory is never freed, so that a handler can read it at
+//! any time. Another user may be able to change the path of the directory, so it stays open.
 //! Locking: the creator of a file holds a lock on it until it is closed, so a file without a lock has no
 //! owner.
 //! Source: sigaction(2), signal-safety(7), flock(2).
 
-use std::ffi::CString;
-use std::os::fd::AsFd;
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, AsRawFd as _, RawFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -27,27 +26,36 @@ const SLOTS: usize = 4;
 /// The prefix of the names of incomplete files.
 pub(super) const UNFINISHED: &str = ".obento-unfinished-";
 
-static NAMES: [AtomicPtr<libc::c_char>; SLOTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS];
+/// A name in an open directory.
+struct OpenName {
+    folder: RawFd,
+    name: CString,
+}
+
+static NAMES: [AtomicPtr<OpenName>; SLOTS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; SLOTS];
 static INSTALL: Once = Once::new();
 
 /// Removes its file if a signal ends the process while this value exists.
 #[derive(Debug)]
 pub(super) struct RemoveOnSignal {
     slot: Option<usize>,
+    /// Keeps the descriptor open that the slot contains.
+    _folder: HostDir,
 }
 
 impl RemoveOnSignal {
-    /// Registers the file `path`, which is absolute or relative to a directory that the process does not
-    /// leave.
-    pub(super) fn new(path: &Path) -> Self {
+    /// Registers the file `name` in `folder`.
+    pub(super) fn new(folder: &HostDir, name: &OsStr) -> Self {
         INSTALL.call_once(install);
-        let Ok(name) = CString::new(path.as_os_str().as_bytes()) else { return Self { slot: None } };
-        let name = name.into_raw();
-        let free = |slot: &AtomicPtr<libc::c_char>| {
-            let none = std::ptr::null_mut();
-            slot.compare_exchange(none, name, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        let Ok(name) = CString::new(name.as_bytes()) else {
+            return Self { slot: None, _folder: folder.clone() };
         };
-        Self { slot: NAMES.iter().position(free) }
+        let entry = Box::into_raw(Box::new(OpenName { folder: folder.as_fd().as_raw_fd(), name }));
+        let free = |slot: &AtomicPtr<OpenName>| {
+            let none = std::ptr::null_mut();
+            slot.compare_exchange(none, entry, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        };
+        Self { slot: NAMES.iter().position(free), _folder: folder.clone() }
     }
 }
 
@@ -99,14 +107,19 @@ fn install() {
     }
 }
 
-extern "C" fn remove(signal: libc::c_int) {
-    for name in &NAMES {
-        let name = name.load(Ordering::SeqCst);
-        if !name.is_null() {
-            // SAFETY: the call is allowed in a handler, and the name is a string whose memory is never freed.
-            unsafe { libc::unlink(name) };
+/// Removes the registered files. May be called by a handler.
+fn remove_registered() {
+    for slot in &NAMES {
+        // SAFETY: the slot is empty or refers to an entry whose memory is never freed.
+        if let Some(entry) = unsafe { slot.load(Ordering::SeqCst).as_ref() } {
+            // SAFETY: the call is allowed in a handler, and the name ends with a zero.
+            unsafe { libc::unlinkat(entry.folder, entry.name.as_ptr(), 0) };
         }
     }
+}
+
+extern "C" fn remove(signal: libc::c_int) {
+    remove_registered();
     // SAFETY: both calls are allowed in a handler; the signal is delivered again when this handler returns.
     unsafe {
         libc::signal(signal, libc::SIG_DFL);
@@ -140,5 +153,20 @@ mod tests {
         let file = std::fs::File::create(&path).unwrap();
         sweep(&HostDir::open(dir.path()).unwrap());
         assert!(!claim(&file));
+    }
+
+    #[test]
+    fn a_registered_file_is_found_in_its_directory_after_the_directory_was_exchanged() {
+        let dir = tempfile::tempdir().unwrap();
+        let [folder, moved] = ["folder", "moved"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("new"), "").unwrap();
+        let registered = RemoveOnSignal::new(&HostDir::open(&folder).unwrap(), OsStr::new("new"));
+        std::fs::rename(&folder, &moved).unwrap();
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("new"), "other").unwrap();
+        remove_registered();
+        assert!(folder.join("new").exists() && !moved.join("new").exists());
+        drop(registered);
     }
 }

@@ -14,8 +14,8 @@ use obento_base::Name;
 use obento_base::wire::{to_u64, to_usize};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::HostError;
 use crate::source::SourceDir;
+use crate::{HostDir, HostError};
 
 /// A directory of the host that was scanned.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -251,8 +251,7 @@ impl Spool {
     pub fn beside(target: &Path) -> Result<Self, HostError> {
         let folder =
             target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let file = crate::compressed::unnamed(folder)
-            .map_err(|errno| HostError::system("create a temporary file in", folder, errno))?;
+        let file = crate::compressed::unnamed(&HostDir::open(folder)?)?;
         Ok(Self { file, folder: folder.into(), end: 0 })
     }
 

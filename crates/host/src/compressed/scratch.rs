@@ -5,11 +5,13 @@ use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use obento_base::Name;
 use obento_base::wire::{to_u64, to_usize};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::{FileDevice, HostError, interrupt};
+use crate::owner::is_trusted;
+use crate::{FileDevice, FileId, HostDir, HostError, interrupt};
 
 /// Bytes received at once, usually.
 pub(super) const CHUNK: usize = 256 << 10;
@@ -31,13 +33,17 @@ impl ReservedFile {
         Self { file, folder: folder.into() }
     }
 
-    /// Creates the file in the directory for temporary files. Errors: System.
+    /// Creates the file in the directory for temporary files. Another user must not control the file system of the
+    /// directory. Errors: ForeignLink; Untrusted; System.
     pub fn new() -> Result<Self, HostError> {
         let folder = temporary_folder();
-        match unnamed(&folder) {
-            Ok(file) => Ok(Self { file, folder }),
-            Err(errno) => Err(HostError::system("create a temporary file in", folder, errno)),
+        let file = unnamed(&HostDir::open(&folder)?)?;
+        let failed = |errno| HostError::system("create a temporary file in", &folder, errno);
+        let stat = rustix::fs::fstat(&file).map_err(failed)?;
+        if !is_trusted(&file, &stat) {
+            return Err(HostError::Untrusted { path: folder.clone(), directory: folder });
         }
+        Ok(Self { file, folder })
     }
 }
 
@@ -132,26 +138,31 @@ fn temporary_folder() -> PathBuf {
 }
 
 /// Creates a file in `folder` that has no name and is removed when it is closed.
-pub(crate) fn unnamed(folder: &Path) -> Result<File, Errno> {
+pub(crate) fn unnamed(folder: &HostDir) -> Result<File, HostError> {
+    let failed = |errno| HostError::system("create a temporary file in", folder.path(), errno);
     let mode = Mode::RUSR | Mode::WUSR;
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(folder, flags | OFlags::TMPFILE, mode) {
+    match rustix::fs::openat(folder, ".", OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE, mode) {
         // Not all file systems support unnamed files. A kernel without the flag treats this as opening a
         // directory for writing.
-        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-        result => return result.map(File::from),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => named(folder),
+        result => result.map(File::from).map_err(failed),
     }
+}
+
+/// Creates a file in `folder`, and removes its name.
+fn named(folder: &HostDir) -> Result<File, HostError> {
     for attempt in 0..100_u32 {
         let name = format!(".obento-{}-{attempt}", std::process::id());
-        let path = folder.join(name);
-        match rustix::fs::open(&path, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode) {
-            Ok(fd) => {
-                rustix::fs::unlink(&path)?;
-                return Ok(File::from(fd));
+        let name =
+            Name::new(name.as_bytes()).map_err(|_| HostError::system("create", &name, Errno::INVAL))?;
+        match folder.create_private(name) {
+            Ok(file) => {
+                let id = FileId::of_file(&file, folder.path())?;
+                return folder.remove_created(name, id).map(|()| file);
             }
-            Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno),
+            Err(error) if error.errno() == Some(Errno::EXIST) => {}
+            Err(error) => return Err(error),
         }
     }
-    Err(Errno::EXIST)
+    Err(HostError::system("create a temporary file in", folder.path(), Errno::EXIST))
 }

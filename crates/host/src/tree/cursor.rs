@@ -1,7 +1,7 @@
 //! The cursor that creates entries.
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use obento_base::{DeviceNumber, FileKind, Mode, Name, Timestamp};
 use parking_lot::Mutex;
-use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::apply::{ACL_ACCESS, ACL_DEFAULT, Applier, CreatedTarget, CreationState, Permissions};
 use super::dir::{Dir, OwnedMetadata, open_at};
 use super::later::{PendingFile, PendingFiles};
 use super::links::{LinkKey, Original, identify};
-use super::place::{Place, level};
+use super::place::{Origin, Place, level};
 use super::replaced::Replaced;
 use super::sink::{FileSink, Waiting};
 use super::staging::is_as_created;
@@ -68,7 +68,7 @@ impl TreeWriter {
             spared: Vec::new(),
             made: super::CreatedEntries::default(),
         };
-        let place = Place::new(root, Vec::new(), level(None, fd, &stat, false, group), group);
+        let place = Place::new(root, Vec::new(), level(None, fd, &stat, Origin::Existing, group), group);
         Ok(Self {
             shared: Arc::new(shared),
             place,
@@ -168,22 +168,42 @@ impl TreeWriter {
         if !is_created && is_made_as_other(&self.shared, &dir, name, FileId::of(&stat)) {
             return Err(HostError::Duplicate { path: self.place.path(Some(name)) });
         }
-        self.place.push(name, fd, &stat, fresh);
-        // Another user can give the name to any directory that is in the same one. Those of root keep their metadata.
-        let is_at_risk = !fresh
-            && dir.is_shared
-            && self.shared.creator.uid == 0
-            && stat.st_uid == 0
-            && !self.shared.was_made(FileId::of(&stat));
+        // Another user can give the name to any directory that is in the same one.
+        let is_known =
+            fresh || !dir.is_shared || !is_created && self.shared.has_made(FileId::of(&stat), name);
+        let origin = match (fresh, is_known) {
+            (true, _) => Origin::Fresh,
+            (false, true) => Origin::Existing,
+            (false, false) => Origin::Exchangeable,
+        };
+        self.place.push(name, fd, &stat, origin);
+        if fresh && dir.is_shared {
+            self.shared.made.directories.lock().insert(FileId::of(&stat), name.to_buf());
+        }
         let is_wanted = is_created || self.shared.options.existing != Existing::Keep;
-        if is_wanted && !is_at_risk && (fresh || !is_created) {
+        if is_wanted && is_known {
             self.place.top_mut().meta = Some(OwnedMetadata::new(meta));
         } else if is_wanted {
-            [Loss::Owner, Loss::Mode, Loss::Times]
-                .into_iter()
-                .for_each(|loss| self.report.lose(loss, Some(Errno::OPNOTSUPP), || self.place.path(None)));
+            self.lose_metadata(None, meta, Some(&stat));
         }
         Ok(())
+    }
+
+    /// Counts the metadata that `name`, or the current directory, does not get because another user may have exchanged
+    /// it. `stat` is its status.
+    fn lose_metadata(&mut self, name: Option<&Name>, meta: &Metadata<'_>, stat: Option<&Stat>) {
+        let keep = self.shared.options.keep;
+        let has_owner = stat.is_some_and(|stat| (stat.st_uid, stat.st_gid) == (meta.uid, meta.gid));
+        let has_mode = stat.is_some_and(|stat| stat.st_mode & 0o7777 == u32::from(meta.mode.bits()));
+        let lost = [
+            (Loss::Owner, keep.contains(Keep::OWNER) && !has_owner),
+            (Loss::Mode, keep.contains(Keep::MODE) && !has_mode),
+            (Loss::Times, keep.contains(Keep::TIMES)),
+            (Loss::Xattr, keep.contains(Keep::XATTRS) && !meta.xattrs.is_empty()),
+        ];
+        for (loss, _) in lost.into_iter().filter(|(_, is_lost)| *is_lost) {
+            self.report.lose(loss, Some(Errno::EXIST), || self.place.path(name));
+        }
     }
 
     /// Sets the metadata of the current directory and leaves it. Does nothing at the root. Errors: Changed;
@@ -286,13 +306,14 @@ impl TreeWriter {
     /// [`Existing`]; Duplicate; Changed; System.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, HostError> {
         let path = || self.place.path(Some(name));
-        let make = |dir: &Dir, _| rustix::fs::symlinkat(target, dir, name.as_bytes());
+        let link = |dir: BorrowedFd<'_>, name: &Name| rustix::fs::symlinkat(target, dir, name.as_bytes());
+        let make = |dir: &Dir, _| dir.create_other(name, link);
         let dir = self.place.dir()?;
-        if create(&self.shared, dir, name, meta, &path, make)?.is_none() {
+        let Some((handle, _)) = create(&self.shared, dir, name, meta, &path, make)? else {
             return Ok(Written::Skipped);
-        }
+        };
         self.report.others += 1;
-        self.complete_handle(name, meta, FileKind::Symlink)?;
+        self.complete_handle(name, meta, FileKind::Symlink, handle)?;
         Ok(Written::Created)
     }
 
@@ -314,10 +335,13 @@ impl TreeWriter {
         let device = rustix::fs::makedev(rdev.major, rdev.minor);
         let file_type = FileType::from_raw_mode(kind.mode_bits().into());
         let mode = rustix::fs::Mode::from_raw_mode((meta.mode.bits() & 0o600).into());
-        let make = |dir: &Dir, _| rustix::fs::mknodat(dir, name.as_bytes(), file_type, mode, device);
+        let node = |dir: BorrowedFd<'_>, name: &Name| {
+            rustix::fs::mknodat(dir, name.as_bytes(), file_type, mode, device)
+        };
+        let make = |dir: &Dir, _| dir.create_other(name, node);
         let dir = self.place.dir()?;
-        match create(&self.shared, dir, name, meta, &path, make) {
-            Ok(Some(_)) => {}
+        let handle = match create(&self.shared, dir, name, meta, &path, make) {
+            Ok(Some((handle, _))) => handle,
             Ok(None) => return Ok(Written::Skipped),
             Err(HostError::System {
                 errno: errno @ (Errno::PERM | Errno::OPNOTSUPP | Errno::INVAL), ..
@@ -327,24 +351,34 @@ impl TreeWriter {
                 return Ok(Written::Dropped);
             }
             Err(error) => return Err(error),
-        }
+        };
         self.report.others += 1;
-        self.complete_handle(name, meta, kind)?;
+        self.complete_handle(name, meta, kind, handle)?;
         Ok(Written::Created)
     }
 
-    /// Sets the metadata of a link or node that was just created. Errors: Changed if another process replaced
-    /// it.
-    fn complete_handle(&mut self, name: &Name, meta: &Metadata<'_>, kind: FileKind) -> Result<(), HostError> {
+    /// Sets the metadata of a link or node that was just created. `handle` is a handle of the creation. Errors: Changed if
+    /// another process replaced it.
+    fn complete_handle(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        kind: FileKind,
+        handle: Option<OwnedFd>,
+    ) -> Result<(), HostError> {
+        crate::hook::run();
         let dir = self.place.dir()?;
-        let handle = handle::open(dir, name.as_bytes(), HandleOf::Any);
-        let handle = handle.map_err(|errno| self.failed("open", name, errno))?;
+        if handle.is_none() && dir.is_shared {
+            self.lose_metadata(Some(name), meta, None);
+            return Ok(());
+        }
+        let by_name = || handle::open(dir, name.as_bytes(), HandleOf::Any);
+        let handle = handle.map_or_else(by_name, Ok).map_err(|errno| self.failed("open", name, errno))?;
         let stat = rustix::fs::fstat(&handle).map_err(|errno| self.failed("examine", name, errno))?;
-        // A hard link to a file of another user would be given away in the next step.
-        if crate::file_id::kind_of(&stat) != Some(kind) || stat.st_nlink != 1 {
+        if crate::file_id::kind_of(&stat) != Some(kind) {
             return Err(HostError::Changed { path: self.place.path(Some(name)) });
         }
-        let made = CreationState { uid: self.shared.creator.uid, gid: dir.group, mode: None };
+        let made = CreationState { uid: stat.st_uid, gid: stat.st_gid, mode: None };
         let path = || self.place.path(Some(name));
         let mut applier = Applier::new(&self.shared, &mut self.report, &path);
         let target = CreatedTarget::Handle(handle.as_fd());

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::DIRECTORY;
 use super::apply::ACL_DEFAULT;
-use super::staging::{Staging, is_own};
+use super::staging::Staging;
 use crate::handle::RESOLVE;
 use crate::{FileId, Metadata, Xattr};
 
@@ -32,30 +32,32 @@ pub(super) struct Dir {
     pub group: u32,
     /// Whether new entries inherit an ACL, which must be removed.
     pub default_acl: bool,
-    /// Whether other users can exchange its entries.
+    /// Whether other users can exchange its entries, or could exchange this directory for another one.
     pub is_shared: bool,
-    /// Where directories are created if other users can exchange the entries of this one.
+    /// Where entries are created if other users can exchange the entries of this one.
     staging: OnceLock<Option<Staging>>,
 }
 
 impl Dir {
     /// Creates a directory from `fd` with status `stat`. `process_group` is the group of new files unless the
     /// directory defines another one.
-    pub fn new(fd: OwnedFd, stat: &Stat, fresh: bool, written: Written, process_group: u32) -> Self {
+    pub fn new(
+        fd: OwnedFd,
+        stat: &Stat,
+        (fresh, is_shared): (bool, bool),
+        written: Written,
+        process_group: u32,
+    ) -> Self {
         let set_gid = stat.st_mode & u32::from(Mode::SET_GID.bits()) != 0;
         let default_acl = !fresh && has_default_acl(&fd);
         let group = if set_gid { stat.st_gid } else { process_group };
-        let (is_shared, staging) = (!fresh && !is_own(stat), OnceLock::new());
-        Self { fd, fresh, written, group, default_acl, is_shared, staging }
+        Self { fd, fresh, written, group, default_acl, is_shared, staging: OnceLock::new() }
     }
 
     /// Creates the directory `name`, and opens it unless the name is in use. Returns `None` if it was created, but has
     /// to be opened by its name. Fails with `EXIST` if the name is in use.
     pub fn create_directory(&self, name: &Name) -> Result<Option<OwnedFd>, Errno> {
-        if self.is_shared
-            && !self.has(name)
-            && let Some(staging) = self.staging.get_or_init(|| Staging::new(&self.fd).ok().flatten())
-        {
+        if let Some(staging) = self.staging_for(name) {
             match staging.create(name) {
                 // The file system or the sandbox does not move directories.
                 Err(Errno::INVAL | Errno::XDEV | Errno::NOSYS | Errno::PERM) => {}
@@ -65,8 +67,30 @@ impl Dir {
         rustix::fs::mkdirat(&self.fd, name.as_bytes(), rustix::fs::Mode::RWXU).map(|()| None)
     }
 
-    fn has(&self, name: &Name) -> bool {
-        rustix::fs::statat(&self.fd, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    /// Creates the link or node `name` with `make`, which receives a directory and a name in it. Returns a handle of the
+    /// entry, or `None` if it has to be opened by its name. Fails with `EXIST` if the name is in use.
+    pub fn create_other(
+        &self,
+        name: &Name,
+        make: impl Fn(BorrowedFd<'_>, &Name) -> Result<(), Errno>,
+    ) -> Result<Option<OwnedFd>, Errno> {
+        if let Some(staging) = self.staging_for(name) {
+            match staging.create_other(name, &make) {
+                // The file system or the sandbox does not move entries.
+                Err(Errno::INVAL | Errno::XDEV | Errno::NOSYS | Errno::PERM | Errno::OPNOTSUPP) => {}
+                created => return created.map(Some),
+            }
+        }
+        make(self.fd.as_fd(), name).map(|()| None)
+    }
+
+    /// Returns the directory for creating `name`, if other users can exchange the entries of this one.
+    fn staging_for(&self, name: &Name) -> Option<&Staging> {
+        let is_used = || rustix::fs::statat(&self.fd, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        if !self.is_shared || is_used() {
+            return None;
+        }
+        self.staging.get_or_init(|| Staging::new(&self.fd).ok().flatten()).as_ref()
     }
 
     pub fn note_written(&self, name: &Name) {
@@ -100,6 +124,8 @@ pub(super) struct Level {
     pub dir: Option<Arc<Dir>>,
     /// The value of [`Dir`], kept while that is closed.
     pub fresh: bool,
+    /// The value of [`Dir`], kept while that is closed.
+    pub is_shared: bool,
     /// The value of [`Dir`], kept while that is closed.
     pub written: Written,
     /// The original owner and group.

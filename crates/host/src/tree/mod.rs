@@ -7,6 +7,8 @@
 //! equivalent for a single component.)
 //! Invariant: a directory created here is closed to other users until the cursor leaves it, and a file until its owner
 //! is set. No other user can read or replace incomplete entries.
+//! Invariant: in a directory that other users can change, metadata is set only on entries that this run created, and by a
+//! descriptor of the creation. An existing entry there may be one of any user, which was given the name.
 //! Invariant: metadata is set in the order owner, user attributes, mode, other attributes, times, because each step
 //! resets a later one. A change of owner clears set-user-ID and capabilities.
 //!
@@ -31,12 +33,13 @@ pub(crate) use dir::open_parent;
 pub use links::LinkKey;
 pub use options::{Existing, Keep, Loss, Lost, NewMode, Report, TreeOptions, Trust, Written};
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use obento_base::{Name, NameBuf};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
@@ -71,6 +74,9 @@ struct Shared {
 struct CreatedEntries {
     /// Inodes in directories that existed before, and in others if those may be entered again.
     inodes: Mutex<HashSet<FileId>>,
+    /// Directories in directories that other users can change, and their names. Each was identified by a descriptor that
+    /// no other user could exchange.
+    directories: Mutex<HashMap<FileId, NameBuf>>,
     /// Whether a directory that was created and left may be entered again, for another source.
     returns: bool,
 }
@@ -134,6 +140,11 @@ impl Shared {
     /// Returns whether this run created the inode `id`.
     fn was_made(&self, id: FileId) -> bool {
         self.made.inodes.lock().contains(&id)
+    }
+
+    /// Returns whether this run created the directory `id` as `name`, and no other user gave this name to it.
+    fn has_made(&self, id: FileId, name: &Name) -> bool {
+        self.made.directories.lock().get(&id).is_some_and(|made| **made == *name)
     }
 
     /// Counts one more entry. Errors: FileLimit.

@@ -11,6 +11,7 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::dir::{Dir, Level, Written, open_parent};
+use crate::private::is_own;
 use crate::{FileId, HostError};
 
 /// Directories kept open above the current one. A tree may be deeper than the limit of open files of a
@@ -65,8 +66,8 @@ impl Place {
     }
 
     /// Enters a directory that was just opened.
-    pub fn push(&mut self, name: &Name, fd: OwnedFd, stat: &Stat, fresh: bool) {
-        self.below.push(level(Some(name.to_buf()), fd, stat, fresh, self.process_group));
+    pub fn push(&mut self, name: &Name, fd: OwnedFd, stat: &Stat, origin: Origin) {
+        self.below.push(level(Some(name.to_buf()), fd, stat, origin, self.process_group));
         if let Some(far) = self.below.len().checked_sub(MAX_OPEN + 1).and_then(|at| self.below.get_mut(at)) {
             far.dir = None;
         }
@@ -90,7 +91,7 @@ impl Place {
         let group = self.process_group;
         let top = self.top_mut();
         let (fd, stat) = open_parent(child, top.id)?;
-        top.dir = Some(Arc::new(Dir::new(fd, &stat, top.fresh, top.written.clone(), group)));
+        top.dir = Some(Arc::new(Dir::new(fd, &stat, (top.fresh, top.is_shared), top.written.clone(), group)));
         Ok(())
     }
 
@@ -107,6 +108,7 @@ impl Place {
             id: top.id,
             dir: Some(self.dir()?.clone()),
             fresh: top.fresh,
+            is_shared: top.is_shared,
             written: top.written.clone(),
             owner: top.owner,
             meta: None,
@@ -115,21 +117,36 @@ impl Place {
     }
 }
 
+/// The origin of a directory that was just opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Origin {
+    /// This run has just created it.
+    Fresh,
+    /// It existed, or this run created it before.
+    Existing,
+    /// It existed, and another user may have exchanged it.
+    Exchangeable,
+}
+
 /// Creates a level for a directory that was just opened.
 pub(super) fn level(
     name: Option<NameBuf>,
     fd: OwnedFd,
     stat: &Stat,
-    fresh: bool,
+    origin: Origin,
     process_group: u32,
 ) -> Level {
     let written = Written::default();
-    let dir = Dir::new(fd, stat, fresh, written.clone(), process_group);
+    let fresh = origin == Origin::Fresh;
+    // Another user who can exchange a directory can exchange all that is below it.
+    let is_shared = !fresh && (origin == Origin::Exchangeable || !is_own(stat));
+    let dir = Dir::new(fd, stat, (fresh, is_shared), written.clone(), process_group);
     Level {
         name,
         id: FileId::of(stat),
         dir: Some(Arc::new(dir)),
         fresh,
+        is_shared,
         written,
         owner: (stat.st_uid, stat.st_gid),
         meta: None,

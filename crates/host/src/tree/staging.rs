@@ -1,10 +1,10 @@
-//! Creating directories where no other user can exchange them.
+//! Creating directories, links and nodes where no other user can exchange them.
 //!
-//! Between `mkdirat` and `openat`, a user who may write to the parent can give the new name to another directory, which
-//! would then get the owner and the mode of the source. In such a parent, a directory is created and opened in a
-//! directory that only this process can use, and then moved to its name.
+//! Between the creation and `openat`, a user who may write to the parent can give the new name to another entry, which
+//! would then get the owner and the mode of the source. In such a parent, an entry is created and opened in a
+//! directory that only this process can use, and then moved to its name. Its metadata is set by descriptor.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use obento_base::{Name, NameBuf};
@@ -12,16 +12,11 @@ use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use super::dir::open_at;
+use crate::handle::{self, HandleOf};
+use crate::private::is_own;
 
 /// Permission bits of users other than the owner.
 const OTHERS: u32 = 0o077;
-/// Permission bits with which a user other than the owner can exchange entries.
-const OTHERS_WRITE: u32 = 0o022;
-
-/// Returns whether only this process' user can exchange the entries of the directory with this status.
-pub(super) fn is_own(stat: &Stat) -> bool {
-    stat.st_uid == rustix::process::geteuid().as_raw() && stat.st_mode & OTHERS_WRITE == 0
-}
 
 /// Returns whether the directory `fd` can be one that this process has just created. Only an empty directory without rights
 /// for other users can be mistaken for it.
@@ -70,10 +65,9 @@ impl Staging {
 
     /// Creates the directory `name` in the parent. Fails with `EXIST` if the name is in use.
     pub(super) fn create(&self, name: &Name) -> Result<OwnedFd, Errno> {
-        let own = self.created.fetch_add(1, Ordering::Relaxed).to_string();
-        let own = Name::new(own.as_bytes()).map_err(|_| Errno::INVAL)?;
+        let own = self.next_name()?;
         rustix::fs::mkdirat(&self.fd, own.as_bytes(), Mode::RWXU)?;
-        let moved = open_at(&self.fd, own, OFlags::RDONLY | OFlags::DIRECTORY, 0).and_then(|fd| {
+        let moved = open_at(&self.fd, &own, OFlags::RDONLY | OFlags::DIRECTORY, 0).and_then(|fd| {
             let (from, to) = (own.as_bytes(), name.as_bytes());
             match rustix::fs::renameat_with(&self.fd, from, &self.parent, to, RenameFlags::NOREPLACE) {
                 // NFS and many FUSE servers. Only an empty directory could be replaced.
@@ -85,6 +79,41 @@ impl Staging {
         moved.inspect_err(|_| {
             let _ = rustix::fs::unlinkat(&self.fd, own.as_bytes(), AtFlags::REMOVEDIR);
         })
+    }
+
+    /// Creates a link or node with `make`, which receives a directory and a name in it. Moves the entry to `name` in the
+    /// parent, and returns a handle of it. Fails with `EXIST` if the name is in use.
+    pub(super) fn create_other(
+        &self,
+        name: &Name,
+        make: impl Fn(BorrowedFd<'_>, &Name) -> Result<(), Errno>,
+    ) -> Result<OwnedFd, Errno> {
+        let own = self.next_name()?;
+        make(self.fd.as_fd(), &own)?;
+        let handle = handle::open(&self.fd, own.as_bytes(), HandleOf::Any);
+        let moved = handle.and_then(|handle| self.move_other(&own, name).map(|()| handle));
+        moved.inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(&self.fd, own.as_bytes(), AtFlags::empty());
+        })
+    }
+
+    /// Moves a link or node to `name` in the parent, and replaces no entry there.
+    fn move_other(&self, own: &Name, name: &Name) -> Result<(), Errno> {
+        let (from, to) = (own.as_bytes(), name.as_bytes());
+        match rustix::fs::renameat_with(&self.fd, from, &self.parent, to, RenameFlags::NOREPLACE) {
+            // NFS and many FUSE servers.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                rustix::fs::linkat(&self.fd, from, &self.parent, to, AtFlags::empty())?;
+                rustix::fs::unlinkat(&self.fd, from, AtFlags::empty())
+            }
+            moved => moved,
+        }
+    }
+
+    /// Returns an unused name for an entry of this directory.
+    fn next_name(&self) -> Result<NameBuf, Errno> {
+        let number = self.created.fetch_add(1, Ordering::Relaxed).to_string();
+        Name::new(number.as_bytes()).map(Name::to_buf).map_err(|_| Errno::INVAL)
     }
 }
 

@@ -481,6 +481,122 @@ fn a_directory_of_the_caller_that_gets_the_name_of_a_new_one_keeps_its_owner_and
     assert_eq!(all.len(), ROUNDS + 1, "no staging directory is left: {all:?}");
 }
 
+/// Returns a directory in which all users can exchange entries.
+fn shared() -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    root
+}
+
+fn exchange(one: &Path, other: &Path) {
+    let (cwd, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+    rustix::fs::renameat_with(cwd, one, cwd, other, flags).unwrap();
+}
+
+#[test]
+fn a_node_or_link_of_the_caller_that_gets_the_name_of_a_new_one_keeps_its_metadata() {
+    use rustix::fs::{CWD, FileType, mknodat};
+
+    let uid = if is_root() { NOBODY } else { plain(0).uid };
+    let meta = Metadata { uid, ..plain(0o666) };
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    for kind in [FileKind::Fifo, FileKind::Socket, FileKind::Symlink] {
+        let root = shared();
+        let [own, new] = ["own", "new"].map(|name| root.path().join(name));
+        match kind {
+            FileKind::Symlink => symlink("/", &own).unwrap(),
+            FileKind::Fifo => mknodat(CWD, &own, FileType::Fifo, mode, 0).unwrap(),
+            _ => mknodat(CWD, &own, FileType::Socket, mode, 0).unwrap(),
+        }
+        let state = |path: &Path| {
+            let meta = fs::symlink_metadata(path).unwrap();
+            (meta.ino(), meta.mode(), meta.uid(), meta.mtime())
+        };
+        let before = state(&own);
+        let mut tree = writer(&root, TreeOptions::default());
+        let (one, other) = (own.clone(), new.clone());
+        crate::hook::set(move || exchange(&one, &other));
+        match kind {
+            FileKind::Symlink => tree.symlink(name("new"), &meta, b"/nowhere"),
+            kind => tree.node(name("new"), &meta, kind, DeviceNumber::default()),
+        }
+        .unwrap();
+        crate::hook::set(|| ());
+        tree.finish().unwrap();
+        assert_eq!(state(&new), before, "{kind:?}");
+        let (_, mode, owner, time) = state(&own);
+        let expected = if kind == FileKind::Symlink { 0o777 } else { 0o666 };
+        assert_eq!((mode & 0o7777, owner, time), (expected, uid, -5), "{kind:?}");
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 2, "no staging directory is left");
+    }
+}
+
+#[test]
+fn an_existing_directory_keeps_its_metadata_where_other_users_can_exchange_it() {
+    let root = shared();
+    let mode = |path: &str| fs::metadata(root.path().join(path)).unwrap().mode() & 0o7777;
+    for path in ["d", "d/e"] {
+        fs::create_dir(root.path().join(path)).unwrap();
+        fs::set_permissions(root.path().join(path), fs::Permissions::from_mode(0o700)).unwrap();
+    }
+    if is_root() {
+        std::os::unix::fs::chown(root.path().join("d"), Some(NOBODY), None).unwrap();
+    }
+    let mut tree = writer(&root, TreeOptions::default());
+    tree.enter(name("d"), &plain(0o777)).unwrap();
+    // The directory may have been exchanged with its contents.
+    tree.enter(name("e"), &plain(0o777)).unwrap();
+    tree.enter(name("new"), &plain(0o751)).unwrap();
+    tree.leave().unwrap();
+    tree.leave().unwrap();
+    tree.leave().unwrap();
+    let report = tree.finish().unwrap();
+    assert_eq!(["d", "d/e", "d/e/new"].map(mode), [0o700, 0o700, 0o751]);
+    assert_eq!([Loss::Mode, Loss::Times].map(|loss| lost(&report, loss)), [2, 2]);
+    if is_root() {
+        assert_eq!(fs::metadata(root.path().join("d")).unwrap().uid(), NOBODY);
+        assert_eq!(lost(&report, Loss::Owner), 1);
+    }
+}
+
+#[test]
+fn a_directory_that_this_run_created_gets_metadata_again_only_under_its_name() {
+    let root = shared();
+    let mode = |path: &str| fs::metadata(root.path().join(path)).unwrap().mode() & 0o7777;
+    let mut tree = TreeWriter::open(root.path(), TreeOptions::default()).unwrap().returning();
+    let mut enter = |path: &str, mode| {
+        tree.enter(name(path), &plain(mode)).unwrap();
+        tree.leave().unwrap();
+    };
+    enter("d", 0o700);
+    enter("e", 0o755);
+    enter("d", 0o750);
+    assert_eq!(["d", "e"].map(mode), [0o750, 0o755]);
+    exchange(&root.path().join("d"), &root.path().join("e"));
+    enter("e", 0o777);
+    assert_eq!(["d", "e"].map(mode), [0o755, 0o750]);
+    let report = tree.finish().unwrap();
+    assert_eq!(lost(&report, Loss::Mode), 1);
+}
+
+#[test]
+fn a_directory_without_write_permission_leaves_the_private_directory() {
+    let root = shared();
+    let parent = crate::HostDir::open(root.path()).unwrap();
+    assert!(parent.is_shared().unwrap());
+    let private = crate::PrivateDir::in_directory(parent.clone(), "unfinished-").unwrap();
+    assert!(!private.dir().is_shared().unwrap());
+    private.dir().make_directory(name("d")).unwrap();
+    fs::set_permissions(private.path().join("d"), fs::Permissions::from_mode(0o555)).unwrap();
+    private.release(name("d"), &parent, name("d")).unwrap();
+    private.remove().unwrap();
+    assert_eq!(fs::metadata(root.path().join("d")).unwrap().mode() & 0o7777, 0o555);
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
+    if is_root() {
+        again_without_rights("a_directory_without_write_permission_leaves_the_private_directory");
+    }
+}
+
 #[test]
 fn two_cursors_write_one_tree() {
     let root = tempfile::tempdir().unwrap();

@@ -1,0 +1,54 @@
+//! The user who controls a file.
+//!
+//! The server of a FUSE mount chooses the owners that stat(2) reports. The user of the mount therefore controls each file
+//! in it, whatever its owner is.
+//!
+//! Source: mount.fuse3(8) `user_id`; proc_pid_mountinfo(5); proc_pid_fdinfo(5) `mnt_id`.
+
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+
+use rustix::fs::Stat;
+use rustix::process::geteuid;
+
+/// `FUSE_SUPER_MAGIC` of include/uapi/linux/magic.h.
+const FUSE: u64 = 0x6573_5546;
+
+/// Returns the user who controls the open file `file`, whose status is `stat`. Returns `None` if the file is in a FUSE
+/// mount whose user is unknown, for example because a sandbox does not permit to read the list of mounts.
+pub(crate) fn controller(file: impl AsFd, stat: &Stat) -> Option<u32> {
+    // The kernel sets the type of the file system, and the server may fail the call.
+    let system = rustix::fs::fstatfs(&file).ok()?;
+    if u64::try_from(system.f_type) != Ok(FUSE) {
+        return Some(stat.st_uid);
+    }
+    match mount_user(file.as_fd())? {
+        // Root trusts the server that it started.
+        0 => Some(stat.st_uid),
+        user => Some(user),
+    }
+}
+
+/// Returns whether root or the user of this process controls the file, as for [`controller`].
+pub(crate) fn is_trusted(file: impl AsFd, stat: &Stat) -> bool {
+    controller(file, stat).is_some_and(|user| user == 0 || user == geteuid().as_raw())
+}
+
+/// Returns the user of the FUSE mount that contains `file`.
+fn mount_user(file: BorrowedFd<'_>) -> Option<u32> {
+    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;
+    let mount = about.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim();
+    user_of_mount(&std::fs::read("/proc/self/mountinfo").ok()?, mount.as_bytes())
+}
+
+/// Returns the user of the mount with the number `mount` in the list `mounts`.
+fn user_of_mount(mounts: &[u8], mount: &[u8]) -> Option<u32> {
+    let mut lines = mounts.split(|&byte| byte == b'\n');
+    let line = lines.find(|line| line.split(|&byte| byte == b' ').next() == Some(mount))?;
+    // The options of the file system are the last field. No field contains a space.
+    let options = line.rsplit(|&byte| byte == b' ').next()?;
+    let user = options.split(|&byte| byte == b',').find_map(|option| option.strip_prefix(b"user_id="))?;
+    str::from_utf8(user).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;
