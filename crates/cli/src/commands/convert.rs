@@ -7,7 +7,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ use obento::convert::{
 use obento::driver::Access;
 use obento::env::{SystemClock, SystemRandom};
 use obento::host::sandbox::Rights;
-use obento::host::{FreshFile, HostDir, HostError, Publish, interrupt};
+use obento::host::{FreshFile, HostError, Publish, interrupt};
 use obento::image::{DataDescription, ImageNotice};
 use obento::text::human_size;
 use sha2::{Digest as _, Sha256};
@@ -104,7 +104,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
     let publish = if args.force { Publish::Replace } else { Publish::Keep };
     let unpacked = args.unpacked(format, context)?;
-    let early = if is_early { Some(create(args, context, convert_target)?) } else { None };
+    let early = if is_early { Some(create(args, context)?) } else { None };
     let disk = args.disk(context)?;
     if let Some(unpacked) = unpacked.filter(|unpacked| unpacked.is_disk(&*disk)) {
         let converted =
@@ -113,7 +113,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let target = match early {
         Some(target) => target,
-        None => create(args, context, convert_target)?,
+        None => create(args, context)?,
     };
     let mut sha = Sha256::new();
     let options = ConvertOptions {
@@ -144,15 +144,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 /// Creates OUT and gives up all rights except completing it.
-fn create<T>(
-    args: &Args,
-    context: &Context,
-    new: impl FnOnce(&Path) -> Result<T, HostError>,
-) -> Result<T, Report> {
-    let target = new(&args.out).map_err(Report::plain)?;
-    if let Ok((folder, _)) = HostDir::open_parent(&args.out) {
-        context.confine(Rights::Build { read: &[], write: &[folder.as_fd()] });
-    }
+fn create(args: &Args, context: &Context) -> Result<FreshFile, Report> {
+    let target = convert_target(&args.out).map_err(Report::plain)?;
+    context.confine(Rights::Build { read: &[], write: &[target.folder().as_fd()] });
     Ok(target)
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a source is removed only after all of it was copied and the copy is on stable storage. On the host, only
 //! files are removed that the copy read and that have not changed since.
+//! Invariant: no other user can exchange the unfinished copy, if the file system stores owners.
 //! Invariant: the copy is created beside the target and renamed when it is complete. The old target stays until then, and a move that
 //! failed or was killed can be repeated.
 
@@ -273,9 +274,10 @@ fn take_place(
     let placed = copy_whole(source, (&beside, to), context)
         .and_then(|()| Ok(beside.rename_onto(to, &moves.backup)?))
         .and_then(|kept| Ok(to.sync().map(|()| kept)?));
-    if placed.is_err() && matches!(beside.kind(Symlinks::Keep), Ok(Some(_))) {
-        // Return the first error.
-        let _ = beside.remove();
+    // The directory of the copy remains if another user has exchanged it.
+    if let Err(cause) = beside.discard() {
+        let report = Report::on("cannot remove the unfinished copy", beside.shown(), cause);
+        context.warn(&report.help("another process may have exchanged it; examine the directory"));
     }
     placed
 }

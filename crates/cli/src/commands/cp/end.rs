@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use obento::base::{FileKind, Name, NameBuf, Timestamp};
 use obento::copy::{Backup, CopyFrom, CopySource, HostTarget, ImageTarget};
 use obento::driver::Cookie;
 use obento::env::{Random, SystemRandom};
-use obento::host::{CopiedEntries, FileId, HostDir, HostError, take_place, unfinished_name};
+use obento::host::{CopiedEntries, FileId, HostDir, HostError, PrivateDir, take_place, unfinished_name};
 use obento::remove::{RemoveObserver, remove_tree};
 use obento::vfs::Symlinks;
 use obento::{Error, Node};
@@ -17,6 +18,9 @@ use rustix::fs::{FileType, Stat};
 use crate::change::place::trimmed;
 use crate::open::{Location, join};
 use crate::report::{printable, words};
+
+/// The prefix of the names of unfinished copies.
+const UNFINISHED: &str = ".obento-unfinished-";
 
 /// One end of a move.
 #[derive(Clone)]
@@ -41,6 +45,19 @@ pub struct HostEndpoint {
     id: Option<FileId>,
     /// The entries that were copied from this source.
     copied: CopiedEntries,
+    /// Where the unfinished copy is, if this is one.
+    unfinished: Option<UnfinishedCopy>,
+}
+
+/// The place of a copy that is not complete. Decides how the copy is renamed and removed.
+#[derive(Clone)]
+enum UnfinishedCopy {
+    /// In the directory of the target, whose entries no other user can exchange.
+    Beside,
+    /// In a private directory in that of the target, so that no other user can exchange the copy.
+    Private(Arc<PrivateDir>),
+    /// In the directory of the target. Its file system stores no owners, so that no directory is private.
+    Exposed,
 }
 
 impl HostEndpoint {
@@ -65,7 +82,7 @@ impl HostEndpoint {
 
     /// Returns an end of which nothing was copied yet.
     fn new(path: PathBuf, spot: Result<(HostDir, NameBuf), HostError>, directory: Option<HostDir>) -> Self {
-        Self { path, spot, directory, id: None, copied: CopiedEntries::default() }
+        Self { path, spot, directory, id: None, copied: CopiedEntries::default(), unfinished: None }
     }
 
     /// Looks up the file. Errors: it does not exist.
@@ -96,10 +113,36 @@ impl HostEndpoint {
         dir.stat(name).map_err(|error| reason(&error))
     }
 
-    /// Another name in the same directory.
-    fn sibling(&self, name: NameBuf) -> Result<Self, String> {
-        let dir = self.spot()?.0.clone();
-        Ok(Self::new(dir.child(&name), Ok((dir, name)), None))
+    /// Returns an unused place for an unfinished copy that will get the name of this target.
+    fn beside(&self) -> Result<Self, String> {
+        let (dir, name) = self.spot()?;
+        let private = match dir.is_shared() {
+            Ok(false) => None,
+            _ => Some(PrivateDir::in_directory(dir.clone(), UNFINISHED)),
+        };
+        let (dir, name, unfinished) = match private {
+            Some(Ok(private)) => {
+                (private.dir().clone(), name.to_buf(), UnfinishedCopy::Private(Arc::new(private)))
+            }
+            None => (dir.clone(), unused_name()?, UnfinishedCopy::Beside),
+            Some(Err(HostError::Changed { .. })) => (dir.clone(), unused_name()?, UnfinishedCopy::Exposed),
+            Some(Err(error)) => return Err(reason(&error)),
+        };
+        let beside = Self::new(dir.child(&name), Ok((dir, name)), None);
+        Ok(Self { unfinished: Some(unfinished), ..beside })
+    }
+
+    /// Removes what remains of an unfinished copy.
+    fn discard(&self) -> Result<(), HostError> {
+        let Ok((dir, name)) = &self.spot else { return Ok(()) };
+        let removed = match &self.unfinished {
+            Some(UnfinishedCopy::Private(private)) => return private.remove(),
+            Some(UnfinishedCopy::Beside) => dir.remove(name),
+            // A directory with entries may be one of another user.
+            Some(UnfinishedCopy::Exposed) => dir.remove_file(name),
+            None => Ok(()),
+        };
+        removed.or_else(|error| if matches!(dir.stat(name), Ok(None)) { Ok(()) } else { Err(error) })
     }
 
     /// The place as the target of a copy.
@@ -120,7 +163,11 @@ impl HostEndpoint {
         if let Some(kept) = kept_name {
             dir.rename(name, dir, kept).map_err(|error| reason(&error))?;
         }
-        from_dir.rename(from, dir, name).map_err(|error| {
+        let renamed = match &self.unfinished {
+            Some(UnfinishedCopy::Private(private)) => private.release(from, dir, name),
+            _ => from_dir.rename(from, dir, name),
+        };
+        renamed.map_err(|error| {
             // Restore the old state, if that succeeds.
             let _ = kept_name.map(|kept| dir.rename(kept, dir, name));
             reason(&error)
@@ -130,9 +177,8 @@ impl HostEndpoint {
 
     fn remove(&self) -> Result<(), RemoveError> {
         let (dir, name) = self.spot()?;
-        let Some(id) = self.id else { return dir.remove(name).map_err(|error| reason(&error).into()) };
         match self.stat()?.map(|stat| FileId::of(&stat)) {
-            Some(found) if found == id => {}
+            found @ Some(_) if found == self.id => {}
             Some(_) => {
                 return Err(RemoveError {
                     cause: "the file was replaced after the copy".into(),
@@ -167,6 +213,13 @@ impl From<String> for RemoveError {
 /// The cause of an error, without the path, because the message contains the path already.
 fn reason(error: &HostError) -> String {
     error.errno().map_or_else(|| error.to_string(), |errno| words(std::io::Error::from(errno)))
+}
+
+/// Returns an unused name for an unfinished copy.
+fn unused_name() -> Result<NameBuf, String> {
+    let number: String = SystemRandom.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = Name::new(format!("{UNFINISHED}{number}").as_bytes()).map(Name::to_buf);
+    name.map_err(|error| error.to_string())
 }
 
 /// The identity of the file at an end, which is the same for all its names.
@@ -308,15 +361,11 @@ impl Endpoint {
         }
     }
 
-    /// Returns an unused name in the same directory. Removes from an image the remains of an earlier move
-    /// to here that was killed.
+    /// Returns an unused place in the same directory, for an unfinished copy. Removes from an image the remains of an
+    /// earlier move to here that was killed.
     pub fn beside(&self) -> Result<Self, String> {
         match self {
-            Self::Host(host) => {
-                let number: String = SystemRandom.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
-                let name = Name::new(format!(".obento-unfinished-{number}").as_bytes()).map(Name::to_buf);
-                host.sibling(name.map_err(|error| error.to_string())?).map(Self::Host)
-            }
+            Self::Host(host) => host.beside().map(Self::Host),
             Self::Image(location) => {
                 let spot = location.spot().map_err(words)?;
                 let left = unfinished_name(&spot.dir, &spot.name).map_err(words)?;
@@ -350,6 +399,18 @@ impl Endpoint {
         match self {
             Self::Host(host) => host.spot()?.0.sync().map_err(|error| reason(&error)),
             Self::Image(location) => location.volume.vfs().sync().map_err(words),
+        }
+    }
+
+    /// Removes what remains of an unfinished copy, after it got its name or could not be completed. Errors: entries
+    /// remain.
+    pub fn discard(&self) -> Result<(), String> {
+        match self {
+            Self::Host(host) => host.discard().map_err(|error| reason(&error)),
+            Self::Image(_) if matches!(self.kind(Symlinks::Keep), Ok(Some(_))) => {
+                self.remove().map_err(|error| error.cause)
+            }
+            Self::Image(_) => Ok(()),
         }
     }
 
@@ -395,6 +456,8 @@ impl RemoveObserver for First {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -413,5 +476,55 @@ mod tests {
         std::fs::create_dir(&tree).unwrap();
         assert_eq!(source.remove().unwrap_err().cause, "the file was replaced after the copy");
         assert!(tree.exists());
+    }
+
+    /// Returns a target in a directory that all users can change, and the directory.
+    fn shared_target() -> (HostEndpoint, tempfile::TempDir) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
+        (HostEndpoint::target(folder.path().join("f")).unwrap(), folder)
+    }
+
+    #[test]
+    fn a_directory_that_takes_the_place_of_an_unfinished_copy_is_neither_renamed_nor_removed() {
+        let (target, folder) = shared_target();
+        let victim = folder.path().join("victim");
+        std::fs::create_dir(&victim).unwrap();
+        std::fs::write(victim.join("file"), "precious").unwrap();
+        for is_complete in [true, false] {
+            let beside = target.beside().unwrap();
+            let (dir, name) = beside.spot.clone().unwrap();
+            dir.open_output(&name, 0o600).unwrap();
+            let place = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+            let is_unfinished =
+                |path: &PathBuf| path.file_name().unwrap().as_bytes().starts_with(UNFINISHED.as_bytes());
+            let place = place.into_iter().find(is_unfinished).unwrap();
+            std::fs::rename(&place, folder.path().join("moved")).unwrap();
+            std::fs::rename(&victim, &place).unwrap();
+            if is_complete {
+                beside.rename_onto(&target, &Backup::None).unwrap();
+            }
+            assert!(beside.discard().is_err(), "the exchanged directory is reported");
+            assert_eq!(target.stat().unwrap().is_some(), is_complete);
+            assert_eq!(std::fs::read_to_string(place.join("file")).unwrap(), "precious");
+            std::fs::rename(&place, &victim).unwrap();
+            std::fs::remove_dir(folder.path().join("moved")).unwrap();
+            let _ = std::fs::remove_file(folder.path().join("f"));
+        }
+    }
+
+    #[test]
+    fn an_unfinished_copy_is_removed_with_its_private_directory() {
+        let (target, folder) = shared_target();
+        let beside = target.beside().unwrap();
+        let (dir, name) = beside.spot.clone().unwrap();
+        dir.make_directory(&name).unwrap().open_output(&name, 0o600).unwrap();
+        beside.discard().unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        // In a directory of its own, the copy is beside the target.
+        std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let beside = HostEndpoint::target(folder.path().join("f")).unwrap().beside().unwrap();
+        assert!(matches!(beside.unfinished, Some(UnfinishedCopy::Beside)));
+        beside.discard().unwrap();
     }
 }

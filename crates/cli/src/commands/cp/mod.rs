@@ -285,6 +285,7 @@ pub fn report_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, co
             Some(_) if matches!(loss, Loss::Flags | Loss::Project) => "use chattr to set them".to_owned(),
             Some(_) if *loss == Loss::Name => crate::change::lacking::NAMES.to_owned(),
             Some(Errno::NOSPC) => "too large for the inode".to_owned(),
+            Some(Errno::EXIST) => "in a directory that other users can change".to_owned(),
             Some(errno) => crate::report::words(std::io::Error::from(errno)),
             None if is_untrusted => "--untrusted".to_owned(),
             None => "the owner differs".to_owned(),
