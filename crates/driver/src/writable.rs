@@ -402,6 +402,12 @@ pub trait WritableFileSystem: Send + Sync {
     /// [frame](WriteTicket::frame), with zeros around the data. If `range` starts after the last block of the
     /// file, the caller must also have zeroed the rest of that block: the bytes past the end of the file.
     ///
+    /// Several writes of a file may be open at the same time if no block is in two of their ranges. They may end in any
+    /// order. If one of them is dropped, or if the file grows by `write` or [`allocate`](Self::allocate), the others
+    /// keep their blocks. If a later range becomes part of the file first, the range of an open write reads as zeros
+    /// until this write ends. A change that needs the exclusive layout lock may release the blocks of a
+    /// [detached](WriteTicket::detach) ticket, and the caller must not write to these blocks afterwards.
+    ///
     /// The ticket borrows the shared layout guard of the caller. The driver holds no lock of its own while the ticket
     /// exists.
     ///

@@ -20,6 +20,7 @@ pub mod matrix;
 pub mod model;
 pub mod mutants;
 pub mod null;
+pub mod open_writes;
 pub mod oracle;
 pub mod outcome;
 pub mod passed;

@@ -31,6 +31,8 @@ pub struct Mounted<V: Volume> {
     pub(crate) writer: Option<Mutex<V::Writer>>,
     pub(crate) ager: CommitTimer,
     pub(crate) closed: AtomicBool,
+    /// Whether a write is open. Changes while `lock` is held exclusively.
+    has_open_writes: AtomicBool,
 }
 
 impl<V: Volume> Mounted<V> {
@@ -50,7 +52,8 @@ impl<V: Volume> Mounted<V> {
 
     fn new(volume: V) -> Self {
         let (writer, ager, closed) = (None, CommitTimer::new(), AtomicBool::new(false));
-        Self { volume, lock: RwLock::new(()), writer, ager, closed }
+        let has_open_writes = AtomicBool::new(false);
+        Self { volume, lock: RwLock::new(()), writer, ager, closed, has_open_writes }
     }
 
     fn writing(volume: V, options: &OpenOptions, first: Option<FirstMark>) -> Result<Arc<Self>> {
@@ -81,7 +84,9 @@ impl<V: Volume> Mounted<V> {
         let _exclusive = self.lock.write();
         let writer = self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed));
         let mut writer = writer.ok_or(Error::ReadOnly)?.lock();
-        let result = change(&mut writer, &self.volume)?;
+        let result = change(&mut writer, &self.volume);
+        self.has_open_writes.store(!writer.waiting().reservations.is_empty(), Ordering::Relaxed);
+        let result = result?;
         if writer.is_full() {
             writer.commit(&self.volume)?;
         }
@@ -200,7 +205,19 @@ impl<V: Volume> FileSystem for Mounted<V> {
 
     fn map(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
         let _shared = self.lock.read();
-        self.volume.map(&self.volume.file(ino)?, range)
+        let extent = self.volume.map(&self.volume.file(ino)?, range.clone())?;
+        match &self.writer {
+            Some(writer) if self.has_open_writes.load(Ordering::Relaxed) => {
+                let end = range.start.saturating_add(extent.len);
+                let block = u64::from(self.volume.grain().block_size);
+                let writer = writer.lock();
+                let reservations = &writer.waiting().reservations;
+                let (len, is_promised) = reservations.clip(ino, &(range.start..end), end, block);
+                let is_unwritten = is_promised && matches!(extent.span, Span::Mapped(_));
+                Ok(Extent { len, span: if is_unwritten { Span::Unwritten } else { extent.span } })
+            }
+            _ => Ok(extent),
+        }
     }
 
     fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -45,6 +45,7 @@ pub mod ops;
 mod owner;
 mod pieces;
 mod portions;
+mod promises;
 mod reservations;
 pub mod sectors;
 mod table;

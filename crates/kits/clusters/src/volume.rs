@@ -220,6 +220,9 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
         for ino in orphans {
             self.forget(volume, ino)?;
         }
+        for ino in self.waiting().reservations.files() {
+            self.abandon(volume, ino, &(0..u64::MAX));
+        }
         let pieces = self.waiting_mut().reservations.take_back_all();
         self.give_back(volume, &pieces);
         self.commit(volume)?;
@@ -288,7 +291,8 @@ pub trait Data<V: Volume> {
     fn begin_write(&mut self, volume: &V, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)>;
     /// Makes written clusters part of the file, as `end_write` of the contract requires.
     fn end_write(&mut self, volume: &V, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()>;
-    /// Cancels the reservations of the file from `range.start` on.
+    /// Cancels the writes to `range` that are open. Frees the reserved clusters that no other open write needs. If such
+    /// a part can be read already, since a later write made its clusters part of the file, zeroes this part.
     fn abandon(&mut self, volume: &V, ino: Ino, range: &Range<u64>);
     /// Writes bytes as `write` of the contract requires, and zeroes a gap between the end of the file and
     /// `offset`. Returns the number of bytes written.

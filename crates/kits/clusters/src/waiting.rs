@@ -106,7 +106,7 @@ impl Waiting {
     }
 
     /// Records that a write failed with `error`: all further changes are refused.
-    pub(crate) fn fail(&mut self, error: Error) {
+    pub fn fail(&mut self, error: Error) {
         self.state.failure.get_or_insert(error);
     }
 

@@ -141,6 +141,11 @@ macro_rules! each_writing_case {
             data_calls_refuse_files_that_are_not_regular
             a_size_past_the_largest_is_file_too_big
         }
+        $run! { $with, open_writes:
+            a_dropped_ticket_leaves_the_blocks_of_other_tickets
+            writes_past_the_end_of_a_file_end_in_any_order
+            a_file_that_grows_keeps_the_blocks_of_open_writes
+        }
         $run! { $with, allocation:
             allocated_space_reads_as_zeros_and_existing_data_stays
             allocated_space_is_writable_on_a_full_volume

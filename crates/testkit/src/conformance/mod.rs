@@ -16,6 +16,7 @@ pub mod life;
 pub mod listing;
 pub mod nameless;
 pub mod names;
+pub mod open_writes;
 pub mod reading;
 pub mod renames;
 pub mod space;

@@ -68,8 +68,9 @@ impl Data<Volume> for Writer {
             let count = sb.clusters_for(bytes.end.saturating_sub(bytes.start));
             check_data(volume, ino, at, (first, count))?;
             let span = Span::Mapped(run.start);
-            let extent = Extent { len: run.end.saturating_sub(run.start), span };
-            return Ok((extent, if is_new { Span::Unwritten } else { span }));
+            let place = range.start..range.start.saturating_add(run.end.saturating_sub(run.start));
+            let (len, was_promised) = self.waiting.reservations.promise(ino, place, valid, block);
+            return Ok((Extent { len, span }, if is_new || was_promised { Span::Unwritten } else { span }));
         }
         let want = sb.clusters_for(within.saturating_add(asked));
         let piece = match self.waiting.reservations.at(ino, at.saturating_sub(linked)) {
@@ -87,21 +88,31 @@ impl Data<Volume> for Writer {
         };
         let bytes = volume.bytes_of(piece)?;
         let place = bytes.start.saturating_add(within);
-        let extent = Extent { len: asked.min(bytes.end.saturating_sub(place)), span: Span::Mapped(place) };
-        Ok((extent, Span::Hole))
+        let len = asked.min(bytes.end.saturating_sub(place));
+        let end = range.start.saturating_add(len);
+        let (len, _) = self.waiting.reservations.promise(ino, range.start..end, valid, block);
+        Ok((Extent { len, span: Span::Mapped(place) }, Span::Hole))
     }
 
     fn end_write(&mut self, volume: &Volume, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
         let mut inode = volume.file(ino)?;
         let sb = volume.super_block();
-        let missing = sb.clusters_for(written.end).saturating_sub(sb.clusters_for(inode.entry.size()));
-        let pieces = self.waiting.reservations.redeem(ino, missing);
-        if pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1)) < missing {
-            self.give_back(volume, &pieces);
+        let block = u64::from(sb.block_size());
+        let linked = sb.clusters_for(inode.entry.size());
+        let linked_end = u64::from(linked).saturating_mul(sb.cluster_size.into());
+        let new = written.start.max(linked_end)..written.end;
+        if !self.waiting.reservations.unpromised(ino, new).is_empty() {
             return Err(Error::Invalid);
         }
+        let missing = sb.clusters_for(written.end).saturating_sub(linked);
+        let pieces = self.waiting.reservations.redeem(ino, missing).ok_or(Error::Invalid)?;
         self.extend(volume, &mut inode, &pieces)?;
         grow(&mut inode, written.end);
+        // The clusters of writes that were abandoned.
+        let start = written.start.saturating_sub(written.start.checked_rem(block).unwrap_or(0));
+        let skipped = inode.entry.valid().next_multiple_of(block)..start;
+        self.zero_unpromised(volume, &inode, skipped)?;
+        self.waiting.reservations.fulfil(ino, &written, block);
         set_valid(&mut inode, written.end);
         stamp_data(self, volume, &mut inode, when);
         self.put_inode(volume, &inode)
@@ -111,13 +122,18 @@ impl Data<Volume> for Writer {
         let Ok(inode) = volume.file(ino) else { return };
         let sb = volume.super_block();
         let linked = sb.clusters_for(inode.entry.size());
-        let first = sb.clusters_for(range.start.saturating_add(1)).saturating_sub(1);
-        // Clusters before the end of the file are allocated and not reserved.
-        let keep = first.saturating_sub(linked);
-        if first < linked && sb.clusters_for(range.end) <= linked {
-            return;
+        let parts = self.waiting.reservations.fulfil(ino, range, sb.block_size().into());
+        let shown = inode.entry.valid();
+        for part in parts {
+            let shown = part.start..part.end.min(shown);
+            if let Err(error) =
+                self.each_run(volume, &inode, shown, |volume, place, _| zero_gap(volume, place))
+            {
+                // The file contains arbitrary bytes.
+                self.waiting.fail(error);
+            }
         }
-        let given = self.waiting.reservations.take_back(ino, keep);
+        let given = self.waiting.reservations.trim(ino, linked, sb.cluster_size.into());
         self.give_back(volume, &given);
     }
 
@@ -131,11 +147,15 @@ impl Data<Volume> for Writer {
         }
         let end = offset.saturating_add(len);
         self.waiting.data_written = true;
-        self.drop_reservations(volume, ino);
         self.fill(volume, &mut inode, end)?;
         grow(&mut inode, end);
+        // A block that another write was to fill, and that this one writes in part.
+        let block = u64::from(volume.super_block().block_size());
+        for part in self.waiting.reservations.fulfil(ino, &(offset..end), block) {
+            self.each_run(volume, &inode, part, |volume, place, _| zero_gap(volume, place))?;
+        }
         let valid = inode.entry.valid();
-        self.each_run(volume, &inode, valid..offset.max(valid), |volume, place, _| zero_gap(volume, place))?;
+        self.zero_unpromised(volume, &inode, valid..offset.max(valid))?;
         self.each_run(volume, &inode, offset..end, |volume, place, at| {
             let from = to_usize(at.saturating_sub(offset));
             let len = to_usize(place.end.saturating_sub(place.start));
@@ -154,7 +174,13 @@ impl Data<Volume> for Writer {
         if size > volume.file_size_max() {
             return Err(Error::FileTooBig);
         }
-        self.drop_reservations(volume, ino);
+        if size <= inode.entry.size() {
+            let linked = sb.clusters_for(inode.entry.size());
+            let block = u64::from(sb.block_size());
+            self.waiting.reservations.fulfil(ino, &(size.next_multiple_of(block)..u64::MAX), block);
+            let given = self.waiting.reservations.trim(ino, linked, sb.cluster_size.into());
+            self.give_back(volume, &given);
+        }
         if size > inode.entry.size() {
             self.fill(volume, &mut inode, size)?;
         } else if sb.clusters_for(size) < sb.clusters_for(inode.entry.size()) {
@@ -197,13 +223,28 @@ impl Writer {
         Ok(())
     }
 
-    /// Allocates the clusters for `size` bytes.
+    /// Zeroes the parts of `range` that no open write fills. `range` is within the clusters of the file.
+    fn zero_unpromised(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<()> {
+        for part in self.waiting.reservations.unpromised(inode.ino, range) {
+            self.waiting.data_written = true;
+            self.each_run(volume, inode, part, |volume, place, _| zero_gap(volume, place))?;
+        }
+        Ok(())
+    }
+
+    /// Makes the clusters for `size` bytes part of the file, first those that are reserved.
     pub fn fill(&mut self, volume: &Volume, inode: &mut Inode, size: u64) -> Result<()> {
         let sb = volume.super_block();
         let linked = sb.clusters_for(inode.entry.size());
         let missing = sb.clusters_for(size).saturating_sub(linked);
-        let after = last_cluster(volume, inode, linked)?;
-        let pieces = self.take(volume, after, missing)?;
+        let (mut pieces, _) = split(self.waiting.reservations.pieces(inode.ino).to_vec(), missing);
+        let reserved = pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1));
+        let after = match pieces.last() {
+            Some(last) => Some(last_of(last)),
+            None => last_cluster(volume, inode, linked)?,
+        };
+        pieces.extend(self.take(volume, after, missing.saturating_sub(reserved))?);
+        self.waiting.reservations.redeem(inode.ino, reserved);
         self.extend(volume, inode, &pieces)
     }
 
@@ -253,7 +294,7 @@ impl Writer {
     }
 
     fn drop_reservations(&mut self, volume: &Volume, ino: Ino) {
-        let pieces = self.waiting.reservations.take_back(ino, 0);
+        let pieces = self.waiting.reservations.take_back(ino);
         self.give_back(volume, &pieces);
     }
 }

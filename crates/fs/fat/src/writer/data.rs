@@ -26,6 +26,11 @@ fn clusters_for(volume: &Volume, bytes: u64) -> u32 {
     u32::try_from(volume.super_block().clusters_for(bytes)).unwrap_or(u32::MAX)
 }
 
+/// Rounds `offset` down to the start of its block.
+fn floor(offset: u64, block: u64) -> u64 {
+    offset.saturating_sub(offset.checked_rem(block).unwrap_or(0))
+}
+
 impl Data<Volume> for Writer {
     fn begin_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)> {
         let inode = volume.file(ino)?;
@@ -62,25 +67,38 @@ impl Data<Volume> for Writer {
         };
         let bytes = volume.bytes_of((start, len))?;
         let place = bytes.start.saturating_add(within);
+        let len = asked.min(bytes.end.saturating_sub(place));
+        let end = range.start.saturating_add(len);
+        let shown = inode.entry.size();
+        let (len, was_promised) = self.waiting.reservations.promise(ino, range.start..end, shown, size);
         let span = Span::Mapped(place);
-        let extent = Extent { len: asked.min(bytes.end.saturating_sub(place)), span };
-        Ok((extent, if is_linked { span } else { Span::Hole }))
+        let was = match is_linked {
+            true if was_promised => Span::Unwritten,
+            true => span,
+            false => Span::Hole,
+        };
+        Ok((Extent { len, span }, was))
     }
 
     fn end_write(&mut self, volume: &Volume, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
         let mut inode = volume.file(ino)?;
         if written.end > FILE_SIZE_MAX {
-            self.abandon(volume, ino, &written);
             return Err(Error::FileTooBig);
         }
+        let block = u64::from(volume.super_block().cluster_size);
         let linked = volume.chain(&inode).lock().count(&mut volume.table(), ino)?;
-        let missing = clusters_for(volume, written.end).saturating_sub(linked);
-        let runs = self.waiting.reservations.redeem(ino, missing);
-        if runs.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1)) < missing {
-            self.waiting.allocator.give_back_all(&runs);
+        let new = written.start.max(u64::from(linked).saturating_mul(block))..written.end;
+        if !self.waiting.reservations.unpromised(ino, new).is_empty() {
             return Err(Error::Invalid);
         }
+        let missing = clusters_for(volume, written.end).saturating_sub(linked);
+        let runs = self.waiting.reservations.redeem(ino, missing).ok_or(Error::Invalid)?;
         self.append(volume, &mut inode, &runs)?;
+        // The clusters of writes that were abandoned.
+        let skipped = inode.entry.size().next_multiple_of(block)..floor(written.start, block);
+        let skipped = self.waiting.reservations.unpromised(ino, skipped);
+        self.zero_parts(volume, &inode, &skipped)?;
+        self.waiting.reservations.fulfil(ino, &written, block);
         stamp_data(self, volume, &mut inode, when);
         grow(&mut inode, written.end);
         self.put_inode(volume, &inode)
@@ -89,13 +107,16 @@ impl Data<Volume> for Writer {
     fn abandon(&mut self, volume: &Volume, ino: Ino, range: &Range<u64>) {
         let Ok(inode) = volume.file(ino) else { return };
         let Ok(linked) = volume.chain(&inode).lock().count(&mut volume.table(), ino) else { return };
-        let first = clusters_for(volume, range.start.saturating_add(1)).saturating_sub(1);
-        // Clusters before the end of the file are allocated and not reserved.
-        let keep = first.saturating_sub(linked);
-        if first < linked && clusters_for(volume, range.end) <= linked {
-            return;
+        let block = u64::from(volume.super_block().cluster_size);
+        // Bytes past the end of the file need not be zeros.
+        let shown = inode.entry.size();
+        let mut parts = self.waiting.reservations.fulfil(ino, range, block);
+        parts.iter_mut().for_each(|part| part.end = part.end.min(shown));
+        if let Err(error) = self.zero_parts(volume, &inode, &parts) {
+            // The file contains arbitrary bytes.
+            self.waiting.fail(error);
         }
-        let given = self.waiting.reservations.take_back(ino, keep);
+        let given = self.waiting.reservations.trim(ino, linked, block);
         self.waiting.allocator.give_back_all(&given);
     }
 
@@ -108,8 +129,10 @@ impl Data<Volume> for Writer {
         }
         let end = offset.saturating_add(len);
         self.waiting.data_written = true;
-        self.drop_reservations(ino);
         self.fill(volume, &mut inode, end)?;
+        let block = u64::from(volume.super_block().cluster_size);
+        let parts = self.waiting.reservations.fulfil(ino, &(offset..end), block);
+        self.zero_parts(volume, &inode, &parts)?;
         let mut done = 0;
         while done < len {
             let at = offset.saturating_add(done);
@@ -135,9 +158,14 @@ impl Data<Volume> for Writer {
     fn truncate(&mut self, volume: &Volume, ino: Ino, size: u64) -> Result<()> {
         let mut inode = volume.file(ino)?;
         let bits = u32::try_from(size).map_err(|_| Error::FileTooBig)?;
-        self.drop_reservations(ino);
         let keep = clusters_for(volume, size);
         let linked = volume.chain(&inode).lock().count(&mut volume.table(), ino)?;
+        if size <= inode.entry.size() {
+            let block = u64::from(volume.super_block().cluster_size);
+            self.waiting.reservations.fulfil(ino, &(size.next_multiple_of(block)..u64::MAX), block);
+            let given = self.waiting.reservations.trim(ino, linked, block);
+            self.waiting.allocator.give_back_all(&given);
+        }
         if keep > linked {
             self.fill(volume, &mut inode, size)?;
         } else if keep < linked {
@@ -160,7 +188,8 @@ impl Data<Volume> for Writer {
 }
 
 impl Writer {
-    /// Allocates the clusters for `size` bytes; new clusters are zeroed.
+    /// Makes the clusters for `size` bytes part of the file, first those that are reserved. Zeroes the new clusters
+    /// except the parts that open writes fill.
     pub fn fill(&mut self, volume: &Volume, inode: &mut Inode, size: u64) -> Result<()> {
         let (linked, after) = {
             let chain = volume.chain(inode);
@@ -168,16 +197,57 @@ impl Writer {
             (chain.count(&mut volume.table(), inode.ino)?, chain.last())
         };
         let missing = clusters_for(volume, size).saturating_sub(linked);
-        let runs = self.take(volume, after, missing)?;
+        let (mut runs, _) = split(self.waiting.reservations.pieces(inode.ino).to_vec(), missing);
+        let reserved = runs.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1));
+        let after = runs.last().map(last_of).or(after);
+        let taken = self.take(volume, after, missing.saturating_sub(reserved))?;
         self.waiting.data_written = true;
-        for &piece in &runs {
-            let zeroed = volume.bytes_of(piece).and_then(|range| zero(volume.cache().device(), range));
-            if let Err(error) = zeroed {
-                self.waiting.allocator.give_back_all(&runs);
-                return Err(error);
+        runs.extend_from_slice(&taken);
+        if let Err(error) = self.zero_new(volume, inode.ino, linked, &runs) {
+            self.waiting.allocator.give_back_all(&taken);
+            return Err(error);
+        }
+        self.waiting.reservations.redeem(inode.ino, reserved);
+        self.append(volume, inode, &runs)
+    }
+
+    /// Zeroes the parts of `runs` that no open write fills. `runs` will follow the first `linked` clusters of the file.
+    fn zero_new(&self, volume: &Volume, ino: Ino, linked: u32, runs: &[(Cluster, u32)]) -> Result<()> {
+        let mut at = u64::from(linked).saturating_mul(volume.super_block().cluster_size.into());
+        for &piece in runs {
+            let place = volume.bytes_of(piece)?;
+            let end = at.saturating_add(place.end.saturating_sub(place.start));
+            for part in self.waiting.reservations.unpromised(ino, at..end) {
+                let to = |offset: u64| place.start.saturating_add(offset.saturating_sub(at));
+                zero(volume.cache().device(), to(part.start)..to(part.end))?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Zeroes parts of a file, all of which are in its clusters.
+    fn zero_parts(&mut self, volume: &Volume, inode: &Inode, parts: &[Range<u64>]) -> Result<()> {
+        let size = u64::from(volume.super_block().cluster_size);
+        for part in parts {
+            let mut at = part.start;
+            while at < part.end {
+                let cluster =
+                    at.checked_div(size).and_then(|at| u32::try_from(at).ok()).ok_or(Error::FileTooBig)?;
+                let want = clusters_for(volume, part.end.saturating_sub(at)).saturating_add(1);
+                let chain = volume.chain(inode);
+                let lost =
+                    Corrupt::Chain { ino: inode.ino, at: cluster, what: "ends before the end of the file" };
+                let run = chain.lock().find(&mut volume.table(), inode.ino, cluster, want)?.ok_or(lost)?;
+                let place = volume.bytes_of((run.start, run.len))?;
+                let start = place.start.saturating_add(at.checked_rem(size).unwrap_or(0));
+                let len = place.end.saturating_sub(start).min(part.end.saturating_sub(at)).max(1);
+                self.waiting.data_written = true;
+                zero(volume.cache().device(), start..start.saturating_add(len))?;
+                at = at.saturating_add(len);
             }
         }
-        self.append(volume, inode, &runs)
+        Ok(())
     }
 
     /// Links runs to the end of a file, whose entry the caller writes.
@@ -211,7 +281,7 @@ impl Writer {
     }
 
     fn drop_reservations(&mut self, ino: Ino) {
-        let runs = self.waiting.reservations.take_back(ino, 0);
+        let runs = self.waiting.reservations.take_back(ino);
         self.waiting.allocator.give_back_all(&runs);
     }
 }
