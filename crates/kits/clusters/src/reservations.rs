@@ -120,6 +120,13 @@ impl Reservations {
         removed
     }
 
+    /// Promises `part` again, for which a promise ended.
+    pub fn restore(&mut self, ino: Ino, part: Range<u64>) {
+        if !part.is_empty() {
+            self.0.entry(ino).or_default().promises.insert(part);
+        }
+    }
+
     /// Ends the reservation of the first `count` reserved clusters of a file. Returns these clusters, which the caller
     /// makes part of the file. Fails with `None`, and changes nothing, if fewer clusters are reserved.
     pub fn redeem(&mut self, ino: Ino, count: u32) -> Option<Vec<Piece>> {

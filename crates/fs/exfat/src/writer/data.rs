@@ -125,11 +125,12 @@ impl Data<Volume> for Writer {
         let parts = self.waiting.reservations.fulfil(ino, range, sb.block_size().into());
         let shown = inode.entry.valid();
         for part in parts {
-            let shown = part.start..part.end.min(shown);
+            let part = part.start..part.end.min(shown);
             if let Err(error) =
-                self.each_run(volume, &inode, shown, |volume, place, _| zero_gap(volume, place))
+                self.each_run(volume, &inode, part.clone(), |volume, at, _| zero_gap(volume, at))
             {
-                // The file contains arbitrary bytes.
+                // Readers must not see the arbitrary bytes in the file.
+                self.waiting.reservations.restore(ino, part);
                 self.waiting.fail(error);
             }
         }

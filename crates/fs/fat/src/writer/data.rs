@@ -113,7 +113,8 @@ impl Data<Volume> for Writer {
         let mut parts = self.waiting.reservations.fulfil(ino, range, block);
         parts.iter_mut().for_each(|part| part.end = part.end.min(shown));
         if let Err(error) = self.zero_parts(volume, &inode, &parts) {
-            // The file contains arbitrary bytes.
+            // Readers must not see the arbitrary bytes in the file.
+            parts.into_iter().for_each(|part| self.waiting.reservations.restore(ino, part));
             self.waiting.fail(error);
         }
         let given = self.waiting.reservations.trim(ino, linked, block);
