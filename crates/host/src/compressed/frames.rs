@@ -18,6 +18,7 @@ use super::Compression;
 use super::decode::{BLOCK, Decoder, FramePlace};
 use super::pipeline::{Chunk, DeviceReader};
 use crate::HostError;
+use crate::guard::guard;
 
 /// The most bytes of a frame. The frames of pzstd(1) have at most 8 MiB at its default level.
 const FRAME_MAX: u64 = 16 << 20;
@@ -82,7 +83,9 @@ pub(super) fn run(
 fn work(scanner: &Mutex<Scanner<'_>>, turn: &Turn, sender: &SyncSender<Chunk>, memory: u64) {
     loop {
         let Some(part) = scanner.lock().next() else { return };
-        let chunk = part.decode(memory);
+        // Without the chunk of this part, the other threads would wait for its turn for ever.
+        let chunk = guard(|| Ok(part.decode(memory)))
+            .unwrap_or_else(|error| Chunk::new(Vec::new(), part.end, Some(error)));
         if !turn.take(part.number, || sender.send(chunk).is_ok()) {
             return;
         }
