@@ -12,12 +12,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::FileId;
+use crate::{FileId, interrupt};
 
 /// The levels between two directories with a rule.
 const STEP: usize = 64;
-/// The most directories that are found, because each rule takes memory of the kernel.
-const FOUND_MAX: usize = 4096;
+/// The most directories that are found in all trees, because each rule takes memory of the kernel.
+pub(super) const FOUND_MAX: usize = 4096;
 /// Directories that stay open above the current one.
 const OPEN_MAX: usize = 64;
 const DIRECTORY: OFlags =
@@ -31,20 +31,24 @@ struct Level {
     subdirectories: Vec<CString>,
 }
 
-/// Passes every [`STEP`]th level of directories below `start` to `found`. A directory that cannot be searched is left out:
-/// access to its contents is only slower.
+/// Passes every [`STEP`]th level of directories below `start` to `found`, up to `left` of them, which is reduced. A directory
+/// that cannot be searched is left out: access to its contents is only slower. So are other file systems, which can be
+/// large or slow, and the rest of the tree after an interruption.
 ///
 /// # Errors
 ///
 /// The first of `found`.
 pub(super) fn each<E>(
     start: BorrowedFd<'_>,
+    left: &mut usize,
     mut found: impl FnMut(BorrowedFd<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut count = 0;
     let mut levels: Vec<Level> =
         rustix::fs::openat(start, ".", DIRECTORY, Mode::empty()).and_then(enter).into_iter().collect();
     while let Some(level) = levels.last_mut() {
+        if *left == 0 || interrupt::is_requested() {
+            break;
+        }
         let Some((name, dir)) = level.subdirectories.pop().zip(level.dir.as_ref()) else {
             ascend(&mut levels);
             continue;
@@ -54,10 +58,7 @@ pub(super) fn each<E>(
         };
         if let Some(dir) = below.dir.as_ref().filter(|_| levels.len().is_multiple_of(STEP)) {
             found(dir.as_fd())?;
-            count += 1;
-            if count == FOUND_MAX {
-                break;
-            }
+            *left -= 1;
         }
         levels.push(below);
         if let Some(far) = levels.len().checked_sub(OPEN_MAX + 1).and_then(|at| levels.get_mut(at)) {
@@ -81,7 +82,8 @@ fn enter(dir: OwnedFd) -> Result<Level, Errno> {
         let stat = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW);
         // On many file systems, each subdirectory adds a link. On the others, a directory has one link.
         let is_deep = |stat: rustix::fs::Stat| {
-            FileType::from_raw_mode(stat.st_mode) == FileType::Directory && stat.st_nlink != 2
+            let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+            is_directory && stat.st_nlink != 2 && FileId::of(&stat).dev == id.dev
         };
         if stat.is_ok_and(is_deep) {
             subdirectories.push(name.to_owned());
@@ -125,11 +127,15 @@ mod tests {
         rustix::fs::symlink("/", root.path().join("link")).unwrap();
         let mut found = Vec::new();
         let start = File::open(root.path()).unwrap();
-        each(start.as_fd(), |dir| {
+        let mut left = 6;
+        let mut take = |dir: BorrowedFd<'_>| {
             found.push(FileId::of(&rustix::fs::fstat(dir).unwrap()));
             Ok::<(), Errno>(())
-        })
-        .unwrap();
-        assert_eq!(found, [64, 128, 192, 256].map(|depth| all[depth - 1]));
+        };
+        each(start.as_fd(), &mut left, &mut take).unwrap();
+        // The limit applies to all trees together.
+        each(start.as_fd(), &mut left, &mut take).unwrap();
+        assert_eq!(found, [64, 128, 192, 256, 64, 128].map(|depth| all[depth - 1]));
+        assert_eq!(left, 0);
     }
 }

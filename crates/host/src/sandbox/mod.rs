@@ -181,9 +181,10 @@ fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
     if let Rights::ReadBeneath { trees, .. } = rights
         && is_deep
     {
+        let mut left = deep::FOUND_MAX;
         for tree in trees {
             // Without these rules, access to deep directories is only slower.
-            let _ = deep::each(tree.as_fd(), |dir| {
+            let _ = deep::each(tree.as_fd(), &mut left, |dir| {
                 (&mut rules).add_rule(PathBeneath::new(dir, reading)).map(drop)
             });
         }
