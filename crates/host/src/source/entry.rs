@@ -68,6 +68,8 @@ const ALIGN: usize = 64;
 /// Waits for a writer of a FIFO, as cp(1) does.
 const STREAM: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// A directory in which only names are looked up. It needs no right to list the directory.
+const SEARCHED: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// The most bytes of a generated file, because some never end.
 const MADE: usize = 16 << 20;
 /// The bytes of a generated file that the kernel returns at once.
@@ -91,6 +93,14 @@ impl SourceDir {
         Ok(Self::new(fd, path.into()))
     }
 
+    /// Like [`Self::open`], but needs only the right to search the directory: its entries are found by their names, and
+    /// cannot be listed. Errors: System.
+    pub fn open_to_search(path: &Path) -> Result<Self, HostError> {
+        let fd = rustix::fs::open(path, SEARCHED, rustix::fs::Mode::empty())
+            .map_err(|errno| HostError::system("open", path, errno))?;
+        Ok(Self::new(fd, path.into()))
+    }
+
     /// Opens the current directory, whose entries have paths without a directory. Errors: System.
     pub fn current() -> Result<Self, HostError> {
         let fd = rustix::fs::open(".", DIRECTORY, rustix::fs::Mode::empty())
@@ -105,7 +115,8 @@ impl SourceDir {
         Ok(Self::new(dir.to_readable()?, path.into()))
     }
 
-    /// Opens the directory at `relative`, which is beneath this one whatever links and `..` it contains. Errors: System.
+    /// Opens the directory at `relative`, which is beneath this one whatever links and `..` it contains. Needs only the right
+    /// to search the directories, so that the result cannot be listed. Errors: System.
     pub fn open_beneath(&self, relative: &Path) -> Result<Self, HostError> {
         Ok(Self::new(self.open_path_beneath(relative)?, self.0.path.join(relative)))
     }
@@ -114,8 +125,9 @@ impl SourceDir {
     pub(crate) fn open_path_beneath(&self, relative: &Path) -> Result<OwnedFd, HostError> {
         let failed = |errno| HostError::system("open", self.0.path.join(relative), errno);
         let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        match rustix::fs::openat2(&self.0.fd, relative, DIRECTORY, rustix::fs::Mode::empty(), how) {
-            Err(Errno::NOSYS) => {}
+        match rustix::fs::openat2(&self.0.fd, relative, SEARCHED, rustix::fs::Mode::empty(), how) {
+            // Linux before 5.6, or a container that refuses unknown calls.
+            Err(Errno::NOSYS | Errno::PERM) => {}
             opened => return opened.map_err(failed),
         }
         let mut fd = self.0.fd.try_clone().map_err(|_| failed(Errno::MFILE))?;
@@ -123,7 +135,7 @@ impl SourceDir {
             let Component::Normal(name) = component else {
                 if component == Component::CurDir { continue } else { return Err(failed(Errno::XDEV)) }
             };
-            let flags = DIRECTORY | OFlags::NOFOLLOW;
+            let flags = SEARCHED | OFlags::NOFOLLOW;
             fd = rustix::fs::openat(&fd, name, flags, rustix::fs::Mode::empty()).map_err(failed)?;
         }
         Ok(fd)

@@ -223,11 +223,21 @@ fn a_directory_beneath_another_is_not_left_through_links() {
     symlink("../secret", at("top/out")).unwrap();
     symlink(at("secret"), at("top/absolute")).unwrap();
     let top = SourceDir::open(&at("top")).unwrap();
-    let read = |dir: SourceDir| fs::read_to_string(dir.path().join("f")).unwrap();
+    let file = |path: &str| top.open_beneath(Path::new(path)).unwrap().entry(Name::new(b"f").unwrap()).unwrap();
     for inside in [".", "inner", "inner/deep/..", "within"] {
         assert!(top.open_beneath(Path::new(inside)).is_ok(), "{inside}");
     }
-    assert_eq!(read(top.open_beneath(Path::new("within")).unwrap()), "harmless");
+    assert_eq!(file("within").id(), file("inner").id());
+    assert!(file("within").open_file().is_ok());
+    // The directory is the one that was opened, also after its name leads elsewhere.
+    let opened = top.open_beneath(Path::new("inner")).unwrap();
+    let known = file("inner").id();
+    fs::rename(at("top/inner"), at("top/moved")).unwrap();
+    symlink("../secret", at("top/inner")).unwrap();
+    assert_eq!(opened.entry(Name::new(b"f").unwrap()).unwrap().id(), known);
+    assert!(top.open_beneath(Path::new("inner")).is_err());
+    fs::remove_file(at("top/inner")).unwrap();
+    fs::rename(at("top/moved"), at("top/inner")).unwrap();
     for outside in ["..", "out", "absolute", "inner/../../secret", "/", "within/../../secret"] {
         assert!(top.open_beneath(Path::new(outside)).is_err(), "{outside}");
     }

@@ -27,7 +27,7 @@ impl ContentFolders {
         let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let open = |path: &Path| {
             let place = path.canonicalize().map_err(|error| HostError::of_io("open", path, &error))?;
-            Ok(ContentFolder { dir: SourceDir::open(path)?, place })
+            Ok(ContentFolder { dir: SourceDir::open_to_search(path)?, place })
         };
         let mut all = vec![open(folder)?];
         all.extend(contents.iter().filter_map(|path| open(path).ok()));
