@@ -63,7 +63,7 @@ pub enum AddressError {
         "'{text}' is also the name of a file of the host\n  help: write './' before the file, or rename it to start the server"
     )]
     ServerOrFile {
-        /// The text.
+        /// The text, or the part that is the name of the file.
         text: String,
     },
     /// The command line of a FUSE server is not followed by a path.

@@ -16,8 +16,8 @@
 //! The parser checks a text in this order:
 //!
 //! 1. A text with one of the prefixes `host:`, `fuse:` and `nfs://`, or the text `-`, has the meaning in the
-//!    table. A text with the prefix `fuse:` is an error if it is the name of a file, or has no path: a
-//!    pattern of the shell may have produced it.
+//!    table. A text with the prefix `fuse:` is an error if it has no path, or if it or its part before a
+//!    `:`, `@` or `%` is the name of a file: a pattern of the shell may have produced it.
 //! 2. The parser looks for a colon that a path or an inode number follows. The first such colon whose left side is an
 //!    existing file or device separates the image from the file in the image.
 //! 3. If a file with the whole text as its path exists on the host, the text is a host path.
@@ -101,9 +101,11 @@ impl HostEntry {
             Ok(_) => Self::File,
             Err(error) => match error.kind() {
                 io::ErrorKind::NotFound if std::fs::symlink_metadata(path).is_ok() => Self::DanglingLink,
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::InvalidInput => {
-                    Self::Missing
-                }
+                // A file system has no file with a name that is too long.
+                io::ErrorKind::NotFound
+                | io::ErrorKind::NotADirectory
+                | io::ErrorKind::InvalidInput
+                | io::ErrorKind::InvalidFilename => Self::Missing,
                 _ => Self::File,
             },
         }
@@ -231,6 +233,8 @@ impl Address {
 const SERVER: &[u8] = b"fuse:";
 /// The start of an address that names an NFS export.
 const EXPORT: &[u8] = b"nfs://";
+/// The bytes of a path of Linux with its final zero (limits.h).
+const PATH_MAX: usize = 4096;
 
 /// Returns the command line of the FUSE server or the whole URL of the NFS export that `image` refers to.
 pub fn server_of(image: &Path) -> Option<&OsStr> {
@@ -248,20 +252,24 @@ fn server_address(text: &[u8]) -> Option<Address> {
     Some(Address { image: PathBuf::from(OsString::from_vec(image.to_vec())), part: None, place })
 }
 
-/// Checks that no pattern of a shell can have produced the command line of a server: it would run the name of a file as
-/// a program. No name of a file contains `/`, so a pattern such as `*` produces no text with `:/`. A pattern such as
-/// `*/*` produces the name of an existing file.
+/// Checks that no pattern of a shell has produced the command line of a server: it would run the name of a file as a
+/// program. No name of a file contains `/`, so a pattern such as `*` produces no text with `:/`. A pattern such as `*/*`,
+/// and a loop that appends `:/etc` or `@2:/etc` to each name, produce the name of a file, perhaps with more text. They are
+/// detected while the file exists.
 fn expect_intended(bytes: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Result<(), AddressError> {
     if !bytes.starts_with(SERVER) {
         return Ok(());
     }
-    let text = || escaped(bytes).to_string();
-    if entry(Path::new(OsStr::from_bytes(bytes))) != HostEntry::Missing {
-        return Err(AddressError::ServerOrFile { text: text() });
+    let command = &bytes[SERVER.len()..];
+    let marks = command.iter().enumerate().filter(|&(_, byte)| b":@%".contains(byte));
+    let ends = marks.map(|(at, _)| SERVER.len() + at).chain([bytes.len()]).filter(|&end| end < PATH_MAX);
+    let mut names = ends.map(|end| Path::new(OsStr::from_bytes(&bytes[..end])));
+    if let Some(name) = names.find(|&name| entry(name) != HostEntry::Missing) {
+        return Err(AddressError::ServerOrFile { text: escaped(name.as_os_str().as_bytes()).to_string() });
     }
-    match bytes.windows(2).any(|pair| pair == b":/") {
+    match command.windows(2).any(|pair| pair == b":/") {
         true => Ok(()),
-        false => Err(AddressError::ServerWithoutPath { text: text() }),
+        false => Err(AddressError::ServerWithoutPath { text: escaped(bytes).to_string() }),
     }
 }
 

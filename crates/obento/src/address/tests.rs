@@ -184,8 +184,31 @@ fn the_name_of_a_file_never_starts_a_server() {
         assert!(matches!(parse("host:fuse:sh -c id:/x"), Ok(Operand::Host(_))));
     }
     // A file can have been removed since the shell replaced the pattern by its name.
-    let text = "fuse:sh -c id".to_owned();
-    assert_eq!(operand("fuse:sh -c id"), Err(AddressError::ServerWithoutPath { text }));
+    for text in ["fuse:sh -c id", "fuse:/usr/bin/x", "fuse:"] {
+        assert_eq!(operand(text), Err(AddressError::ServerWithoutPath { text: text.to_owned() }));
+    }
+}
+
+#[test]
+fn the_name_of_a_file_with_an_appended_place_never_starts_a_server() {
+    for exists in [HostEntry::File, HostEntry::Directory, HostEntry::DanglingLink] {
+        let host = |path: &Path| if path == "fuse:sh x.img" { exists } else { HostEntry::Missing };
+        for place in [":/etc", ":/etc:/x", "@2:/etc", "%name:/etc", "%name@2:/"] {
+            let parsed = Operand::parse_with(format!("fuse:sh x.img{place}").as_ref(), &host);
+            assert_eq!(parsed, Err(AddressError::ServerOrFile { text: "fuse:sh x.img".to_owned() }));
+        }
+        assert!(Operand::parse_with("fuse:sh y.img:/etc".as_ref(), &host).is_ok());
+    }
+}
+
+#[test]
+fn a_long_command_line_of_a_server_is_no_file() {
+    for len in [300, 5000] {
+        let text = format!("fuse:sshfs host:/{}:/etc", "d".repeat(len));
+        let parsed = Operand::parse(text.as_ref());
+        assert!(matches!(parsed, Ok(Operand::Image(address)) if address.server().is_some()), "{len}");
+    }
+    assert_eq!(HostEntry::look_up(Path::new(&"n".repeat(300))), HostEntry::Missing);
 }
 
 #[test]
