@@ -164,10 +164,10 @@ fn open_items(items: &[Item], root: Option<&OsStr>, context: &Context) -> Result
     }
     let names: Vec<OsString> = items.iter().map(|item| OsString::from_vec(item.name.clone())).collect();
     // A list is data: it must not start programs or connect to hosts.
-    let images = names.iter().filter(|name| !is_server(name));
+    let images = names.iter().filter(|name| !names_server(name, context));
     open::seal_before_decoding(images, BareOperand::HostFile, Access::ReadOnly, context);
     let open = |name: &OsString| match open::operand(name, context)? {
-        Operand::Image(_) if is_server(name) => {
+        Operand::Image(_) if names_server(name, context) => {
             let report = Report::on("cannot check", name.as_bytes(), "a list cannot name a server");
             Err(report.help("name the directory that the list describes with --root 'SERVER:/DIR'"))
         }
@@ -180,6 +180,15 @@ fn open_items(items: &[Item], root: Option<&OsStr>, context: &Context) -> Result
     let opened = names.iter().map(open).collect();
     context.seal();
     Ok(opened)
+}
+
+/// Returns whether a name of a list would start a server or connect to one. In a shell, `fuse:x` is a path in its image,
+/// and `image:` precedes an address.
+fn names_server(name: &OsStr, context: &Context) -> bool {
+    match context.inside() {
+        Some(_) => name.as_bytes().strip_prefix(b"image:").map(OsStr::from_bytes).is_some_and(is_server),
+        None => is_server(name),
+    }
 }
 
 /// Returns the task of a place. With `--ignore-missing`, a file that does not exist has none.
