@@ -283,6 +283,13 @@ fn a_new_disk_of_a_size_gets_a_table_and_a_partition_that_is_formatted() {
     fs::write(bench.path("volume"), &bytes[1 << 20..]).unwrap();
     call("fsck.fat", [Path::new("-n"), &bench.path("volume")]).unwrap();
     bench.refused("create gpt --size 1G", "file already exists");
+    // A partition is not the name of a new disk.
+    for size in ["", " --size 4M"] {
+        let (_, said) = run(&format!("part disk.img@1 create gpt{size}"), 2);
+        assert!(said.contains("not a whole disk") && !bench.path("disk.img@1").exists(), "{said}");
+        run(&format!("part disk.img@0 create gpt{size}"), 2);
+        assert!(!bench.path("disk.img@0").exists());
+    }
     let (_, said) = run("part small.img create gpt --size 4K", 2);
     assert!(said.contains("use a larger disk") && !bench.path("small.img").exists(), "{said}");
 }

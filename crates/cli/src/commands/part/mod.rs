@@ -3,12 +3,13 @@
 mod create;
 mod list;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use obento::Image;
-use obento::address::{HostEntry, Operand, PartSelector};
+use obento::address::{Address, AddressError, HostEntry, Operand, PartSelector, snapshot_of};
 use obento::driver::Access;
 use obento::env::{Random as _, SystemRandom};
 use obento::image::ImageFile;
@@ -204,6 +205,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let disk = Disk { shown: args.disk.as_bytes(), context };
     if let Some(Action::Create(create)) = &args.action
         && let Ok(Operand::Host(path)) = open::operand(&args.disk, context)
+        && !names_part(&args.disk, context)
     {
         match create.size {
             Some(size) => {
@@ -247,6 +249,16 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
     }
     out.finish()
+}
+
+/// Returns whether `disk` names a partition or a snapshot of an existing image, also if the partition is misspelt. It is
+/// then not the name of a new disk.
+fn names_part(disk: &OsStr, context: &Context) -> bool {
+    let look_up = |path: &Path| context.look_up(path);
+    match Address::parse_with(disk, &look_up) {
+        Ok(address) => address.part.is_some() || snapshot_of(&address.image, &look_up).is_some(),
+        Err(error) => matches!(error, AddressError::Part { .. }),
+    }
 }
 
 /// Returns the report of an image without a partition table. An image with other contents is not a disk to partition.
