@@ -122,27 +122,29 @@ impl Connection {
 
     /// Like [`expect`](Self::expect), with another limit of the time without progress, or none.
     pub fn expect_within(&self, kind: Kind, longest: Option<Duration>) -> Result<Message, ConnectionError> {
-        match self.receive_of(Some(kind), longest)? {
-            Message { kind: Kind::Cannot, fields, .. } => {
-                Err(ConnectionError::Refused(String::from_utf8_lossy(&fields).into_owned()))
-            }
-            message if message.kind == kind => Ok(message),
-            message => Err(ConnectionError::Unexpected(message.kind)),
-        }
+        expected(kind, self.receive_of(Some(kind), longest, None)?)
+    }
+
+    /// Like [`expect`](Self::expect), but the whole message arrives before `end`, and its fields have at most `most` bytes.
+    /// The other side can belong to another user.
+    pub fn expect_before(&self, kind: Kind, end: Instant, most: usize) -> Result<Message, ConnectionError> {
+        expected(kind, self.receive_of(Some(kind), Some(SILENCE), Some((end, most)))?)
     }
 
     /// Receives the next message, of any kind, within `longest`. The message must be short.
     pub fn receive(&self, longest: Option<Duration>) -> Result<Message, ConnectionError> {
-        self.receive_of(None, longest)
+        self.receive_of(None, longest, None)
     }
 
     /// Receives the next message, which is refused before its fields arrive if it has neither the kind `expected` nor is a
-    /// refusal. If a message with the state or the history of a mount is expected, `longest` is the time without progress. Other
-    /// messages are short: their sender can belong to another user.
+    /// refusal. If a message with the state or the history of a mount is expected, `longest` is the time without progress, and
+    /// `bounds` contains the end of the time and the length for the whole message. Other messages are short: their sender can
+    /// belong to another user.
     fn receive_of(
         &self,
         expected: Option<Kind>,
         longest: Option<Duration>,
+        bounds: Option<(Instant, usize)>,
     ) -> Result<Message, ConnectionError> {
         let mut descriptors = Vec::new();
         let mut bytes = vec![0; HEAD];
@@ -154,7 +156,12 @@ impl Connection {
             Some(expected) if kind != expected && kind != Kind::Cannot => {
                 return Err(ConnectionError::Unexpected(kind));
             }
-            Some(Kind::State | Kind::Guard | Kind::Records) if kind != Kind::Cannot => limit.end = None,
+            Some(Kind::State | Kind::Guard | Kind::Records) if kind != Kind::Cannot => {
+                if bounds.is_some_and(|(_, most)| len > most) {
+                    return Err(FrameError::Head.into());
+                }
+                limit.end = bounds.map(|(end, _)| end);
+            }
             _ if len > SHORT => return Err(FrameError::Head.into()),
             _ => {}
         }
@@ -226,6 +233,17 @@ impl Drop for Connection {
     }
 }
 
+/// Returns a message of `kind`, or the error that another message means.
+fn expected(kind: Kind, message: Message) -> Result<Message, ConnectionError> {
+    match message {
+        Message { kind: Kind::Cannot, fields, .. } => {
+            Err(ConnectionError::Refused(String::from_utf8_lossy(&fields).into_owned()))
+        }
+        message if message.kind == kind => Ok(message),
+        message => Err(ConnectionError::Unexpected(message.kind)),
+    }
+}
+
 /// The most bytes that are received at once.
 const PART: usize = 1 << 20;
 /// The most bytes of a message without the state of a mount.
@@ -242,7 +260,8 @@ struct Limit {
 
 impl Limit {
     fn left(self) -> Option<Duration> {
-        self.end.map_or(self.longest, |end| Some(end.saturating_duration_since(Instant::now())))
+        let left = self.end.map(|end| end.saturating_duration_since(Instant::now()));
+        left.into_iter().chain(self.longest).min()
     }
 }
 
@@ -269,7 +288,7 @@ mod tests {
             let connection = Connection::of_stream(one).unwrap();
             let bytes = message::encode(Kind::State, &vec![0; SHORT + 1]);
             other.write_all(&bytes[..HEAD]).unwrap();
-            let refused = connection.receive_of(expected, Some(SILENCE)).unwrap_err();
+            let refused = connection.receive_of(expected, Some(SILENCE), None).unwrap_err();
             let why = match expected {
                 Some(_) => ConnectionError::Unexpected(Kind::State),
                 None => ConnectionError::Frame(FrameError::Head),
@@ -307,5 +326,15 @@ mod tests {
         assert!(began.elapsed() < Duration::from_secs(2));
         drop(connection);
         assert!(!sender.join().unwrap());
+    }
+
+    #[test]
+    fn a_message_that_is_longer_than_its_bound_is_refused_before_its_fields_arrive() {
+        let (one, mut other) = UnixStream::pair().unwrap();
+        let connection = Connection::of_stream(one).unwrap();
+        let bytes = message::encode(Kind::Records, &[0; 100]);
+        other.write_all(&bytes[..HEAD]).unwrap();
+        let refused = connection.expect_before(Kind::Records, Instant::now() + SILENCE, 99).unwrap_err();
+        assert_eq!(refused, ConnectionError::Frame(FrameError::Head));
     }
 }

@@ -3,6 +3,8 @@
 //! The first message describes the volume. Each of the following messages contains a file of the log, and the last one
 //! contains none.
 
+use std::time::{Duration, Instant};
+
 use obento::Volume;
 use obento::base::{Error, Ino};
 use obento_fuse::MountPoint;
@@ -14,6 +16,14 @@ const ROOT: u16 = 1;
 const VOLUME_ID: u16 = 2;
 const NAME: u16 = 3;
 const CONTENTS: u16 = 4;
+
+/// The most files of a log that are received. A log consists of 16 segments, their indexes and a few other files, and of
+/// segments that an earlier log of another size left. The server can belong to another user and send for ever.
+const FILES_MAX: usize = 1024;
+/// The most bytes of all messages.
+const BYTES_MAX: usize = 1 << 30;
+/// The longest time for all messages.
+const TIME_MAX: Duration = Duration::from_secs(60);
 
 /// The log of a mounted volume at one moment.
 pub struct History {
@@ -65,12 +75,37 @@ pub fn ask(mount: &MountPoint) -> Result<History, String> {
     let text =
         |error: &dyn std::fmt::Display| format!("its server: {}", printable(error.to_string().as_bytes()));
     connection.send(Kind::History, &[], &[]).map_err(|error| text(&error))?;
-    let receive = || connection.expect(Kind::Records).map_err(|error| text(&error));
-    let mut history = about(&receive()?.fields).map_err(|error| text(&error))?;
-    while let Some(file) = file(&receive()?.fields).map_err(|error| text(&error))? {
+    receive(&connection).map_err(|error| text(&error))
+}
+
+/// Receives a log.
+fn receive(connection: &Connection) -> Result<History, HistoryError> {
+    let end = Instant::now() + TIME_MAX;
+    let mut left = BYTES_MAX;
+    let mut next = || {
+        let message = connection.expect_before(Kind::Records, end, left)?;
+        left = left.saturating_sub(message.fields.len());
+        Ok::<_, HistoryError>(message.fields)
+    };
+    let mut history = about(&next()?)?;
+    while let Some(file) = file(&next()?)? {
         history.files.push(file);
+        if history.files.len() > FILES_MAX || Instant::now() >= end {
+            return Err(HistoryError::Endless);
+        }
     }
     Ok(history)
+}
+
+/// The reason why a log cannot be received.
+#[derive(Debug, thiserror::Error)]
+enum HistoryError {
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+    #[error(transparent)]
+    State(#[from] StateError),
+    #[error("the history has more than {} files, or takes more than {} seconds", FILES_MAX, TIME_MAX.as_secs())]
+    Endless,
 }
 
 fn about(bytes: &[u8]) -> Result<History, StateError> {
@@ -89,4 +124,29 @@ fn file(bytes: &[u8]) -> Result<Option<(String, Vec<u8>)>, StateError> {
     let (name, contents) = (fields.text(NAME)?, fields.bytes(CONTENTS)?.to_vec());
     fields.finish()?;
     Ok(Some((name, contents)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_history_without_an_end_is_an_error() {
+        let (one, other) = UnixStream::pair().unwrap();
+        let (one, other) = (Connection::of_stream(one).unwrap(), Connection::of_stream(other).unwrap());
+        let sender = thread::spawn(move || {
+            let send = |fields: Fields| other.send(Kind::Records, &fields.into_bytes(), &[]);
+            let about = Fields::default().with_number(ROOT, 1);
+            send(about.with(VOLUME_ID, Need::Optional, b"id")).unwrap();
+            let file =
+                || Fields::default().with(NAME, Need::Critical, b"a").with(CONTENTS, Need::Critical, b"b");
+            while send(file()).is_ok() {}
+        });
+        assert!(matches!(receive(&one), Err(HistoryError::Endless)));
+        drop(one);
+        sender.join().unwrap();
+    }
 }
