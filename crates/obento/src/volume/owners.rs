@@ -1,6 +1,6 @@
 //! The names of users and groups that an image contains.
 //!
-//! Invariant: at most [`MAX_BYTES`] of each file are read, so that a hostile image cannot exhaust memory.
+//! Invariant: at most [`Owners::MAX_BYTES`] of each file are read, so that a hostile image cannot exhaust memory.
 //! Source: passwd(5), group(5).
 
 use std::collections::HashMap;
@@ -9,9 +9,6 @@ use obento_vfs::Symlinks;
 
 use super::Volume;
 use crate::address::FileSelector;
-
-/// Ten times the size of the files of a large site.
-const MAX_BYTES: usize = 4 << 20;
 
 /// The names of users and groups of an image.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -22,6 +19,9 @@ pub struct Owners {
 }
 
 impl Owners {
+    /// The most bytes of a file that are parsed: ten times the size of the files of a large site.
+    pub const MAX_BYTES: usize = 4 << 20;
+
     pub(crate) fn read(volume: &Volume) -> Self {
         Self::from_files(&read_file(volume, b"/etc/passwd"), &read_file(volume, b"/etc/group"))
     }
@@ -69,7 +69,7 @@ fn read_file(volume: &Volume, path: &[u8]) -> Vec<u8> {
         return Vec::new();
     };
     let size = node.attr().map_or(0, |attr| attr.size);
-    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX).min(MAX_BYTES)];
+    let mut bytes = vec![0; usize::try_from(size).unwrap_or(usize::MAX).min(Owners::MAX_BYTES)];
     let mut done = 0;
     while done < bytes.len() {
         match node.read_at(done as u64, &mut bytes[done..]) {

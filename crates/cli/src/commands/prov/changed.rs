@@ -75,6 +75,10 @@ pub fn run(args: &Args, sequence: u64, log: &Log, context: &Context) -> Outcome 
         let report = Report::on("the list may be incomplete for", log.shown(), cause);
         context.warn(&report.help("make a full backup"));
     }
+    if let Some(cause) = log.tree.failure() {
+        let report = Report::on("the list may be incomplete for", log.shown(), cause);
+        context.warn(&report.help("run the command as a user who can read all files of the mount"));
+    }
     match context.json() {
         true => Line::new("provenance_end").field("next_sequence", changes.next).write(&mut out)?,
         false => {

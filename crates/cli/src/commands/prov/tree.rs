@@ -4,10 +4,11 @@
 //! image. The files of a mount are found through the kernel, by their inode numbers. The mount shows no generations: the
 //! log contains the last one of each inode number that it names.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -17,11 +18,13 @@ use std::rc::Rc;
 use obento::address::FileSelector;
 use obento::base::{FileKind, Generation, Ino};
 use obento::driver::{Cookie, DirEntry};
+use obento::host::HostError;
 use obento::provenance::{Entries, FileId, Location, Segments};
 use obento::vfs::Symlinks;
 use obento::volume::Owners;
 use obento::walk::{Step, Walk};
 use obento::{Result, Volume};
+use rustix::fs::{Mode, OFlags};
 
 /// The files of a volume.
 pub enum Tree {
@@ -52,6 +55,8 @@ pub struct MountedTree {
     segments: Rc<Segments>,
     names: OnceCell<Names>,
     generations: OnceCell<HashMap<Ino, Generation>>,
+    /// The first reason why a file could not be examined although it may exist.
+    failure: RefCell<Option<String>>,
 }
 
 /// The directories and files of a mount.
@@ -67,12 +72,13 @@ impl MountedTree {
     /// # Errors
     ///
     /// Those of stat(2).
-    pub fn new(at: &Path, root: Ino, id: String, segments: Rc<Segments>) -> std::io::Result<Self> {
+    pub fn new(at: &Path, root: Ino, id: String, segments: Rc<Segments>) -> io::Result<Self> {
         let device = fs::metadata(at)?.dev();
-        let read = |path: &str| fs::read(at.join(path)).unwrap_or_default();
+        let read = |path: &str| read_owners(&at.join(path), device).unwrap_or_default();
         let owners = Owners::from_files(&read("etc/passwd"), &read("etc/group"));
         let (at, names, generations) = (at.to_owned(), OnceCell::new(), OnceCell::new());
-        Ok(Self { at, device, root, id, owners, segments, names, generations })
+        let failure = RefCell::default();
+        Ok(Self { at, device, root, id, owners, segments, names, generations, failure })
     }
 
     /// Returns the place of a path of the volume on the host.
@@ -85,14 +91,27 @@ impl MountedTree {
         meta.dev() == self.device
     }
 
+    /// Stores why the file at `path` could not be examined, unless it does not exist.
+    fn note(&self, path: &Path, error: &io::Error) {
+        if !is_missing(error) {
+            let text = || HostError::of_io("examine", path, error).to_string();
+            self.failure.borrow_mut().get_or_insert_with(text);
+        }
+    }
+
     /// Returns all names. The whole mount is walked once.
     fn names(&self) -> &Names {
         self.names.get_or_init(|| {
             let mut found = Names::default();
             let mut left = vec![(self.at.clone(), self.root, Vec::new())];
             while let Some((at, parent, path)) = left.pop() {
-                for entry in fs::read_dir(&at).into_iter().flatten().flatten() {
-                    let Some(meta) = entry.metadata().ok().filter(|meta| self.is_own(meta)) else { continue };
+                let listed = fs::read_dir(&at).inspect_err(|error| self.note(&at, error));
+                for entry in listed.into_iter().flatten() {
+                    let found = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
+                    let found = found.inspect_err(|error| self.note(&at, error));
+                    let Some((meta, entry)) = found.ok().filter(|(meta, _)| self.is_own(meta)) else {
+                        continue;
+                    };
                     let (ino, name) = (Ino(meta.ino()), entry.file_name());
                     let path = [&path, &b"/"[..], name.as_bytes()].concat();
                     if meta.is_dir() {
@@ -141,7 +160,9 @@ impl Tree {
                 Some(FileId { ino: attr.ino, generation: attr.generation })
             }
             Self::Mount(mount) => {
-                let meta = fs::metadata(mount.place(path)).ok().filter(|meta| mount.is_own(meta))?;
+                let place = mount.place(path);
+                let meta = fs::metadata(&place).inspect_err(|error| mount.note(&place, error));
+                let meta = meta.ok().filter(|meta| mount.is_own(meta))?;
                 let is_root = path.iter().all(|&byte| byte == b'/');
                 let ino = if is_root { mount.root } else { Ino(meta.ino()) };
                 Some(FileId { ino, generation: mount.generation(ino).unwrap_or_default() })
@@ -149,12 +170,19 @@ impl Tree {
         }
     }
 
-    /// Returns whether the path exists. Does not follow a symbolic link at its end.
+    /// Returns whether the path exists, or may exist. Does not follow a symbolic link at its end.
     pub fn has(&self, path: &[u8]) -> bool {
         match self {
             Self::Image(volume) => volume.resolve(&FileSelector::Path(path.to_vec()), Symlinks::Keep).is_ok(),
             Self::Mount(mount) => {
-                fs::symlink_metadata(mount.place(path)).is_ok_and(|meta| mount.is_own(&meta))
+                let place = mount.place(path);
+                match fs::symlink_metadata(&place) {
+                    Ok(meta) => mount.is_own(&meta),
+                    Err(error) => {
+                        mount.note(&place, &error);
+                        !is_missing(&error)
+                    }
+                }
             }
         }
     }
@@ -219,6 +247,14 @@ impl Tree {
         }
     }
 
+    /// Returns the first reason why a file of a mount could not be examined although it may exist.
+    pub fn failure(&self) -> Option<String> {
+        match self {
+            Self::Image(_) => None,
+            Self::Mount(mount) => mount.failure.borrow().clone(),
+        }
+    }
+
     /// Returns the UUID or the serial number of the volume.
     pub fn id(&self) -> Option<String> {
         match self {
@@ -226,6 +262,23 @@ impl Tree {
             Self::Mount(mount) => Some(mount.id.clone()).filter(|id| !id.is_empty()),
         }
     }
+}
+
+/// Returns whether an error of the lookup of a path means that no file has this path.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+/// Reads a file with names of users or groups on the mounted device, up to the first error. The mount can belong to another
+/// user: the file may be a FIFO, on which an open would wait, or have no end.
+fn read_owners(path: &Path, device: u64) -> Option<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::NOFOLLOW;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+    file.metadata().ok().filter(|meta| meta.is_file() && meta.dev() == device)?;
+    let mut bytes = Vec::new();
+    // The bytes before an error are used.
+    let _ = file.take(Owners::MAX_BYTES as u64).read_to_end(&mut bytes);
+    Some(bytes)
 }
 
 /// Returns the directories in the parent of the directory `dir`.
@@ -244,4 +297,43 @@ fn in_parent(volume: &Volume, dir: Ino) -> Option<Vec<(Ino, Location)>> {
     });
     listed.ok()?;
     Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_read_only_from_a_regular_file_of_the_device_and_up_to_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let device = fs::metadata(folder.path()).unwrap().dev();
+        fs::write(at("passwd"), "ann:x:1:1\n").unwrap();
+        assert_eq!(read_owners(&at("passwd"), device).unwrap(), b"ann:x:1:1\n");
+        assert!(read_owners(&at("passwd"), device + 1).is_none());
+        std::os::unix::fs::symlink("passwd", at("link")).unwrap();
+        assert!(read_owners(&at("link"), device).is_none());
+        // Without NONBLOCK, the open would wait for a writer.
+        rustix::fs::mknodat(rustix::fs::CWD, at("fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        assert!(read_owners(&at("fifo"), device).is_none());
+        File::create(at("long")).unwrap().set_len(Owners::MAX_BYTES as u64 + 1).unwrap();
+        assert_eq!(read_owners(&at("long"), device).unwrap().len(), Owners::MAX_BYTES);
+    }
+
+    #[test]
+    fn a_path_that_cannot_be_examined_may_exist_and_is_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let volume = Volume::in_memory();
+        volume.create_dir(format!("/{}", obento::provenance::DIRECTORY)).unwrap();
+        let Some(segments) = Segments::of(volume.vfs()).unwrap() else { panic!("the log has a directory") };
+        let mount = MountedTree::new(folder.path(), Ino(1), String::new(), Rc::new(segments)).unwrap();
+        let tree = Tree::Mount(mount);
+        fs::write(folder.path().join("file"), "").unwrap();
+        assert!(tree.has(b"/file") && !tree.has(b"/none") && !tree.has(b"/file/below"));
+        assert_eq!(tree.failure(), None);
+        // A loop of links fails for every user, as a directory without the right to search does for some.
+        std::os::unix::fs::symlink("loop", folder.path().join("loop")).unwrap();
+        assert!(tree.has(b"/loop/file"));
+        assert!(tree.failure().unwrap().contains("loop/file"));
+    }
 }
