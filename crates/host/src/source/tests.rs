@@ -223,7 +223,8 @@ fn a_directory_beneath_another_is_not_left_through_links() {
     symlink("../secret", at("top/out")).unwrap();
     symlink(at("secret"), at("top/absolute")).unwrap();
     let top = SourceDir::open(&at("top")).unwrap();
-    let file = |path: &str| top.open_beneath(Path::new(path)).unwrap().entry(Name::new(b"f").unwrap()).unwrap();
+    let file =
+        |path: &str| top.open_beneath(Path::new(path)).unwrap().entry(Name::new(b"f").unwrap()).unwrap();
     for inside in [".", "inner", "inner/deep/..", "within"] {
         assert!(top.open_beneath(Path::new(inside)).is_ok(), "{inside}");
     }
@@ -241,4 +242,18 @@ fn a_directory_beneath_another_is_not_left_through_links() {
     for outside in ["..", "out", "absolute", "inner/../../secret", "/", "within/../../secret"] {
         assert!(top.open_beneath(Path::new(outside)).is_err(), "{outside}");
     }
+}
+
+#[test]
+fn a_directory_that_may_only_be_searched_finds_files_by_their_names() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("inner")).unwrap();
+    fs::write(dir.path().join("inner/f"), "bytes").unwrap();
+    let top = SourceDir::open_to_search(dir.path()).unwrap();
+    let inner = top.open_beneath(Path::new("inner")).unwrap();
+    let entry = inner.entry(Name::new(b"f").unwrap()).unwrap();
+    assert!(entry.is_readable() && entry.xattrs().is_ok());
+    assert_eq!(entry.open_file().unwrap().len(), 5);
+    // Without the right to list the directory, an open for reading would have failed.
+    assert!(top.names().is_err() && inner.names().is_err());
 }
