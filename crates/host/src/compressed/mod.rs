@@ -200,6 +200,17 @@ pub fn decompress(
     Ok(Decompressed { device: scratch.into_device(path)?, incomplete })
 }
 
+/// Fills `start` with the first bytes of the stream that starts at the first byte of `device`. Returns their number, which
+/// is smaller if the stream ends, or cannot be decoded further within `limits`.
+pub fn decode_start(
+    device: &dyn BlockDevice,
+    compression: Compression,
+    limits: &UnpackLimits,
+    start: &mut [u8],
+) -> usize {
+    pipeline::start(device, compression, limits.memory, start)
+}
+
 /// Copies the bytes of a pipe to a temporary file, so that they can be read at offsets. A compressed stream
 /// stays compressed. Errors: Stream if `input` cannot be read; System for the temporary file.
 pub fn spool(

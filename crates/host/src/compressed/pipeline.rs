@@ -116,6 +116,18 @@ fn decode(
     }
 }
 
+/// Fills `buffer` with the first bytes of the stream on `device`. Returns how many could be decoded.
+pub(super) fn start(
+    device: &dyn BlockDevice,
+    compression: Compression,
+    memory: u64,
+    buffer: &mut [u8],
+) -> usize {
+    let input = DeviceReader { device, position: 0, end: device.len() };
+    let input = BufReader::with_capacity(READ_AHEAD, input);
+    fill(&mut Decoder::new(compression, input, FramePlace::First, memory), buffer).0
+}
+
 /// A part of a device as a stream.
 pub(super) struct DeviceReader<'a> {
     pub device: &'a dyn BlockDevice,

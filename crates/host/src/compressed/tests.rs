@@ -76,6 +76,27 @@ fn output_of_the_compression_programs_is_recognised_and_decoded_with_zeros_as_ho
 }
 
 #[test]
+fn the_start_of_a_stream_is_decoded_alone_and_up_to_its_end_or_damage() {
+    let sample = sample();
+    for (program, compression) in PROGRAMS {
+        let (Some(long), Some(short)) = (compress(program, &[], &sample), compress(program, &[], b"short"))
+        else {
+            continue;
+        };
+        let mut start = [0; 512];
+        let limits = UnpackLimits::default();
+        let mut decode = |bytes: &[u8]| {
+            let device = MemDevice::read_only(bytes.to_vec());
+            let len = decode_start(&device, compression, &limits, &mut start);
+            start[..len].to_vec()
+        };
+        assert!(decode(&long) == sample[..512], "{program}");
+        assert_eq!(decode(&short), b"short", "{program}");
+        assert_eq!(decode(&long[..4]), b"", "{program}");
+    }
+}
+
+#[test]
 fn members_streams_and_frames_follow_each_other_and_zeros_after_them_are_ignored() {
     let (one, two) = (vec![1; 100_000], vec![2; 300_001]);
     // An lzma file has one stream only.

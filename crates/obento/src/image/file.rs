@@ -27,6 +27,8 @@ pub(super) struct Parts {
     pub snapshot: Option<(PathBuf, String)>,
     /// Temporary files for the layers of compression.
     pub rooms: Vec<ReservedFile>,
+    /// The file that becomes a new disk if the outermost layer is compressed raw data.
+    pub new_disk: Option<ReservedFile>,
 }
 
 /// An image whose files are open. Of the contents, only the signature of the outermost layer has been read.
@@ -57,7 +59,7 @@ impl ImageFile {
         let file = open_file(snapshot.as_ref().map_or(path, |(file, _)| file), options)?;
         let journal = open_journal(options)?;
         let rooms = rooms(&*file.device, options)?;
-        let parts = Parts { journal, snapshot, rooms };
+        let parts = Parts { journal, snapshot, rooms, new_disk: None };
         Ok(Self { path: path.into(), options: options.clone(), file, parts })
     }
 
@@ -109,11 +111,10 @@ impl ImageFile {
         !self.parts.rooms.is_empty()
     }
 
-    /// Unpacks the outermost compressed layer to `room`, and not to a temporary file.
+    /// Unpacks the outermost layer to `room`, and not to a temporary file, if it is compressed raw data. An image of another
+    /// format in it, such as `disk.qcow2.gz`, is unpacked to a temporary file, since it is not the disk.
     pub fn unpack_to(&mut self, room: ReservedFile) {
-        if let Some(first) = self.parts.rooms.first_mut() {
-            *first = room;
-        }
+        self.parts.new_disk = Some(room);
     }
 
     /// Reports the progress of unpacking to the callback in `options`.

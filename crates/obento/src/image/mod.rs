@@ -30,10 +30,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento_base::Error;
-use obento_block::{BlockDevice, Slice};
+use obento_block::{BlockDevice, MemDevice, Slice};
 use obento_driver::{Access, CheckOptions};
 use obento_host::FileId;
-use obento_host::compressed::{Compression, Incomplete, ReservedFile, decompress};
+use obento_host::compressed::{Compression, Incomplete, ReservedFile, decode_start, decompress};
 use obento_host::container;
 use obento_host::io::OpenedImage;
 use obento_host::lock::{LockNotice, Purpose};
@@ -246,7 +246,7 @@ impl Image {
         device: Arc<dyn BlockDevice>,
         registry: &Registry,
         options: &Options,
-        Parts { journal, snapshot, rooms }: Parts,
+        Parts { journal, snapshot, rooms, mut new_disk }: Parts,
     ) -> Result<Self, OpenError> {
         check_type(registry, options)?;
         if device.is_empty() {
@@ -268,7 +268,7 @@ impl Image {
         };
         let len = image.device.len();
         let mut rooms = rooms.into_iter();
-        while image.unpack(len, &mut rooms)? {}
+        while image.unpack(len, &mut rooms, &mut new_disk)? {}
         if image.snapshot.is_some() && image.qcow2.is_none() {
             return Err(OpenError::NotQcow2 { image: path.into() });
         }
@@ -428,11 +428,12 @@ impl Image {
     }
 
     /// Decodes one layer of an image whose file has `file_len` bytes. Unpacks a compressed layer into the
-    /// next of `rooms`. Returns whether a layer was found.
+    /// next of `rooms`, or raw data in the outermost layer into `new_disk`. Returns whether a layer was found.
     fn unpack(
         &mut self,
         file_len: u64,
         rooms: &mut dyn Iterator<Item = ReservedFile>,
+        new_disk: &mut Option<ReservedFile>,
     ) -> Result<bool, OpenError> {
         let unreadable = |error| OpenError::Unreadable { image: self.path.clone(), error };
         let Some(layer) = Layer::find(&*self.device).map_err(unreadable)? else { return Ok(false) };
@@ -445,7 +446,11 @@ impl Image {
             return Err(OpenError::Nested { image: self.path.clone(), limit: MAX_LAYERS });
         }
         match layer {
-            Layer::Compressed(compression) => self.decompress(compression, file_len, rooms.next())?,
+            Layer::Compressed(compression) => {
+                let new_disk =
+                    new_disk.take().filter(|_| self.layers.is_empty() && self.holds_raw_data(compression));
+                self.decompress(compression, file_len, new_disk.or_else(|| rooms.next()))?;
+            }
             Layer::Container(format) => {
                 let disk = container::open(format, self.device.clone(), &self.path)?;
                 if is_change && disk.is_read_only() {
@@ -486,6 +491,14 @@ impl Image {
             return Err(OpenError::Empty { image: self.path.clone() });
         }
         Ok(true)
+    }
+
+    /// Returns whether the first bytes of the compressed data have no signature of another layer.
+    fn holds_raw_data(&self, compression: Compression) -> bool {
+        let mut start = vec![0; container::SECTOR];
+        let len = decode_start(&*self.device, compression, &self.options.unpack, &mut start);
+        start.truncate(len);
+        !start.is_empty() && Layer::find(&MemDevice::read_only(start)) == Ok(None)
     }
 
     fn decompress(
