@@ -40,17 +40,19 @@ struct ob_driver *ob_find(const char *type, const char *module)
 			return d;
 	return NULL;
 }
-/* The newest driver of a type, with a reference to its module. */
+/* The newest driver of a type whose module is not being unloaded, with a reference to its module. */
 struct ob_driver *ob_get_driver(const char *type)
 {
-	struct ob_driver *d;
+	struct ob_driver *d, *found = NULL;
 
 	mutex_lock(&ob_lock);
-	d = ob_find(type, NULL);
-	if (d && !try_module_get(d->owner))
-		d = NULL;
+	list_for_each_entry_reverse(d, &ob_drivers, list)
+		if (ob_type_index(d, type) >= 0 && try_module_get(d->owner)) {
+			found = d;
+			break;
+		}
 	mutex_unlock(&ob_lock);
-	return d;
+	return found;
 }
 
 /* Prints the modules that have a type, the newest last, and the one in use in brackets. The caller has ob_lock. */
@@ -70,10 +72,13 @@ static struct ob_type *ob_type(const char *name)
 {
 	struct ob_type *t;
 
+	if (strlen(name) >= sizeof(t->name))
+		return NULL;
 	for (t = ob_types; t < ob_types + OB_TYPES; t++) {
 		if (t->name[0] && strcmp(t->name, name))
 			continue;
-		return strscpy(t->name, name, sizeof(t->name)) < 0 ? NULL : t;
+		strscpy(t->name, name, sizeof(t->name));
+		return t;
 	}
 	return NULL;
 }

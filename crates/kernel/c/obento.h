@@ -170,21 +170,28 @@ struct ob_inode {
 static inline struct ob_sb *SBI(const struct super_block *sb) { return sb->s_fs_info; }
 static inline struct ob_inode *OBI(const struct inode *i) { return container_of(i, struct ob_inode, vfs); }
 
-/* Every call to Rust on a mounted volume is one of these: GATED(sb, lookup, ...) calls `lookup` of the driver. */
+/*
+ * Every call to Rust on a mounted volume is one of these: GATED(sb, lookup, ...) calls `lookup` of the driver. A thread that ended
+ * in a panic keeps the gate, and a writer may wait for it, so a call after that must not wait, too.
+ */
 #define GATED(sb, op, ...) ({ \
 	struct ob_sb *s_ = SBI(sb); \
 	__typeof__(s_->ops->op(s_->vol, ##__VA_ARGS__)) r_ = -EIO; \
-	down_read(&s_->gate); \
-	if (likely(!READ_ONCE(ob_dead))) \
-		r_ = s_->ops->op(s_->vol, ##__VA_ARGS__); \
-	up_read(&s_->gate); \
+	if (likely(!READ_ONCE(ob_dead))) { \
+		down_read(&s_->gate); \
+		if (likely(!READ_ONCE(ob_dead))) \
+			r_ = s_->ops->op(s_->vol, ##__VA_ARGS__); \
+		up_read(&s_->gate); \
+	} \
 	r_; })
 #define GATED_V(sb, op, ...) ({ \
 	struct ob_sb *s_ = SBI(sb); \
-	down_read(&s_->gate); \
-	if (likely(!READ_ONCE(ob_dead))) \
-		s_->ops->op(s_->vol, ##__VA_ARGS__); \
-	up_read(&s_->gate); })
+	if (likely(!READ_ONCE(ob_dead))) { \
+		down_read(&s_->gate); \
+		if (likely(!READ_ONCE(ob_dead))) \
+			s_->ops->op(s_->vol, ##__VA_ARGS__); \
+		up_read(&s_->gate); \
+	} })
 #define NAME(d) ((struct ob_bytes){ (d)->d_name.name, (d)->d_name.len })
 
 static inline struct timespec64 ob_ts(const struct ob_moment *t) { return (struct timespec64){ t->secs, t->nanos }; }

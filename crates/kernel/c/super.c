@@ -155,19 +155,24 @@ static void ob_inode_once(void *p)
 static void ob_evict(struct inode *i)
 {
 	struct ob_sb *s = SBI(i->i_sb);
+	bool lives;
 
 	truncate_inode_pages_final(&i->i_data);
 	clear_inode(i);
 	if (!s)
 		return;
 	/* a driver that takes over the volume gets the list, and frees the nameless inodes that are not in it */
-	down_read(&s->gate);
-	if (likely(!READ_ONCE(ob_dead)))
-		s->ops->forget(s->vol, i->i_ino);
+	lives = !READ_ONCE(ob_dead);
+	if (likely(lives)) {
+		down_read(&s->gate);
+		if (likely(!READ_ONCE(ob_dead)))
+			s->ops->forget(s->vol, i->i_ino);
+	}
 	spin_lock(&s->uses_lock);
 	list_del_init(&OBI(i)->uses);
 	spin_unlock(&s->uses_lock);
-	up_read(&s->gate);
+	if (likely(lives))
+		up_read(&s->gate);
 }
 /* Data brings its times to the volume with it; here only access times remain. */
 static int ob_write_inode(struct inode *i, struct writeback_control *wbc)
@@ -506,6 +511,8 @@ static int ob_reconfigure(struct fs_context *fc)
 	sync_filesystem(sb);
 	if (c->has_errors)
 		ob_set_errors(s, c->errors);
+	if (READ_ONCE(ob_dead))
+		return -EIO;
 	if ((fc->sb_flags & SB_RDONLY) && !sb_rdonly(sb)) {
 		down_write(&s->gate);
 		err = READ_ONCE(ob_dead) ? -EIO : s->ops->close(s->vol);
@@ -515,7 +522,7 @@ static int ob_reconfigure(struct fs_context *fc)
 	} else if (!(fc->sb_flags & SB_RDONLY) && sb_rdonly(sb)) {
 		/* What an open for reading shows may be elsewhere on the device than what is written: pages start over. */
 		shrink_dcache_sb(sb);
-		err = bdev_read_only(sb->s_bdev) ? -EROFS : READ_ONCE(ob_dead) ? -EIO : ob_reopen(sb);
+		err = bdev_read_only(sb->s_bdev) ? -EROFS : ob_reopen(sb);
 	}
 	return err;
 }

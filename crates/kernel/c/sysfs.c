@@ -87,8 +87,16 @@ static ssize_t ob_upgrade_all(struct kobject *k, struct kobj_attribute *a, const
 	memcpy(words, text, len);
 	words[len] = 0;
 	type = strim(words);
+	/* a thread that ended in a panic may have the lock */
+	if (READ_ONCE(ob_dead))
+		return -EIO;
 	mutex_lock(&ob_lock);
 	list_for_each_entry(s, &ob_mounts, mounts) {
+		/* a volume stays in the list after its unmount then */
+		if (READ_ONCE(ob_dead)) {
+			err = -EIO;
+			break;
+		}
 		if (strcmp(type, s->sb->s_type->name))
 			continue;
 		found++;
@@ -135,14 +143,12 @@ int ob_show(struct ob_sb *s)
 /* The caller has s_umount for writing, so a replacement that waits for ob_lock ends with EBUSY. */
 void ob_hide(struct ob_sb *s)
 {
-	if (!s->is_shown)
+	/* a thread that ended in a panic may use the folder and have the lock for ever; the memory of the volume stays then */
+	if (!s->is_shown || READ_ONCE(ob_dead))
 		return;
-	/* a thread that ended in a panic may use the folder for ever; the memory of the volume stays then */
-	if (!READ_ONCE(ob_dead)) {
-		kobject_del(&s->kobj);
-		kobject_put(&s->kobj);
-		wait_for_completion(&s->hidden);
-	}
+	kobject_del(&s->kobj);
+	kobject_put(&s->kobj);
+	wait_for_completion(&s->hidden);
 	mutex_lock(&ob_lock);
 	list_del(&s->mounts);
 	mutex_unlock(&ob_lock);

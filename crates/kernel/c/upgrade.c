@@ -246,7 +246,8 @@ int ob_upgrade(struct ob_sb *s, const char *module)
 		err = -ENOENT;
 	} else {
 		err = ob_replace(s, new);
-		if (err)
+		/* after a panic, a thread may be in the module */
+		if (err && !READ_ONCE(ob_dead))
 			module_put(new->owner);
 	}
 	up_read(&s->sb->s_umount);
