@@ -9,7 +9,8 @@
  * 5. It reserves the blocks of dirty pages, and may fail for lack of space.
  * 6. The old driver departs, which fails if it has written meanwhile; then the new one writes. From here there is no way back.
  *
- * If a step fails, the old driver continues as if nothing had happened.
+ * If a step fails, the old driver continues as if nothing had happened. The exception is a new driver that wrote a part of its
+ * changes: the volume is then as after a crash. The old driver only reads it until it is mounted again.
  */
 #include <linux/blkdev.h>
 #include <linux/completion.h>
@@ -104,6 +105,21 @@ static int ob_check_limits(struct ob_sb *s, const struct ob_usage *u)
 	pr_err("obento (%s): the other driver accesses data in another way\n", s->sb->s_id);
 	return -EPROTONOSUPPORT;
 }
+/* The old driver has departed. Lets it continue if the new one fails before its first write. */
+static int ob_release_to(struct ob_sb *s, struct ob_driver *new, struct ob_volume *vol)
+{
+	static const char text[] = "another driver has written a part of its changes: remounting read-only";
+	int err = new->ops->release(vol);
+
+	if (err < 0) {
+		s->ops->stay(s->vol);
+	} else if (err > 0) {
+		ob_damage(s->sb, (struct ob_bytes){ text, sizeof(text) - 1 });
+		s->sb->s_flags |= SB_RDONLY;
+		err = -err;
+	}
+	return err;
+}
 /* Opens the volume with another driver. The gate is closed. */
 static int ob_resume_with(struct ob_sb *s, struct ob_driver *new, struct ob_options *options, struct ob_state *state, struct ob_volume **out)
 {
@@ -122,11 +138,8 @@ static int ob_resume_with(struct ob_sb *s, struct ob_driver *new, struct ob_opti
 			err = ob_promise_again(s, new->ops, *out, state->inodes[n]);
 	if (!err)
 		err = s->ops->depart(s->vol);
-	if (!err) {
-		err = new->ops->release(*out);
-		if (err)
-			s->ops->stay(s->vol);
-	}
+	if (!err)
+		err = ob_release_to(s, new, *out);
 	if (err)
 		new->ops->free_volume(*out);
 	else

@@ -38,18 +38,21 @@ impl KernelDevice {
 
     /// Returns the number of writes and discards so far.
     pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        self.changes.load(Ordering::SeqCst)
     }
 
     /// Makes all later changes fail, or permits them again.
+    ///
+    /// This thread stores here and then reads the number of changes, and a change counts and then reads the flag. At
+    /// least one of them must see the other, so all four operations need one order.
     pub(crate) fn set_left(&self, is_left: bool) {
-        self.is_left.store(is_left, Ordering::Release);
+        self.is_left.store(is_left, Ordering::SeqCst);
     }
 
     /// Counts a change before it is made. Fails with `ReadOnly` if the device cannot be changed.
     fn change(&self) -> Result<()> {
-        self.changes.fetch_add(1, Ordering::AcqRel);
-        if self.read_only || self.is_left.load(Ordering::Acquire) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+        if self.read_only || self.is_left.load(Ordering::SeqCst) {
             return Err(DeviceError::ReadOnly.into());
         }
         Ok(())

@@ -4,7 +4,7 @@
 //! bytes only (`obento_driver::VolumeState`).
 //!
 //! Invariant: the new driver writes to memory until `ob_release`, and the old driver writes nothing after `ob_leave`, or
-//! `ob_depart` fails. So the old driver can continue until then.
+//! `ob_depart` fails. So the old driver can continue until the first write of `ob_release`.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -120,10 +120,13 @@ fn resume(
     Ok(volume)
 }
 
-/// Writes what the driver has stored in memory since `ob_resume`. From now on, it has the volume.
+/// Writes what the driver has stored in memory since `ob_resume`. From now on, it has the volume. An error number is
+/// positive if a part may have been written, which the other driver does not know. It is negative otherwise.
 #[unsafe(no_mangle)]
 pub extern "C" fn ob_release(volume: &Volume) -> Status {
-    volume.status(volume.handoff.as_ref().map_or(Ok(()), |handoff| handoff.release()))
+    let status = volume.status(volume.handoff.as_ref().map_or(Ok(()), |handoff| handoff.release()));
+    // A write that failed may have written some of its sectors.
+    if volume.device.changes() == 0 { status } else { status.saturating_neg() }
 }
 
 /// Fails with `EBUSY` if the driver has written since `ob_leave`. Otherwise it cannot write any more.
