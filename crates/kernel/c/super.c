@@ -9,6 +9,7 @@
 #include <linux/module.h>
 #include <linux/posix_acl.h>
 #include <linux/random.h>
+#include <linux/sched/signal.h>
 #include <linux/seq_file.h>
 #include <linux/statfs.h>
 #include <linux/writeback.h>
@@ -540,14 +541,34 @@ int ob_init_fc(struct fs_context *fc)
 	return 0;
 }
 
-/* Discards what is free in a range of the device, and returns the number of bytes. */
+/* One call discards this much, so that a replacement of the driver does not wait for more. */
+#define OB_TRIM_PART (1ULL << 30)
+
+/* Discards what is free in a range of the device, and returns the number of bytes. Damage does not prevent the other parts. */
 static s64 ob_trim_range(struct super_block *sb, const struct fstrim_range *r)
 {
 	u64 size = bdev_nr_bytes(sb->s_bdev), min_len = max_t(u64, r->minlen, bdev_discard_granularity(sb->s_bdev));
+	u64 at = r->start, end, next;
+	s64 n, bytes = 0, damage = 0;
 
-	if (r->start >= size || r->len < SBI(sb)->unit)
+	if (at >= size || r->len < SBI(sb)->unit)
 		return -EINVAL;
-	return GATED(sb, trim, r->start, r->len > size - r->start ? U64_MAX : r->start + r->len, min_len);
+	end = r->len > size - at ? size : at + r->len;
+	for (; at < end; at = next) {
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		/* parts of a run that is long enough could be too short, so few runs may be divided */
+		next = min_len > OB_TRIM_PART / 16 ? end : min(end, round_down(at, OB_TRIM_PART) + OB_TRIM_PART);
+		n = GATED(sb, trim, at, next, min_len);
+		if (n < 0 && n != -EUCLEAN)
+			return n;
+		if (n < 0)
+			damage = n;
+		else
+			bytes += n;
+		cond_resched();
+	}
+	return damage ?: bytes;
 }
 static int ob_set_label_op(struct file *f, const char *label)
 {
