@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento_base::{Error, Ino, Name, Timestamp};
-use obento_driver::{Access, Driver, FileSystem, LayoutLock, OpenOptions, StatFs};
+use obento_block::{BlockDevice as _, Handoff, MemDevice};
+use obento_driver::{Access, Driver, FileSystem, HandoverState, LayoutLock, OpenOptions, StatFs};
 use obento_env::FixedClock;
 use obento_ext4::Ext4Driver;
 use obento_host::FileDevice;
@@ -20,6 +21,8 @@ const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]
 const KERNEL: &[Oracle] =
     &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck"), Oracle::LoopMount, Oracle::Root];
 const FILES: usize = 6;
+/// The byte of `s_state` with `EXT4_ERROR_FS`.
+const ERROR_FLAG: u64 = 1024 + 0x3a;
 
 /// With an orphan list, with an orphan file, without checksums, without extents.
 const VOLUMES: &[&[&str]] = &[
@@ -113,6 +116,41 @@ fn an_open_volume_passes_to_another_process_with_its_nameless_files() {
         let folder = tempfile::tempdir().unwrap();
         let base = std::fs::read(make(folder.path(), options)).unwrap();
         obento_testkit::trials::handover::passes_on(&Ext4Driver, &base, true);
+    }
+}
+
+#[test]
+fn nameless_files_pass_to_another_process_also_on_a_volume_with_errors() {
+    if !require(TOOLS) {
+        return;
+    }
+    for options in
+        [&["-O", "^metadata_csum", "-t", "ext4"][..], &["-O", "^metadata_csum,orphan_file", "-t", "ext4"]]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let device = Arc::new(MemDevice::new(std::fs::read(make(folder.path(), options)).unwrap()));
+        let clock = Arc::new(FixedClock(Timestamp::new(1_800_000_000, 0)));
+        let mut options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+        let first = Ext4Driver.open(device.clone(), &options).unwrap();
+        let mut inodes = unlink_all(&*first);
+        inodes.sort_unstable();
+        let state = first.handover().unwrap().prepare().unwrap();
+        let mut flags = [0];
+        device.read_at(ERROR_FLAG, &mut flags).unwrap();
+        device.write_at(ERROR_FLAG, &[flags[0] | 2]).unwrap();
+        options.adopt = Some(Arc::new(HandoverState { inodes: inodes.clone(), state }));
+        let handoff = Arc::new(Handoff::holding(device));
+        let second = Ext4Driver.open(handoff.clone(), &options).unwrap();
+        drop(first);
+        handoff.release().unwrap();
+        let before = free(second.statfs().unwrap());
+        for &ino in &inodes {
+            let attr = second.getattr(ino).unwrap();
+            assert_eq!((attr.nlink, attr.size), (0, 100_000));
+            second.forget(ino);
+        }
+        assert_eq!(free(second.statfs().unwrap()).1, before.1 + FILES as u64);
+        second.writable().unwrap().close().unwrap();
     }
 }
 

@@ -212,10 +212,11 @@ fn write_super_block(device: &dyn BlockDevice, sb: &SuperBlock, raw: RawSuperBlo
 
 impl Writer {
     /// Frees the orphans of the last use, and completes interrupted truncations. On a volume with errors the orphan
-    /// list cannot be trusted, and is discarded as in Linux. Inodes that another process passes on stay.
+    /// list cannot be trusted, and is discarded as in Linux. The list of a process that passes on the volume is
+    /// its own, whatever the volume is marked with: inodes that it passes on stay.
     #[inline(never)]
     fn recover_orphans(&self, was_marked: bool, adopted: Option<&HandoverState>) -> Result<()> {
-        if was_marked {
+        if was_marked && adopted.is_none() {
             self.orphans().lock().clear_list();
             self.uncommitted.change_super_block(|raw| raw.s_last_orphan.set(0));
             return Ok(());
