@@ -15,8 +15,8 @@ use super::{Allocator, bits, count};
 
 impl Allocator {
     /// Discards every free run of at least `min_len` bytes in these bytes of the device, and returns the number of
-    /// bytes. The free blocks of a group are not available while the group is processed. Fails with `Corrupt` for damaged groups after processing
-    /// all others, or if the device fails.
+    /// bytes. The free blocks of a group are not available while the group is processed. Fails with `Corrupt` for
+    /// damaged groups after processing all others, or if the device fails.
     pub fn trim(&self, within: &Range<u64>, min_len: u64) -> Result<u64> {
         let (mut bytes, mut damage) = (0_u64, Ok(()));
         for index in 0..self.super_block().groups {
