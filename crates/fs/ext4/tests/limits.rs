@@ -68,12 +68,16 @@ impl Disk {
     }
 
     fn open_at(&self, now: i64, mode: DataMode) -> Arc<dyn FileSystem> {
+        self.try_open(now, mode).unwrap()
+    }
+
+    fn try_open(&self, now: i64, mode: DataMode) -> Result<Arc<dyn FileSystem>> {
         let clock = Arc::new(FixedClock(Timestamp::new(now, 0)));
         let journalling = Journalling { mode, ..Journalling::default() };
         let limits = QuotaLimits::all();
         let options =
             OpenOptions { access: Access::ReadWrite, limits, journalling, ..OpenOptions::new(clock) };
-        Ext4Driver.open(Arc::new(FileDevice::open_writable(&self.image).unwrap()), &options).unwrap()
+        Ext4Driver.open(Arc::new(FileDevice::open_writable(&self.image).unwrap()), &options)
     }
 
     fn close(&self, fs: Arc<dyn FileSystem>) {
@@ -195,6 +199,39 @@ fn reserved_space_counts_until_it_is_given_back() {
     assert_eq!(write(&*fs, b, 4 * KIB, 8 * KIB), (8 * KIB, None));
     // Space ahead of an append is not charged.
     assert_eq!(write(&*fs, a, 0, 70 * KIB), (52 * KIB, Some(Error::QuotaExceeded)));
+    disk.close(fs);
+    assert_eq!(disk.bytes(OwnerKind::User, USER), 64 * KIB);
+}
+
+#[test]
+fn a_file_that_gets_a_new_owner_counts_with_the_blocks_that_are_being_written() {
+    if !require(TOOLS) {
+        return;
+    }
+    let disk = Disk::new(&["-b", "1024"]);
+    disk.set(OwnerKind::User, USER, OwnerLimits { hard_inodes: 2, ..space(64) });
+    let fs = disk.open();
+    let (lock, writable, root) = (LayoutLock::new(), fs.writable().unwrap(), fs.root());
+    let layout = lock.shared();
+    // The first owner has no limits.
+    let [a, b, c] = ["a", "b", "c"]
+        .map(|text| writable.create(root, &name(text), &node(FileKind::Regular, 1, GROUP)).unwrap().ino);
+    let owner = SetAttr { uid: Some(USER), ..SetAttr::default() };
+    let ticket = writable.begin_write(&layout, a, 0..65 * KIB).unwrap();
+    assert_eq!(ticket.range(), 0..65 * KIB);
+    assert_eq!(writable.set_attr(a, &owner), Err(Error::QuotaExceeded));
+    drop(ticket);
+    let ticket = writable.begin_write(&layout, a, 0..60 * KIB).unwrap();
+    writable.set_attr(a, &owner).unwrap();
+    writable.set_attr(b, &owner).unwrap();
+    assert_eq!(write(&*fs, b, 0, 8 * KIB), (4 * KIB, Some(Error::QuotaExceeded)));
+    writable.end_write(ticket, TimeChange::Now).unwrap();
+    assert_eq!(write(&*fs, b, 4 * KIB, 4 * KIB), (0, Some(Error::QuotaExceeded)));
+    // A file without a name counts until it is forgotten.
+    let ask = &mut |_: &_| Ok(Usage::Used);
+    writable.remove(root, &name("c"), RemovalKind::File, ask).unwrap();
+    assert_eq!(writable.set_attr(c, &owner), Err(Error::QuotaExceeded));
+    fs.forget(c);
     disk.close(fs);
     assert_eq!(disk.bytes(OwnerKind::User, USER), 64 * KIB);
 }
@@ -502,6 +539,22 @@ fn a_damaged_tree_of_a_quota_file_is_an_error_of_opening_with_limits() {
     let options =
         OpenOptions { access: Access::ReadWrite, limits: QuotaLimits::USERS, ..OpenOptions::new(clock) };
     assert!(matches!(Ext4Driver.open(device, &options).err(), Some(Error::Corrupt(_))));
+}
+
+#[test]
+fn a_quota_file_that_is_larger_than_the_volume_is_an_error_of_opening_with_limits() {
+    if !require(TOOLS) {
+        return;
+    }
+    let disk = Disk::new(&["-b", "1024"]);
+    let size = ["-w", "-R", "set_inode_field <3> size 0x200000000"];
+    run(program("debugfs").args(size).arg(&disk.image)).unwrap();
+    let place = block_of(&disk.image, 3, 0);
+    let mut bytes = std::fs::read(&disk.image).unwrap();
+    // The number of blocks of the file in its header.
+    bytes[place * 1024 + 0x14..][..4].copy_from_slice(&(8_u32 << 20).to_le_bytes());
+    std::fs::write(&disk.image, bytes).unwrap();
+    assert!(matches!(disk.try_open(NOW, DataMode::Ordered), Err(Error::Corrupt(_))));
 }
 
 fn block_of(image: &Path, inode: u32, at: u32) -> usize {

@@ -17,14 +17,12 @@ use super::part::Usage;
 use super::state::CheckState;
 use super::view::View;
 use crate::feature::{Compat, RoCompat};
-use crate::quota::{BLOCK, Entries, QuotaDefect, QuotaKind, RawEntry, blocks_of, decode, entry};
+use crate::quota::{BLOCK, Entries, MAX_SIZE, QuotaDefect, QuotaKind, RawEntry, blocks_of, decode, entry};
 use crate::raw::RawInode;
 
 const ROOT: u32 = 2;
 /// Maximum number of bytes of a file that are read: entries of a million owners.
 const MAX_FILE: usize = 128 << 20;
-/// Maximum size of a file that e2fsprogs opens (`lib/support/quotaio_v2.c` `v2_init_io`).
-const MAX_SIZE: u64 = 1 << 31;
 /// Maximum number of owners per file that are reported.
 const MAX_TOLD: usize = 100;
 /// An `i_extra_isize` that includes `i_projid`.

@@ -25,6 +25,8 @@ use crate::raw::{RawInode, RawInodeExtra};
 
 /// `QT_BLKSIZE`.
 pub(crate) const BLOCK: usize = 1024;
+/// Maximum size of a file that e2fsprogs opens (`lib/support/quotaio_v2.c` `v2_init_io`).
+pub(crate) const MAX_SIZE: u64 = 1 << 31;
 /// `QT_TREEOFF`: the root of the tree.
 const ROOT: u32 = 1;
 /// `MAX_DQ_TIME`, `MAX_IQ_TIME`: a week.

@@ -59,7 +59,7 @@ impl Writer {
             edit.set_flags(flags);
         }
         self.store_inode(&mut txn, &edit);
-        drop(room);
+        self.hold_transferred(&edit, room);
         txn.commit();
         Ok(self.volume().user_inode(ino)?.attr(self.volume().super_block()))
     }

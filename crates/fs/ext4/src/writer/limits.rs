@@ -54,11 +54,21 @@ impl Writer {
         self.take_room(self.owners_of(parent, node).map(Some), (1, 0))
     }
 
-    /// Takes room for an inode that other owners get. Fails with `QuotaExceeded`.
+    /// Takes room for an inode that other owners get, and for its blocks that callers have. Fails with `QuotaExceeded`.
     pub(super) fn room_for_transfer(&self, inode: &Inode, gaining: OwnerIds) -> Result<Option<Admission>> {
         let charge = Charge::new(self.volume().super_block().into(), inode.record());
-        let bytes = charge.map_or(0, |charge| charge.bytes).saturating_add(self.accounts().held(inode.ino()));
-        self.take_room(gaining, (u64::from(inode.links() > 0), bytes))
+        // The blocks of callers are not held if the owners have no limits.
+        let handed = self.handed_bytes(inode.ino());
+        // An inode without names is charged, too.
+        self.take_room(gaining, (1, charge.map_or(0, |charge| charge.bytes).saturating_add(handed)))
+    }
+
+    /// Keeps the room that was taken for blocks that callers have of an inode, which was stored with its new owners.
+    pub(super) fn hold_transferred(&self, edit: &InodeEdit, room: Option<Admission>) {
+        if room.is_some() {
+            let owners = self.owners(edit.ino(), &edit.record());
+            self.accounts().hold(edit.ino(), owners, self.handed_bytes(edit.ino()), self.seconds());
+        }
     }
 
     /// Takes room for `blocks` new blocks of the inode of `edit`, until `edit` is dropped. Fails with `QuotaExceeded`.

@@ -21,8 +21,8 @@ use obento_journal::{Credits, Tid, Txn};
 
 use super::{InodeEdit, InodeWrite, Writer, cost};
 use crate::quota::{
-    Accounts, BLOCK, Charge, Entries, EntryPlace, QuotaBlock, QuotaKind, RawEntry, UsageChanges, copy_of,
-    decode, find, header, insert,
+    Accounts, BLOCK, Charge, Entries, EntryPlace, MAX_SIZE, QuotaBlock, QuotaKind, RawEntry, UsageChanges,
+    copy_of, decode, find, header, insert,
 };
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
@@ -353,10 +353,15 @@ fn limits_of(kind: QuotaKind) -> QuotaLimits {
     }
 }
 
-/// Returns the entries of a quota file of `len` bytes. Fails with `Corrupt`.
+/// Returns the entries of a quota file of `len` bytes. Fails with `Corrupt`, also for a file that is larger than the
+/// volume, since a quota file has no holes.
 fn entries(volume: &Volume, kind: QuotaKind, ino: Ino, len: usize) -> Result<Entries> {
     let inode = volume.inode(ino)?;
     let mut bytes = Vec::new();
+    let sb = volume.super_block();
+    if inode.size() > MAX_SIZE.min(sb.blocks_count.saturating_mul(sb.block_size.into())) {
+        return Err(inode.bad_field("i_size", 0x4, inode.size()));
+    }
     let len = len.min(to_usize(inode.size()));
     bytes.try_reserve_exact(len)?;
     bytes.resize(len, 0);
