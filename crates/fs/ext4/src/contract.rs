@@ -180,8 +180,10 @@ impl FileSystem for Ext4 {
 
     fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
         let stat = self.statfs()?;
-        let Some(writer) = self.writer() else { return Ok(stat) };
-        Ok(writer.within_project(&self.volume.user_inode(ino)?, stat))
+        let Some(writer) = self.writer().filter(|writer| writer.has_limits()) else { return Ok(stat) };
+        let _shared = self.shared(ino);
+        // The volume has a size also for a directory that is damaged.
+        Ok(self.volume.user_inode(ino).map_or(stat, |inode| writer.within_project(&inode, stat)))
     }
 
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
