@@ -274,6 +274,13 @@ impl Transactions {
         self.work(Work::Close)
     }
 
+    /// Ends the thread that commits, and waits for it. Later changes wait for a sync. The last owner must call this
+    /// before it drops the transactions, if the code of the thread may be unloaded then: the thread could otherwise
+    /// drop them itself, and nothing waits for it.
+    pub fn stop(&self) {
+        self.ticker.stop();
+    }
+
     /// Makes the volume read-only: [`begin`](Self::begin) fails with `ReadOnly`, and every later sync fails
     /// with `error`. If an earlier error made the volume read-only, every sync fails with the earlier error
     /// instead.

@@ -252,3 +252,10 @@ impl Writer {
         self.uncommitted.orphans()
     }
 }
+
+impl Drop for Writer {
+    /// A module of the kernel can be unloaded after the volume is dropped, so no thread may continue then.
+    fn drop(&mut self) {
+        self.txns.stop();
+    }
+}
