@@ -142,5 +142,6 @@ void ob_unregister(struct ob_driver *d)
 	ob_remove_types(d, n);
 	list_del(&d->list);
 	mutex_unlock(&ob_lock);
+	ob_await_threads(d->owner);
 }
 EXPORT_SYMBOL_GPL(ob_unregister);

@@ -12,6 +12,7 @@
 #include <linux/slab.h>
 #include <linux/timekeeping.h>
 #include <linux/vmalloc.h>
+#include <linux/wait.h>
 #include <linux/wait_bit.h>
 #include "obento.h"
 
@@ -81,10 +82,37 @@ void ob_damage(struct super_block *sb, struct ob_bytes text)
 		sb->s_flags |= SB_RDONLY;
 	}
 }
+/*
+ * The threads of drivers. A volume that was dropped does not always wait for its thread, which may drop the rest of the volume
+ * itself. The module waits. A thread that ended in a panic stays in the list.
+ */
+struct ob_running { struct list_head list; void (*run)(void *); };
+static LIST_HEAD(ob_threads);
+static DEFINE_SPINLOCK(ob_threads_lock);
+static DECLARE_WAIT_QUEUE_HEAD(ob_thread_ended);
+static bool ob_runs_in(const struct module *m)
+{
+	struct ob_running *r;
+	bool found = false;
+
+	spin_lock(&ob_threads_lock);
+	list_for_each_entry(r, &ob_threads, list)
+		found = found || within_module((unsigned long)r->run, m);
+	spin_unlock(&ob_threads_lock);
+	return found;
+}
+/* Waits until no thread is in a module that is being unloaded. */
+void ob_await_threads(const struct module *m)
+{
+	if (m)
+		wait_event(ob_thread_ended, READ_ONCE(ob_dead) || !ob_runs_in(m));
+}
+
 /* A panic of Rust cannot unwind: the thread ends with its locks taken, so no other call may start, and the module stays. */
 void __noreturn ob_bug(void)
 {
 	WRITE_ONCE(ob_dead, true);
+	wake_up_all(&ob_thread_ended);
 	ob_end_dead_upgrade();
 	__module_get(THIS_MODULE);
 	BUG();
@@ -126,27 +154,46 @@ void ob_wake(const u32 *word, bool all)
 	}
 }
 
-struct ob_thread { void (*run)(void *); void *data; struct completion begun; };
+static void ob_end_running(struct ob_running *r)
+{
+	spin_lock(&ob_threads_lock);
+	list_del(&r->list);
+	spin_unlock(&ob_threads_lock);
+	kfree(r);
+	wake_up_all(&ob_thread_ended);
+}
+struct ob_thread { struct ob_running *running; void *data; struct completion begun; };
 static int ob_thread_main(void *p)
 {
 	struct ob_thread *t = p;
-	void (*run)(void *) = t->run;
+	struct ob_running *running = t->running;
 	void *data = t->data;
 	unsigned int flags = memalloc_nofs_save();
 
 	complete(&t->begun);	/* the end of *t */
-	run(data);
+	running->run(data);
 	memalloc_nofs_restore(flags);
+	ob_end_running(running);
 	return 0;
 }
 /* Waits for the begin of the thread: one that kthread_stop ends before would never call `run`, which frees `data`. */
 void *ob_spawn(const u8 *name, size_t len, void (*run)(void *), void *data)
 {
-	struct ob_thread t = { run, data, COMPLETION_INITIALIZER_ONSTACK(t.begun) };
-	struct task_struct *task = kthread_create(ob_thread_main, &t, "%.*s", (int)len, name);
+	struct ob_running *running = kmalloc(sizeof(*running), GFP_NOFS);
+	struct ob_thread t = { running, data, COMPLETION_INITIALIZER_ONSTACK(t.begun) };
+	struct task_struct *task;
 
-	if (IS_ERR(task))
+	if (!running)
 		return NULL;
+	running->run = run;
+	spin_lock(&ob_threads_lock);
+	list_add(&running->list, &ob_threads);
+	spin_unlock(&ob_threads_lock);
+	task = kthread_create(ob_thread_main, &t, "%.*s", (int)len, name);
+	if (IS_ERR(task)) {
+		ob_end_running(running);
+		return NULL;
+	}
 	get_task_struct(task);
 	wake_up_process(task);
 	wait_for_completion(&t.begun);

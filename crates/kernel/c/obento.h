@@ -122,6 +122,7 @@ extern const struct ob_ops ob_ops;	/* table.c: of the Rust library in this modul
 extern atomic_long_t ob_live;
 extern bool ob_dead;	/* Rust panicked: its state cannot be trusted, and every call fails with EIO */
 void ob_damage(struct super_block *, struct ob_bytes);
+void ob_await_threads(const struct module *);
 bool ob_who(struct ob_process *);
 
 /* The rest of this file is for C only. */
