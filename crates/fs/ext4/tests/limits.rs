@@ -383,6 +383,26 @@ fn the_limits_of_a_project_bind_its_directory_and_are_the_size_that_users_see_th
 }
 
 #[test]
+fn the_usage_is_seen_in_a_damaged_directory_with_and_without_limits() {
+    if !require(TOOLS) {
+        return;
+    }
+    let disk = Disk::new(&["-b", "1024"]);
+    let fs = disk.open();
+    let dir = create(&*fs, fs.root(), "d", FileKind::Directory).unwrap();
+    disk.close(fs);
+    let damage = format!("set_inode_field <{dir}> mode 0");
+    run(program("debugfs").args(["-w", "-R", &damage]).arg(&disk.image)).unwrap();
+    for hard_space in [0, 64] {
+        disk.set(OwnerKind::User, USER, space(hard_space));
+        let fs = disk.open();
+        assert!(fs.getattr(dir).is_err());
+        assert_eq!(fs.statfs_at(dir), fs.statfs());
+        fs.writable().unwrap().close().unwrap();
+    }
+}
+
+#[test]
 fn gathered_appends_are_accepted_only_with_room_for_them() {
     if !require(TOOLS) {
         return;
