@@ -124,7 +124,7 @@ fn a_directory_cannot_be_read_as_a_file() {
         2,
         "",
         "obento: cannot open 'disk.img.zst': not a path inside an image\n  \
-         help: add the path after the image: 'disk.img.zst:/PATH'; or use -r to read all files of the image\n",
+         help: if this is an image, add the path: 'disk.img.zst:/PATH'; or use -r to read all files of the image\n",
     );
 }
 

@@ -107,9 +107,9 @@ impl MountedTree {
             while let Some((at, parent, path)) = left.pop() {
                 let listed = fs::read_dir(&at).inspect_err(|error| self.note(&at, error));
                 for entry in listed.into_iter().flatten() {
-                    let found = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
-                    let found = found.inspect_err(|error| self.note(&at, error));
-                    let Some((meta, entry)) = found.ok().filter(|(meta, _)| self.is_own(meta)) else {
+                    let known = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
+                    let known = known.inspect_err(|error| self.note(&at, error));
+                    let Some((meta, entry)) = known.ok().filter(|(meta, _)| self.is_own(meta)) else {
                         continue;
                     };
                     let (ino, name) = (Ino(meta.ino()), entry.file_name());
