@@ -749,9 +749,14 @@ mod tests {
         let (mut servers, mut queues) = (Vec::new(), Vec::new());
         folders.paths = (0..20).map(|number| folder.path().join(format!(".obento-{number}"))).collect();
         for path in &folders.paths {
-            let one = Folders { user: folders.user, paths: vec![path.clone()] };
-            servers.push(UnmountListener::listen_in(&one, &mount).unwrap());
-            while let Ok(stream) = connect(&path.join(name(&mount)), Duration::ZERO) {
+            rustix::fs::mkdir(path, Mode::RWXU).unwrap();
+            let socket = path.join(name(&mount));
+            let server = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+            rustix::net::bind(&server, &SocketAddrUnix::new(&socket).unwrap()).unwrap();
+            // The shortest queue.
+            rustix::net::listen(&server, 0).unwrap();
+            servers.push(server);
+            while let Ok(stream) = connect(&socket, Duration::ZERO) {
                 queues.push(stream);
             }
         }

@@ -71,7 +71,7 @@ pub fn changes_are_those_of_the_host(folder: &Path, run_ours: impl Fn(&[&str]) -
     }
     // A shell uses one connection for all its lines.
     prints(
-        &["shell", "@", "-c", "mkdir one; cp host:more/text one/two; mv one/two one/three; cat one/three"],
+        &["shell", "@:/", "-c", "mkdir one; cp host:more/text one/two; mv one/two one/three; cat one/three"],
         "text\n",
     );
     assert_eq!(fs::read(folder.join("tree/one/three")).unwrap(), b"text\n");

@@ -290,7 +290,7 @@ fn mounting(lab: &Lab, Source { name, address, top, tree, .. }: &Source) {
     }
     let mount = lab.path("mnt");
     fs::create_dir_all(&mount).unwrap();
-    let (code, _, said) = lab.run(&["mount", "-r", address, "mnt"]);
+    let (code, _, said) = lab.run(&["mount", "-r", &format!("{address}:/"), "mnt"]);
     assert_eq!((code, said.as_str()), (Some(0), ""), "mount of {name}");
     let shown = tree_of(&mount.join(top.trim_start_matches('/')));
     let refused = fs::write(mount.join("new"), "").unwrap_err();
