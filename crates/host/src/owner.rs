@@ -12,6 +12,13 @@ use rustix::process::geteuid;
 
 /// `FUSE_SUPER_MAGIC` of include/uapi/linux/magic.h.
 const FUSE: u64 = 0x6573_5546;
+/// Write permission for the group and for other users.
+pub(crate) const SHARED: u32 = 0o022;
+
+/// Returns whether only the user of this process can exchange the entries of the directory with this status.
+pub(crate) fn is_own(stat: &Stat) -> bool {
+    stat.st_uid == geteuid().as_raw() && stat.st_mode & SHARED == 0
+}
 
 /// Returns the user who controls the open file `file`, whose status is `stat`. Returns `None` if the file is in a FUSE
 /// mount whose user is unknown, for example because a sandbox does not permit to read the list of mounts.

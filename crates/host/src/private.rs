@@ -22,13 +22,11 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::handle::{self, HandleOf};
-use crate::owner::controller;
+use crate::owner::{SHARED, controller, is_own};
 use crate::{HostDir, HostError, reopen};
 
 /// Only the owner can use a private directory.
 const PRIVATE: Mode = Mode::RWXU;
-/// Write permission for the group and for other users.
-const SHARED: u32 = 0o022;
 /// In a sticky directory, only the owner of an entry or of the directory can replace the entry.
 const STICKY: u32 = 0o1000;
 /// How many random names are tried.
@@ -110,11 +108,6 @@ impl HostDir {
             _ => Ok(None),
         }
     }
-}
-
-/// Returns whether only the user of this process can exchange the entries of the directory with this status.
-pub(crate) fn is_own(stat: &Stat) -> bool {
-    stat.st_uid == geteuid().as_raw() && stat.st_mode & SHARED == 0
 }
 
 /// A new directory that only the user of this process can use. It stays until it is removed.

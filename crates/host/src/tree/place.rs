@@ -11,7 +11,7 @@ use rustix::fs::Stat;
 use rustix::io::Errno;
 
 use super::dir::{Dir, Level, Written, open_parent};
-use crate::private::is_own;
+use crate::owner::is_own;
 use crate::{FileId, HostError};
 
 /// Directories kept open above the current one. A tree may be deeper than the limit of open files of a

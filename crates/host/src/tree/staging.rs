@@ -13,7 +13,7 @@ use rustix::io::Errno;
 
 use super::dir::open_at;
 use crate::handle::{self, HandleOf};
-use crate::private::is_own;
+use crate::owner::is_own;
 
 /// Permission bits of users other than the owner.
 const OTHERS: u32 = 0o077;

@@ -8,11 +8,16 @@ use crate::outcome::{Lacks, Outcome};
 
 /// Number of blocks of a part. A format may allocate more than one block at a time.
 const PART: u64 = 16;
+/// A ticket may have a shorter place than was asked for.
+const SHORT: Lacks = Lacks("no mapped write of 16 blocks past the end of a file");
 const ONE_AT_A_TIME: Lacks = Lacks("no two mapped writes past the end of a file");
 
 /// Writes `byte` to the whole place of a ticket.
 fn transfer(fs: &dyn FileSystem, ticket: &WriteTicket<'_>, byte: u8) -> Outcome {
     let Span::Mapped(at) = ticket.extent().span else { return Err(ONE_AT_A_TIME) };
+    if ticket.extent().len < PART * block(fs) {
+        return Err(SHORT);
+    }
     let bytes = vec![byte; ticket.extent().len as usize];
     fs.device().expect("mapped data is on the device").write_at(at, &bytes).expect("a sound device");
     Ok(())

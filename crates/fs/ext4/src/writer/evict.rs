@@ -72,7 +72,7 @@ impl Writer {
             Ok(None) | Err(_) => {
                 // The errors of its blocks are reported there.
                 self.drop_blocks(&mut inode)?;
-                inode.refresh(self)?;
+                self.refresh(&mut inode)?;
                 self.prepare_eviction(&inode, OwnBlocks::NONE)
             }
         };
@@ -131,7 +131,7 @@ impl Writer {
     pub(crate) fn end_truncation(&self, ino: Ino) -> Result<()> {
         let mut inode = self.lock_inode(ino)?;
         self.trim_blocks(&mut inode)?;
-        inode.refresh(self)?;
+        self.refresh(&mut inode)?;
         let mut txn = self.begin(cost::INODE + cost::ORPHAN)?;
         let mut edit = self.edit_inode(&mut txn, inode.view())?;
         self.remove_orphan(&mut txn, &mut edit)?;

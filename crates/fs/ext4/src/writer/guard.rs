@@ -1,16 +1,14 @@
 //! Inodes that may be changed.
 //!
-//! Invariant: [`Writer::edit_inode`], the only way to change an inode, takes an [`InodeWrite`]. Such a view borrows a
+//! Invariant: `Writer::edit_inode`, the only way to change an inode, takes an [`InodeWrite`]. Such a view borrows a
 //! lock of the inode, so the lock is held until the inode is copied into the transaction.
 //! Invariant: the view shows the inode as it was last read under this lock. The holder reads it again
-//! ([`InodeGuard::refresh`]) after a transaction that changed it, before it changes it once more.
+//! (`Writer::refresh`) after a transaction that changed it, before it changes it once more.
 
 use core::ops::Deref;
 
-use obento_base::{Ino, Result};
 use obento_env::sync::MutexGuard;
 
-use super::Writer;
 use super::locks::{LockedInode, LockedInodes};
 use crate::inode::Inode;
 
@@ -49,7 +47,12 @@ pub(crate) struct InodeGuard<'w> {
     inode: Inode,
 }
 
-impl InodeGuard<'_> {
+impl<'w> InodeGuard<'w> {
+    /// Joins an inode, and the lock under which it was read.
+    pub(super) fn new(lock: LockedInode<'w>, inode: Inode) -> Self {
+        Self { lock, inode }
+    }
+
     /// Returns the view that permits changes.
     pub(crate) fn view(&self) -> InodeWrite<'_> {
         InodeWrite(&self.inode)
@@ -60,10 +63,9 @@ impl InodeGuard<'_> {
         self.lock.turn()
     }
 
-    /// Reads the inode again, after a transaction that changed it.
-    pub(crate) fn refresh(&mut self, writer: &Writer) -> Result<()> {
-        self.inode = writer.volume().inode(self.inode.ino())?;
-        Ok(())
+    /// Shows `inode`, as it was read after a transaction that changed it.
+    pub(super) fn replace(&mut self, inode: Inode) {
+        self.inode = inode;
     }
 }
 
@@ -72,28 +74,5 @@ impl Deref for InodeGuard<'_> {
 
     fn deref(&self) -> &Inode {
         &self.inode
-    }
-}
-
-impl Writer {
-    /// Locks inode `ino`, and reads it. Fails with `Corrupt`, or with `Stale` if it is not in use.
-    pub(crate) fn lock_inode(&self, ino: Ino) -> Result<InodeGuard<'_>> {
-        self.lock_as(ino, |writer, ino| writer.volume().inode(ino))
-    }
-
-    /// Locks inode `ino`, unless it is reserved by the format, and reads it. Fails as [`Self::lock_inode`] does.
-    pub(crate) fn lock_user_inode(&self, ino: Ino) -> Result<InodeGuard<'_>> {
-        self.lock_as(ino, |writer, ino| writer.volume().user_inode(ino))
-    }
-
-    /// Locks inode `ino`, and reads it by `read`, which may refuse it.
-    pub(crate) fn lock_as(
-        &self,
-        ino: Ino,
-        read: impl FnOnce(&Self, Ino) -> Result<Inode>,
-    ) -> Result<InodeGuard<'_>> {
-        let lock = self.locks().write_one(ino);
-        let inode = read(self, ino)?;
-        Ok(InodeGuard { lock, inode })
     }
 }

@@ -1,11 +1,11 @@
 //! Inodes in a transaction: copying, storing, creating and freeing.
 
 use obento_base::wire::{FromBytes, to_usize};
-use obento_base::{FileKind, Result};
+use obento_base::{FileKind, Ino, Result};
 use obento_driver::NewNode;
 use obento_journal::Txn;
 
-use super::{FULL_EXTRA_ISIZE, InodeEdit, InodeWrite, Time, Writer};
+use super::{FULL_EXTRA_ISIZE, InodeEdit, InodeGuard, InodeWrite, Time, Writer};
 use crate::allocator::InodeClass;
 use crate::feature::Incompat;
 use crate::inode::{Inode, InodeFlags, encode_device};
@@ -33,6 +33,33 @@ const OF_DIRECTORIES: InodeFlags =
 const OF_ALL: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 
 impl Writer {
+    /// Locks inode `ino`, and reads it. Fails with `Corrupt`, or with `Stale` if it is not in use.
+    pub(crate) fn lock_inode(&self, ino: Ino) -> Result<InodeGuard<'_>> {
+        self.lock_as(ino, |writer, ino| writer.volume().inode(ino))
+    }
+
+    /// Locks inode `ino`, unless it is reserved by the format, and reads it. Fails as [`Self::lock_inode`] does.
+    pub(crate) fn lock_user_inode(&self, ino: Ino) -> Result<InodeGuard<'_>> {
+        self.lock_as(ino, |writer, ino| writer.volume().user_inode(ino))
+    }
+
+    /// Locks inode `ino`, and reads it by `read`, which may refuse it.
+    pub(crate) fn lock_as(
+        &self,
+        ino: Ino,
+        read: impl FnOnce(&Self, Ino) -> Result<Inode>,
+    ) -> Result<InodeGuard<'_>> {
+        let lock = self.locks().write_one(ino);
+        let inode = read(self, ino)?;
+        Ok(InodeGuard::new(lock, inode))
+    }
+
+    /// Reads a locked inode again, after a transaction that changed it.
+    pub(crate) fn refresh(&self, inode: &mut InodeGuard<'_>) -> Result<()> {
+        inode.replace(self.volume().inode(inode.ino())?);
+        Ok(())
+    }
+
     /// Returns a copy of a locked inode for a change. Uses one credit. Fails with `NoMemory`, or if the device fails.
     pub(crate) fn edit_inode(&self, txn: &mut Txn<'_>, inode: InodeWrite<'_>) -> Result<InodeEdit> {
         let taken = txn.take(inode.place().block.0)?;

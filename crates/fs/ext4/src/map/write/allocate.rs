@@ -78,7 +78,7 @@ impl Writer {
             self.fill_part(inode.view(), map, &part, how.state()).inspect_err(|_| {
                 self.give_back(inode.ino(), &(bytes(part.range().start)..bytes(part.end())));
             })?;
-            inode.refresh(self)?;
+            self.refresh(inode)?;
         }
         Ok(())
     }

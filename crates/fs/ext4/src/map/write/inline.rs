@@ -85,7 +85,7 @@ impl Writer {
     /// Moves the data from the inode to a block; the contents of the file do not change.
     fn move_out(&self, inode: &mut InodeGuard<'_>) -> Result<()> {
         self.move_to_block(inode.view()).inspect_err(|_| self.give_back(inode.ino(), &(0..1)))?;
-        inode.refresh(self)
+        self.refresh(inode)
     }
 
     fn move_to_block(&self, inode: InodeWrite<'_>) -> Result<()> {

@@ -94,7 +94,7 @@ impl Writer {
             map.splice(piece.range(), &[*piece], &mut Vec::new())?;
             let change = self.plan_change(&inode, map, Vec::new(), Vec::new())?;
             self.commit_change(inode.view(), change, Credits(0), |_, _| Ok(()))?;
-            inode.refresh(self)?;
+            self.refresh(&mut inode)?;
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ impl Writer {
                 return Ok(());
             }
             first = false;
-            inode.refresh(self)?;
+            self.refresh(inode)?;
         }
     }
 
