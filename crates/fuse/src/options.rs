@@ -636,7 +636,9 @@ mod tests {
         assert_eq!(limits("usrquota,grpquota,prjquota"), QuotaLimits::all());
         assert_eq!(limits("usrquota,noquota,grpquota"), QuotaLimits::GROUPS);
         let mut options = taken("grpquota").unwrap();
-        assert!(options.writeback && options.settle().is_ok() && !options.writeback);
+        assert!(options.writeback);
+        options.settle().unwrap();
+        assert!(!options.writeback);
         let old = taken("usrjquota=aquota.user,jqfmt=vfsv0").unwrap();
         assert_eq!(
             (old.old_quota.as_deref(), old.limits),

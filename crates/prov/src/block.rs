@@ -253,7 +253,7 @@ mod tests {
                 count += 1;
                 let mut expected = Vec::new();
                 grows.encode(&mut expected);
-                if count % (round + 1) == 0 {
+                if count.is_multiple_of(round + 1) {
                     let encoded = grows.take_encoded();
                     assert!(encoded == expected, "{round} {count}");
                     grows.restore(encoded);
@@ -264,7 +264,7 @@ mod tests {
             let actor = ActorId(3);
             let file =
                 crate::record::FileId { ino: obento_base::Ino(5), generation: obento_base::Generation(1) };
-            assert!(grows.push(9, 9, &Record::Source { actor, file, name: &vec![b'n'; 200] }));
+            assert!(grows.push(9, 9, &Record::Source { actor, file, name: &[b'n'; 200] }));
             let mut expected = Vec::new();
             grows.encode(&mut expected);
             assert!(grows.take_encoded() == expected);

@@ -118,8 +118,10 @@ fn members_streams_and_frames_follow_each_other_and_zeros_after_them_are_ignored
     }
 }
 
-/// Returns contents and their frames, one of which is too long for a thread of its own, and the number of frames before it.
-fn frames() -> Option<(Vec<Vec<u8>>, Vec<Vec<u8>>, usize)> {
+/// Contents, their frames, and the number of frames before one that is too long for a thread of its own.
+type Frames = (Vec<Vec<u8>>, Vec<Vec<u8>>, usize);
+
+fn frames() -> Option<Frames> {
     let sample = sample();
     let mut contents: Vec<Vec<u8>> = [5, 300_001, 0, 1 << 20, 4096, 700_000, 3 << 20]
         .map(|len: usize| sample.iter().rev().cycle().take(len).copied().collect())

@@ -209,7 +209,7 @@ fn direct(work: &Work<'_>, root: &Path) -> Result<()> {
         if number % 16 == 0 {
             file.set_len(0)?;
         }
-        let at = number % 16 << 16;
+        let at = (number % 16) << 16;
         buffer.0.fill(number as u8);
         file.write_all_at(&buffer.0, at)?;
         buffer.0.fill(!0);

@@ -73,6 +73,8 @@ impl Promises {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::single_range_in_vec_init, reason = "the lists contain ranges")]
+
     use super::*;
 
     fn promises(ranges: &[Range<u64>]) -> Promises {

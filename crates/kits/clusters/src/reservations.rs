@@ -178,6 +178,8 @@ fn whole_blocks(range: &Range<u64>, block: u64) -> Range<u64> {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::single_range_in_vec_init, reason = "the lists contain ranges")]
+
     use super::*;
 
     const FILE: Ino = Ino(7);

@@ -48,7 +48,8 @@ impl Log {
         }
         let segments = segments(&volume, &shown)?;
         let tree = MountedTree::new(directory, root, volume_id, segments.clone());
-        Ok(Self::new(Tree::Mount(tree.map_err(|error| failed(&error))?), segments, shown))
+        let tree = tree.map_err(|error| failed(&error))?;
+        Ok(Self::new(Tree::Mount(Box::new(tree)), segments, shown))
     }
 
     fn new(tree: Tree, segments: Rc<Segments>, shown: Vec<u8>) -> Self {

@@ -29,7 +29,7 @@ use rustix::fs::{Mode, OFlags};
 /// The files of a volume.
 pub enum Tree {
     Image(Rc<Volume>),
-    Mount(MountedTree),
+    Mount(Box<MountedTree>),
 }
 
 /// The names that a file has in the volume.
@@ -327,7 +327,7 @@ mod tests {
         volume.create_dir(format!("/{}", obento::provenance::DIRECTORY)).unwrap();
         let Some(segments) = Segments::of(volume.vfs()).unwrap() else { panic!("the log has a directory") };
         let mount = MountedTree::new(folder.path(), Ino(1), String::new(), Rc::new(segments)).unwrap();
-        let tree = Tree::Mount(mount);
+        let tree = Tree::Mount(Box::new(mount));
         fs::write(folder.path().join("file"), "").unwrap();
         assert!(tree.has(b"/file") && !tree.has(b"/none") && !tree.has(b"/file/below"));
         assert_eq!(tree.failure(), None);

@@ -45,7 +45,8 @@ impl Writer {
         let mut txn =
             self.begin(ENTRY + LAST_NAME + eviction.as_ref().map_or(Credits(0), PreparedEviction::credits))?;
         let mut dead = UnreferencedValues::default();
-        let removed = self.remove_in(&mut txn, (locked.view(&dir), &hit), locked.view(&inode), eviction, &mut dead);
+        let removed =
+            self.remove_in(&mut txn, (locked.view(&dir), &hit), locked.view(&inode), eviction, &mut dead);
         let (ending, outcome) = match removed {
             Ok(ending) => (ending, Ok(())),
             Err(error) => (Ending::Forgotten, Err(error)),
