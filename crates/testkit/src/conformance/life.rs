@@ -66,10 +66,7 @@ fn halves(fs: &dyn FileSystem, trim: &dyn Trim) {
     let second = trim.trim_within(half..u64::MAX, 1).expect("a sound device");
     let whole = trim.trim(1).expect("a sound device");
     assert!(first > 0 || second > 0, "{whole} bytes are free");
-    assert!(
-        (first + second..=first + second + UNIT_MAX).contains(&whole),
-        "{first} + {second}, not {whole}"
-    );
+    assert!((first + second..=first + second + UNIT_MAX).contains(&whole), "{first} + {second}, not {whole}");
     assert_eq!(trim.trim_within(half..half, 1), Ok(0), "nothing is within an empty range");
 }
 
