@@ -1,4 +1,4 @@
-//! [`WritableFileSystem`] over a server: changes of names and attributes. `write` has those of data.
+//! `WritableFileSystem` over a server: changes of names and attributes. `write` has those of data.
 //!
 //! The requests are those that Linux sends for the same call of a program. Where servers ignore a part of a request
 //! silently, the driver sends more:

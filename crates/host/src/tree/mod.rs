@@ -1,6 +1,6 @@
 //! Writes a directory tree of the host from hostile input.
 //!
-//! Invariant: every name passed to the kernel is a single [`Name`](obento_base::Name), which is looked up in
+//! Invariant: every name passed to the kernel is a single [`Name`], which is looked up in
 //! an open directory without following a symbolic link. So no file outside the root can be reached, whatever
 //! the source contains and whichever process moves directories meanwhile. (`openat2` with `RESOLVE_BENEATH |
 //! RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`. If the kernel lacks it, `openat` with `O_NOFOLLOW`, which is

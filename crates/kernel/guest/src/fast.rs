@@ -35,7 +35,7 @@ pub fn write() -> Result<()> {
     power_off()
 }
 
-/// Opens the volume of [`write`].
+/// Opens the volume of [`write()`].
 pub fn replay(machine: &Machine) -> Result<()> {
     machine.mount(0, "/m", MountFlags::empty(), "")?;
     for number in 0..10 {
