@@ -16,8 +16,8 @@ use crate::FileDevice;
 
 const ROLE: &str = "OBENTO_TEST_LOCK_ROLE";
 const IMAGE: &str = "OBENTO_TEST_LOCK_IMAGE";
-/// The user and group `nobody`.
-const NOBODY: u32 = 65534;
+/// A user and group without privileges.
+const OTHER_USER: u32 = 65534;
 
 fn image() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -141,16 +141,16 @@ fn a_process_that_may_not_look_into_others_is_refused_all_the_same() {
         return;
     }
     let image = image();
-    std::os::unix::fs::chown(image.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+    std::os::unix::fs::chown(image.path(), Some(OTHER_USER), Some(OTHER_USER)).unwrap();
     let test = "a_process_that_may_not_look_into_others_is_refused_all_the_same";
     let writer = open(image.path(), Purpose::Change).unwrap();
-    let (mut child, said) = start(test, "change", image.path(), Some(NOBODY));
+    let (mut child, said) = start(test, "change", image.path(), Some(OTHER_USER));
     let text = "it is in use by an unknown process, perhaps of another user or PID namespace";
     assert!(said.ends_with(text), "{said}");
     child.kill().unwrap();
     child.wait().unwrap();
     drop(writer);
-    let (mut child, said) = start(test, "change", image.path(), Some(NOBODY));
+    let (mut child, said) = start(test, "change", image.path(), Some(OTHER_USER));
     assert_eq!(said, "opened");
     let error = open(image.path(), Purpose::Change).unwrap_err();
     assert!(matches!(&error, HostError::InUse { user: User::Process { pid, .. }, .. } if *pid == child.id()));

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{DataSink, FileDevice, HostError, Metadata, SinkError, Xattr};
 
-const NOBODY: u32 = 65534;
+const OTHER_USER: u32 = 65534;
 
 fn name(text: &str) -> &Name {
     Name::new(text.as_bytes()).unwrap()
@@ -59,7 +59,7 @@ fn again_without_rights(test: &str) {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = dir.path().join("tests");
     fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let id = NOBODY.to_string();
+    let id = OTHER_USER.to_string();
     let status = Command::new("setpriv")
         .args(["--reuid", &id, "--regid", &id, "--clear-groups"])
         .arg(&program)
@@ -139,7 +139,7 @@ fn owners_devices_and_capabilities_are_kept_as_root_and_counted_otherwise() {
         assert_eq!((device, report.lost.len()), (Written::Created, 0));
         again_without_rights("owners_devices_and_capabilities_are_kept_as_root_and_counted_otherwise");
     } else {
-        assert_eq!((meta.uid(), meta.mode() & 0o7777, device), (NOBODY, 0o555, Written::Dropped));
+        assert_eq!((meta.uid(), meta.mode() & 0o7777, device), (OTHER_USER, 0o555, Written::Dropped));
         let kinds = [Loss::Owner, Loss::SpecialBits, Loss::Xattr, Loss::Device];
         assert_eq!(kinds.map(|kind| lost(&report, kind)), [2, 1, 1, 1]);
         assert_eq!(report.lost[&Loss::Xattr].examples[0].0, path);
@@ -497,7 +497,7 @@ fn exchange(one: &Path, other: &Path) {
 fn a_node_or_link_of_the_caller_that_gets_the_name_of_a_new_one_keeps_its_metadata() {
     use rustix::fs::{CWD, FileType, mknodat};
 
-    let uid = if is_root() { NOBODY } else { plain(0).uid };
+    let uid = if is_root() { OTHER_USER } else { plain(0).uid };
     let meta = Metadata { uid, ..plain(0o666) };
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     for kind in [FileKind::Fifo, FileKind::Socket, FileKind::Symlink] {
@@ -540,7 +540,7 @@ fn an_existing_directory_keeps_its_metadata_where_other_users_can_exchange_it() 
         fs::set_permissions(root.path().join(path), fs::Permissions::from_mode(0o700)).unwrap();
     }
     if is_root() {
-        std::os::unix::fs::chown(root.path().join("d"), Some(NOBODY), None).unwrap();
+        std::os::unix::fs::chown(root.path().join("d"), Some(OTHER_USER), None).unwrap();
     }
     let mut tree = writer(&root, TreeOptions::default());
     tree.enter(name("d"), &plain(0o777)).unwrap();
@@ -554,7 +554,7 @@ fn an_existing_directory_keeps_its_metadata_where_other_users_can_exchange_it() 
     assert_eq!(["d", "d/e", "d/e/new"].map(mode), [0o700, 0o700, 0o751]);
     assert_eq!([Loss::Mode, Loss::Times].map(|loss| lost(&report, loss)), [2, 2]);
     if is_root() {
-        assert_eq!(fs::metadata(root.path().join("d")).unwrap().uid(), NOBODY);
+        assert_eq!(fs::metadata(root.path().join("d")).unwrap().uid(), OTHER_USER);
         assert_eq!(lost(&report, Loss::Owner), 1);
     }
 }
