@@ -83,7 +83,7 @@ pub struct Args {
     #[arg(short = 'O', long, value_name = "[^]FEATURE,...")]
     features: Option<String>,
     /// Quota files to create, or with ^ to remove: usrquota, grpquota, prjquota (ext). Each change of a file
-    /// updates the quota files; limits are not enforced
+    /// updates the quota files; only mounts enforce limits
     #[arg(short = 'Q', long, value_name = "[^]FILE,...")]
     quota: Option<String>,
 }
