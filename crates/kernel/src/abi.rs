@@ -296,7 +296,7 @@ impl Bytes {
     }
 }
 
-/// Numbers that C lends for the time of a call.
+/// Numbers in memory of C, which are valid during a call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Numbers {

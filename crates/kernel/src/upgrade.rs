@@ -3,8 +3,8 @@
 //! `c/upgrade.c` describes the steps. No other call is in either driver, except for `ob_prepare`. Both modules exchange
 //! bytes only (`obento_driver::VolumeState`).
 //!
-//! Invariant: the new driver writes to memory until `ob_release`, and the old driver writes nothing after `ob_leave`, or
-//! `ob_depart` fails. So the old driver can continue until the first write of `ob_release`.
+//! Invariant: the new driver writes only to memory until `ob_release`. If the old driver writes after `ob_leave`,
+//! `ob_depart` fails. Therefore, the old driver can continue until the first write of `ob_release`.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -120,8 +120,13 @@ fn resume(
     Ok(volume)
 }
 
-/// Writes what the driver has stored in memory since `ob_resume`. From now on, it has the volume. An error number is
-/// positive if a part may have been written, which the other driver does not know. It is negative otherwise.
+/// Writes the changes that the new driver has stored in memory since `ob_resume`. Afterwards, this driver writes directly
+/// to the device.
+///
+/// # Errors
+///
+/// The error number is positive if some changes may have been written, which the old driver does not know. It is negative
+/// if nothing was written.
 #[unsafe(no_mangle)]
 pub extern "C" fn ob_release(volume: &Volume) -> Status {
     let status = volume.status(volume.handoff.as_ref().map_or(Ok(()), |handoff| handoff.release()));
@@ -129,7 +134,7 @@ pub extern "C" fn ob_release(volume: &Volume) -> Status {
     if volume.device.changes() == 0 { status } else { status.saturating_neg() }
 }
 
-/// Fails with `EBUSY` if the driver has written since `ob_leave`. Otherwise it cannot write any more.
+/// Makes all later writes of the old driver fail. Fails with `EBUSY` if the driver has written since `ob_leave`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ob_depart(volume: &Volume) -> Status {
     volume.device.set_left(true);

@@ -33,7 +33,7 @@ impl Volume<'_> {
     }
 }
 
-/// Runs the same on disk 0 and on disk 1.
+/// Runs the same calls on disk 0 and on disk 1. Fails if the results differ.
 pub fn equal_the_kernels_own(machine: &Machine) -> Result<()> {
     let logs = [machine.kind(), "ext4"].into_iter().zip(0..).map(|(kind, number)| {
         let mut log = Log { root: "/m".into(), lines: Vec::new() };
@@ -148,7 +148,7 @@ fn read_label(root: &File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
 }
 
-/// Which reads change the access time, with each option of mount(8), and what the next mount reports.
+/// Tests which reads change the access time with each option of mount(8), and which times the next mount reports.
 fn times(volume: Volume<'_>, log: &mut Log) -> Result<()> {
     let options = [
         ("strictatime", MountFlags::STRICTATIME),

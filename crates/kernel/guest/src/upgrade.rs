@@ -95,7 +95,7 @@ fn alternate(control: &Control, count: usize, mut ready: impl FnMut() -> Result<
     Ok(pauses)
 }
 
-/// The work of one thread: whether it should end, and what it has done so far.
+/// The work of one thread: whether the thread should end, and the number of completed steps.
 struct Work<'a> {
     ended: &'a AtomicBool,
     steps: &'a AtomicU64,
@@ -377,7 +377,8 @@ fn unloading(control: &Control) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the driver at rest, under load and in vain, and compares the tree with that after the next mount.
+/// Replaces the driver at rest and under load, tries drivers that fail, and compares the tree with the tree after the next
+/// mount.
 pub fn run(machine: &Machine) -> Result<()> {
     let root = Path::new("/m");
     machine.mount(0, "/m", MountFlags::empty(), machine.value("options"))?;
