@@ -61,7 +61,7 @@ impl Promises {
         gaps
     }
 
-    /// Returns whether `at` is in a range, and the first place after it at which that changes.
+    /// Returns whether `at` is in a range, and the offset at which this range, or the gap, ends.
     pub(crate) fn state_at(&self, at: u64) -> (bool, u64) {
         match self.0.iter().find(|known| known.end > at) {
             Some(known) if known.start <= at => (true, known.end),
