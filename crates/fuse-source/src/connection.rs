@@ -97,7 +97,7 @@ impl Connection {
         done
     }
 
-    /// Ends the use of the server. A server that replies has nothing left to do.
+    /// Sends the last request. A server that replies to it has completed all earlier requests.
     pub fn destroy(&self) {
         let _ = self.exchange(opcode::DESTROY, 0, &[], FAREWELL, |_| Some(()));
     }

@@ -26,9 +26,9 @@ pub struct Node {
     pub generation: u64,
     /// Whether its last name was removed while the caller used it.
     pub is_removed: bool,
-    /// How often the server returned it.
+    /// How often the server returned the inode.
     lookups: u64,
-    /// Its number of names, as the server last returned it.
+    /// The number of names that the server returned last.
     nlink: u32,
     attr: Option<HeldAttr>,
 }
@@ -37,9 +37,9 @@ pub struct Node {
 #[derive(Clone, Copy, Debug)]
 struct HeldAttr {
     attr: Attr,
-    /// When they expire.
+    /// The time at which the attributes expire.
     until: Instant,
-    /// The value of [`Nodes::epoch`] for which they hold.
+    /// The value of [`Nodes::epoch`] for which the attributes are valid.
     epoch: u64,
 }
 

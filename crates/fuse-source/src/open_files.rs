@@ -27,12 +27,12 @@ pub struct OpenFile {
     pub flags: u32,
 }
 
-/// What a file is opened for.
+/// The purpose of an open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Intent {
     Read,
     Write,
-    /// Anything: the file is neither read nor written.
+    /// Neither reading nor writing.
     Use,
 }
 

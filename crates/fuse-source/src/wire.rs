@@ -76,7 +76,7 @@ pub mod flag {
         | INIT_EXT;
 }
 
-/// Of the flags of open(2): what a server gets with the requests about an open file.
+/// The flags of open(2) that the requests about an open file contain.
 pub mod open {
     pub const READ: u32 = 0;
     pub const WRITE: u32 = 1;
