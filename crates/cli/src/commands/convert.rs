@@ -176,7 +176,7 @@ impl Args {
         Ok(format.with(version, self.compress))
     }
 
-    /// Creates the file into which IN is unpacked if that may be all that is to do: the file then becomes OUT.
+    /// Unpacks IN to a new file if this file can become OUT without another conversion. Returns `None` otherwise.
     fn unpacked(&self, format: ConvertFormat, context: &Context) -> Result<Option<FreshFile>, Report> {
         let address = open::address(&self.source, context)?;
         let is_whole = address.part.is_none() && address.place.is_none();

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::{FileId, interrupt};
 
-/// The levels between two directories with a rule.
+/// The number of levels from one directory with a rule to the next one.
 const STEP: usize = 64;
 /// The most directories that are found in all trees, because each rule takes memory of the kernel.
 pub(super) const FOUND_MAX: usize = 4096;

@@ -45,7 +45,7 @@ pub struct HostEndpoint {
     id: Option<FileId>,
     /// The entries that were copied from this source.
     copied: CopiedEntries,
-    /// Where the unfinished copy is, if this is one.
+    /// The place of the unfinished copy; `None` for any other file.
     unfinished: Option<UnfinishedCopy>,
 }
 
@@ -54,7 +54,7 @@ pub struct HostEndpoint {
 enum UnfinishedCopy {
     /// In the directory of the target, whose entries no other user can exchange.
     Beside,
-    /// In a private directory in that of the target, so that no other user can exchange the copy.
+    /// In a private directory, which is in the directory of the target. No other user can exchange the copy.
     Private(Arc<PrivateDir>),
     /// In the directory of the target. Its file system stores no owners, so that no directory is private.
     Exposed,

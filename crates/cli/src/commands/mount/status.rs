@@ -43,7 +43,7 @@ pub struct Status {
     pub obstacle: String,
 }
 
-/// No other server of a user is asked after one that failed only after this time.
+/// If a server fails after at least this time, no other server of its user is asked.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const VERSION: u16 = 1;
