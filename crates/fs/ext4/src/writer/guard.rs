@@ -2,8 +2,8 @@
 //!
 //! Invariant: `Writer::edit_inode`, the only way to change an inode, takes an [`InodeWrite`]. Such a view borrows a
 //! lock of the inode, so the lock is held until the inode is copied into the transaction.
-//! Invariant: the view shows the inode as it was last read under this lock. The holder reads it again
-//! (`Writer::refresh`) after a transaction that changed it, before it changes it once more.
+//! Invariant: the view shows the inode as it was last read under this lock. After a transaction that changed the inode,
+//! the owner of the lock reads the inode again (`Writer::refresh`) before the next change.
 
 use core::ops::Deref;
 
@@ -48,7 +48,7 @@ pub(crate) struct InodeGuard<'w> {
 }
 
 impl<'w> InodeGuard<'w> {
-    /// Joins an inode, and the lock under which it was read.
+    /// Combines an inode with the lock under which it was read.
     pub(super) fn new(lock: LockedInode<'w>, inode: Inode) -> Self {
         Self { lock, inode }
     }
@@ -63,7 +63,7 @@ impl<'w> InodeGuard<'w> {
         self.lock.turn()
     }
 
-    /// Shows `inode`, as it was read after a transaction that changed it.
+    /// Replaces the inode by `inode`, which was read after a transaction that changed it.
     pub(super) fn replace(&mut self, inode: Inode) {
         self.inode = inode;
     }

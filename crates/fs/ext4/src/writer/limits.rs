@@ -1,8 +1,8 @@
 //! Enforcing the limits of owners.
 //!
-//! Room is taken where space or inodes are promised: for data when blocks are reserved, otherwise before the first change
-//! of an operation. Index blocks of data that was accepted always have room, as in Linux.
-//! Invariant: no accepted data is lost because of a limit, since its blocks have room until they are charged.
+//! The driver takes room when it promises space or inodes: for data when it reserves blocks, otherwise before the first
+//! change of an operation. Index blocks of accepted data are never refused, as in Linux.
+//! Invariant: no accepted data is lost because of a limit, since its blocks keep their room until they are charged.
 //! Source: Linux `fs/quota/dquot.c`; `fs/ext4/mballoc.c` `ext4_mb_new_blocks`; `fs/ext4/balloc.c` `ext4_new_meta_blocks`
 //! (`dquot_alloc_block_nofail`); `fs/ext4/super.c` `ext4_statfs_project`.
 
@@ -16,7 +16,7 @@ use super::{InodeEdit, Writer};
 use crate::inode::{Inode, InodeFlags};
 use crate::quota::{Accounts, Admission, Charge, Enforcement, OwnerIds, OwnerRoom, QuotaKind};
 
-/// The limits that bind this thread.
+/// Returns whether limits bind this thread.
 fn enforcement() -> Enforcement {
     if is_without_limits() { Enforcement::Exempt } else { Enforcement::Bound }
 }
@@ -54,16 +54,17 @@ impl Writer {
         self.take_room(self.owners_of(parent, node).map(Some), (1, 0))
     }
 
-    /// Takes room for an inode that other owners get, and for its blocks that callers have. Fails with `QuotaExceeded`.
+    /// Takes room for an inode that gets new owners, and for its blocks that are reserved for callers. Fails with
+    /// `QuotaExceeded`.
     pub(super) fn room_for_transfer(&self, inode: &Inode, gaining: OwnerIds) -> Result<Option<Admission>> {
         let charge = Charge::new(self.volume().super_block().into(), inode.record());
-        // The blocks of callers are not held if the owners have no limits.
+        // No room is held for these blocks if the owners have no limits.
         let handed = self.handed_bytes(inode.ino());
         // An inode without names is charged, too.
         self.take_room(gaining, (1, charge.map_or(0, |charge| charge.bytes).saturating_add(handed)))
     }
 
-    /// Keeps the room that was taken for blocks that callers have of an inode, which was stored with its new owners.
+    /// Keeps the room for the reserved blocks of an inode that was stored with its new owners.
     pub(super) fn hold_transferred(&self, edit: &InodeEdit, room: Option<Admission>) {
         if room.is_some() {
             let owners = self.owners(edit.ino(), &edit.record());
@@ -103,7 +104,7 @@ impl Writer {
         Ok((whole.start..whole.start.saturating_add(len), room))
     }
 
-    /// Keeps the room that was taken for blocks of `inode`, as long as callers have these blocks.
+    /// Keeps the room for blocks of `inode` as long as the blocks are reserved for callers.
     pub(crate) fn hold_room(&self, inode: &Inode, room: Option<Admission>) {
         if room.is_some() {
             let owners = self.owners(inode.ino(), inode.record());
@@ -111,14 +112,14 @@ impl Writer {
         }
     }
 
-    /// Keeps the room only of the blocks of `ino` that callers still have.
+    /// Gives up the room of those blocks of `ino` that are no longer reserved for callers.
     pub(crate) fn hold_still(&self, ino: Ino) {
         if self.accounts().held(ino) > 0 {
             self.accounts().hold_still(ino, self.handed_bytes(ino), self.seconds());
         }
     }
 
-    /// Records that the inode was stored with the blocks in `range`, which callers no longer have.
+    /// Ends the reservation of the blocks in `range`, with which the inode was stored.
     pub(crate) fn end_holding(&self, ino: Ino, range: &Range<u64>) {
         self.reservations().take_handed(ino, range);
         self.hold_still(ino);
@@ -135,7 +136,7 @@ impl Writer {
         }
     }
 
-    /// Bounds the statistics of the volume by the limits of the project whose members `inode` collects.
+    /// Limits the statistics of the volume to the limits of the project of the directory `inode`.
     pub(crate) fn within_project(&self, inode: &Inode, stat: StatFs) -> StatFs {
         if !inode.has(InodeFlags::PROJINHERIT) {
             return stat;
