@@ -29,7 +29,7 @@ pub const START: Duration = Duration::from_secs(120);
 /// How long attributes hold at least and at most: a copy asks for them more than once.
 const VALID_MIN: Duration = Duration::from_secs(1);
 const VALID_MAX: Duration = Duration::from_secs(60);
-/// The longest name.
+/// The maximum length of a name.
 const NAME_MAX: usize = 255;
 /// The longest target of a link.
 pub const TARGET_MAX: usize = 4095;
@@ -45,10 +45,10 @@ pub struct Mounted {
     pub(crate) open: Mutex<OpenFiles>,
     pub(crate) listed: Mutex<OpenDirectories>,
     pub(crate) unsynced: Mutex<Unsynced>,
-    /// Held while names change, so that a name refers to the same inode during the whole change.
+    /// The lock for changes of names, so that a name refers to the same inode during the whole change.
     pub(crate) names: Mutex<()>,
     pub(crate) is_writable: AtomicBool,
-    /// The most bytes of a write.
+    /// The maximum size of a write, in bytes.
     pub(crate) write_len: usize,
     pub(crate) has_readdirplus: bool,
     has_xattrs: bool,

@@ -20,11 +20,11 @@ use super::pipeline::{Chunk, DeviceReader};
 use crate::HostError;
 use crate::guard::guard;
 
-/// The most bytes of a frame. The frames of pzstd(1) have at most 8 MiB at its default level.
+/// The maximum size of a frame, in bytes. The frames of pzstd(1) have at most 8 MiB at its default level.
 const FRAME_MAX: u64 = 16 << 20;
-/// A thread takes frames of this many bytes at once.
+/// The number of bytes of frames that a thread takes at once.
 const PART: u64 = 1 << 20;
-/// The most threads.
+/// The maximum number of threads.
 const THREADS: usize = 8;
 
 const FRAME: u32 = 0xfd2f_b528;
@@ -32,9 +32,9 @@ const SKIPPABLE: u32 = 0x184d_2a50;
 /// The longest header of a frame.
 const HEADER_MAX: usize = 18;
 
-/// The frames that were decoded.
+/// The result of decoding frames.
 pub(super) struct DecodedFrames {
-    /// The offset behind them. The data there is not decoded.
+    /// The offset of the first data that was not decoded.
     pub end: u64,
     /// The error in the last frame.
     pub failure: Option<io::Error>,
@@ -125,7 +125,7 @@ struct Part<'a> {
     number: u64,
     start: u64,
     end: u64,
-    /// The most bytes that the frames contain.
+    /// The maximum number of bytes that the frames contain.
     most: u64,
 }
 
@@ -178,7 +178,7 @@ impl<'a> Scanner<'a> {
 /// A frame, or a skippable frame.
 struct Frame {
     end: u64,
-    /// The most bytes that it contains.
+    /// The maximum number of bytes that the frame contains.
     most: u64,
 }
 
@@ -197,7 +197,7 @@ fn frame(device: &dyn BlockDevice, at: u64) -> Option<Frame> {
     (end <= device.len()).then_some(Frame { end, most })
 }
 
-/// Returns the end of the frame at `at`, and the most bytes that it contains. `descriptor` is `Frame_Header_Descriptor`.
+/// Returns the end of the frame at `at`, and the maximum number of bytes that it contains. `descriptor` is `Frame_Header_Descriptor`.
 fn blocks(device: &dyn BlockDevice, at: u64, descriptor: u8) -> Option<(u64, u64)> {
     let is_single = descriptor & 0x20 != 0;
     let content = match descriptor >> 6 {

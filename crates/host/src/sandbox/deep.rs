@@ -16,9 +16,9 @@ use crate::{FileId, interrupt};
 
 /// The number of levels from one directory with a rule to the next one.
 const STEP: usize = 64;
-/// The most directories that are found in all trees, because each rule takes memory of the kernel.
+/// The maximum number of directories that are found in all trees, because each rule uses memory of the kernel.
 pub(super) const FOUND_MAX: usize = 4096;
-/// Directories that stay open above the current one.
+/// The number of directories above the current one that stay open.
 const OPEN_MAX: usize = 64;
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);

@@ -17,10 +17,10 @@ const VOLUME_ID: u16 = 2;
 const NAME: u16 = 3;
 const CONTENTS: u16 = 4;
 
-/// The most files of a log that are received. A log consists of 16 segments, their indexes and a few other files, and of
-/// segments that an earlier log of another size left. The server can belong to another user and send for ever.
+/// The maximum number of files that are received. A log consists of 16 segments, their indexes, a few other files, and
+/// segments of an earlier log of another size. The server can belong to another user, and could send without an end.
 const FILES_MAX: usize = 1024;
-/// The most bytes of all messages.
+/// The maximum size of all messages, in bytes.
 const BYTES_MAX: usize = 1 << 30;
 /// The longest time for all messages.
 const TIME_MAX: Duration = Duration::from_secs(60);
