@@ -148,8 +148,8 @@ impl Context {
         self.opener.borrow_mut().prepare(path, access, self.opening());
     }
 
-    /// Unpacks the image at `path` to `new` if its files are open and not decoded yet, and contain compressed raw data.
-    /// Errors: those of `new`.
+    /// Unpacks the image at `path` to `new` if its files are open and not decoded yet, and contain compressed
+    /// raw data. Errors: those of `new`.
     pub fn unpack_to(
         &self,
         path: &Path,

@@ -43,9 +43,9 @@ impl KernelDevice {
 
     /// Makes all later changes fail, or permits them again.
     ///
-    /// The caller sets the flag here, and then reads the number of changes. A change increases the number, and then reads
-    /// the flag. At least one of the two threads must see the store of the other thread. All four operations therefore
-    /// need a total order (`SeqCst`).
+    /// The caller sets the flag here, and then reads the number of changes. A change increases the number,
+    /// and then reads the flag. At least one of the two threads must see the store of the other thread. All
+    /// four operations therefore need a total order (`SeqCst`).
     pub(crate) fn set_left(&self, is_left: bool) {
         self.is_left.store(is_left, Ordering::SeqCst);
     }

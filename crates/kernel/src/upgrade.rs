@@ -3,8 +3,9 @@
 //! `c/upgrade.c` describes the steps. No other call is in either driver, except for `ob_prepare`. Both modules exchange
 //! bytes only (`obento_driver::VolumeState`).
 //!
-//! Invariant: the new driver writes only to memory until `ob_release`. If the old driver writes after `ob_leave`,
-//! `ob_depart` fails. Therefore, the old driver can continue until the first write of `ob_release`.
+//! Invariant: the new driver writes only to memory until `ob_release`. If the old driver writes after
+//! `ob_leave`, `ob_depart` fails. Therefore, the old driver can continue until the first write of
+//! `ob_release`.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -120,13 +121,13 @@ fn resume(
     Ok(volume)
 }
 
-/// Writes the changes that the new driver has stored in memory since `ob_resume`. Afterwards, this driver writes directly
-/// to the device.
+/// Writes the changes that the new driver has stored in memory since `ob_resume`. Afterwards, this driver
+/// writes directly to the device.
 ///
 /// # Errors
 ///
-/// The error number is positive if some changes may have been written, which the old driver does not know. It is negative
-/// if nothing was written.
+/// The error number is positive if some changes may have been written, which the old driver does not know. It
+/// is negative if nothing was written.
 #[unsafe(no_mangle)]
 pub extern "C" fn ob_release(volume: &Volume) -> Status {
     let status = volume.status(volume.handoff.as_ref().map_or(Ok(()), |handoff| handoff.release()));
@@ -134,7 +135,8 @@ pub extern "C" fn ob_release(volume: &Volume) -> Status {
     if volume.device.changes() == 0 { status } else { status.saturating_neg() }
 }
 
-/// Makes all later writes of the old driver fail. Fails with `EBUSY` if the driver has written since `ob_leave`.
+/// Makes all later writes of the old driver fail. Fails with `EBUSY` if the driver has written since
+/// `ob_leave`.
 #[unsafe(no_mangle)]
 pub extern "C" fn ob_depart(volume: &Volume) -> Status {
     volume.device.set_left(true);

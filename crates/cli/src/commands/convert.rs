@@ -176,7 +176,8 @@ impl Args {
         Ok(format.with(version, self.compress))
     }
 
-    /// Unpacks IN to a new file if this file can become OUT without another conversion. Returns `None` otherwise.
+    /// Unpacks IN to a new file if this file can become OUT without another conversion. Returns `None`
+    /// otherwise.
     fn unpacked(&self, format: ConvertFormat, context: &Context) -> Result<Option<FreshFile>, Report> {
         let address = open::address(&self.source, context)?;
         let is_whole = address.part.is_none() && address.place.is_none();

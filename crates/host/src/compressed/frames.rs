@@ -197,7 +197,8 @@ fn frame(device: &dyn BlockDevice, at: u64) -> Option<Frame> {
     (end <= device.len()).then_some(Frame { end, most })
 }
 
-/// Returns the end of the frame at `at`, and the maximum number of bytes that it contains. `descriptor` is `Frame_Header_Descriptor`.
+/// Returns the end of the frame at `at`, and the maximum number of bytes that it contains. `descriptor` is
+/// `Frame_Header_Descriptor`.
 fn blocks(device: &dyn BlockDevice, at: u64, descriptor: u8) -> Option<(u64, u64)> {
     let is_single = descriptor & 0x20 != 0;
     let content = match descriptor >> 6 {

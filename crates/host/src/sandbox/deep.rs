@@ -16,7 +16,8 @@ use crate::{FileId, interrupt};
 
 /// The number of levels from one directory with a rule to the next one.
 const STEP: usize = 64;
-/// The maximum number of directories that are found in all trees, because each rule uses memory of the kernel.
+/// The maximum number of directories that are found in all trees, because each rule uses memory of the
+/// kernel.
 pub(super) const FOUND_MAX: usize = 4096;
 /// The number of directories above the current one that stay open.
 const OPEN_MAX: usize = 64;

@@ -148,7 +148,8 @@ fn read_label(root: &File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned())
 }
 
-/// Tests which reads change the access time with each option of mount(8), and which times the next mount reports.
+/// Tests which reads change the access time with each option of mount(8), and which times the next mount
+/// reports.
 fn times(volume: Volume<'_>, log: &mut Log) -> Result<()> {
     let options = [
         ("strictatime", MountFlags::STRICTATIME),

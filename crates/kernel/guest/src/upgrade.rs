@@ -377,8 +377,8 @@ fn unloading(control: &Control) -> Result<()> {
     Ok(())
 }
 
-/// Replaces the driver at rest and under load, tries drivers that fail, and compares the tree with the tree after the next
-/// mount.
+/// Replaces the driver at rest and under load, tries drivers that fail, and compares the tree with the tree
+/// after the next mount.
 pub fn run(machine: &Machine) -> Result<()> {
     let root = Path::new("/m");
     machine.mount(0, "/m", MountFlags::empty(), machine.value("options"))?;

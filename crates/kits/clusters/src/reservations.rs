@@ -78,11 +78,11 @@ impl Reservations {
         self.0.entry(ino).or_default().pieces.push(piece);
     }
 
-    /// Promises the new part of the first bytes of `range`, to which a caller writes. Bytes before `shown` can be read
-    /// already, and are not promised. The promise covers whole blocks.
+    /// Promises the new part of the first bytes of `range`, to which a caller writes. Bytes before `shown`
+    /// can be read already, and are not promised. The promise covers whole blocks.
     ///
-    /// Returns the number of first bytes that [`clip`](Self::clip) selects, and whether these bytes were promised
-    /// although they can be read.
+    /// Returns the number of first bytes that [`clip`](Self::clip) selects, and whether these bytes were
+    /// promised although they can be read.
     pub fn promise(&mut self, ino: Ino, range: Range<u64>, shown: u64, block: u64) -> (u64, bool) {
         let (len, was_promised) = self.clip(ino, &range, shown, block);
         let blocks = whole_blocks(&(range.start..range.start.saturating_add(len)), block);
@@ -93,8 +93,8 @@ impl Reservations {
         (len, was_promised)
     }
 
-    /// Returns how many of the first bytes of `range` have the same state, and whether they are promised and before
-    /// `shown`.
+    /// Returns how many of the first bytes of `range` have the same state, and whether they are promised and
+    /// before `shown`.
     pub fn clip(&self, ino: Ino, range: &Range<u64>, shown: u64, block: u64) -> (u64, bool) {
         let len = range.end.saturating_sub(range.start);
         let Some(file) = self.0.get(&ino) else { return (len, false) };

@@ -291,8 +291,9 @@ pub trait Data<V: Volume> {
     fn begin_write(&mut self, volume: &V, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)>;
     /// Makes written clusters part of the file, as `end_write` of the contract requires.
     fn end_write(&mut self, volume: &V, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()>;
-    /// Cancels the writes to `range` that are open. Frees the reserved clusters that no other open write needs. If a
-    /// later write has already made clusters of a cancelled write part of the file, zeroes these clusters.
+    /// Cancels the writes to `range` that are open. Frees the reserved clusters that no other open write
+    /// needs. If a later write has already made clusters of a cancelled write part of the file, zeroes these
+    /// clusters.
     fn abandon(&mut self, volume: &V, ino: Ino, range: &Range<u64>);
     /// Writes bytes as `write` of the contract requires, and zeroes a gap between the end of the file and
     /// `offset`. Returns the number of bytes written.

@@ -17,8 +17,9 @@ const VOLUME_ID: u16 = 2;
 const NAME: u16 = 3;
 const CONTENTS: u16 = 4;
 
-/// The maximum number of files that are received. A log consists of 16 segments, their indexes, a few other files, and
-/// segments of an earlier log of another size. The server can belong to another user, and could send without an end.
+/// The maximum number of files that are received. A log consists of 16 segments, their indexes, a few other
+/// files, and segments of an earlier log of another size. The server can belong to another user, and could
+/// send without an end.
 const FILES_MAX: usize = 1024;
 /// The maximum size of all messages, in bytes.
 const BYTES_MAX: usize = 1 << 30;

@@ -2,8 +2,8 @@
 //!
 //! Invariant: `Writer::edit_inode`, the only way to change an inode, takes an [`InodeWrite`]. Such a view borrows a
 //! lock of the inode, so the lock is held until the inode is copied into the transaction.
-//! Invariant: the view shows the inode as it was last read under this lock. After a transaction that changed the inode,
-//! the owner of the lock reads the inode again (`Writer::refresh`) before the next change.
+//! Invariant: the view shows the inode as it was last read under this lock. After a transaction that changed
+//! the inode, the owner of the lock reads the inode again (`Writer::refresh`) before the next change.
 
 use core::ops::Deref;
 

@@ -1,8 +1,9 @@
 //! Enforcing the limits of owners.
 //!
-//! The driver takes room when it promises space or inodes: for data when it reserves blocks, otherwise before the first
-//! change of an operation. Index blocks of accepted data are never refused, as in Linux.
-//! Invariant: no accepted data is lost because of a limit, since its blocks keep their room until they are charged.
+//! The driver takes room when it promises space or inodes: for data when it reserves blocks, otherwise before
+//! the first change of an operation. Index blocks of accepted data are never refused, as in Linux.
+//! Invariant: no accepted data is lost because of a limit, since its blocks keep their room until they are
+//! charged.
 //! Source: Linux `fs/quota/dquot.c`; `fs/ext4/mballoc.c` `ext4_mb_new_blocks`; `fs/ext4/balloc.c` `ext4_new_meta_blocks`
 //! (`dquot_alloc_block_nofail`); `fs/ext4/super.c` `ext4_statfs_project`.
 
@@ -54,8 +55,8 @@ impl Writer {
         self.take_room(self.owners_of(parent, node).map(Some), (1, 0))
     }
 
-    /// Takes room for an inode that gets new owners, and for its blocks that are reserved for callers. Fails with
-    /// `QuotaExceeded`.
+    /// Takes room for an inode that gets new owners, and for its blocks that are reserved for callers. Fails
+    /// with `QuotaExceeded`.
     pub(super) fn room_for_transfer(&self, inode: &Inode, gaining: OwnerIds) -> Result<Option<Admission>> {
         let charge = Charge::new(self.volume().super_block().into(), inode.record());
         // No room is held for these blocks if the owners have no limits.
