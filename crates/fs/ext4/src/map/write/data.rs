@@ -167,10 +167,11 @@ impl Writer {
     }
 
     /// Ends the use of blocks of `range` that were returned to a caller and not published. The space stays ahead of the
-    /// file, where it is available to files that need it.
+    /// file, where it is available to files that need it. Another caller can have blocks of a cluster of which `range`
+    /// covers only a part, so such a cluster stays reserved until the file is truncated or no longer used.
     pub(super) fn give_back(&self, ino: Ino, range: &Range<u64>) {
         let blocks = self.block_at(range.start)..self.block_from(range.end);
-        self.release(self.reservations().put_back(ino, &self.whole_clusters(&blocks)));
+        self.release(self.reservations().put_back(ino, &self.inner_clusters(&blocks)));
         self.hold_still(ino);
     }
 }

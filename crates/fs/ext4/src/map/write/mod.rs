@@ -91,6 +91,13 @@ impl Writer {
         self.volume().super_block().cluster_blocks().into()
     }
 
+    /// Reduces `range` to the clusters that it covers completely.
+    fn inner_clusters(&self, range: &Range<u64>) -> Range<u64> {
+        let size = self.cluster_len();
+        let start = range.start.div_ceil(size).saturating_mul(size);
+        start..cluster_of(range.end, size).max(start)
+    }
+
     /// Extends `range` to whole clusters.
     fn whole_clusters(&self, range: &Range<u64>) -> Range<u64> {
         let size = self.cluster_len();

@@ -326,6 +326,38 @@ fn space_that_ends_in_a_cluster_which_the_file_has_shares_it() {
 }
 
 #[test]
+fn a_dropped_write_leaves_the_cluster_to_another_write() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let mut rig = Rig::new(&["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"], ORDERED, b"");
+    let first = rig.writer.begin_write(rig.ino, &(0..1 << 10)).unwrap();
+    let second = rig.writer.begin_write(rig.ino, &(1 << 10..2 << 10)).unwrap();
+    let Span::Mapped(place) = second.extent().span else { panic!("{:?}", second.extent()) };
+    drop(first);
+    // Space ahead is given to files that need it.
+    assert_eq!(rig.writer.reservations().ahead_blocks(), 0);
+    rig.device.write_at(place, &[6; 1 << 10]).unwrap();
+    second.publish(|ticket| rig.writer.end_write(ticket, TimeChange::Now)).unwrap();
+    rig.model = [[0; 1 << 10], [6; 1 << 10]].concat();
+    rig.judge("written");
+}
+
+#[test]
+fn a_dropped_write_gives_back_whole_clusters() {
+    if !require(&[Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let rig = Rig::new(&["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"], ORDERED, b"");
+    let free = rig.writer.totals().free_blocks;
+    drop(rig.writer.begin_write(rig.ino, &(0..40 << 10)).unwrap());
+    let reserved = free - rig.writer.totals().free_blocks;
+    assert_eq!(reserved, 1, "the cluster that the range covers in part");
+    rig.writer.truncate(rig.ino, 0).unwrap();
+    assert_eq!(rig.writer.totals().free_blocks, free);
+}
+
+#[test]
 fn block_maps_match_the_operations_on_them() {
     wild(&["-t", "ext3", "-b", "1024"], ORDERED, b"", 4, 150);
     wild(&["-t", "ext2", "-b", "4096"], ORDERED, b"", 5, 80);
