@@ -8,7 +8,6 @@
 //! Invariant: decoding never panics. An unknown field that is marked as critical is an error.
 
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -133,9 +132,16 @@ pub enum StateError {
     NoMemory,
 }
 
-/// Fields that are being read.
+/// Fields that are being read. A state has few of them, so a list is searched.
 #[derive(Debug)]
-pub struct Parsed<'b>(BTreeMap<u16, Vec<(Need, &'b [u8])>>);
+pub struct Parsed<'b>(Vec<ParsedField<'b>>);
+
+#[derive(Clone, Copy, Debug)]
+struct ParsedField<'b> {
+    tag: u16,
+    need: Need,
+    value: &'b [u8],
+}
 
 impl<'b> Parsed<'b> {
     /// Splits a state that [`Fields::seal`] returned into fields. Fails for another major version.
@@ -161,7 +167,7 @@ impl<'b> Parsed<'b> {
 
     /// Splits `bytes` into fields.
     pub fn of(mut bytes: &'b [u8]) -> Result<Self, StateError> {
-        let mut fields: BTreeMap<u16, Vec<(Need, &'b [u8])>> = BTreeMap::new();
+        let mut fields = Vec::new();
         while !bytes.is_empty() {
             let (head, rest) = bytes.split_first_chunk::<HEAD>().ok_or(StateError::Truncated)?;
             let [tag_low, tag_high, need_low, need_high, len @ ..] = *head;
@@ -172,7 +178,8 @@ impl<'b> Parsed<'b> {
             };
             let len = usize::try_from(u32::from_le_bytes(len)).map_err(|_| StateError::Truncated)?;
             let (value, rest) = rest.split_at_checked(len).ok_or(StateError::Truncated)?;
-            fields.entry(tag).or_default().push((need, value));
+            fields.try_reserve(1).map_err(|_| StateError::NoMemory)?;
+            fields.push(ParsedField { tag, need, value });
             bytes = rest;
         }
         Ok(Self(fields))
@@ -180,22 +187,26 @@ impl<'b> Parsed<'b> {
 
     /// Takes the field `tag`, which must occur once.
     pub fn bytes(&mut self, tag: u16) -> Result<&'b [u8], StateError> {
-        match self.0.remove(&tag).as_deref() {
-            Some(&[(_, value)]) => Ok(value),
-            Some(_) => Err(StateError::Invalid(tag)),
-            None => Err(StateError::Missing(tag)),
-        }
+        self.optional(tag)?.ok_or(StateError::Missing(tag))
     }
 
     /// Takes the field `tag` if it is present. The field must not occur several times.
     pub fn optional(&mut self, tag: u16) -> Result<Option<&'b [u8]>, StateError> {
-        if self.0.contains_key(&tag) { self.bytes(tag).map(Some) } else { Ok(None) }
+        let mut found = self.0.iter().filter(|field| field.tag == tag);
+        let (first, second) = (found.next().copied(), found.next());
+        if second.is_some() {
+            return Err(StateError::Invalid(tag));
+        }
+        self.0.retain(|field| field.tag != tag);
+        Ok(first.map(|field| field.value))
     }
 
     /// Takes the values of all fields `tag`.
     pub fn list(&mut self, tag: u16) -> Vec<Vec<u8>> {
-        let values = self.0.remove(&tag).unwrap_or_default();
-        values.into_iter().map(|(_, value)| value.to_vec()).collect()
+        let values =
+            self.0.iter().filter(|field| field.tag == tag).map(|field| field.value.to_vec()).collect();
+        self.0.retain(|field| field.tag != tag);
+        values
     }
 
     /// Takes the number in the field `tag`.
@@ -238,10 +249,8 @@ impl<'b> Parsed<'b> {
 
     /// Fails with `Unknown` if a critical field was not taken.
     pub fn finish(self) -> Result<(), StateError> {
-        let is_critical =
-            |fields: &Vec<(Need, &[u8])>| fields.iter().any(|(need, _)| *need == Need::Critical);
-        match self.0.iter().find(|(_, fields)| is_critical(fields)) {
-            Some((&tag, _)) => Err(StateError::Unknown(tag)),
+        match self.0.iter().find(|field| field.need == Need::Critical) {
+            Some(field) => Err(StateError::Unknown(field.tag)),
             None => Ok(()),
         }
     }
