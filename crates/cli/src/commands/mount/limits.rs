@@ -21,8 +21,15 @@ pub fn expect_limits(
     shown: &[u8],
     context: &Context,
 ) -> Result<(), Report> {
-    let features = volume.info().features;
-    let has = |name: &str| features.iter().any(|feature| feature == name);
+    if options.limits.is_empty() && options.old_quota.is_none() {
+        return Ok(());
+    }
+    let info = volume.info();
+    if !info.probe.fs_type.starts_with("ext") {
+        let cause = format!("{} has no quotas", info.probe.fs_type);
+        return Err(Report::on("cannot mount", shown, cause).help("omit the quota options"));
+    }
+    let has = |name: &str| info.features.iter().any(|feature| feature == name);
     let missing = match (&options.old_quota, has("quota")) {
         (Some(word), true) => {
             context.note(shown, format!("the volume has the feature quota; the option {word} has no effect"));
@@ -33,7 +40,7 @@ pub fn expect_limits(
             let help = format!("omit {word}, or create new quota files: obento tune IMAGE -O quota");
             return Err(report.help(help));
         }
-        (None, has_files) => (!options.limits.is_empty() && !has_files).then_some("quota"),
+        (None, has_files) => (!has_files).then_some("quota"),
     };
     let missing = missing
         .or_else(|| (options.limits.contains(QuotaLimits::PROJECTS) && !has("project")).then_some("project"));
