@@ -345,6 +345,30 @@ fn a_soft_limit_binds_when_its_grace_period_has_ended() {
 }
 
 #[test]
+fn a_grace_period_goes_on_if_a_file_replaces_another_in_one_commit() {
+    if !require(TOOLS) {
+        return;
+    }
+    let disk = Disk::new(&[]);
+    let fs = disk.open();
+    let old = create(&*fs, fs.root(), "old", FileKind::Regular).unwrap();
+    assert_eq!(write(&*fs, old, 0, 32 * KIB), (32 * KIB, None));
+    disk.close(fs);
+    let soft = OwnerLimits { soft_space: 20, space_deadline: 12_345, ..OwnerLimits::default() };
+    disk.set(OwnerKind::User, USER, soft);
+    // Limits are not enforced, so no deadline is set again.
+    let clock = Arc::new(FixedClock(Timestamp::new(NOW, 0)));
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    let device = Arc::new(FileDevice::open_writable(&disk.image).unwrap());
+    let fs = Ext4Driver.open(device, &options).unwrap();
+    remove(&*fs, "old");
+    let new = create(&*fs, fs.root(), "new", FileKind::Regular).unwrap();
+    assert_eq!(write(&*fs, new, 0, 32 * KIB), (32 * KIB, None));
+    disk.close(fs);
+    assert_eq!(limits(&disk.image, OwnerKind::User, USER).0, soft);
+}
+
+#[test]
 fn the_limits_of_a_project_bind_its_directory_and_are_the_size_that_users_see_there() {
     if !require(TOOLS) {
         return;

@@ -76,8 +76,8 @@ impl UsageChanges {
     }
 
     /// Removes and returns the differences.
-    pub(crate) fn take(&mut self) -> impl Iterator<Item = (QuotaKind, u32, (i64, i64))> + use<> {
-        core::mem::take(&mut self.0).into_iter()
+    pub(crate) fn take(&mut self) -> Vec<(QuotaKind, u32, (i64, i64))> {
+        core::mem::take(&mut self.0)
     }
 
     /// Returns the owners.
@@ -99,7 +99,7 @@ mod tests {
         let mut changes = UsageChanges::default();
         changes.replace(charge(1, 4096), charge(2, 8192));
         changes.replace(charge(3, 512), charge(3, 512));
-        let found: Vec<_> = changes.take().collect();
+        let found = changes.take();
         let expected = [
             (QuotaKind::User, 1, (-1, -4096)),
             (QuotaKind::User, 2, (1, 8192)),

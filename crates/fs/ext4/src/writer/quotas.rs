@@ -174,8 +174,14 @@ impl Quotas {
         changes: &mut UsageChanges,
     ) -> Result<()> {
         let mut waiting = self.waiting.lock();
-        waiting.changes.take().for_each(|(kind, id, change)| changes.add(kind, id, change));
-        for (kind, id, change) in changes.take() {
+        waiting.changes.take().into_iter().for_each(|(kind, id, change)| changes.add(kind, id, change));
+        let all = changes.take();
+        // All gains of an owner precede the losses, so that the usage is never below its end value. Otherwise, it could fall
+        // below a soft limit in between, which ends the grace period.
+        let is_gain = |change: &(i64, i64)| change.0 > 0 || change.1 > 0;
+        let gains = all.iter().filter(|(_, _, change)| is_gain(change));
+        let losses = all.iter().filter(|(_, _, change)| !is_gain(change));
+        for &(kind, id, change) in gains.chain(losses) {
             let Some(ino) = self.file(kind) else { continue };
             match self.change_entry(txn, volume, (kind, ino, id), change) {
                 Ok(true) => {}
