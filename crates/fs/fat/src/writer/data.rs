@@ -97,7 +97,11 @@ impl Data<Volume> for Writer {
         // The clusters of writes that were abandoned.
         let skipped = inode.entry.size().next_multiple_of(block)..floor(written.start, block);
         let skipped = self.waiting.reservations.unpromised(ino, skipped);
-        self.zero_parts(volume, &inode, &skipped)?;
+        if let Err(error) = self.zero_parts(volume, &inode, &skipped) {
+            // The clusters are part of the file, and have arbitrary bytes that a larger size would show.
+            self.waiting.fail(error);
+            return Err(error);
+        }
         self.waiting.reservations.fulfil(ino, &written, block);
         stamp_data(self, volume, &mut inode, when);
         grow(&mut inode, written.end);
@@ -133,7 +137,11 @@ impl Data<Volume> for Writer {
         self.fill(volume, &mut inode, end)?;
         let block = u64::from(volume.super_block().cluster_size);
         let parts = self.waiting.reservations.fulfil(ino, &(offset..end), block);
-        self.zero_parts(volume, &inode, &parts)?;
+        if let Err(error) = self.zero_parts(volume, &inode, &parts) {
+            parts.into_iter().for_each(|part| self.waiting.reservations.restore(ino, part));
+            self.waiting.fail(error);
+            return Err(error);
+        }
         let mut done = 0;
         while done < len {
             let at = offset.saturating_add(done);
