@@ -20,7 +20,13 @@ const STEP: u32 = 256;
 impl<V: Volume> Trim for Mounted<V> {
     fn trim_within(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
         self.change(|writer, volume| writer.commit(volume))?;
-        let (mut bytes, mut at) = (0_u64, Some(Cluster(2)));
+        let first = |volume: &V| -> Result<Cluster> {
+            let place = volume.bytes_of((Cluster(2), 1))?;
+            let size = place.end.saturating_sub(place.start);
+            let skipped = range.start.saturating_sub(place.start).checked_div(size).unwrap_or(0);
+            Ok(Cluster(u32::try_from(skipped).unwrap_or(u32::MAX).saturating_add(2)))
+        };
+        let (mut bytes, mut at) = (0_u64, Some(self.change(|_, volume| first(volume))?));
         while let Some(from) = at {
             let (more, next) =
                 self.change(|writer, volume| trim_some(writer, volume, from, (&range, min_len)))?;
@@ -41,6 +47,9 @@ fn trim_some<V: Volume>(
     for _ in 0..STEP {
         let Some(run) = writer.allocator().free_run(at) else { return Ok((bytes, None)) };
         let place = volume.bytes_of(run)?;
+        if place.start >= within.end {
+            return Ok((bytes, None));
+        }
         let cluster = place.end.saturating_sub(place.start).checked_div(run.1.into()).unwrap_or(0);
         let place = whole_units(&place, within, cluster);
         let len = place.end.saturating_sub(place.start);
