@@ -20,6 +20,16 @@ pub(crate) fn is_own(stat: &Stat) -> bool {
     stat.st_uid == geteuid().as_raw() && stat.st_mode & SHARED == 0
 }
 
+/// `MSDOS_SUPER_MAGIC` and `EXFAT_SUPER_MAGIC` of include/uapi/linux/magic.h.
+const WITHOUT_OWNERS: [u64; 2] = [0x4d44, 0x2011_bab0];
+
+/// Returns whether the file system of `file` stores neither owners nor permissions, so that nothing in it can be protected
+/// from the users who may change the directories.
+pub(crate) fn stores_no_owners(file: impl AsFd) -> bool {
+    let system = rustix::fs::fstatfs(&file).ok().and_then(|system| u64::try_from(system.f_type).ok());
+    system.is_some_and(|system| WITHOUT_OWNERS.contains(&system))
+}
+
 /// Returns the user who controls the open file `file`, whose status is `stat`. Returns `None` if the file is in a FUSE
 /// mount whose user is unknown, for example because a sandbox does not permit to read the list of mounts.
 pub(crate) fn controller(file: impl AsFd, stat: &Stat) -> Option<u32> {
@@ -47,10 +57,15 @@ fn mount_user(file: BorrowedFd<'_>) -> Option<u32> {
     user_of_mount(&std::fs::read("/proc/self/mountinfo").ok()?, mount.as_bytes())
 }
 
-/// Returns the user of the mount with the number `mount` in the list `mounts`.
+/// Returns the user of the mount with the number `mount` in the list `mounts`. The server of a virtiofs mount is the host
+/// of the virtual machine, which root must trust in any case.
 fn user_of_mount(mounts: &[u8], mount: &[u8]) -> Option<u32> {
     let mut lines = mounts.split(|&byte| byte == b'\n');
     let line = lines.find(|line| line.split(|&byte| byte == b' ').next() == Some(mount))?;
+    let mut fields = line.split(|&byte| byte == b' ').skip_while(|field| *field != b"-");
+    if fields.nth(1) == Some(b"virtiofs") {
+        return Some(0);
+    }
     // The options of the file system are the last field. No field contains a space.
     let options = line.rsplit(|&byte| byte == b' ').next()?;
     let user = options.split(|&byte| byte == b',').find_map(|option| option.strip_prefix(b"user_id="))?;

@@ -84,7 +84,12 @@ impl HostDir {
         let stat = dir.own_stat()?;
         // Not only in case another process exchanged the directory: some file systems store no owners and modes.
         let is_ours = stat.st_uid == geteuid().as_raw() && stat.st_mode & 0o077 == 0;
-        if is_ours && dir.names()?.is_empty() { Ok(dir) } else { Err(HostError::Changed { path }) }
+        if is_ours && dir.names()?.is_empty() {
+            return Ok(dir);
+        }
+        // Only an empty directory is removed.
+        let _ = rustix::fs::unlinkat(self.as_fd(), name.as_bytes(), AtFlags::REMOVEDIR);
+        Err(HostError::Changed { path })
     }
 
     /// Creates the file `name`, which only the user of this process can read and write. Errors: System, also if the name
@@ -178,7 +183,10 @@ impl PrivateDir {
     /// Renames a directory that its owner may not write to. Linux requires this right to change the entry `..`.
     fn release_protected(&self, from: &Name, to: &HostDir, name: &Name) -> Result<(), HostError> {
         let failed = |errno| HostError::system("rename", self.dir.child(from), errno);
-        let entry = handle::open(self.dir.as_fd(), from.as_bytes(), HandleOf::Directory).map_err(failed)?;
+        let entry = match handle::open(self.dir.as_fd(), from.as_bytes(), HandleOf::Directory) {
+            Err(Errno::NOTDIR) => return Err(failed(Errno::ACCESS)),
+            entry => entry.map_err(failed)?,
+        };
         let mode = Mode::from_raw_mode(rustix::fs::fstat(&entry).map_err(failed)?.st_mode & 0o7777);
         handle::chmod(entry.as_fd(), mode | Mode::WUSR).map_err(failed)?;
         let renamed = self.dir.rename(from, to, name);

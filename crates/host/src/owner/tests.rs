@@ -9,12 +9,14 @@ use crate::{HostDir, HostError};
 
 const MOUNTS: &[u8] = b"22 1 0:20 / / rw - ext4 /dev/vda rw\n\
     36 22 0:45 / /mnt/a\\040b rw,nosuid shared:1 - fuse.x user_id=0\\040- rw,user_id=1000,group_id=7\n\
-    361 22 0:46 / /mnt/c rw - fuseblk /dev/vdb rw,user_id=0,group_id=0\n";
+    361 22 0:46 / /mnt/c rw - fuseblk /dev/vdb rw,user_id=0,group_id=0\n\
+    37 22 0:47 / /mnt/d rw shared:2 - virtiofs tag rw\n";
 
 #[test]
 fn the_user_of_a_mount_is_found_by_the_number_of_the_mount() {
     let user = |mount: &str| user_of_mount(MOUNTS, mount.as_bytes());
     assert_eq!([user("36"), user("361"), user("22"), user("3")], [Some(1000), Some(0), None, None]);
+    assert_eq!(user("37"), Some(0), "the host of the virtual machine");
 }
 
 /// Removes the mount at the end of a test.

@@ -22,6 +22,7 @@ use super::sink::{FileSink, Waiting};
 use super::staging::is_as_created;
 use super::{Backup, Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
 use crate::handle::{self, HandleOf};
+use crate::owner::stores_no_owners;
 use crate::{DataSink, FileId, HostDir, HostError, Metadata};
 
 /// Writes a tree. The cursor has a current directory and creates entries there.
@@ -169,8 +170,10 @@ impl TreeWriter {
             return Err(HostError::Duplicate { path: self.place.path(Some(name)) });
         }
         // Another user can give the name to any directory that is in the same one.
-        let is_known =
-            fresh || !dir.is_shared || !is_created && self.shared.has_made(FileId::of(&stat), name);
+        let is_known = match is_created {
+            true => fresh || stores_no_owners(&fd),
+            false => !dir.is_shared || self.shared.has_made(FileId::of(&stat), name),
+        };
         let origin = match (fresh, is_known) {
             (true, _) => Origin::Fresh,
             (false, true) => Origin::Existing,
