@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use obento_testkit::Oracle;
+use obento_testkit::oracle::LoopMount;
 
 use crate::{Bench, text};
 
@@ -132,4 +133,26 @@ fn a_fifo_or_device_of_the_host_is_read_by_a_copy_that_is_not_recursive() {
         "{}",
         text(&output.stderr)
     );
+}
+
+#[test]
+fn directories_of_a_memory_stick_that_any_user_can_change_get_their_times() {
+    let Some(bench) = Bench::new(&[Oracle::LoopMount, Oracle::Root]) else { return };
+    bench.write("d/sub/f", "x");
+    for name in ["d/sub", "d"] {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        std::fs::File::open(bench.at(name)).unwrap().set_modified(time).unwrap();
+    }
+    bench.mkfs("ext4", "a.img");
+    bench.quiet(&["cp", "-a", "d", "a.img:/"]);
+    bench.mkfs("vfat", "v.img");
+    let Ok(mount) = LoopMount::new(&bench.at("v.img"), "rw,uid=1234,umask=000") else { return };
+    let copied =
+        bench.obento(&["cp", "-r", "--preserve=timestamps", "a.img:/d", mount.path().to_str().unwrap()]);
+    assert_eq!((copied.status.code(), text(&copied.stderr).as_str()), (Some(0), ""));
+    for name in ["d/sub", "d"] {
+        let meta = std::fs::metadata(mount.path().join(name)).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::mtime(&meta), 1_000_000_000, "{name}");
+    }
+    mount.unmount().unwrap();
 }
