@@ -251,7 +251,11 @@ int ob_upgrade(struct ob_sb *s, const char *module)
 		return -ENOENT;
 	if (new == s->driver)
 		return -EALREADY;
-	if (!down_read_trylock(&s->sb->s_umount))
+	/*
+	 * For writing: memory reclaim evicts inodes of volumes whose s_umount it can take for reading. It would wait for the
+	 * gate, which is held while the new driver may wait for memory or for a new thread.
+	 */
+	if (!down_write_trylock(&s->sb->s_umount))
 		return -EBUSY;
 	if (READ_ONCE(ob_dead) || s->sb->s_writers.frozen != SB_UNFROZEN) {
 		err = READ_ONCE(ob_dead) ? -EIO : -EBUSY;
@@ -263,6 +267,6 @@ int ob_upgrade(struct ob_sb *s, const char *module)
 		if (err && !READ_ONCE(ob_dead))
 			module_put(new->owner);
 	}
-	up_read(&s->sb->s_umount);
+	up_write(&s->sb->s_umount);
 	return err;
 }
