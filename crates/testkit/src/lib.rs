@@ -29,6 +29,7 @@ pub mod quota;
 pub mod recipes;
 pub mod record;
 pub mod repairs;
+pub mod scratch;
 pub mod second;
 pub mod snapshot;
 mod tar_stream;

@@ -20,6 +20,7 @@ use obento_env::FixedClock;
 
 use crate::changes::read;
 use crate::mutants::Random;
+use crate::scratch::memory_folder;
 use crate::trials::format::Format;
 
 /// A limit for the check of an image of a few MiB.
@@ -103,7 +104,7 @@ impl Repairs {
 
     /// Returns the number of tested mutants and the failures. `OBENTO_KEEP` is a folder for failed mutants.
     fn try_all(&self, base: &Base, mutants: impl Iterator<Item = (String, Vec<u8>)>) -> (usize, Vec<String>) {
-        let folder = tempfile::Builder::new().tempdir_in(Self::scratch()).expect("a folder");
+        let folder = tempfile::Builder::new().tempdir_in(memory_folder()).expect("a folder");
         let image = folder.path().join("judged.img");
         let (mut judged, mut failures) = (0, Vec::new());
         let sound = self.walk(&base.bytes).expect("the base is sound");
@@ -123,12 +124,6 @@ impl Repairs {
         }
         println!("{}: {judged} mutants, {} differences", base.name, failures.len());
         (judged, failures)
-    }
-
-    /// Returns the folder for images: in memory, if possible.
-    fn scratch() -> &'static Path {
-        let memory = Path::new("/dev/shm");
-        if memory.is_dir() { memory } else { Path::new("/tmp") }
     }
 
     /// Returns the mutant with this seed.

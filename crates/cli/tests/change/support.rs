@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use obento_testkit::oracle::{program, run};
+use obento_testkit::scratch::memory_folder;
 use obento_testkit::{Oracle, require};
 use tempfile::TempDir;
 
@@ -25,8 +26,7 @@ impl Disk {
 
     /// Creates an image on the host's tmpfs, if it has one.
     pub fn on_tmpfs(size: &str) -> Option<Self> {
-        let shm = Path::new("/dev/shm");
-        Self::within(shm.is_dir().then_some(shm), size, &[])
+        Self::within(Some(&memory_folder()), size, &[])
     }
 
     fn within(parent: Option<&Path>, size: &str, options: &[&str]) -> Option<Self> {

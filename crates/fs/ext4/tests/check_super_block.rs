@@ -14,12 +14,13 @@ use std::panic::catch_unwind;
 use std::path::Path;
 
 use lab::Disk;
-use lab::bases::{memory, oracles};
+use lab::bases::oracles;
 use lab::judge::{
     e2fsck, e2fsck_is_clean, findings, line, names, names_lost_to_us_alone, repair_copy, repaired,
 };
 use obento_driver::RepairMode;
 use obento_testkit::oracle::{LoopMount, program, run};
+use obento_testkit::scratch::memory_folder;
 
 /// Arguments of `mke2fs`, and the size of the image in MiB: several groups with backups.
 const SHAPES: &[(&str, &str, u64)] = &[
@@ -41,7 +42,7 @@ const BITS: usize = 0x288 * 8;
 const MOUNTED: usize = 16;
 
 fn sound(arguments: &str, mib: u64) -> Disk {
-    let folder = tempfile::Builder::new().prefix("obento-bits-").tempdir_in(memory()).unwrap();
+    let folder = tempfile::Builder::new().prefix("obento-bits-").tempdir_in(memory_folder()).unwrap();
     let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
     fs::create_dir_all(tree.join("dir/sub")).unwrap();
     for n in 0..12 {
@@ -105,7 +106,7 @@ fn judge(sound: &BTreeSet<Vec<u8>>, bytes: &[u8], is_mounted: bool) -> Result<()
 
 /// Mounts the volume writable with the kernel. Fails with the error of the mount.
 fn mounts(bytes: &[u8]) -> Result<(), String> {
-    let image = tempfile::Builder::new().prefix("obento-bits-").tempfile_in(memory()).unwrap();
+    let image = tempfile::Builder::new().prefix("obento-bits-").tempfile_in(memory_folder()).unwrap();
     fs::write(image.path(), bytes).unwrap();
     let mounted = LoopMount::new(Path::new(image.path()), "rw").map_err(|error| error.to_string())?;
     mounted.unmount().map_err(|error| error.to_string())

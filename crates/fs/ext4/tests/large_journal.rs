@@ -13,6 +13,7 @@ use obento_driver::{DataMode, NewNode};
 use obento_env::SystemClock;
 use obento_host::FileDevice;
 use obento_testkit::oracle::{LoopMount, Oracle, call, program, require};
+use obento_testkit::scratch::memory_folder;
 use obento_vfs::{Caller, Vfs};
 
 /// Size of the file that is written repeatedly, and of each write.
@@ -39,9 +40,8 @@ fn a_journal_of_a_gibibyte_is_written_past_its_end_and_replayed() {
     if !require(&[&tools[..], &[Oracle::LoopMount]].concat()) {
         return;
     }
-    // In memory, if the machine has such a folder: one and a half GiB pass through the journal.
-    let folder = Path::new("/dev/shm");
-    let folder = if folder.is_dir() { tempfile::tempdir_in(folder) } else { tempfile::tempdir() }.unwrap();
+    // One and a half GiB pass through the journal.
+    let folder = tempfile::tempdir_in(memory_folder()).unwrap();
     let image = folder.path().join("image");
     call("mke2fs", ["-q", "-F", "-t", "ext4", "-J", "size=1024", image.to_str().unwrap(), "4G"]).unwrap();
 

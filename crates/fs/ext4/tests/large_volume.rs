@@ -10,6 +10,7 @@ use obento_env::NO_CLOCK;
 use obento_ext4::{Ext4Driver, check_volume};
 use obento_host::FileDevice;
 use obento_testkit::oracle::{Oracle, call, require};
+use obento_testkit::scratch::memory_folder;
 
 const TIB: u64 = 1 << 40;
 /// Maximum memory of a check.
@@ -24,9 +25,7 @@ fn peak() -> u64 {
 
 /// Returns a folder in memory, where files may be long enough.
 fn folder() -> tempfile::TempDir {
-    let shared = Path::new("/dev/shm");
-    let folder = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-    tempfile::Builder::new().prefix("obento-large-").tempdir_in(folder).unwrap()
+    tempfile::Builder::new().prefix("obento-large-").tempdir_in(memory_folder()).unwrap()
 }
 
 /// Creates a sparse image, into which `mke2fs` writes the necessary parts.

@@ -9,11 +9,12 @@ use obento_driver::{Access, CheckOptions, Driver as _, OpenOptions, RepairMode, 
 use obento_env::NO_CLOCK;
 use obento_ext4::{Ext4, Ext4Driver, Issue, check_volume, issues, open_volume};
 use obento_testkit::oracle::call;
+use obento_testkit::scratch::memory_folder;
 
 use crate::case::{cases, run_unknown};
 use crate::common;
 use crate::lab::Disk;
-use crate::lab::bases::{self, Base, memory, oracles};
+use crate::lab::bases::{self, Base, oracles};
 use crate::lab::judge::{e2fsck, e2fsck_is_clean, findings, lost_to_us_alone, repaired};
 
 cases! {
@@ -342,7 +343,7 @@ const OUTER: [u8; 16] = *b"obento's journal";
 
 /// Returns a device of 4 MiB that is the journal of `users` volumes, one of which is `disk`.
 fn outer_journal(disk: &mut Disk, users: u32) -> Vec<u8> {
-    let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory()).unwrap();
+    let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory_folder()).unwrap();
     let log = folder.path().join("log");
     std::fs::File::create(&log).unwrap().set_len(4 << 20).unwrap();
     call("mke2fs", ["-q", "-F", "-b", "1024", "-O", "journal_dev,^metadata_csum", log.to_str().unwrap()])

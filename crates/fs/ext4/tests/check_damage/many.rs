@@ -5,9 +5,10 @@ use std::path::Path;
 
 use obento_ext4::raw::RawInode;
 use obento_testkit::oracle::call;
+use obento_testkit::scratch::memory_folder;
 
 use crate::lab::Disk;
-use crate::lab::bases::{memory, oracles};
+use crate::lab::bases::oracles;
 use crate::lab::judge::{e2fsck_is_clean, findings, repaired};
 
 /// `EXT4_LINK_MAX`, and one more.
@@ -49,7 +50,7 @@ fn more_subdirectories_than_can_be_counted_get_the_feature_for_them() {
 /// Returns a volume with space for the directories, a file `many` whose blocks will contain their names, and one
 /// directory of that kind, `sub`.
 fn sound() -> Disk {
-    let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory()).unwrap();
+    let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory_folder()).unwrap();
     let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
     fs::create_dir_all(tree.join("sub")).unwrap();
     fs::write(tree.join("many"), vec![7; 1100 << 10]).unwrap();

@@ -8,10 +8,11 @@ use obento_env::NO_CLOCK;
 use obento_ext4::check_volume;
 use obento_host::FileDevice;
 use obento_testkit::oracle::call;
+use obento_testkit::scratch::memory_folder;
 
 use crate::case::{cases, run_unknown};
 use crate::common;
-use crate::lab::bases::{LARGE, memory, oracles};
+use crate::lab::bases::{LARGE, oracles};
 use crate::lab::judge::{e2fsck_file, e2fsck_is_clean, repair_copy, repaired};
 
 cases! {
@@ -92,7 +93,7 @@ fn after_the_start_is_wiped_every_file_is_found_by_the_copies() {
     if !oracles() {
         return;
     }
-    let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory()).unwrap();
+    let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory_folder()).unwrap();
     let (source, image) = (folder.path().join("source"), folder.path().join("image"));
     for n in 0..FILES {
         let dir = source.join(format!("{}", n / 200));

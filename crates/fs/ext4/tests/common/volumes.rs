@@ -13,6 +13,7 @@ use obento_env::Clock;
 use obento_ext4::Ext4Driver;
 use obento_testkit::oracle::{call, program};
 use obento_testkit::plan::Limits;
+use obento_testkit::scratch::memory_folder;
 
 /// The arguments for creating a volume.
 #[derive(Clone, Copy, Debug)]
@@ -126,11 +127,10 @@ pub fn open_with(
 pub fn e2fsck(device: &dyn BlockDevice) -> Result<(), String> {
     let mut bytes = vec![0; device.len() as usize];
     device.read_at(0, &mut bytes).map_err(|e| e.to_string())?;
-    // In memory, if the machine has such a folder, since thousands of images are checked.
-    let shared = Path::new("/dev/shm");
-    let folder = if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() };
-    let image =
-        tempfile::Builder::new().prefix("obento-fsck-").tempfile_in(folder).map_err(|e| e.to_string())?;
+    let image = tempfile::Builder::new()
+        .prefix("obento-fsck-")
+        .tempfile_in(memory_folder())
+        .map_err(|e| e.to_string())?;
     fs::write(image.path(), bytes).map_err(|e| e.to_string())?;
     e2fsck_file(image.path())
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock};
 
 use obento_testkit::oracle::{call, program, run};
+use obento_testkit::scratch::memory_folder;
 use obento_testkit::{Oracle, require};
 
 use super::Disk;
@@ -77,13 +78,6 @@ pub fn oracles() -> bool {
     ])
 }
 
-/// Returns a folder in memory, if the machine has one, since thousands of images are checked. There a directory is
-/// listed in the same order in every run.
-pub fn memory() -> PathBuf {
-    let shared = Path::new("/dev/shm");
-    if shared.is_dir() { shared.to_owned() } else { std::env::temp_dir() }
-}
-
 impl Base {
     /// Returns the intact image, which is created once per process.
     pub fn disk(&'static self) -> Disk {
@@ -99,7 +93,7 @@ impl Base {
     }
 
     fn make(&self) -> Vec<u8> {
-        let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory()).unwrap();
+        let folder = tempfile::Builder::new().prefix("obento-lab-").tempdir_in(memory_folder()).unwrap();
         let (tree, image) = (folder.path().join("tree"), folder.path().join("image"));
         plant(&tree);
         let large = self.mke2fs.contains("-b 4096");

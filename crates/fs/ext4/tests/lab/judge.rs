@@ -14,9 +14,9 @@ use obento_driver::{
 use obento_env::NO_CLOCK;
 use obento_ext4::{Ext4, Ext4Driver, open_volume};
 use obento_testkit::oracle::program;
+use obento_testkit::scratch::memory_folder;
 
 use super::Disk;
-use super::bases::memory;
 use crate::common;
 
 /// The result of e2fsck.
@@ -58,7 +58,7 @@ pub fn e2fsck_file(image: &Path, arguments: &[&str]) -> Verdict {
 
 /// Runs `e2fsck ARGUMENTS` on bytes. Returns its result and the resulting bytes.
 pub fn e2fsck(bytes: &[u8], arguments: &[&str]) -> (Verdict, Vec<u8>) {
-    let image = tempfile::Builder::new().prefix("obento-judge-").tempfile_in(memory()).unwrap();
+    let image = tempfile::Builder::new().prefix("obento-judge-").tempfile_in(memory_folder()).unwrap();
     fs::write(image.path(), bytes).unwrap();
     let verdict = e2fsck_file(image.path(), arguments);
     (verdict, fs::read(image.path()).unwrap())
