@@ -150,9 +150,12 @@ fn the_options_require_the_quota_files_and_the_old_ones_have_no_effect_beside_th
     refused(&without, "usrquota", "the volume does not have the feature quota");
     refused(&without, "usrjquota=aquota.user,jqfmt=vfsv0", "quota files of the old format are not supported");
     refused(&users, "prjquota", "the volume does not have the feature project");
-    without.quietly(&["mkfs", "-q", "-F", "-t", "vfat", "disk.img"]);
-    refused(&without, "usrquota", "vfat has no quotas");
-    refused(&without, "usrjquota=aquota.user,jqfmt=vfsv0", "vfat has no quotas");
+    without.quietly(&["mkfs", "-q", "-t", "vfat", "stick.img", "16M"]);
+    for options in ["usrquota", "usrjquota=aquota.user,jqfmt=vfsv0"] {
+        let output = without.obento(&["mount", "-o", options, "stick.img", "mnt"]);
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("vfat has no quotas"), "{said}");
+    }
     let output = with.obento(&["mount", "-o", "grpjquota=aquota.group,jqfmt=vfsv1", "disk.img", "mnt"]);
     let said = text(&output.stderr);
     assert!(output.status.success() && said.contains("grpjquota=aquota.group has no effect"), "{said}");
