@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 
 use obento_base::FileKind;
+use rustix::fs::{AtFlags, CWD, StatxFlags, makedev};
 
 use crate::HostError;
 
@@ -27,6 +28,20 @@ impl FileId {
     /// Returns the identity of the file that `path` leads to, or `None` after an error.
     pub fn of_path(path: &Path) -> Option<Self> {
         rustix::fs::stat(path).ok().map(|stat| Self::of(&stat))
+    }
+
+    /// Returns the identity of the file that `link` in `/proc/PID/fd` refers to, or `None` after an error. The call asks no
+    /// server of a file system, which might never respond.
+    /// Source: statx(2), AT_STATX_DONT_SYNC; Linux fs/fuse/dir.c `fuse_update_get_attr`.
+    pub(crate) fn of_open_file(link: &Path) -> Option<Self> {
+        let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::TYPE | StatxFlags::INO);
+        let stat = rustix::fs::statx(CWD, link, flags, mask).ok()?;
+        Some(match FileKind::from_mode(stat.stx_mode) {
+            Some(FileKind::BlockDevice) => {
+                Self { dev: makedev(stat.stx_rdev_major, stat.stx_rdev_minor), ino: 0 }
+            }
+            _ => Self { dev: makedev(stat.stx_dev_major, stat.stx_dev_minor), ino: stat.stx_ino },
+        })
     }
 
     /// Returns the identity of the file with this status.

@@ -8,11 +8,10 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use obento_base::{FileKind, is_printable};
+use obento_base::is_printable;
 
 use super::User;
 use crate::FileId;
-use crate::file_id::kind_of;
 
 /// The displayed length of a name.
 const NAME: usize = 32;
@@ -21,12 +20,10 @@ const NAME: usize = 32;
 pub(super) fn locking(id: FileId) -> Option<User> {
     find(|process, descriptor| {
         let info = fs::read_to_string(process.join("fdinfo").join(descriptor)).unwrap_or_default();
-        // The inode number is compared first, because a stat of the file may wait for a server that does not
-        // respond.
         let is_locked = info.lines().any(|line| line.starts_with("lock:"));
         let number = info.lines().find_map(|line| line.strip_prefix("ino:"));
         let may_be = number.is_none_or(|ino| id.ino == 0 || ino.trim() == id.ino.to_string());
-        is_locked && may_be && FileId::of_path(&process.join("fd").join(descriptor)) == Some(id)
+        is_locked && may_be && FileId::of_open_file(&process.join("fd").join(descriptor)) == Some(id)
     })
 }
 
@@ -35,10 +32,7 @@ pub(super) fn using(id: FileId) -> Option<User> {
     find(|process, descriptor| {
         let link = process.join("fd").join(descriptor);
         let is_device = fs::read_link(&link).is_ok_and(|target| target.starts_with("/dev"));
-        let stat = || rustix::fs::stat(&link).ok();
-        is_device
-            && stat()
-                .is_some_and(|stat| kind_of(&stat) == Some(FileKind::BlockDevice) && FileId::of(&stat) == id)
+        is_device && id.ino == 0 && FileId::of_open_file(&link) == Some(id)
     })
 }
 
