@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use super::apply::{ACL_ACCESS, ACL_DEFAULT, Applier, CreatedTarget, CreationState, Permissions};
 use super::dir::{Dir, OwnedMetadata, open_at};
 use super::later::{PendingFile, PendingFiles};
-use super::links::{LinkKey, Original, identify};
+use super::links::{LinkKey, Original, identify, remove_incomplete};
 use super::place::{Origin, Place, level};
 use super::replaced::Replaced;
 use super::sink::{FileSink, Waiting};
@@ -272,9 +272,7 @@ impl TreeWriter {
         applier.report.bytes += sink.written;
         let waiting = sink.waiting.map(|waiting| (waiting.used, waiting.pieces));
         if let Err(error) = filled {
-            // An incomplete file must not look complete. If it cannot be removed, the error is still
-            // reported.
-            let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
+            remove_incomplete(dir, name, &file);
             return Err(error);
         }
         let target = CreatedTarget::File(file.as_fd());

@@ -19,11 +19,12 @@ use std::thread::{Builder, JoinHandle};
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Mode, NameBuf};
 use obento_block::Backing;
-use rustix::fs::{AtFlags, SeekFrom};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
 use super::apply::{Applier, CreatedTarget, CreationState, Permissions};
 use super::dir::{Dir, OwnedMetadata};
+use super::links::remove_incomplete;
 use super::{Keep, Report, Shared};
 use crate::{HostError, HostFile};
 
@@ -245,9 +246,7 @@ fn finish(batch: Batch, shared: &Shared) -> (Vec<u8>, Report, Vec<HostError>) {
                 errors.push(HostError::system("read the complete data of", file.path.clone(), errno));
             }
             Err(Broken::Target(errno)) => {
-                // An incomplete file must not look complete. If it cannot be removed, the error is still
-                // reported.
-                let _ = rustix::fs::unlinkat(&*file.dir, file.name.as_bytes(), AtFlags::empty());
+                remove_incomplete(&*file.dir, &file.name, &file.file);
                 errors.push(HostError::system("write to", file.path, errno));
                 continue;
             }

@@ -162,6 +162,16 @@ pub(super) fn identify(dir: impl AsFd, name: &Name) -> Result<FileId, Errno> {
     Ok(FileId::of(&stat))
 }
 
+/// Removes a file that was created as `name` in `dir` but not completed, since it must not look complete. An entry that
+/// another user has put in its place remains. If the file cannot be removed, the error that is the reason for this is
+/// still reported.
+pub(super) fn remove_incomplete(dir: impl AsFd, name: &Name, file: impl AsFd) {
+    let created = rustix::fs::fstat(file).map(|stat| FileId::of(&stat));
+    if created.is_ok() && identify(&dir, name) == created {
+        let _ = rustix::fs::unlinkat(dir, name.as_bytes(), AtFlags::empty());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

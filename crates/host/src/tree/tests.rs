@@ -378,6 +378,21 @@ fn more_bytes_than_allowed_are_refused_and_half_a_file_is_removed() {
 }
 
 #[test]
+fn a_file_that_takes_the_place_of_an_incomplete_one_remains() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tree = writer(&root, TreeOptions::default());
+    let path = root.path().join("file");
+    let fill = |_: &mut dyn DataSink| {
+        fs::rename(&path, root.path().join("moved")).unwrap();
+        fs::write(&path, b"of another user").unwrap();
+        Err(HostError::system("write", path.clone(), rustix::io::Errno::IO))
+    };
+    assert!(tree.file(name("file"), &plain(0o644), fill).is_err());
+    tree.finish().unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"of another user");
+}
+
+#[test]
 fn further_names_become_hard_links_across_directories() {
     let root = tempfile::tempdir().unwrap();
     let mut tree = writer(&root, TreeOptions::default());
