@@ -1,8 +1,14 @@
-//! Names, sizes, times, streams and contents are those that the mount of `ntfs-3g` shows.
+//! Names, sizes, times, streams and contents are those that the mount of `ntfs-3g` shows and `7zz` extracts.
 
 mod common;
 
-use common::{Mount, SHAPES, compare, host_tree, open_image, oracles, tree_of};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use common::{Mount, SHAPES, Seen, Tree, compare, host_tree, open_image, oracles, tree_of};
+use obento_base::{FileKind, Timestamp};
+use obento_testkit::oracle::{program, run};
 
 fn same_as_ntfs_3g(name: &str) {
     if !oracles() {
@@ -16,6 +22,42 @@ fn same_as_ntfs_3g(name: &str) {
     drop(mount);
     assert!(expected.len() > 450);
     compare(&found, &expected);
+    compare_with_7zz(&found, &image, folder.path());
+}
+
+/// Compares names, kinds, the times of changes, streams and contents with the files that `7zz` extracts. It extracts the
+/// structures of the volume to `[SYSTEM]`, each stream to a file `FILE:STREAM`, and links and devices as regular files.
+fn compare_with_7zz(found: &Tree, image: &Path, folder: &Path) {
+    let out = folder.join("extracted");
+    run(program("7zz").args(["x", "-y", "-bso0", "-bsp0"]).arg(format!("-o{}", out.display())).arg(image))
+        .unwrap();
+    fs::remove_dir_all(out.join("[SYSTEM]")).unwrap();
+    let (mut streams, mut files) = (BTreeMap::new(), BTreeMap::new());
+    for (path, seen) in host_tree(&out) {
+        match path.iter().position(|&byte| byte == b':') {
+            Some(at) => drop(streams.insert(path, (at, seen.bytes))),
+            None => drop(files.insert(path, seen)),
+        }
+    }
+    let own = |path: &[u8]| String::from_utf8_lossy(path).into_owned();
+    let names = |tree: &Tree| tree.keys().map(|path| own(path)).collect::<Vec<_>>();
+    assert_eq!(names(found), names(&files));
+    let is_plain = |seen: &Seen| matches!(seen.kind, FileKind::Regular | FileKind::Directory);
+    let mut with_streams = Vec::new();
+    for (path, seen) in found {
+        let theirs = &files[path];
+        if is_plain(seen) {
+            let brief = |seen: &Seen| (seen.kind, seen.size, seen.times[1]);
+            assert_eq!(brief(seen), brief(theirs), "{}", own(path));
+            assert!(seen.bytes == theirs.bytes, "the contents of {}", own(path));
+        }
+        for (name, value) in &seen.xattrs {
+            let name = name.strip_prefix(b"user.").unwrap();
+            with_streams.push(([path, &b":"[..], name].concat(), (path.len(), value.clone())));
+        }
+    }
+    assert!(streams == with_streams.into_iter().collect(), "{:?}", streams.keys().map(|path| own(path)));
+    assert!(found.values().all(|seen| seen.times[1] > Timestamp::default()));
 }
 
 macro_rules! shapes {
