@@ -5,7 +5,7 @@ use serde_json::Value;
 use xshell::{Shell, cmd};
 
 /// The crates, in the order of their dependencies.
-const PUBLISHED: [&str; 30] = [
+const PUBLISHED: [&str; 31] = [
     "obento-base",
     "obento-env",
     "obento-block",
@@ -31,6 +31,7 @@ const PUBLISHED: [&str; 30] = [
     "obento-linux-agent",
     "obento-linux",
     "obento",
+    "obento-fuse-abi",
     "obento-fuse",
     "obento-fuse-source",
     "obento-nfs-source",

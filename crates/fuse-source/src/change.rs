@@ -17,16 +17,16 @@ use obento_base::{Attr, Error, FileKind, Ino, Mode, Name, Result, Timestamp};
 use obento_driver::{
     AskUsage, FileSystem as _, NewNode, RemovalKind, RenameFlags, SetAttr, TimeChange, Usage,
 };
+use obento_fuse_abi::{
+    AttrOut, CreateIn, EntryOut, MkdirIn, MknodIn, OpenOut, ROOT, Rename2In, SetattrIn, fattr, opcode,
+};
 use rustix::process::{getgid, getuid};
 use zerocopy::IntoBytes as _;
 
 use crate::contract::{Mounted, TARGET_MAX, lock};
 use crate::error::{NONSENSE, NOT_IMPLEMENTED, of_errno};
 use crate::open_files::{Intent, OpenFile};
-use crate::wire::{
-    AttrOut, CreateIn, EntryOut, MkdirIn, MknodIn, OpenOut, ROOT, Rename2In, SetattrIn, encoded_device,
-    fattr, opcode, open, take,
-};
+use crate::wire::{encoded_device, open, take};
 
 /// `EINVAL`: the server does not support the flags of a rename.
 const INVALID: i32 = 22;

@@ -11,12 +11,13 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use obento_base::{Error, Result};
+use obento_fuse_abi::{InHeader, OutHeader, opcode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use zerocopy::IntoBytes as _;
 
 use crate::error::{ENDED, HUNG, NONSENSE, of_errno};
-use crate::wire::{InHeader, OutHeader, opcode, take};
+use crate::wire::take;
 
 /// The most bytes of data in a reply. With its header, it fits into the buffer of a socket.
 pub const DATA_MAX: u32 = 128 << 10;
@@ -126,6 +127,7 @@ impl Exchange {
             uid: rustix::process::getuid().as_raw(),
             gid: rustix::process::getgid().as_raw(),
             pid: std::process::id(),
+            total_extlen: 0,
             padding: 0,
         };
         let message = [&[header.as_bytes()], body].concat().concat();

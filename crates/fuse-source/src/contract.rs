@@ -12,6 +12,9 @@ use obento_driver::{
     Access, Cookie, Crash, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
     StoredProperties, VolumeInfo, WritableFileSystem, Xattrs,
 };
+use obento_fuse_abi::{
+    AttrOut, EntryOut, ForgetIn, GETATTR_FH, GetattrIn, InitIn, MAJOR, ROOT, ReadIn, StatfsOut, opcode,
+};
 use zerocopy::IntoBytes as _;
 
 use crate::connection::{Connection, DATA_MAX};
@@ -19,10 +22,7 @@ use crate::error::{NONSENSE, of_errno};
 use crate::nodes::{Node, Nodes};
 use crate::open_files::{Intent, OpenDirectories, OpenFile, OpenFiles};
 use crate::server::FuseServer;
-use crate::wire::{
-    AttrOut, EntryOut, ForgetIn, GETATTR_FH, GetattrIn, InitIn, InitOut, MAJOR, MINOR, MINOR_MIN, ROOT,
-    StatfsOut, TransferIn, flag, opcode, take,
-};
+use crate::wire::{InitReply, MINOR, MINOR_MIN, decode, flag, take};
 
 /// How long a server may take to start: it may connect to a host, and ask for a password.
 pub const START: Duration = Duration::from_secs(120);
@@ -86,7 +86,7 @@ impl Mounted {
             unused: [0; 11],
         };
         let agreed = connection
-            .exchange(opcode::INIT, 0, &[offer.as_bytes()], START, |body| Some(take::<InitOut>(body)?.0))?
+            .exchange(opcode::INIT, 0, &[offer.as_bytes()], START, |body| Some(take::<InitReply>(body)?.0))?
             .map_err(of_errno)?;
         if agreed.major != MAJOR || agreed.minor < MINOR_MIN {
             return Err(NONSENSE);
@@ -122,7 +122,7 @@ impl Mounted {
             return Ok(None);
         }
         let ino = Ino(entry.nodeid);
-        let attr = entry.attr.decode(ino, entry.generation).ok_or(NONSENSE)?;
+        let attr = decode(&entry.attr, ino, entry.generation).ok_or(NONSENSE)?;
         let until = valid_until(entry.attr_valid, entry.attr_valid_nsec);
         lock(&self.nodes).found(parent, entry.generation, attr, until)?;
         Ok(Some(ino))
@@ -152,7 +152,7 @@ impl Mounted {
     /// Reads at most [`DATA_MAX`] bytes of a listing, a file or a directory.
     pub(crate) fn read_part(&self, request: u32, file: &OpenFile, offset: u64, size: u32) -> Result<Vec<u8>> {
         let OpenFile { node, fh, flags } = *file;
-        let body = TransferIn { fh, offset, size, transfer_flags: 0, lock_owner: 0, flags, padding: 0 };
+        let body = ReadIn { fh, offset, size, read_flags: 0, lock_owner: 0, flags, padding: 0 };
         self.connection.ask(request, node, &[body.as_bytes()], |body| {
             (body.len() <= size as usize).then(|| body.to_vec())
         })
@@ -160,7 +160,7 @@ impl Mounted {
 
     /// Records attributes that the server returned for a known inode.
     pub(crate) fn learnt(&self, ino: Ino, node: &Node, found: &AttrOut) -> Result<Attr> {
-        let attr = found.attr.decode(ino, node.generation).ok_or(NONSENSE)?;
+        let attr = decode(&found.attr, ino, node.generation).ok_or(NONSENSE)?;
         if attr.kind != node.kind {
             return Err(NONSENSE);
         }
@@ -256,7 +256,7 @@ impl FileSystem for Mounted {
         // Some servers find a file without a name only by its handle.
         let handle = if node.is_removed { self.handle_of(ino) } else { None };
         let flags = if handle.is_some() { GETATTR_FH } else { 0 };
-        let body = GetattrIn { flags, dummy: 0, fh: handle.unwrap_or(0) };
+        let body = GetattrIn { getattr_flags: flags, dummy: 0, fh: handle.unwrap_or(0) };
         let found = self
             .connection
             .ask(opcode::GETATTR, ino.0, &[body.as_bytes()], |body| Some(take::<AttrOut>(body)?.0))?;

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 
 use obento_base::{Error, Ino, Name, Result};
 use obento_driver::{Cookie, DirEntry, EntrySink};
+use obento_fuse_abi::{Dirent, EntryOut, opcode};
 
 use crate::contract::{Mounted, lock};
 use crate::error::NONSENSE;
 use crate::open_files::OpenFile;
-use crate::wire::{Dirent, EntryOut, opcode, open, take};
+use crate::wire::{open, take};
 
 /// An entry of a part of a listing. `.` and `..` have no name.
 struct Listed<'a> {

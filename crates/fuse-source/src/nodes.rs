@@ -8,9 +8,9 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use obento_base::{Attr, Error, FileKind, Ino, Result};
+use obento_fuse_abi::ROOT;
 
 use crate::error::NONSENSE;
-use crate::wire::ROOT;
 
 /// Inodes that are known at most.
 const COUNT_MAX: usize = 1 << 20;

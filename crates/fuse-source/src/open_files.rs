@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 
 use obento_base::{Error, Ino, Result};
+use obento_fuse_abi::{FlushIn, FsyncIn, OpenIn, OpenOut, ReleaseIn, opcode};
 use zerocopy::IntoBytes as _;
 
 use crate::contract::{Mounted, lock};
 use crate::error::{NOT_IMPLEMENTED, of_errno};
-use crate::wire::{FlushIn, FsyncIn, OpenIn, OpenOut, ReleaseIn, opcode, open, take};
+use crate::wire::{open, take};
 
 /// Files that stay open. Those without a name do not count.
 const OPEN_MAX: usize = 64;

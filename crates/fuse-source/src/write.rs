@@ -13,12 +13,13 @@ use obento_driver::{
     AskUsage, ExclusiveLayout, Extent, FileSystem as _, Layout, NewNode, RemovalKind, RenameFlags, SetAttr,
     Size, Span, TimeChange, WritableFileSystem, WritePlace, WriteTicket,
 };
+use obento_fuse_abi::{FallocateIn, SetattrIn, SizeOut, WriteIn, fattr, opcode};
 use zerocopy::IntoBytes as _;
 
 use crate::contract::{Mounted, NOT_SUPPORTED, lock};
 use crate::error::{NOT_IMPLEMENTED, of_errno};
 use crate::open_files::{Intent, OpenFile};
-use crate::wire::{FallocateIn, SetattrIn, TransferIn, WriteOut, falloc, fattr, opcode, open, take};
+use crate::wire::{falloc, open, take};
 
 /// The greatest size of a file.
 pub const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
@@ -48,9 +49,9 @@ impl Mounted {
     fn write_part(&self, file: &OpenFile, offset: u64, bytes: &[u8]) -> Result<usize> {
         let OpenFile { node, fh, flags } = *file;
         let size = u32::try_from(bytes.len()).map_err(|_| Error::OutOfRange)?;
-        let head = TransferIn { fh, offset, size, transfer_flags: 0, lock_owner: 0, flags, padding: 0 };
+        let head = WriteIn { fh, offset, size, write_flags: 0, lock_owner: 0, flags, padding: 0 };
         self.connection.ask(opcode::WRITE, node, &[head.as_bytes(), bytes], |body| {
-            let written = usize::try_from(take::<WriteOut>(body)?.0.size).ok()?;
+            let written = usize::try_from(take::<SizeOut>(body)?.0.size).ok()?;
             (1..=bytes.len()).contains(&written).then_some(written)
         })
     }

@@ -2,11 +2,12 @@
 
 use obento_base::{Error, Ino, Result};
 use obento_driver::{XattrMode, Xattrs};
+use obento_fuse_abi::{GetxattrIn, SetxattrIn, opcode};
 use zerocopy::IntoBytes as _;
 
 use crate::contract::{Mounted, NOT_SUPPORTED, lock};
 use crate::error::{NOT_IMPLEMENTED, of_errno};
-use crate::wire::{GetxattrIn, SetxattrIn, XATTR_MAX, opcode};
+use crate::wire::XATTR_MAX;
 
 /// `XATTR_CREATE` and `XATTR_REPLACE`.
 const CREATE: u32 = 1;

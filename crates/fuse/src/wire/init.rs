@@ -5,8 +5,13 @@
 use std::io;
 
 use super::MAX_IO;
-use super::abi::{InitIn, InitOut, MAJOR, MINOR, OLDEST_MINOR};
+use super::abi::{InitIn, InitOut, MAJOR};
 use super::request::RequestBody;
+
+/// The newest supported minor version.
+const MINOR: u32 = 45;
+/// The oldest supported minor version. It added the second word of flags to `struct fuse_init_in`. Linux 5.17.
+const OLDEST_MINOR: u32 = 36;
 
 const ASYNC_READ: u64 = 1 << 0;
 /// LOOKUP of `.` and `..` is supported, for file handles whose inode the kernel has forgotten.

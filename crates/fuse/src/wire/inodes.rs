@@ -142,7 +142,10 @@ pub(super) fn setxattr(
     let name = body.name()?;
     wire.note_small();
     let kill_set_gid = extra & SETXATTR_ACL_KILL_SGID != 0;
-    wire.server.set_xattr(header.nodeid, &NamedValue { name, value: body.bytes(size)?, flags, kill_set_gid })
+    wire.server.set_xattr(
+        header.nodeid,
+        &NamedValue { name, value: body.bytes(size)?, flags: flags.cast_signed(), kill_set_gid },
+    )
 }
 
 pub(super) fn getxattr(

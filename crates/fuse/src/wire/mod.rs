@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use obento::base::{Attr, Errno, FileKind, Mode};
 use obento::env::thread::without_limits;
+use obento_fuse_abi::{self as abi, BatchForgetIn, ForgetOne, InHeader, opcode};
 use parking_lot::Mutex;
 
 use crate::handover::SessionState;
@@ -27,7 +28,6 @@ use crate::rings::Entry;
 use crate::server::{Reply, Sender, Server};
 use crate::session_options::SessionOptions;
 
-mod abi;
 mod broken;
 mod data;
 mod encode;
@@ -45,7 +45,6 @@ mod syncs;
 #[cfg(test)]
 mod tests;
 
-use abi::{BatchForgetIn, ForgetOne, InHeader, opcode};
 use encode::Validity;
 pub(crate) use limits::{LONGEST_REQUEST, MAX_IO};
 use reply::{Channel, Pending};

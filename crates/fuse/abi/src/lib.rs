@@ -2,18 +2,23 @@
 //!
 //! All integers have the byte order of the machine. A request is an [`InHeader`] and a body. The opcode determines the
 //! parts of the body: structures, names that end with a NUL, and bytes. A reply is an [`OutHeader`] and such a body.
+//! `obento-fuse` is a server of the protocol, and `obento-fuse-source` its client. Each has its own version and flags.
+//! Fields and constants without a comment have the meaning of the header of Linux.
 //! Source: Linux include/uapi/linux/fuse.h, protocol 7.45; fs/fuse/dir.c and file.c send the requests.
+
+#![no_std]
+#![forbid(unsafe_code)]
+#![expect(missing_docs, reason = "the header of Linux documents the fields")]
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The major version of the protocol, and the newest supported minor version.
-pub(super) const MAJOR: u32 = 7;
-pub(super) const MINOR: u32 = 45;
-/// The oldest supported minor version. It added the second word of flags to `struct fuse_init_in`. Linux 5.17.
-pub(super) const OLDEST_MINOR: u32 = 36;
+/// The major version of the protocol.
+pub const MAJOR: u32 = 7;
+/// The number of the root.
+pub const ROOT: u64 = 1;
 
 /// `enum fuse_opcode`.
-pub(super) mod opcode {
+pub mod opcode {
     pub const LOOKUP: u32 = 1;
     pub const FORGET: u32 = 2;
     pub const GETATTR: u32 = 3;
@@ -36,8 +41,11 @@ pub(super) mod opcode {
     pub const GETXATTR: u32 = 22;
     pub const LISTXATTR: u32 = 23;
     pub const REMOVEXATTR: u32 = 24;
+    pub const FLUSH: u32 = 25;
     pub const INIT: u32 = 26;
+    pub const OPENDIR: u32 = 27;
     pub const READDIR: u32 = 28;
+    pub const RELEASEDIR: u32 = 29;
     pub const FSYNCDIR: u32 = 30;
     pub const CREATE: u32 = 35;
     pub const DESTROY: u32 = 38;
@@ -53,14 +61,14 @@ pub(super) mod opcode {
 }
 
 /// `FUSE_NOTIFY_STORE` of `enum fuse_notify_code`.
-pub(super) const NOTIFY_STORE: i32 = 4;
+pub const NOTIFY_STORE: i32 = 4;
 /// `FUSE_NOTIFY_RESEND` of `enum fuse_notify_code`.
-pub(super) const NOTIFY_RESEND: i32 = 7;
+pub const NOTIFY_RESEND: i32 = 7;
 /// `FUSE_NOTIFY_INVAL_INODE` of `enum fuse_notify_code`.
-pub(super) const NOTIFY_INVAL_INODE: i32 = 2;
+pub const NOTIFY_INVAL_INODE: i32 = 2;
 
 /// The bits of `valid` in [`SetattrIn`]: `FATTR_MODE` and so on.
-pub(super) mod fattr {
+pub mod fattr {
     pub const MODE: u32 = 1 << 0;
     pub const UID: u32 = 1 << 1;
     pub const GID: u32 = 1 << 2;
@@ -76,16 +84,17 @@ pub(super) mod fattr {
 }
 
 /// A bit of `getattr_flags` in [`GetattrIn`]: the request is made through an open file.
-pub(super) const GETATTR_FH: u32 = 1 << 0;
+pub const GETATTR_FH: u32 = 1 << 0;
 /// A bit of `write_flags` in [`WriteIn`]: the bytes come from the page cache.
-pub(super) const WRITE_CACHE: u32 = 1 << 0;
+pub const WRITE_CACHE: u32 = 1 << 0;
 /// A bit of `write_flags` in [`WriteIn`]: the write clears set-user-ID and set-group-ID.
-pub(super) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// A bit of `open_flags` in [`OpenOut`]: the cached pages of the file stay valid.
-pub(super) const OPEN_KEEP_CACHE: u32 = 1 << 1;
-#[derive(FromBytes, KnownLayout, Immutable, Clone, Copy, Debug)]
+pub const OPEN_KEEP_CACHE: u32 = 1 << 1;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct InHeader {
+pub struct InHeader {
     pub len: u32,
     pub opcode: u32,
     pub unique: u64,
@@ -98,18 +107,18 @@ pub(super) struct InHeader {
     pub padding: u16,
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable, Clone, Copy)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct OutHeader {
+pub struct OutHeader {
     pub len: u32,
     /// 0 or a negative error number in a reply; the code of a notification.
     pub error: i32,
     pub unique: u64,
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable, Clone, Copy, Default)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct RawAttr {
+pub struct RawAttr {
     pub ino: u64,
     pub size: u64,
     pub blocks: u64,
@@ -128,9 +137,9 @@ pub(super) struct RawAttr {
     pub flags: u32,
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable, Clone, Copy, Default)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct EntryOut {
+pub struct EntryOut {
     pub nodeid: u64,
     pub generation: u64,
     pub entry_valid: u64,
@@ -140,57 +149,64 @@ pub(super) struct EntryOut {
     pub attr: RawAttr,
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct AttrOut {
+pub struct AttrOut {
     pub attr_valid: u64,
     pub attr_valid_nsec: u32,
     pub dummy: u32,
     pub attr: RawAttr,
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct OpenOut {
+pub struct OpenOut {
     pub fh: u64,
     pub open_flags: u32,
     pub backing_id: u32,
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct Dirent {
+pub struct Dirent {
     pub ino: u64,
     pub off: u64,
     pub namelen: u32,
     pub kind: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct ForgetOne {
+pub struct ForgetOne {
     pub nodeid: u64,
     pub nlookup: u64,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct BatchForgetIn {
+pub struct BatchForgetIn {
     pub count: u32,
     pub dummy: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+/// The request FORGET.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct GetattrIn {
+pub struct ForgetIn {
+    pub nlookup: u64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub struct GetattrIn {
     pub getattr_flags: u32,
     pub dummy: u32,
     pub fh: u64,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct SetattrIn {
+pub struct SetattrIn {
     pub valid: u32,
     pub padding: u32,
     pub fh: u64,
@@ -209,58 +225,79 @@ pub(super) struct SetattrIn {
     pub unused5: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct MknodIn {
+pub struct MknodIn {
     pub mode: u32,
     pub rdev: u32,
     pub umask: u32,
     pub padding: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct MkdirIn {
+pub struct MkdirIn {
     pub mode: u32,
     pub umask: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct CreateIn {
+pub struct CreateIn {
     pub flags: u32,
     pub mode: u32,
     pub umask: u32,
     pub open_flags: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct OpenIn {
+pub struct OpenIn {
     pub flags: u32,
     pub open_flags: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct ReleaseIn {
+pub struct ReleaseIn {
     pub fh: u64,
     pub flags: u32,
     pub release_flags: u32,
     pub lock_owner: u64,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+/// The request FLUSH.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct Rename2In {
+pub struct FlushIn {
+    pub fh: u64,
+    pub unused: u32,
+    pub padding: u32,
+    pub lock_owner: u64,
+}
+
+/// The requests FSYNC and FSYNCDIR.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub struct FsyncIn {
+    pub fh: u64,
+    pub flags: u32,
+    pub padding: u32,
+}
+
+/// The request RENAME2. RENAME has only the directory.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
+#[repr(C)]
+pub struct Rename2In {
     pub newdir: u64,
     pub flags: u32,
     pub padding: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+/// The requests READ, READDIR and READDIRPLUS.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct ReadIn {
+pub struct ReadIn {
     pub fh: u64,
     pub offset: u64,
     pub size: u32,
@@ -270,9 +307,9 @@ pub(super) struct ReadIn {
     pub padding: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct WriteIn {
+pub struct WriteIn {
     pub fh: u64,
     pub offset: u64,
     pub size: u32,
@@ -283,16 +320,16 @@ pub(super) struct WriteIn {
 }
 
 /// The reply to WRITE, and to a GETXATTR or LISTXATTR that requests only the length.
-#[derive(IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct SizeOut {
+pub struct SizeOut {
     pub size: u32,
     pub padding: u32,
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct StatfsOut {
+pub struct StatfsOut {
     pub blocks: u64,
     pub bfree: u64,
     pub bavail: u64,
@@ -306,38 +343,38 @@ pub(super) struct StatfsOut {
 }
 
 /// The first `FUSE_COMPAT_SETXATTR_IN_SIZE` bytes of `struct fuse_setxattr_in`.
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct SetxattrIn {
+pub struct SetxattrIn {
     pub size: u32,
-    pub flags: i32,
+    pub flags: u32,
 }
 
 /// The rest of `struct fuse_setxattr_in`, which the kernel sends if both sides support `FUSE_SETXATTR_EXT`.
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct SetxattrExtra {
+pub struct SetxattrExtra {
     pub setxattr_flags: u32,
     pub padding: u32,
 }
 
 /// A bit of `setxattr_flags` in [`SetxattrExtra`]: the caller changes an access control list and is not in the group of
 /// the file.
-pub(super) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
+pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 
 /// `struct fuse_sx_time`.
-#[derive(IntoBytes, KnownLayout, Immutable, Clone, Copy, Default)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct StatxTime {
+pub struct StatxTime {
     pub tv_sec: i64,
     pub tv_nsec: u32,
     pub reserved: i32,
 }
 
 /// `struct fuse_statx`.
-#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct Statx {
+pub struct Statx {
     pub mask: u32,
     pub blksize: u32,
     pub attributes: u64,
@@ -362,9 +399,9 @@ pub(super) struct Statx {
 }
 
 /// `struct fuse_statx_out`.
-#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct StatxOut {
+pub struct StatxOut {
     pub attr_valid: u64,
     pub attr_valid_nsec: u32,
     pub flags: u32,
@@ -372,16 +409,16 @@ pub(super) struct StatxOut {
     pub stat: Statx,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct GetxattrIn {
+pub struct GetxattrIn {
     pub size: u32,
     pub padding: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct InitIn {
+pub struct InitIn {
     pub major: u32,
     pub minor: u32,
     pub max_readahead: u32,
@@ -390,9 +427,9 @@ pub(super) struct InitIn {
     pub unused: [u32; 11],
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct InitOut {
+pub struct InitOut {
     pub major: u32,
     pub minor: u32,
     pub max_readahead: u32,
@@ -409,9 +446,9 @@ pub(super) struct InitOut {
     pub unused: [u16; 11],
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct IoctlIn {
+pub struct IoctlIn {
     pub fh: u64,
     pub flags: u32,
     pub cmd: u32,
@@ -420,18 +457,18 @@ pub(super) struct IoctlIn {
     pub out_size: u32,
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable, Default)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct IoctlOut {
+pub struct IoctlOut {
     pub result: i32,
     pub flags: u32,
     pub in_iovs: u32,
     pub out_iovs: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct FallocateIn {
+pub struct FallocateIn {
     pub fh: u64,
     pub offset: u64,
     pub length: u64,
@@ -439,18 +476,18 @@ pub(super) struct FallocateIn {
     pub padding: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct LseekIn {
+pub struct LseekIn {
     pub fh: u64,
     pub offset: u64,
     pub whence: u32,
     pub padding: u32,
 }
 
-#[derive(FromBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct CopyFileRangeIn {
+pub struct CopyFileRangeIn {
     pub fh_in: u64,
     pub off_in: u64,
     pub nodeid_out: u64,
@@ -461,18 +498,18 @@ pub(super) struct CopyFileRangeIn {
 }
 
 /// `struct fuse_notify_store_out`, which data follows.
-#[derive(IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct StoreOut {
+pub struct StoreOut {
     pub nodeid: u64,
     pub offset: u64,
     pub size: u32,
     pub padding: u32,
 }
 
-#[derive(IntoBytes, KnownLayout, Immutable)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Clone, Copy, Default, Debug)]
 #[repr(C)]
-pub(super) struct InvalInodeOut {
+pub struct InvalInodeOut {
     pub ino: u64,
     pub off: i64,
     pub len: i64,
@@ -487,6 +524,8 @@ const _: () = assert!(size_of::<Dirent>() == 24);
 const _: () = assert!(size_of::<SetattrIn>() == 88);
 const _: () = assert!(size_of::<ReadIn>() == 40);
 const _: () = assert!(size_of::<WriteIn>() == 40);
+const _: () = assert!(size_of::<ReleaseIn>() == 24);
+const _: () = assert!(size_of::<FallocateIn>() == 32);
 const _: () = assert!(size_of::<StatfsOut>() == 80);
 const _: () = assert!(size_of::<InitIn>() == 64);
 const _: () = assert!(size_of::<InitOut>() == 64);
