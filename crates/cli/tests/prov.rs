@@ -8,7 +8,7 @@ use obento::address::FileSelector;
 use obento::base::Timestamp;
 use obento::env::FixedClock;
 use obento::image::Recording;
-use obento::provenance::{Actor, LogOptions, OpenMode, Recorded, Who};
+use obento::provenance::{Actor, LogOptions, OpenMode, OpenRecorder as _, Recorded, Who};
 use obento::vfs::Symlinks;
 use obento::{Image, Options, Volume};
 use obento_testkit::oracle::call;

@@ -73,6 +73,7 @@ mod entry;
 mod file_system;
 mod format;
 mod handover;
+pub mod history;
 mod inspect;
 mod issues;
 mod layout;

@@ -2,7 +2,7 @@
 //!
 //! Source: Linux include/linux/kdev_t.h, `new_encode_dev`; include/uapi/linux/fuse.h.
 
-use obento::base::DeviceNumber;
+use obento_base::DeviceNumber;
 
 /// Encodes a device number in 32 bits. The 12 bits of the major number are between the low 8 and the high 12 bits of
 /// the minor number.

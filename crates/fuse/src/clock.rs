@@ -5,8 +5,8 @@
 //! written to within one tick has the same times on both sides. The kernel then sends no SETATTR.
 //! Source: Linux fs/inode.c `current_time`, `inode_needs_update_time`; clock_getres(2), CLOCK_REALTIME_COARSE.
 
-use obento::base::Timestamp;
-use obento::env::Clock;
+use obento_base::Timestamp;
+use obento_env::Clock;
 use rustix::time::{ClockId, clock_gettime};
 
 /// The kernel's clock for times of files.

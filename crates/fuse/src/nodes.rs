@@ -16,9 +16,8 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use obento::Node;
-use obento::base::{Errno, Ino};
-use obento::vfs::Vfs;
+use obento_base::{Errno, Ino};
+use obento_vfs::{Node, Vfs};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::handover::NodeState;

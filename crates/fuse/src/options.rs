@@ -6,8 +6,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use obento::base::Mode;
-use obento::driver::{DataMode, Journalling, QuotaLimits, VolumeOptions};
+use obento_base::Mode;
+use obento_driver::{DataMode, Journalling, QuotaLimits, VolumeOptions};
 use rustix::mount::MountFlags;
 
 use crate::session_options::RingChoice;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender, SyncSender};
 use std::time::{Duration, Instant};
 
-use obento::provenance::{Actor, Who};
+use obento_driver::history::{Actor, Who};
 use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
 

@@ -6,15 +6,18 @@ use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use obento::base::{DeviceNumber, FileKind, Mode, Name, Timestamp};
-use obento::block::MemDevice;
-use obento::driver::{Access, FileSystem, FormatOptions, NewNode, OpenOptions};
-use obento::env::{FixedClock, FixedRandom};
-use obento::provenance::{LogOptions, Recorded, WriteSource};
-use obento::vfs::Caller;
-use obento::{Registry, Volume, tmpfs};
+use obento_base::{DeviceNumber, FileKind, Mode, Name, Timestamp};
+use obento_block::MemDevice;
+use obento_driver::{Access, Driver, FileSystem, FormatOptions, NewNode, OpenOptions};
+use obento_env::{FixedClock, FixedRandom};
+use obento_exfat::ExFatDriver;
+use obento_ext4::Ext4Driver;
+use obento_fat::FatDriver;
 use obento_fuse::{Pauser, Processes, RingChoice, Server, ServerOptions, SessionOptions, open_session};
+use obento_prov::{LogOptions, Recorded, WriteSource};
 use obento_testkit::counting::Counting;
+use obento_tmpfs::{Options, Tmpfs};
+use obento_vfs::{Caller, Vfs};
 
 const BLOCK: u64 = 4096;
 const TWO: [&str; 2] = ["begin_write", "end_write"];
@@ -69,9 +72,9 @@ impl Served {
         complete: impl FnOnce(Server) -> Server + Send + 'static,
     ) -> Self {
         let (kernel, server) = UnixDatagram::pair().unwrap();
-        let volume = Volume::new(fs.clone());
+        let vfs = Vfs::new(fs.clone());
         let thread = std::thread::spawn(move || {
-            let served = Arc::new(complete(Server::new(&volume, ServerOptions::default())));
+            let served = Arc::new(complete(Server::new(vfs, ServerOptions::default())));
             let (threads, io_uring) = (1, RingChoice::Off);
             let options = SessionOptions { threads, io_uring, writeback, ..SessionOptions::default() };
             let session = open_session(OwnedFd::from(server), served, options, Pauser::new().unwrap());
@@ -88,9 +91,9 @@ impl Served {
     /// Returns an empty volume of each format that maps data when it is written.
     fn all(writeback: bool) -> Vec<Self> {
         let clock = Arc::new(FixedClock(Timestamp::new(1_000_000, 5)));
-        let formatted = ["ext4", "vfat", "exfat"].map(|name| -> Arc<dyn FileSystem> {
-            let registry = Registry::default();
-            let driver = registry.find(name).unwrap();
+        let drivers: [&dyn Driver; 3] = [&Ext4Driver, &FatDriver::default(), &ExFatDriver::default()];
+        let formatted = drivers.map(|driver| -> Arc<dyn FileSystem> {
+            let name = driver.names()[0];
             let device = Arc::new(MemDevice::new(vec![0; VOLUME]));
             let made = FormatOptions::new(name, clock.clone(), Arc::new(FixedRandom(1)));
             driver.format().unwrap().format(&*device, &made).unwrap();
@@ -98,8 +101,8 @@ impl Served {
             driver.open(device, &open).unwrap()
         });
         let device = Some(Arc::new(MemDevice::new(vec![0; VOLUME])) as _);
-        let options = tmpfs::Options { device, ..tmpfs::Options::new(clock.clone()) };
-        let memory: Arc<dyn FileSystem> = Arc::new(tmpfs::Tmpfs::new(options));
+        let options = Options { device, ..Options::new(clock.clone()) };
+        let memory: Arc<dyn FileSystem> = Arc::new(Tmpfs::new(options));
         formatted.into_iter().chain([memory]).map(|fs| Self::new(fs, writeback)).collect()
     }
 
@@ -170,15 +173,15 @@ struct RecordedFiles(Served);
 impl RecordedFiles {
     fn new(sizes: &[usize], minor: u32) -> Self {
         let clock = Arc::new(FixedClock(Timestamp::new(1_000_000, 5)));
-        let fs: Arc<dyn FileSystem> = Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(clock.clone())));
-        let volume = Volume::new(Arc::clone(&fs));
+        let fs: Arc<dyn FileSystem> = Arc::new(Tmpfs::new(Options::new(clock.clone())));
+        let vfs = Vfs::new(Arc::clone(&fs));
         for &size in sizes {
             let name = size.to_string();
             let name = Name::new(name.as_bytes()).unwrap();
-            let node = volume.vfs().create(&Caller::Owner, &volume.root(), name, &NEW).unwrap();
+            let node = vfs.create(&Caller::Owner, &vfs.root(), name, &NEW).unwrap();
             node.write_at(0, &contents(size)).unwrap();
         }
-        volume.sync().unwrap();
+        vfs.sync().unwrap();
         let processes = Arc::new(Processes::open().unwrap());
         let options = LogOptions { writes: WriteSource::Host, ..LogOptions::default() };
         let recorded = Recorded::open(fs, processes.clone(), clock, options).unwrap();
@@ -228,7 +231,7 @@ impl Drop for Served {
 
 #[test]
 fn the_kernel_never_receives_a_root_that_is_not_a_directory() {
-    let inner = Arc::new(tmpfs::Tmpfs::new(tmpfs::Options::new(Arc::new(FixedClock(Timestamp::EPOCH)))));
+    let inner = Arc::new(Tmpfs::new(Options::new(Arc::new(FixedClock(Timestamp::EPOCH)))));
     let name = Name::new(b"file").unwrap();
     let new = NewNode {
         kind: FileKind::Regular,

@@ -8,7 +8,7 @@ use obento::driver::{FileSystem, NewNode, RemovalKind, SetAttr, Usage};
 use obento::env::FixedClock;
 use obento::provenance::{
     Actor, BLOCK, DIRECTORY, Directories, Entries, FileId, FixedWho, Graph, Header, IndexedLog, Lineage,
-    LogOptions, OpenMode, Recorded, SegmentNames, Segments,
+    LogOptions, OpenMode, OpenRecorder as _, Recorded, SegmentNames, Segments,
 };
 use obento::tmpfs;
 use obento::vfs::{Caller, Vfs};

@@ -46,7 +46,7 @@ fn answers(data: &[u8]) -> BTreeMap<u64, i32> {
         }
     }
     ask(DESTROY, 0, &[], 0);
-    let served = Arc::new(Server::new(&volume(), ServerOptions::default()));
+    let served = Arc::new(Server::new(volume().vfs().clone(), ServerOptions::default()));
     let options = SessionOptions { threads: 1, io_uring: RingChoice::Off, ..SessionOptions::default() };
     let pauser = Pauser::new().expect("a descriptor");
     let session = open_session(OwnedFd::from(server), served, options, pauser).expect("both sides agree");

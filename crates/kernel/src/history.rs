@@ -7,7 +7,7 @@ use alloc::sync::Arc;
 
 use obento_base::{Ino, Result};
 use obento_driver::FileSystem;
-use obento_prov::{Actor, LogOptions, OpenMode, Recorded, Transferred, Who, WriteSource};
+use obento_prov::{Actor, LogOptions, OpenMode, OpenRecorder as _, Recorded, Transferred, Who, WriteSource};
 
 use crate::report::KernelClock;
 use crate::volume::Volume;

@@ -18,7 +18,7 @@ use obento_base::fields::StateError;
 use obento_base::{Error, Ino, Result};
 use obento_block::Handoff;
 use obento_driver::{HandoverState, VolumeState};
-use obento_prov::OpenFile;
+use obento_prov::{OpenFile, OpenRecorder as _};
 
 use crate::abi::{Bytes, MountOptions, Numbers, Status, Take, lend};
 use crate::device::KernelDevice;

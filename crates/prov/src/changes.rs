@@ -8,17 +8,17 @@ use core::ops::Range;
 use alloc::vec::Vec;
 
 use obento_base::{Attr, Error, Ino, Name, Result, Timestamp};
+use obento_driver::history::{Actor, Transferred};
 use obento_driver::{
     AskUsage, ExclusiveLayout, Layout, Nameless, NewNode, RemovalKind, RenameFlags, SetAttr, Size,
     TimeChange, WritableFileSystem, WriteTicket, XattrMode, Xattrs,
 };
 
-use crate::actor::{Actor, ActorId};
+use crate::actor::ActorId;
 use crate::log::{Log, WriteSource};
 use crate::opens::PendingWrite;
 use crate::record::{AttrMask, FileId, Record};
 use crate::recorded::Recorded;
-use crate::transferred::Transferred;
 
 fn id(attr: &Attr) -> FileId {
     FileId { ino: attr.ino, generation: attr.generation }

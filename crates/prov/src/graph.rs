@@ -8,8 +8,9 @@ use alloc::vec::Vec;
 
 use hashbrown::{HashMap, HashSet, hash_map};
 use obento_base::{FileKind, Ino};
+use obento_driver::history::Actor;
 
-use crate::actor::{Actor, ActorId};
+use crate::actor::ActorId;
 use crate::block::BLOCK;
 use crate::directories::{Directories, Location};
 use crate::record::{FileId, Record};

@@ -4,8 +4,9 @@ use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 use obento_base::FileKind;
+use obento_driver::history::Actor;
 
-use crate::actor::{Actor, ActorId};
+use crate::actor::ActorId;
 use crate::index::{Index, Key, Summary};
 use crate::kinds;
 use crate::record::{FileId, Record};

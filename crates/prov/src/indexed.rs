@@ -9,8 +9,9 @@ use core::ops::{ControlFlow, Range};
 
 use hashbrown::HashMap;
 use obento_base::{Error, FileKind, Ino, Result};
+use obento_driver::history::Actor;
 
-use crate::actor::{Actor, ActorId};
+use crate::actor::ActorId;
 use crate::block::verify;
 use crate::directories::Location;
 use crate::index::{Index, Key, Summary};

@@ -4,11 +4,10 @@
 //! changes. It appends a record after each successful change to segments in the directory
 //! `/.obento-prov`, which is hidden. [`Who`] returns the process on whose behalf the current thread works.
 //!
-//! - `actor` identifies processes.
+//! - `actor` numbers processes; [`obento_driver::history`] identifies them, and encodes open files for another host.
 //! - `record` and `block` are the format: records in blocks of 4 KiB, each with a checksum.
 //! - `segment` decodes segments. It accepts any bytes.
 //! - `log` writes segments, and `log_files` reads those of a log that continues.
-//! - `numbers` encodes open files for another host process.
 //! - `opens` attributes delayed writes to the process that opened the file, and merges them.
 //! - `owned` recognises the files of the log.
 //! - `recorded` and `changes` implement the contract, and `syncs` joins the syncs of several threads.
@@ -55,7 +54,6 @@ mod lineage;
 mod log;
 mod log_files;
 mod names;
-mod numbers;
 mod opens;
 mod owned;
 mod presence;
@@ -64,10 +62,9 @@ mod record;
 mod recorded;
 mod segment;
 mod syncs;
-mod transferred;
 mod writer;
 
-pub use actor::{Actor, ActorId, FixedWho, Who};
+pub use actor::ActorId;
 pub use block::BLOCK;
 pub use directories::{Directories, Location, entry_path};
 pub use graph::{Activity, Edge, Graph, Removal, Version};
@@ -77,10 +74,9 @@ pub use lineage::Lineage;
 pub use log::{LogOptions, LogStatus, WriteSource};
 pub use log_files::LogFiles;
 pub use names::SegmentNames;
-pub use opens::OpenFile;
+pub use obento_driver::history::{Actor, FixedWho, OpenFile, OpenMode, OpenRecorder, Transferred, Who};
 pub use reader::Segments;
-pub use record::{AttrMask, FileId, Mark, OpenMode, Record};
+pub use record::{AttrMask, FileId, Mark, Record};
 pub use recorded::{DIRECTORY, Recorded};
 pub use segment::{Damage, Entries, Entry, Header, segment_name, segment_number};
-pub use transferred::Transferred;
 pub use writer::{BuiltLog, BuiltName};

@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 
 use hashbrown::{HashMap, HashSet};
 use obento_base::{FileKind, Ino};
+use obento_driver::history::Actor;
 
-use crate::actor::{Actor, ActorId};
+use crate::actor::ActorId;
 use crate::directories::Location;
 use crate::graph::{Activity, Edge, Newest, Removal, Version};
 use crate::index::Key;

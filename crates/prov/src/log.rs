@@ -13,11 +13,12 @@ use core::time::Duration;
 use hashbrown::HashMap;
 use obento_base::wire::to_u64;
 use obento_base::{Error, Ino, Result, Timestamp};
+use obento_driver::history::Actor;
 use obento_driver::{FileSystem, Size};
 use obento_env::Clock;
 use obento_vfs::Node;
 
-use crate::actor::{Actor, ActorId};
+use crate::actor::ActorId;
 use crate::block::{BLOCK, BlockBuilder};
 use crate::files::{Files, SEGMENT_MAX, VOLUME_PART};
 use crate::graph::Graph;

@@ -6,32 +6,14 @@
 use alloc::vec::Vec;
 use hashbrown::HashMap;
 use obento_base::{Generation, Ino};
+use obento_driver::history::{Actor, OpenFile, OpenMode, Transferred};
 
-use crate::actor::Actor;
-use crate::record::{FileId, OpenMode};
-use crate::transferred::Transferred;
+use crate::record::FileId;
 
 /// Maximum number of files with writes that are not recorded yet.
 const PENDING_MAX: usize = 1024;
 /// Maximum number of files whose last writer is remembered after it closed the file.
 const WRITERS_MAX: usize = 4096;
-
-/// A process that has a file open, once or several times.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct OpenFile {
-    /// The file.
-    pub ino: Ino,
-    /// The process.
-    pub actor: Actor,
-    /// The number of times that the process has the file open.
-    pub count: u32,
-    /// The modes of all of them.
-    pub mode: OpenMode,
-    /// The bytes that were read.
-    pub read: Transferred,
-    /// The bytes that were written.
-    pub written: Transferred,
-}
 
 /// Writes of one process to one file that are not recorded yet.
 #[derive(Clone, Copy, Debug)]

@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 
 use obento_base::{FileKind, Generation, Ino};
 use obento_driver::SetAttr;
+use obento_driver::history::{Actor, OpenMode, Transferred};
 
-use crate::actor::{Actor, ActorId};
+use crate::actor::ActorId;
 use crate::kinds;
-use crate::transferred::Transferred;
 
 /// Longest byte string of a record.
 pub(crate) const STRING_MAX: usize = 1024;
@@ -23,15 +23,6 @@ pub struct FileId {
     pub ino: Ino,
     /// Generation of the inode number.
     pub generation: Generation,
-}
-
-/// The mode in which a file was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct OpenMode {
-    /// The file was opened for reading.
-    pub read: bool,
-    /// The file was opened for writing.
-    pub write: bool,
 }
 
 /// A bit for each attribute that a change contained: mode, owner, group, access, modification, change and

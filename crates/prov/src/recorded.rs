@@ -6,6 +6,7 @@ use core::ops::Range;
 
 use obento_base::{Attr, Error, FileFlags, Ino, Name, Result};
 use obento_block::BlockDevice;
+use obento_driver::history::{Actor, OpenFile, OpenMode, OpenRecorder, Transferred, Who};
 use obento_driver::{
     Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, Nameless, Relabel,
     StatFs, StoredProperties, Trim, VolumeInfo, WritableFileSystem, Xattrs,
@@ -13,14 +14,11 @@ use obento_driver::{
 use obento_env::Clock;
 use obento_env::sync::Mutex;
 
-use crate::actor::{Actor, Who};
 use crate::log::{Log, LogOptions, LogStatus, WriteSource, micros};
 use crate::log_files::LogFiles;
-use crate::opens::OpenFile;
 use crate::owned::OwnedInodes;
-use crate::record::{FileId, OpenMode, Record};
+use crate::record::{FileId, Record};
 use crate::syncs::Syncs;
-use crate::transferred::Transferred;
 
 /// The directory of the log in the root of a volume.
 pub const DIRECTORY: &str = ".obento-prov";
@@ -109,52 +107,9 @@ impl Recorded {
         self.with_log(Log::files).unwrap_or(Err(Error::NotSupported))
     }
 
-    /// Records that `actor` opened a regular file.
-    pub fn opened(&self, actor: Actor, ino: Ino, mode: OpenMode) {
-        let Ok(file) = self.identify(ino) else { return };
-        self.with_log(|log, time| {
-            // The version that the process opens includes the writes of others so far.
-            log.settle(time, ino);
-            log.opens.opened(actor, file, mode);
-            log.record(time, actor, |actor| Record::Open { actor, file, mode });
-        });
-    }
-
-    /// Adds a range to the bytes that `actor` read through its open file.
-    pub fn was_read(&self, actor: Actor, ino: Ino, range: &Range<u64>) {
-        self.add_reads(actor, ino, &Transferred::of(range));
-    }
-
     /// Adds what a host has counted to the bytes that `actor` read through its open file.
     pub fn add_reads(&self, actor: Actor, ino: Ino, read: &Transferred) {
         self.with_log(|log, _| log.opens.add_reads(actor, ino, read));
-    }
-
-    /// Records that `range` of a file was written on behalf of `current`, or of a process that has the file open for
-    /// writing. For hosts of volumes with [`WriteSource::Host`].
-    pub fn wrote(&self, current: Option<Actor>, ino: Ino, range: &Range<u64>) {
-        self.note_write_of(current, ino, range);
-    }
-
-    /// Records that `actor` closed a regular file.
-    pub fn closed(&self, actor: Actor, ino: Ino) {
-        let Ok(file) = self.identify(ino) else { return };
-        self.with_log(|log, time| {
-            if let Some((read, written)) = log.opens.closed(actor, ino) {
-                log.settle(time, ino);
-                log.record(time, actor, |actor| Record::Close { actor, file, read, written });
-            }
-        });
-    }
-
-    /// Returns the open files, for a process to which the volume is passed on.
-    pub fn open_files(&self) -> Vec<OpenFile> {
-        self.log.as_ref().map(|log| log.lock().opens.all()).unwrap_or_default()
-    }
-
-    /// Continues with the open files of the process that passed the volume on.
-    pub fn adopt_open_files(&self, files: Vec<OpenFile>) {
-        self.with_log(|log, _| files.into_iter().for_each(|file| log.opens.adopt(file)));
     }
 
     pub(crate) fn with_log<T>(&self, act: impl FnOnce(&mut Log, i64) -> T) -> Option<T> {
@@ -187,6 +142,44 @@ impl Recorded {
             true => self.dir.is_some() && self.inner.lookup(dir, name).ok() == self.dir,
             false => name.as_bytes() == DIRECTORY.as_bytes(),
         }
+    }
+}
+
+impl OpenRecorder for Recorded {
+    fn opened(&self, actor: Actor, ino: Ino, mode: OpenMode) {
+        let Ok(file) = self.identify(ino) else { return };
+        self.with_log(|log, time| {
+            // The version that the process opens includes the writes of others so far.
+            log.settle(time, ino);
+            log.opens.opened(actor, file, mode);
+            log.record(time, actor, |actor| Record::Open { actor, file, mode });
+        });
+    }
+
+    fn was_read(&self, actor: Actor, ino: Ino, range: &Range<u64>) {
+        self.add_reads(actor, ino, &Transferred::of(range));
+    }
+
+    fn wrote(&self, current: Option<Actor>, ino: Ino, range: &Range<u64>) {
+        self.note_write_of(current, ino, range);
+    }
+
+    fn closed(&self, actor: Actor, ino: Ino) {
+        let Ok(file) = self.identify(ino) else { return };
+        self.with_log(|log, time| {
+            if let Some((read, written)) = log.opens.closed(actor, ino) {
+                log.settle(time, ino);
+                log.record(time, actor, |actor| Record::Close { actor, file, read, written });
+            }
+        });
+    }
+
+    fn open_files(&self) -> Vec<OpenFile> {
+        self.log.as_ref().map(|log| log.lock().opens.all()).unwrap_or_default()
+    }
+
+    fn adopt_open_files(&self, files: Vec<OpenFile>) {
+        self.with_log(|log, _| files.into_iter().for_each(|file| log.opens.adopt(file)));
     }
 }
 

@@ -263,11 +263,11 @@ mod tests {
     use obento_base::{FileKind, Generation, Ino};
 
     use super::*;
-    use crate::actor::{Actor, ActorId};
+    use crate::actor::ActorId;
     use crate::block::BlockBuilder;
     use crate::index_builder::kind_of;
-    use crate::record::{AttrMask, FileId, Mark, OpenMode};
-    use crate::transferred::Transferred;
+    use crate::record::{AttrMask, FileId, Mark};
+    use obento_driver::history::{Actor, OpenMode, Transferred};
 
     /// Returns a record of each kind, and opens of each mode.
     fn records() -> Vec<Record<'static>> {

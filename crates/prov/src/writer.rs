@@ -3,8 +3,9 @@
 use alloc::vec::Vec;
 
 use obento_base::{FileKind, Ino, Mode, Timestamp};
+use obento_driver::history::Actor;
 
-use crate::actor::{Actor, ActorId};
+use crate::actor::ActorId;
 use crate::block::{BLOCK, BlockBuilder};
 use crate::log::micros;
 use crate::record::{FileId, Mark, Record};

@@ -10,8 +10,8 @@ use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, NameBuf};
 use obento_driver::{FileSystem, NewNode, RenameFlags, SetAttr, WritableFileSystem as _};
 use obento_prov::{
     Actor, DIRECTORY, Damage, Directories, Entries, FileId, Graph, IndexDefect, IndexedLog, Lineage,
-    Location, LogOptions, OpenMode, Performer, Record, Recorded, SegmentNames, Segments, Version, Who,
-    WriteSource, each_name_change,
+    Location, LogOptions, OpenMode, OpenRecorder as _, Performer, Record, Recorded, SegmentNames, Segments,
+    Version, Who, WriteSource, each_name_change,
 };
 use obento_vfs::{Caller, Node, Vfs};
 

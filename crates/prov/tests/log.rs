@@ -11,7 +11,9 @@ use obento_driver::{
 };
 use obento_ext4::Ext4Driver;
 use obento_host::FileDevice;
-use obento_prov::{DIRECTORY, Entries, FileId, Graph, LogOptions, Mark, OpenMode, Record, Recorded};
+use obento_prov::{
+    DIRECTORY, Entries, FileId, Graph, LogOptions, Mark, OpenMode, OpenRecorder as _, Record, Recorded,
+};
 use obento_testkit::oracle::call;
 use obento_testkit::plan::{Actor, Limits, random};
 use obento_vfs::{Node, Vfs};

@@ -1,8 +1,8 @@
 //! The state of the recorder of a volume's history: the open files.
 
-use obento::base::Ino;
-use obento::provenance::{Actor, OpenFile};
+use obento_base::Ino;
 use obento_base::fields::{Fields, Parsed, StateError};
+use obento_driver::history::{Actor, OpenFile};
 
 /// A number that the kernel uses for an open file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

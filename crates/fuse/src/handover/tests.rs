@@ -1,8 +1,8 @@
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
-use obento::base::Ino;
-use obento::provenance::{Actor, OpenFile, OpenMode, Transferred};
+use obento_base::Ino;
+use obento_driver::history::{Actor, OpenFile, OpenMode, Transferred};
 
 use super::message::{FrameError, HEAD, encode};
 use super::*;

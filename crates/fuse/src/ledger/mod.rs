@@ -28,9 +28,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use obento::Error;
-use obento::base::Errno;
-use obento::block::{Block, BlockImage, RedoLog};
+use obento_base::{Errno, Error};
+use obento_block::{Block, BlockImage, RedoLog};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
@@ -238,7 +237,7 @@ impl RedoLog for Ledger {
         HERE.get() == Some(Effect::Once)
     }
 
-    fn append(&self, transaction: u32, blocks: &[Block]) -> obento::Result<()> {
+    fn append(&self, transaction: u32, blocks: &[Block]) -> obento_base::Result<()> {
         let mut state = self.state.lock();
         let added = self.add(&mut state, transaction, blocks);
         added.map_err(|error| {
@@ -255,7 +254,7 @@ impl RedoLog for Ledger {
         }
     }
 
-    fn changes(&self) -> obento::Result<Vec<BlockImage>> {
+    fn changes(&self) -> obento_base::Result<Vec<BlockImage>> {
         let state = self.state.lock();
         let mut bytes = vec![0; usize::try_from(state.header.end).map_err(|_| Error::Invalid)?];
         read_all(&self.file, LOG, &mut bytes).map_err(|_| Error::Invalid)?;

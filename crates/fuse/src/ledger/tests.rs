@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use obento::block::{Cache, MemDevice};
+use obento_block::{Cache, MemDevice};
 
 use super::*;
 

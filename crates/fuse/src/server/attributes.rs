@@ -1,8 +1,8 @@
 //! Attributes and extended attributes.
 
-use obento::base::{Attr, Errno, FileFlags, Mode, Timestamp};
-use obento::driver::{SetAttr, StoredProperties, TimeChange, XattrMode};
-use obento::{Error, Node};
+use obento_base::{Attr, Errno, Error, FileFlags, Mode, Timestamp};
+use obento_driver::{SetAttr, StoredProperties, TimeChange, XattrMode};
+use obento_vfs::Node;
 
 use super::{OWNER, Reply, Server, errno};
 use crate::mount::ACCESS_TIMES;

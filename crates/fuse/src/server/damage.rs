@@ -7,9 +7,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use obento::Error;
-use obento::driver::Notice;
-use obento::vfs::Vfs;
+use obento_base::Error;
+use obento_driver::Notice;
+use obento_vfs::Vfs;
 
 /// The maximum number of remembered problems. Further damage is not logged.
 const MOST: usize = 256;

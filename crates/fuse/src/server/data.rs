@@ -6,9 +6,9 @@
 
 use std::sync::atomic::Ordering;
 
-use obento::base::{Errno, FileFlags};
-use obento::driver::{Size, StoredProperties};
-use obento::{Error, Node};
+use obento_base::{Errno, Error, FileFlags};
+use obento_driver::{Size, StoredProperties};
+use obento_vfs::Node;
 
 use super::{Reply, Server, errno};
 use crate::nodes::KernelInode;
@@ -42,7 +42,7 @@ pub(crate) struct Written<'b> {
     pub(crate) kill_privileges: bool,
 }
 
-type Write = fn(&Node, u64, &[u8]) -> obento::Result<usize>;
+type Write = fn(&Node, u64, &[u8]) -> obento_base::Result<usize>;
 
 impl Server {
     /// Reads into `buf`. Returns the number of bytes.

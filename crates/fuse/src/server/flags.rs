@@ -3,9 +3,9 @@
 //! Source: Linux include/uapi/linux/fs.h, `FS_IOC_GETFLAGS`. Its number is defined with `long`, but its data is an
 //! `int`.
 
-use obento::base::{Attr, Errno, FileFlags};
-use obento::driver::SetAttr;
-use obento::{Error, Node};
+use obento_base::{Attr, Errno, Error, FileFlags};
+use obento_driver::SetAttr;
+use obento_vfs::Node;
 
 use super::{OWNER, Reply, Server, errno};
 

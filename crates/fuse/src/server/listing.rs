@@ -5,9 +5,9 @@
 
 use std::ops::ControlFlow;
 
-use obento::base::{Attr, Errno, FileKind};
-use obento::driver::{Cookie, DirEntry};
-use obento::{Error, Node};
+use obento_base::{Attr, Errno, Error, FileKind};
+use obento_driver::{Cookie, DirEntry};
+use obento_vfs::Node;
 
 use super::{Found, Reply, Server, damage, errno};
 use crate::nodes::{Nodes, ROOT};

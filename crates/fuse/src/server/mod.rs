@@ -19,10 +19,9 @@ mod reply;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use obento::base::{Attr, Corrupt, Errno, FileKind, Name, NameError, Refusal};
-use obento::driver::StatFs;
-use obento::vfs::{Caller, Vfs};
-use obento::{Error, Node, Volume};
+use obento_base::{Attr, Corrupt, Errno, Error, FileKind, Name, NameError, Refusal};
+use obento_driver::StatFs;
+use obento_vfs::{Caller, Node, Vfs};
 
 use crate::handover::NodeState;
 use crate::ledger::Ledger;
@@ -74,9 +73,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns a server of `volume`.
-    pub fn new(volume: &Volume, options: ServerOptions) -> Self {
-        let vfs = volume.vfs().clone();
+    /// Returns a server of the volume that `vfs` uses.
+    pub fn new(vfs: Vfs, options: ServerOptions) -> Self {
         let no_atime = AtomicBool::new(options.atime == AccessTimes::Never);
         let notices = damage::Notices::new(&vfs);
         let has_failed = AtomicBool::new(false);

@@ -1,9 +1,8 @@
 //! Lookup, creation, renaming and removal of names.
 
-use obento::base::{DeviceNumber, FileFlags, FileKind, Mode};
-use obento::driver::{NewNode, RenameFlags};
-use obento::vfs::Vfs;
-use obento::{Error, Node};
+use obento_base::{DeviceNumber, Error, FileFlags, FileKind, Mode};
+use obento_driver::{NewNode, RenameFlags};
+use obento_vfs::{Node, Vfs};
 
 use super::{Found, OWNER, Reply, Server, errno, name};
 use crate::nodes::Nodes;

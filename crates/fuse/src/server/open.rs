@@ -12,9 +12,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use obento::Node;
-use obento::base::{FileKind, Ino};
-use obento::provenance::{Actor, OpenMode, Recorded};
+use obento_base::{FileKind, Ino};
+use obento_driver::history::{Actor, OpenMode, OpenRecorder};
+use obento_vfs::Node;
 use parking_lot::Mutex;
 
 use super::{Reply, Server};
@@ -24,7 +24,7 @@ use crate::processes::{Acting, Processes};
 
 /// The recorder, and the open files.
 pub(super) struct Recorder {
-    recorded: Arc<Recorded>,
+    recorded: Arc<dyn OpenRecorder>,
     processes: Arc<Processes>,
     open: Mutex<HashMap<u64, Handle>>,
     next: AtomicU64,
@@ -71,9 +71,9 @@ impl Recorder {
 
 impl Server {
     /// Reports open files, reads and writes to `recorded`, the layer that records the history of the volume.
-    /// `processes` is the [`Who`](obento::provenance::Who) of that layer.
+    /// `processes` is the [`Who`](obento_driver::history::Who) of that layer.
     #[must_use]
-    pub fn with_recorder(mut self, recorded: Arc<Recorded>, processes: Arc<Processes>) -> Self {
+    pub fn with_recorder(mut self, recorded: Arc<dyn OpenRecorder>, processes: Arc<Processes>) -> Self {
         let (open, next) = (Mutex::default(), AtomicU64::new(1));
         self.recorder = Some(Recorder { recorded, processes, open, next });
         self

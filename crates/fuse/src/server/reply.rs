@@ -1,6 +1,6 @@
 //! The results of requests.
 
-use obento::base::{Attr, Errno};
+use obento_base::{Attr, Errno};
 
 /// A result, or the number of an error.
 pub(crate) type Reply<T> = Result<T, Errno>;

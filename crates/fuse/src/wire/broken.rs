@@ -2,7 +2,7 @@
 //!
 //! The kernel would otherwise accept data into its cache until it writes some of it back.
 
-use obento::base::Errno;
+use obento_base::Errno;
 
 use super::abi::opcode;
 use super::{Wire, is_change};

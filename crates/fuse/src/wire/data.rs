@@ -1,6 +1,6 @@
 //! Requests for the data of files.
 
-use obento::base::Errno;
+use obento_base::Errno;
 
 use super::abi::{
     CopyFileRangeIn, FallocateIn, InHeader, LseekIn, ReadIn, SizeOut, WRITE_CACHE, WRITE_KILL_SUIDGID,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use obento::base::{Attr, FileFlags, FileKind, Timestamp};
+use obento_base::{Attr, FileFlags, FileKind, Timestamp};
 
 use super::abi::{AttrOut, EntryOut, RawAttr, Statx, StatxOut, StatxTime};
 use crate::attr::encode_device;

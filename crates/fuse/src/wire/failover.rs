@@ -3,7 +3,7 @@
 //! One request at a time changes the volume. Its changes and its reply are in the ledger before the reply is sent, so
 //! that the next server sends the same reply if the kernel sends the request again.
 
-use obento::base::Errno;
+use obento_base::Errno;
 
 use super::abi::{InHeader, opcode};
 use super::reply::Pending;

@@ -1,6 +1,6 @@
 //! Requests for the attributes of inodes and of the volume.
 
-use obento::base::{Attr, Errno};
+use obento_base::{Attr, Errno};
 
 use super::abi::{
     GETATTR_FH, GetattrIn, GetxattrIn, InHeader, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn,

@@ -56,7 +56,7 @@ pub(super) fn readdirplus(
 
 #[cfg(test)]
 mod tests {
-    use obento::base::FileKind;
+    use obento_base::FileKind;
 
     use super::*;
 

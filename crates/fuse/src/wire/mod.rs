@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use obento::base::{Attr, Errno, FileKind, Mode};
-use obento::env::thread::without_limits;
+use obento_base::{Attr, Errno, FileKind, Mode};
+use obento_env::thread::without_limits;
 use obento_fuse_abi::{self as abi, BatchForgetIn, ForgetOne, InHeader, opcode};
 use parking_lot::Mutex;
 

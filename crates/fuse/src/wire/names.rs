@@ -1,6 +1,6 @@
 //! Requests that look up, create, rename and remove names.
 
-use obento::base::{DeviceNumber, Errno, FileKind};
+use obento_base::{DeviceNumber, Errno, FileKind};
 
 use super::abi::{
     CreateIn, InHeader, MkdirIn, MknodIn, OPEN_KEEP_CACHE, OpenIn, OpenOut, ReleaseIn, Rename2In, StoreOut,

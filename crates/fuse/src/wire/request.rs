@@ -1,7 +1,7 @@
 //! Decoding of requests. Nothing in a request is trusted: one that is too short fails with EIO, which the kernel passes
 //! to the requesting process.
 
-use obento::base::Errno;
+use obento_base::Errno;
 use zerocopy::FromBytes;
 
 use super::abi::InHeader;

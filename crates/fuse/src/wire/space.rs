@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use obento::base::Errno;
+use obento_base::Errno;
 use parking_lot::Mutex;
 
 use super::abi::{GetxattrIn, InHeader, SizeOut, opcode};

@@ -1,6 +1,10 @@
 //! Requests and replies through a socket instead of `/dev/fuse`.
 
-use obento::Volume;
+use obento_base::{DeviceNumber, Name};
+use obento_driver::NewNode;
+use obento_env::SystemClock;
+use obento_tmpfs::{Options, Tmpfs};
+use obento_vfs::{Caller, Vfs};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::abi::WRITE_CACHE;
@@ -13,29 +17,40 @@ use crate::server::ServerOptions;
 
 const NO_SPACE: Errno = Errno(libc::ENOSPC);
 
+/// A new regular file.
+const NEW: NewNode<'_> = NewNode {
+    kind: FileKind::Regular,
+    mode: Mode::new(0o644),
+    uid: 0,
+    gid: 0,
+    rdev: DeviceNumber { major: 0, minor: 0 },
+    target: b"",
+};
+
 /// A server, and the kernel's end of its connection.
 struct Bench {
     wire: Arc<Wire>,
     kernel: OwnedFd,
     /// The node ID of a file.
     file: u64,
-    _volume: Volume,
 }
 
 impl Bench {
     fn new() -> Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (device, kernel) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        let volume = Volume::in_memory();
-        volume.write("/file", "x").unwrap();
-        let server = Arc::new(Server::new(&volume, ServerOptions::default()));
+        let vfs = Vfs::new(Arc::new(Tmpfs::new(Options::new(Arc::new(SystemClock)))));
+        let name = Name::new(b"file").unwrap();
+        let file = vfs.create(&Caller::Owner, &vfs.root(), name, &NEW).unwrap();
+        file.write_at(0, b"x").unwrap();
+        let server = Arc::new(Server::new(vfs, ServerOptions::default()));
         let file = server.lookup(ROOT, b"file").unwrap().unwrap().id;
         // Without a queue, jobs run in the calling thread.
         let [pool, notifiers] = [pool::queue().0, pool::queue().0];
         let state = SessionState { writeback: true, ..SessionState::default() };
         let (device, pools) = (Arc::new(device), Pools { pool, notifiers });
         let wire = Wire::resume(&device, server, SessionOptions::default(), pools, &state);
-        Self { wire: Arc::new(wire), kernel, file, _volume: volume }
+        Self { wire: Arc::new(wire), kernel, file }
     }
 
     fn header(&self, opcode: u32, body: usize) -> InHeader {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use obento_base::{FileKind, Ino, Mode, Name, Timestamp};
 use obento_driver::{FileSystem, NewNode, WritableFileSystem as _};
 use obento_env::Clock;
-use obento_prov::{Actor, LogOptions, OpenMode, Recorded, Who, WriteSource};
+use obento_prov::{Actor, LogOptions, OpenMode, OpenRecorder as _, Recorded, Who, WriteSource};
 
 const HEADERS: u32 = 200;
 const READ_HEADERS: u32 = 20;

@@ -164,7 +164,7 @@ impl OpenedMount {
 
     /// Returns a server for the volume.
     pub fn server(&self, options: &MountOptions) -> Arc<Server> {
-        let server = Server::new(&self.volume, server_options(options));
+        let server = Server::new(self.volume.vfs().clone(), server_options(options));
         let server = match self.volume.recorded().cloned().zip(self.processes.clone()) {
             Some((recorded, processes)) => server.with_recorder(recorded, processes),
             None => server,

@@ -116,12 +116,12 @@ impl Own {
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (kernel, device): (OwnedFd, OwnedFd) = pair.unwrap();
         *thread = Some(std::thread::spawn(move || {
-            let volume = obento::Volume::new(VOLUME.open(Access::ReadWrite).unwrap());
-            let server = Arc::new(Server::new(&volume, ServerOptions::default()));
+            let vfs = obento::vfs::Vfs::new(VOLUME.open(Access::ReadWrite).unwrap());
+            let server = Arc::new(Server::new(vfs.clone(), ServerOptions::default()));
             let options = SessionOptions { io_uring: RingChoice::Off, ..SessionOptions::default() };
             let session = open_session(device, server, options, Pauser::new().unwrap()).unwrap();
             let _ = session.serve().unwrap();
-            volume.close().unwrap();
+            vfs.close().unwrap();
         }));
         connect(kernel, Duration::from_secs(60), access).unwrap()
     }

@@ -2,10 +2,7 @@
 
 use obento_base::Ino;
 
-use crate::actor::Actor;
-use crate::opens::OpenFile;
-use crate::record::OpenMode;
-use crate::transferred::Transferred;
+use super::{Actor, OpenFile, OpenMode, Transferred};
 
 /// Bits of the mode of an open file.
 const READ: u64 = 1;

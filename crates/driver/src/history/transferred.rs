@@ -14,14 +14,16 @@ pub struct Transferred {
 }
 
 impl Transferred {
-    pub(crate) fn of(range: &Range<u64>) -> Self {
+    /// Returns the transfer of `range`.
+    pub fn of(range: &Range<u64>) -> Self {
         match range.end.saturating_sub(range.start) {
             0 => Self::default(),
             bytes => Self { bytes, start: range.start, end: range.end },
         }
     }
 
-    pub(crate) fn add(&mut self, more: &Self) {
+    /// Adds another transfer.
+    pub fn add(&mut self, more: &Self) {
         if more.bytes == 0 {
             return;
         }
