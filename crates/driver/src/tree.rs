@@ -95,6 +95,14 @@ pub enum Body {
 }
 
 impl Body {
+    /// Returns the number of a device, and a number without meaning for other types.
+    pub fn rdev(&self) -> DeviceNumber {
+        match *self {
+            Self::CharDevice(number) | Self::BlockDevice(number) => number,
+            _ => DeviceNumber::default(),
+        }
+    }
+
     /// Returns the type.
     pub fn kind(&self) -> FileKind {
         match self {

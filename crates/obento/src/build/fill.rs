@@ -8,21 +8,21 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use obento_base::{DeviceNumber, Error, FileKind, Name, Timestamp};
+use obento_base::{Error, FileKind, Name, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::tree::{Body, Node, NodeAttr};
 use obento_driver::{Access, FreeSpace, NodeId, Probe, Tree};
 use obento_host::build::{FreshFile, Reader, SuppliedFile};
 use obento_host::tree::{LinkKey, Report, TreeOptions};
-use obento_host::{HostError, Metadata, SinkError, Xattr};
+use obento_host::{DataSink, HostError, Metadata, Xattr};
 
 use super::container::{self, Comparison, Target};
 use super::generic::{HoleCost, data_ranges, estimate};
 use super::source::{self, Read};
 use super::{BuildFailure, BuildSettings, BuildSource, SourceProblem};
 use crate::copy::image::ImageWriter;
-use crate::copy::tree::FileError;
-use crate::copy::{CopyError, Observer, ProblemReason, Progress};
+use crate::copy::tree_sink::{NewEntry, TreeSink as _, fill_ranges};
+use crate::copy::{CopyError, Observer, ProblemReason, Progress, expect_wanted};
 use crate::{Image, Options, Registry, Volume};
 
 /// The most attempts with a size that was found. Each attempt is larger by half.
@@ -196,7 +196,7 @@ impl<'a> Filler<'a> {
                 levels.push(self.level(id));
             }
         }
-        self.writer.make_waiting();
+        self.writer.settle();
         self.reported(NodeId::ROOT, Ok(()))?;
         if !self.problems.is_empty() {
             return Err(BuildFailure::Unfit(self.problems));
@@ -256,22 +256,14 @@ impl<'a> Filler<'a> {
         }
         let key = (node.links > 1).then_some(LinkKey { source: 0, ino: id.0.into() });
         if let Some(key) = key
-            && self.writer.link(name, &meta, key)?.is_some()
+            && self.writer.link(name, &meta, key)?
         {
             return Ok(());
         }
-        let (kind, target) = (node.body.kind(), self.tree.target(node));
         match node.body {
             Body::File { size, .. } => self.file(name, &meta, (id, node.body), size, key.is_none())?,
-            Body::Symlink => {
-                self.writer.symlink(name, &meta, target)?;
-            }
-            Body::CharDevice(rdev) | Body::BlockDevice(rdev) => {
-                self.writer.node(name, &meta, kind, rdev)?;
-            }
-            _ => {
-                self.writer.node(name, &meta, kind, DeviceNumber::default())?;
-            }
+            Body::Symlink => self.writer.create(name, &meta, NewEntry::Symlink(self.tree.target(node)))?,
+            body => self.writer.create(name, &meta, NewEntry::Node(body.kind(), body.rdev()))?,
         }
         key.map_or(Ok(()), |key| self.writer.remember(key, name, node.links - 1))
     }
@@ -298,33 +290,18 @@ impl<'a> Filler<'a> {
         if let Some(len) = usize::try_from(size).ok().filter(|len| *len <= CHUNK && may_wait && is_dense) {
             let buffer = &mut self.buffer[..len];
             bytes.iter().try_for_each(|bytes| bytes.read_exact_at(buffer, 0)).map_err(ProblemReason::Host)?;
-            if self.writer.file_later(name, meta, buffer)? {
-                self.done.1 += size;
-                return Ok(());
-            }
+            self.done.1 += size;
+            return Ok(self.writer.create_short(name, meta, buffer)?);
         }
-        let written = self.writer.file(name, meta, &mut |sink| {
-            let mut at = 0;
-            for range in &ranges {
-                sink.hole(range.start - at)?;
-                at = range.start;
-                while at < range.end {
-                    let part = usize::try_from(range.end - at).unwrap_or(CHUNK).min(CHUNK);
-                    let buffer = &mut self.buffer[..part];
-                    bytes.iter().try_for_each(|bytes: &SuppliedFile<'_>| bytes.read_exact_at(buffer, at))?;
-                    sink.bytes(buffer)?;
-                    at += part as u64;
-                    self.done.1 += part as u64;
-                    reported(self.observer, self.done, b"")?;
-                }
-            }
-            Ok::<_, SinkError>(sink.hole(size.saturating_sub(at))?)
-        });
-        match written {
-            Ok(_) => Ok(()),
-            Err(FileError::Source(error)) => Err(ProblemReason::Volume(error)),
-            Err(FileError::Trouble(trouble)) => Err(trouble),
-        }
+        let (buffer, done, observer) = (&mut self.buffer, &mut self.done, &mut *self.observer);
+        let mut fill = |sink: &mut dyn DataSink| {
+            fill_ranges(sink, (&ranges, size), buffer, |at, part| {
+                bytes.iter().try_for_each(|bytes: &SuppliedFile<'_>| bytes.read_exact_at(part, at))?;
+                done.1 += part.len() as u64;
+                Ok(reported(observer, *done, b"")?)
+            })
+        };
+        Ok(self.writer.create(name, meta, NewEntry::File(&mut fill))?)
     }
 
     fn progress(&mut self, id: NodeId) -> Result<(), HostError> {
@@ -344,7 +321,7 @@ impl<'a> Filler<'a> {
 
 fn reported(observer: &mut dyn Observer, (files, bytes): (u64, u64), path: &[u8]) -> Result<(), HostError> {
     observer.progress(&Progress { files, bytes, path });
-    if observer.is_stopped() { Err(HostError::Stopped) } else { Ok(()) }
+    expect_wanted(observer)
 }
 
 fn is_file(node: &Node) -> bool {

@@ -15,7 +15,7 @@ use super::holes::{HoleSink, Holes};
 use super::image::CHUNK;
 use super::into::read_full;
 use super::source::{Body, CopyFrom, Item, Items, Origin};
-use super::tree::{FileError, Fill, Tree};
+use super::tree_sink::{FileError, Fill, NewEntry, TreeSink};
 use super::{CopyError, CopyOptions, HardLinks, Observer, Problem, ProblemReason, Progress, expect_wanted};
 use crate::data::{self, Losses};
 use crate::walk::Step;
@@ -46,7 +46,7 @@ pub(super) struct Copy<'a, T> {
     skipped: u32,
 }
 
-impl<'a, T: Tree> Copy<'a, T> {
+impl<'a, T: TreeSink> Copy<'a, T> {
     pub fn new(
         tree: T,
         root: Option<Node>,
@@ -172,7 +172,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         let meta = Metadata::new(attr, &item.xattrs);
         let has_more_names = attr.nlink > 1 && self.options.hard_links == HardLinks::Keep;
         let key = self.key(item.origin);
-        if has_more_names && self.tree.link(name, &meta, key)?.is_some() {
+        if has_more_names && self.tree.link(name, &meta, key)? {
             return Ok(());
         }
         match (attr.kind, &item.body) {
@@ -180,9 +180,11 @@ impl<'a, T: Tree> Copy<'a, T> {
             (FileKind::Symlink, _) if self.follows(item) => {
                 return Err(ProblemReason::Volume(Error::NotFound));
             }
-            (FileKind::Symlink, Body::Link(target)) => self.tree.symlink(name, &meta, target).map(drop)?,
+            (FileKind::Symlink, Body::Link(target)) => {
+                self.tree.create(name, &meta, NewEntry::Symlink(target))?;
+            }
             (FileKind::Regular, body) => self.regular(name, (item, items), body, &meta)?,
-            (kind, _) => self.tree.node(name, &meta, kind, attr.rdev).map(drop)?,
+            (kind, _) => self.tree.create(name, &meta, NewEntry::Node(kind, attr.rdev))?,
         }
         if has_more_names {
             self.tree.remember(key, name, attr.nlink - 1)?;
@@ -225,7 +227,7 @@ impl<'a, T: Tree> Copy<'a, T> {
             && self.options.holes != Holes::Make
         {
             let bytes = items.bytes().get(bytes.clone()).unwrap_or_default();
-            if self.tree.file_later(name, meta, bytes)? {
+            if self.tree.create_later(name, meta, bytes)? {
                 self.bytes += bytes.len() as u64;
                 return Ok(());
             }
@@ -238,7 +240,7 @@ impl<'a, T: Tree> Copy<'a, T> {
             expect_wanted(observer)
         };
         let mut write = |fill: &mut Fill<'_>| {
-            tree.file(name, meta, &mut |sink| fill(&mut HoleSink { sink, holes })).map(drop)
+            tree.create(name, meta, NewEntry::File(&mut |sink| fill(&mut HoleSink { sink, holes })))
         };
         let (mut losses, mut read) = (Losses::default(), item.attr.size);
         let made = match body {
@@ -278,11 +280,7 @@ impl<'a, T: Tree> Copy<'a, T> {
         for unread in losses.into_ranges() {
             self.problem(item.shown.clone(), ProblemReason::Unread(unread));
         }
-        match made {
-            Ok(()) => Ok(()),
-            Err(FileError::Source(error)) => Err(ProblemReason::Volume(error)),
-            Err(FileError::Trouble(trouble)) => Err(trouble),
-        }
+        Ok(made?)
     }
 
     /// Reports the files whose contents could not be written after they were created.
@@ -303,19 +301,10 @@ impl<'a, T: Tree> Copy<'a, T> {
 
     /// Reports `trouble`, or ends the copy with it.
     pub fn fail(&mut self, path: Vec<u8>, trouble: ProblemReason) -> Result<(), CopyError> {
-        match trouble {
-            ProblemReason::Host(
-                error @ (HostError::Limit { .. } | HostError::FileLimit { .. } | HostError::Stopped),
-            ) => Err(error.into()),
-            ProblemReason::Target { path, error: error @ (Error::ReadOnly | Error::Device(_)) } => {
-                Err(CopyError::Target { path, error })
-            }
-            ProblemReason::Counted => Ok(()),
-            trouble => {
-                self.problem(path, trouble);
-                Ok(())
-            }
+        if let Some(trouble) = trouble.to_report()? {
+            self.problem(path, trouble);
         }
+        Ok(())
     }
 
     fn problem(&mut self, path: Vec<u8>, trouble: ProblemReason) {

@@ -12,7 +12,7 @@ use super::holes::HoleSink;
 use super::image::{CHUNK, ImageTarget, ImageWriter, OverwritePolicy, TargetPlace};
 use super::options::may_meet_twice;
 use super::source::CopyFrom;
-use super::tree::FileError;
+use super::tree_sink::{FileError, NewEntry, TreeSink as _};
 use super::{
     CopyError, CopyOptions, CopyReport, HardLinks, Observer, ProblemReason, Progress, TargetIs, expect_wanted,
 };
@@ -125,7 +125,7 @@ pub fn copy_from_reader(
     let meta =
         Metadata { mode: Mode::new(0o666), uid: 0, gid: 0, atime: now, mtime: now, ctime: now, xattrs: &[] };
     let (mut bytes, mut broken, mut buffer) = (0, None, vec![0; CHUNK]);
-    let made = writer.file(&name, &meta, &mut |sink| {
+    let mut fill = |sink: &mut dyn DataSink| {
         let mut sink = HoleSink { sink, holes: options.holes };
         loop {
             match read_full(input, &mut buffer) {
@@ -142,12 +142,13 @@ pub fn copy_from_reader(
                 }
             }
         }
-    });
+    };
+    let made = writer.create(&name, &meta, NewEntry::File(&mut fill));
     if let Some(error) = broken {
         return Err(CopyError::Input(error));
     }
     match made {
-        Ok(_) => {}
+        Ok(()) => {}
         Err(FileError::Source(error)) => return Err(failed(error)),
         Err(FileError::Trouble(ProblemReason::Target { path, error })) => {
             return Err(CopyError::Target { path, error });

@@ -18,7 +18,7 @@ mod source;
 mod target;
 #[cfg(test)]
 mod tests;
-pub(crate) mod tree;
+pub(crate) mod tree_sink;
 
 use std::io::Write;
 

@@ -133,6 +133,23 @@ impl fmt::Display for ProblemReason {
     }
 }
 
+impl ProblemReason {
+    /// Returns the problem to report, or `None` if it is counted only. Fails with a problem that later entries would also
+    /// have.
+    pub(crate) fn to_report(self) -> Result<Option<Self>, CopyError> {
+        match self {
+            Self::Host(
+                error @ (HostError::Limit { .. } | HostError::FileLimit { .. } | HostError::Stopped),
+            ) => Err(error.into()),
+            Self::Target { path, error: error @ (Error::ReadOnly | Error::Device(_)) } => {
+                Err(CopyError::Target { path, error })
+            }
+            Self::Counted => Ok(None),
+            trouble => Ok(Some(trouble)),
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", escaped(&self.path), self.trouble)

@@ -23,13 +23,13 @@ use obento_base::{Error, FileKind, Ino, Mode, Name, NameBuf, Timestamp};
 use obento_env::{Clock as _, SystemClock};
 use obento_host::compressed::{Stream, UnpackLimits};
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
-use obento_host::tree::{Existing, Keep, Report, TreeOptions, Written};
-use obento_host::{HostError, Metadata, SinkError};
+use obento_host::tree::{Existing, Keep, Report, TreeOptions};
+use obento_host::{DataSink, HostError, Metadata, SinkError};
 use obento_vfs::Node;
 
 use crate::acls;
 use crate::copy::image::{ImageWriter, Replaces, Times};
-use crate::copy::tree::FileError;
+use crate::copy::tree_sink::{FileError, NewEntry, TreeSink as _, fill_ranges};
 use crate::copy::{CopyError, ImageTarget, Observer, Problem, ProblemReason, Progress, expect_wanted};
 use crate::data::{self, Losses};
 use crate::image::DataDescription;
@@ -130,7 +130,7 @@ pub fn import(
         max_members: options.max_members.unwrap_or(u64::MAX),
     };
     import.run()?;
-    import.writer.make_waiting();
+    import.writer.settle();
     import.report_late()?;
     let Import { writer, mut report, lists, observer, .. } = import;
     report.written = writer.finish()?;
@@ -244,17 +244,11 @@ impl Import<'_> {
                 self.problem(path, trouble);
                 Ok(false)
             }
-            Err(Failure::Trouble(ProblemReason::Host(
-                error @ (HostError::Limit { .. } | HostError::FileLimit { .. } | HostError::Stopped),
-            ))) => Err(error.into()),
-            Err(Failure::Trouble(ProblemReason::Target {
-                path,
-                error: error @ (Error::ReadOnly | Error::Device(_)),
-            })) => Err(CopyError::Target { path, error }),
-            Err(Failure::Trouble(ProblemReason::Counted)) => Ok(false),
             Err(Failure::Trouble(trouble)) => {
-                self.report.problems += 1;
-                self.observer.problem(&Problem { path, trouble });
+                if let Some(trouble) = trouble.to_report()? {
+                    self.report.problems += 1;
+                    self.observer.problem(&Problem { path, trouble });
+                }
                 Ok(false)
             }
         }
@@ -294,14 +288,15 @@ impl Import<'_> {
             return Ok(());
         };
         self.go_to(parent)?;
+        let node = |kind| NewEntry::Node(kind, member.rdev);
         match member.kind {
             MemberKind::Directory => self.directory(&path, name, &meta)?,
             MemberKind::File => self.file(name, member, &meta)?,
             MemberKind::HardLink => self.hard_link(name, member, &meta)?,
-            MemberKind::Symlink => drop(self.writer.symlink(name, &meta, &member.link)?),
-            MemberKind::CharDevice => self.node(name, member, &meta, FileKind::CharDevice)?,
-            MemberKind::BlockDevice => self.node(name, member, &meta, FileKind::BlockDevice)?,
-            MemberKind::Fifo => self.node(name, member, &meta, FileKind::Fifo)?,
+            MemberKind::Symlink => self.writer.create(name, &meta, NewEntry::Symlink(&member.link))?,
+            MemberKind::CharDevice => self.writer.create(name, &meta, node(FileKind::CharDevice))?,
+            MemberKind::BlockDevice => self.writer.create(name, &meta, node(FileKind::BlockDevice))?,
+            MemberKind::Fifo => self.writer.create(name, &meta, node(FileKind::Fifo))?,
             MemberKind::Continued => return Err(Failure::Member(MemberProblem::Continued)),
             MemberKind::Other(_) => {
                 self.file(name, member, &meta)?;
@@ -328,16 +323,6 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn node(
-        &mut self,
-        name: &Name,
-        member: &Member,
-        meta: &Metadata<'_>,
-        kind: FileKind,
-    ) -> Result<(), Failure> {
-        Ok(self.writer.node(name, meta, kind, member.rdev).map(drop)?)
-    }
-
     /// Creates a directory. An existing link to a directory stays, and that directory is not changed, as with
     /// tar --keep-directory-symlink.
     fn directory(&mut self, path: &[NameBuf], name: &Name, meta: &Metadata<'_>) -> Result<(), Failure> {
@@ -359,22 +344,13 @@ impl Import<'_> {
         Ok(())
     }
 
-    /// Creates a file whose bytes fit the buffer. If the volume supports batches, the file is created in a
-    /// batch with later files.
-    fn small_file(&mut self, name: &Name, len: usize, meta: &Metadata<'_>) -> Result<(), Failure> {
-        let bytes = &mut self.buffer[..len];
-        read_full(&mut self.reader, bytes).map_err(Failure::Archive)?;
-        match self.writer.file_later(name, meta, bytes)? {
-            true => Ok(()),
-            false => made(self.writer.file(name, meta, &mut |sink| Ok(sink.bytes(bytes)?))),
-        }
-    }
-
     fn file(&mut self, name: &Name, member: &Member, meta: &Metadata<'_>) -> Result<(), Failure> {
         if let Some(len) = usize::try_from(member.size).ok().filter(|len| *len <= CHUNK)
             && member.map.is_none()
         {
-            return self.small_file(name, len, meta);
+            let bytes = &mut self.buffer[..len];
+            read_full(&mut self.reader, bytes).map_err(Failure::Archive)?;
+            return Ok(self.writer.create_short(name, meta, bytes)?);
         }
         let (reader, buffer, observer) = (&mut self.reader, &mut self.buffer, &mut *self.observer);
         let files = self.members;
@@ -382,29 +358,22 @@ impl Import<'_> {
         let whole = std::slice::from_ref(&whole);
         let ranges = member.map.as_deref().unwrap_or(whole);
         let mut broken = None;
-        let written = self.writer.file(name, meta, &mut |sink| {
-            let mut at = 0;
-            for range in ranges {
-                sink.hole(range.start - at)?;
-                let mut left = range.end - range.start;
-                while left > 0 {
-                    let part = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
-                    match read_full(reader, &mut buffer[..part]) {
-                        Ok(()) => sink.bytes(&buffer[..part])?,
-                        Err(error) => {
-                            broken = Some(error);
-                            return Err(SinkError::Source(Error::Invalid));
-                        }
-                    }
-                    left -= part as u64;
-                    observer.progress(&Progress { files, bytes: reader.offset(), path: &member.path });
-                    expect_wanted(observer)?;
-                }
-                at = range.end;
-            }
-            Ok(sink.hole(member.size.saturating_sub(at))?)
-        });
-        broken.map_or_else(|| made(written), |error| Err(Failure::Archive(error)))
+        let mut fill = |sink: &mut dyn DataSink| {
+            // The archive contains the ranges one after another.
+            fill_ranges(sink, (ranges, member.size), buffer, |_, part| {
+                read_full(reader, part).map_err(|error| {
+                    broken = Some(error);
+                    SinkError::Source(Error::Invalid)
+                })?;
+                observer.progress(&Progress { files, bytes: reader.offset(), path: &member.path });
+                Ok(expect_wanted(observer)?)
+            })
+        };
+        let written = self.writer.create(name, meta, NewEntry::File(&mut fill));
+        match broken {
+            Some(error) => Err(Failure::Archive(error)),
+            None => Ok(written?),
+        }
     }
 
     fn hard_link(&mut self, name: &Name, member: &Member, meta: &Metadata<'_>) -> Result<(), Failure> {
@@ -425,8 +394,8 @@ impl Import<'_> {
             return Err(Failure::Member(MemberProblem::SecondDirectory(original)));
         }
         match self.writer.link_to(name, meta, &node)? {
-            Some(_) => Ok(()),
-            None => self.copy_of(name, &node, meta),
+            true => Ok(()),
+            false => self.copy_of(name, &node, meta),
         }
     }
 
@@ -436,13 +405,14 @@ impl Import<'_> {
         if attr.kind != FileKind::Regular {
             return Err(Failure::Trouble(ProblemReason::Volume(Error::TooManyLinks)));
         }
-        made(self.writer.file(name, meta, &mut |sink| {
+        let mut fill = |sink: &mut dyn DataSink| {
             let mut losses = Losses::default();
             data::read(node, 0..attr.size, &mut losses, |bytes| sink.bytes(bytes))?;
             // No other source has these bytes: unreadable ones are not replaced by zeros.
             let lost = losses.into_ranges().into_iter().next();
             lost.map_or(Ok(()), |unread| Err(SinkError::Source(unread.error)))
-        }))
+        };
+        Ok(self.writer.create(name, meta, NewEntry::File(&mut fill))?)
     }
 
     /// Enters the directory `path`, and creates its missing components.
@@ -486,6 +456,12 @@ impl From<ProblemReason> for Failure {
     }
 }
 
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        Self::Trouble(error.into())
+    }
+}
+
 impl From<MemberProblem> for Failure {
     fn from(trouble: MemberProblem) -> Self {
         Self::Member(trouble)
@@ -495,15 +471,6 @@ impl From<MemberProblem> for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         Self::Trouble(ProblemReason::Volume(error))
-    }
-}
-
-/// Converts the result of writing a file.
-fn made(written: Result<Written, FileError>) -> Result<(), Failure> {
-    match written {
-        Ok(_) => Ok(()),
-        Err(FileError::Source(error)) => Err(Failure::Trouble(ProblemReason::Volume(error))),
-        Err(FileError::Trouble(trouble)) => Err(Failure::Trouble(trouble)),
     }
 }
 

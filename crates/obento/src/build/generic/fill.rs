@@ -190,12 +190,9 @@ impl<'a> TreeFill<'a> {
             self.refuse(id, why);
             return Ok(());
         }
-        let rdev = match node.body {
-            Body::CharDevice(number) | Body::BlockDevice(number) => number,
-            _ => obento_base::DeviceNumber::default(),
-        };
         let (mode, uid, gid) = (node.attr.mode, node.attr.uid, node.attr.gid);
-        let new = NewNode { kind: node.body.kind(), mode, uid, gid, rdev, target };
+        let (kind, rdev) = (node.body.kind(), node.body.rdev());
+        let new = NewNode { kind, mode, uid, gid, rdev, target };
         match self.writable.create(parent, name, &new) {
             Ok(attr) => {
                 self.places.add(id, attr.ino);

@@ -45,10 +45,16 @@ pub(super) struct Bundle {
     late: Vec<Problem>,
 }
 
+impl Bundle {
+    /// Returns the problems of files that waited.
+    pub fn late_problems(&mut self) -> Vec<Problem> {
+        std::mem::take(&mut self.late)
+    }
+}
+
 impl ImageWriter {
-    /// Creates a regular file of `bytes` in a batch with later files. [`late_problems`](Self::late_problems)
-    /// returns its errors. Returns false if the file must be created by itself.
-    pub fn file_later(
+    /// As [`TreeSink::create_later`](crate::copy::tree_sink::TreeSink::create_later).
+    pub(super) fn add_to_bundle(
         &mut self,
         name: &Name,
         meta: &Metadata<'_>,
@@ -134,10 +140,5 @@ impl ImageWriter {
         // The buffer is reused.
         bytes.clear();
         self.bundle.bytes = bytes;
-    }
-
-    /// Returns the problems of files that waited.
-    pub fn late_problems(&mut self) -> Vec<Problem> {
-        std::mem::take(&mut self.bundle.late)
     }
 }

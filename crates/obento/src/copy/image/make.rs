@@ -2,7 +2,7 @@
 
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, NameBuf};
 use obento_driver::{NewNode, StoredProperties};
-use obento_host::tree::{Keep, LinkKey, Loss, Trust, Written};
+use obento_host::tree::{Keep, LinkKey, Loss, Trust};
 use obento_host::{HostError, Metadata};
 use obento_vfs::Node;
 
@@ -11,18 +11,18 @@ use super::sink::{Failure, ImageSink};
 use super::slot::{ReplacedFile, Slot};
 use super::{ImageWriter, Inherits, Names, OWNER};
 use crate::backup::take_place;
-use crate::copy::tree::{FileError, Fill};
+use crate::copy::tree_sink::{FileError, Fill};
 use crate::copy::{ProblemReason, Shortage};
 use crate::unfinished::free_name;
 
 impl ImageWriter {
     /// Creates a regular file with the bytes that `fill` passes. Removes the file if that fails.
-    pub fn file(
+    pub(super) fn file(
         &mut self,
         name: &Name,
         meta: &Metadata<'_>,
         fill: &mut Fill<'_>,
-    ) -> Result<Written, FileError> {
+    ) -> Result<(), FileError> {
         self.make_waiting();
         self.take_entry(name)?;
         let slot = self.slot(name, FileKind::Regular, meta)?;
@@ -30,7 +30,7 @@ impl ImageWriter {
             return self.overwrite(node, name, meta, fill);
         }
         let new = self.new_node(FileKind::Regular, meta, &slot);
-        let Some((node, place)) = self.make(name, &slot, &new)? else { return Ok(Written::Skipped) };
+        let Some((node, place)) = self.make(name, &slot, &new)? else { return Ok(()) };
         let filled = self.fill(&node, name, fill);
         let done = filled.and_then(|()| Ok(self.settle((&node, &place), name, &slot, meta)?));
         if let Err(error) = done {
@@ -40,7 +40,7 @@ impl ImageWriter {
             return Err(error);
         }
         self.report.files += 1;
-        Ok(Written::Created)
+        Ok(())
     }
 
     /// Writes into a file that has several names, as cp(1) does. If that fails, the file stays partially
@@ -51,13 +51,13 @@ impl ImageWriter {
         name: &Name,
         meta: &Metadata<'_>,
         fill: &mut Fill<'_>,
-    ) -> Result<Written, FileError> {
+    ) -> Result<(), FileError> {
         self.vfs.truncate(OWNER, node, 0).map_err(|error| self.failed(Some(name), error))?;
         self.fill(node, name, fill)?;
         self.apply_over(node, meta, Some(name))?;
         self.note_written(name, None);
         self.report.files += 1;
-        Ok(Written::Created)
+        Ok(())
     }
 
     /// Writes the bytes that `fill` passes to the empty file `node`.
@@ -87,15 +87,16 @@ impl ImageWriter {
         }
     }
 
-    /// Creates a symbolic link. Returns `Dropped` if the format does not support links.
-    pub fn symlink(
+    /// Creates a symbolic link.
+    pub(super) fn symlink(
         &mut self,
         name: &Name,
         meta: &Metadata<'_>,
         target: &[u8],
-    ) -> Result<Written, ProblemReason> {
+    ) -> Result<(), ProblemReason> {
         if !self.limits.keeps.contains(StoredProperties::SYMLINKS) {
-            return Ok(self.drop_entry(name, Loss::Symlink));
+            self.drop_entry(name, Loss::Symlink);
+            return Ok(());
         }
         self.make_waiting();
         self.take_entry(name)?;
@@ -104,23 +105,23 @@ impl ImageWriter {
         self.other(name, &slot, meta, &new)
     }
 
-    /// Creates a device node, FIFO or socket. Returns `Dropped` if the format does not support the kind or
-    /// the image is not trusted.
-    pub fn node(
+    /// Creates a device node, FIFO or socket. Device nodes are dropped if the image is not trusted.
+    pub(super) fn node(
         &mut self,
         name: &Name,
         meta: &Metadata<'_>,
         kind: FileKind,
         rdev: DeviceNumber,
-    ) -> Result<Written, ProblemReason> {
+    ) -> Result<(), ProblemReason> {
         let loss = if kind.is_device() { Loss::Device } else { Loss::Special };
         if kind.is_device() && self.options.trust == Trust::Untrusted {
             let path = self.host_path(Some(name));
             self.report.lose(loss, None, || path);
-            return Ok(Written::Dropped);
+            return Ok(());
         }
         if !self.limits.keeps.contains(StoredProperties::SPECIAL) {
-            return Ok(self.drop_entry(name, loss));
+            self.drop_entry(name, loss);
+            return Ok(());
         }
         self.make_waiting();
         self.take_entry(name)?;
@@ -129,8 +130,13 @@ impl ImageWriter {
         self.other(name, &slot, meta, &new)
     }
 
-    /// Records that `name`, which was just created here, is `key` in the source, with `more` names expected.
-    pub fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), ProblemReason> {
+    /// As [`TreeSink::remember`](crate::copy::tree_sink::TreeSink::remember).
+    pub(super) fn remember_inode(
+        &mut self,
+        key: LinkKey,
+        name: &Name,
+        more: u32,
+    ) -> Result<(), ProblemReason> {
         self.make_waiting();
         let Some(node) = self.find(name)? else { return Ok(()) };
         let attr = node.attr().map_err(|error| self.failed(Some(name), error))?;
@@ -140,29 +146,23 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Makes `name` a hard link to the recorded copy of `key`. Returns `None` if no copy is recorded or it
-    /// cannot be linked to, which is counted. The caller then creates a file.
-    pub fn link(
+    /// As [`TreeSink::link`](crate::copy::tree_sink::TreeSink::link).
+    pub(super) fn link_recorded(
         &mut self,
         name: &Name,
         meta: &Metadata<'_>,
         key: LinkKey,
-    ) -> Result<Option<Written>, ProblemReason> {
-        let Some(copied) = self.links.next(key) else { return Ok(None) };
-        let Ok(node) = self.vfs.node(copied.ino) else { return Ok(None) };
+    ) -> Result<bool, ProblemReason> {
+        let Some(copied) = self.links.next(key) else { return Ok(false) };
+        let Ok(node) = self.vfs.node(copied.ino) else { return Ok(false) };
         if node.attr().map_err(|error| self.failed(Some(name), error))?.generation != copied.generation {
-            return Ok(None);
+            return Ok(false);
         }
         self.link_to(name, meta, &node)
     }
 
-    /// Makes `name` another name of `node`. Returns `None` if it cannot be linked to, which is counted.
-    pub fn link_to(
-        &mut self,
-        name: &Name,
-        meta: &Metadata<'_>,
-        node: &Node,
-    ) -> Result<Option<Written>, ProblemReason> {
+    /// Makes `name` another name of `node`. Returns false if it cannot be linked to, which is counted.
+    pub fn link_to(&mut self, name: &Name, meta: &Metadata<'_>, node: &Node) -> Result<bool, ProblemReason> {
         self.make_waiting();
         self.take_entry(name)?;
         // A hard link replaces the entry itself, and not the target of a symbolic link.
@@ -170,22 +170,22 @@ impl ImageWriter {
         if let Slot::Taken(ReplacedFile { node: there, .. }) = &slot
             && there == node
         {
-            return Ok(Some(Written::Created));
+            return Ok(true);
         }
-        let Some(place) = self.place(name, &slot)? else { return Ok(Some(Written::Skipped)) };
+        let Some(place) = self.place(name, &slot)? else { return Ok(true) };
         match self.vfs.link(OWNER, node, self.place_dir(&slot), &place) {
             Ok(()) => {}
             Err(error @ (Error::TooManyLinks | Error::NotPermitted | Error::CrossDevice)) => {
                 self.lose_link(name, error);
                 // A file is created instead.
                 self.entries -= 1;
-                return Ok(None);
+                return Ok(false);
             }
             Err(error) => return Err(self.made_before(name, error)),
         }
         self.put_in_place(&place, name, &slot, None)?;
         self.report.others += 1;
-        Ok(Some(Written::Created))
+        Ok(true)
     }
 
     /// Counts one more entry. Errors: FileLimit.
@@ -199,17 +199,10 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Counts a property of `name` that is lost.
-    pub fn lose(&mut self, loss: Loss, name: &Name) {
-        let path = self.host_path(Some(name));
-        self.report.refused(loss, Error::NotSupported, || path);
-    }
-
     /// Counts an entry that the format cannot store.
-    fn drop_entry(&mut self, name: &Name, loss: Loss) -> Written {
+    fn drop_entry(&mut self, name: &Name, loss: Loss) {
         let path = self.host_path(Some(name));
         self.report.refused(loss, Error::NotPermitted, || path);
-        Written::Dropped
     }
 
     fn lose_link(&mut self, name: &Name, error: Error) {
@@ -230,14 +223,14 @@ impl ImageWriter {
         slot: &Slot,
         meta: &Metadata<'_>,
         new: &NewNode<'_>,
-    ) -> Result<Written, ProblemReason> {
-        let Some((node, place)) = self.make(name, slot, new)? else { return Ok(Written::Skipped) };
+    ) -> Result<(), ProblemReason> {
+        let Some((node, place)) = self.make(name, slot, new)? else { return Ok(()) };
         if let Err(error) = self.settle((&node, &place), name, slot, meta) {
             let _ = self.vfs.unlink(OWNER, self.place_dir(slot), &place);
             return Err(error);
         }
         self.report.others += 1;
-        Ok(Written::Created)
+        Ok(())
     }
 
     /// Returns the attributes of a new entry. If those of the source are not kept, a file that replaces

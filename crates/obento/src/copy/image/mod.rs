@@ -27,12 +27,13 @@ use std::path::PathBuf;
 
 use obento_base::{Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
 use obento_driver::{Limits, StoredProperties};
-use obento_host::tree::{Existing, Report, TreeOptions};
+use obento_host::tree::{Existing, LinkKey, Loss, Report, TreeOptions};
 use obento_host::{HostError, Metadata, Xattr};
 use obento_vfs::{Caller, Node, Vfs};
 
 use super::options::join;
-use super::{CopyError, ProblemReason};
+use super::tree_sink::{FileError, NewEntry, TreeSink};
+use super::{CopyError, Problem, ProblemReason};
 use bundle::Bundle;
 use links::InodeLinks;
 pub use place::{ImageTarget, ResolvedTarget as TargetPlace};
@@ -196,60 +197,6 @@ impl ImageWriter {
         ProblemReason::Target { path: self.path(name), error }
     }
 
-    /// Sets the metadata that the root gets at the end.
-    pub fn set_root(&mut self, meta: &Metadata<'_>) {
-        if self.options.existing != Existing::Keep
-            && let Some(root) = self.levels.first_mut()
-        {
-            root.meta = Some(Owned::new(meta));
-        }
-    }
-
-    /// Enters the directory `name`, and creates it if it does not exist. Its metadata is set when the writer
-    /// leaves it.
-    pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), ProblemReason> {
-        self.make_waiting();
-        self.take_entry(name)?;
-        let there = if self.may_hold_names() { self.find(name)? } else { None };
-        let there = match there {
-            Some(node) if !self.is_directory(name, &node)? => {
-                self.remove_for_directory(name, &node)?;
-                None
-            }
-            there => there,
-        };
-        let (level, fresh) = match there {
-            Some(node) => {
-                self.expect_same_name(name, &node)?;
-                let level = Level::merged(node, Some(name.to_buf()), self.limits);
-                (level.map_err(|error| self.failed(Some(name), error))?, false)
-            }
-            None => {
-                let node = self.make_directory(name, meta)?;
-                self.report.directories += 1;
-                // The default list of the source is set when the writer leaves the directory.
-                let inherits = self.inherited(&node).map_err(|error| self.failed(Some(name), error))?;
-                self.note_written(name, Some(node.ino()));
-                let level = Level {
-                    folds: self.top().folds,
-                    node,
-                    name: Some(name.to_buf()),
-                    meta: None,
-                    restored: None,
-                    names: Names::Fresh,
-                    unseen: Vec::new(),
-                    inherits,
-                };
-                (level, true)
-            }
-        };
-        self.levels.push(level);
-        if fresh || self.options.existing != Existing::Keep {
-            self.top_mut().meta = Some(Owned::new(meta));
-        }
-        Ok(())
-    }
-
     /// Enters the existing directory `name` without changing its metadata. `Times::Restore` restores its
     /// times as well.
     pub fn enter_existing(&mut self, name: &Name, times: Times) -> Result<(), ProblemReason> {
@@ -318,8 +265,72 @@ impl ImageWriter {
         }
     }
 
-    /// Sets the metadata of the current directory and leaves it. Does nothing at the root.
-    pub fn leave(&mut self) -> Result<(), ProblemReason> {
+    /// Returns the properties that entries inherit from a directory that was just created. These are the
+    /// properties that the directory itself has inherited.
+    fn inherited(&self, node: &Node) -> Result<Inherits, Error> {
+        let above = self.top().inherits;
+        if !above.group && !above.acl { Ok(Inherits::default()) } else { Inherits::of(node) }
+    }
+
+    /// Returns whether the current directory may contain a name.
+    fn may_hold_names(&self) -> bool {
+        self.replaces == Replaces::Any || matches!(self.top().names, Names::Merged(_))
+    }
+}
+
+impl TreeSink for ImageWriter {
+    fn set_root(&mut self, meta: &Metadata<'_>) {
+        if self.options.existing != Existing::Keep
+            && let Some(root) = self.levels.first_mut()
+        {
+            root.meta = Some(Owned::new(meta));
+        }
+    }
+
+    fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), ProblemReason> {
+        self.make_waiting();
+        self.take_entry(name)?;
+        let there = if self.may_hold_names() { self.find(name)? } else { None };
+        let there = match there {
+            Some(node) if !self.is_directory(name, &node)? => {
+                self.remove_for_directory(name, &node)?;
+                None
+            }
+            there => there,
+        };
+        let (level, fresh) = match there {
+            Some(node) => {
+                self.expect_same_name(name, &node)?;
+                let level = Level::merged(node, Some(name.to_buf()), self.limits);
+                (level.map_err(|error| self.failed(Some(name), error))?, false)
+            }
+            None => {
+                let node = self.make_directory(name, meta)?;
+                self.report.directories += 1;
+                // The default list of the source is set when the writer leaves the directory.
+                let inherits = self.inherited(&node).map_err(|error| self.failed(Some(name), error))?;
+                self.note_written(name, Some(node.ino()));
+                let level = Level {
+                    folds: self.top().folds,
+                    node,
+                    name: Some(name.to_buf()),
+                    meta: None,
+                    restored: None,
+                    names: Names::Fresh,
+                    unseen: Vec::new(),
+                    inherits,
+                };
+                (level, true)
+            }
+        };
+        self.levels.push(level);
+        if fresh || self.options.existing != Existing::Keep {
+            self.top_mut().meta = Some(Owned::new(meta));
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Result<(), ProblemReason> {
         self.make_waiting();
         if self.levels.len() == 1 {
             return Ok(());
@@ -329,8 +340,45 @@ impl ImageWriter {
         done
     }
 
-    /// Leaves all directories and returns the report.
-    pub fn finish(mut self) -> Result<Report, CopyError> {
+    fn create(&mut self, name: &Name, meta: &Metadata<'_>, entry: NewEntry<'_>) -> Result<(), FileError> {
+        match entry {
+            NewEntry::File(fill) => self.file(name, meta, fill),
+            NewEntry::Symlink(target) => Ok(self.symlink(name, meta, target)?),
+            NewEntry::Node(kind, rdev) => Ok(self.node(name, meta, kind, rdev)?),
+        }
+    }
+
+    fn create_later(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        bytes: &[u8],
+    ) -> Result<bool, ProblemReason> {
+        self.add_to_bundle(name, meta, bytes)
+    }
+
+    fn lose(&mut self, loss: Loss, name: &Name) {
+        let path = self.host_path(Some(name));
+        self.report.refused(loss, Error::NotSupported, || path);
+    }
+
+    fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), ProblemReason> {
+        self.remember_inode(key, name, more)
+    }
+
+    fn link(&mut self, name: &Name, meta: &Metadata<'_>, key: LinkKey) -> Result<bool, ProblemReason> {
+        self.link_recorded(name, meta, key)
+    }
+
+    fn late_problems(&mut self) -> Vec<Problem> {
+        self.bundle.late_problems()
+    }
+
+    fn settle(&mut self) {
+        self.make_waiting();
+    }
+
+    fn finish(mut self) -> Result<Report, CopyError> {
         self.make_waiting();
         let mut first = Ok(());
         loop {
@@ -345,18 +393,6 @@ impl ImageWriter {
             Err(ProblemReason::Target { path, error }) => Err(CopyError::Target { path, error }),
             Err(trouble) => Err(CopyError::Problem(trouble)),
         }
-    }
-
-    /// Returns the properties that entries inherit from a directory that was just created. These are the
-    /// properties that the directory itself has inherited.
-    fn inherited(&self, node: &Node) -> Result<Inherits, Error> {
-        let above = self.top().inherits;
-        if !above.group && !above.acl { Ok(Inherits::default()) } else { Inherits::of(node) }
-    }
-
-    /// Returns whether the current directory may contain a name.
-    fn may_hold_names(&self) -> bool {
-        self.replaces == Replaces::Any || matches!(self.top().names, Names::Merged(_))
     }
 }
 
