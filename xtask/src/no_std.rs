@@ -1,13 +1,19 @@
 //! The proof that the core and the drivers require no operating system. They are built for a target without an
 //! operating system, for which only `core` and `alloc` exist. A plain `--no-default-features` build would not detect a
 //! dependency that uses `std` itself.
+//!
+//! The facade without its features uses `std`, but no files, processes or threads. It is built for a target that has none.
 
 use anyhow::{Result, ensure};
 use xshell::{Shell, cmd};
 
 use crate::{crates, packages};
 
-/// Builds the core without `std`, and checks that the same build rejects a crate that requires `std`.
+/// The target of the facade.
+const WASM: &str = "wasm32-unknown-unknown";
+
+/// Builds the core without `std`, and checks that the same build rejects a crate that requires `std`. Builds the facade
+/// without its features for [`WASM`], and checks that this build rejects the features.
 pub fn run(shell: &Shell) -> Result<()> {
     packages::ensure(
         shell,
@@ -35,5 +41,13 @@ pub fn run(shell: &Shell) -> Result<()> {
         "a crate that needs `std` was built without it: this test detects nothing"
     );
     println!("{} crates build without std, and a crate that needs it does not", crates.len());
+    let target = ["-Zbuild-std=std,panic_abort", "--target", WASM, "--locked"];
+    cmd!(shell, "cargo build -p obento --no-default-features {target...}").run()?;
+    let refused = cmd!(shell, "cargo build -p obento --no-default-features --features host {target...}")
+        .quiet()
+        .ignore_status()
+        .output()?;
+    ensure!(!refused.status.success(), "the feature `host` was built for {WASM}: this test detects nothing");
+    println!("obento builds for {WASM} without its features");
     Ok(())
 }

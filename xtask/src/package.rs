@@ -5,7 +5,7 @@ use serde_json::Value;
 use xshell::{Shell, cmd};
 
 /// The crates, in the order of their dependencies.
-const PUBLISHED: [&str; 31] = [
+const PUBLISHED: [&str; 33] = [
     "obento-base",
     "obento-env",
     "obento-block",
@@ -30,6 +30,8 @@ const PUBLISHED: [&str; 31] = [
     "obento-prov",
     "obento-linux-agent",
     "obento-linux",
+    "obento-open",
+    "obento-trees",
     "obento",
     "obento-fuse-abi",
     "obento-fuse",

@@ -33,44 +33,40 @@
 //! | check, resize and tune a file system | [`mod@check`], [`resize`], [`mod@tune`] |
 //! | print names, sizes and UUIDs | [`text`] |
 //!
-//! An application needs to depend on this crate only. The lower layers are the modules [`base`], [`block`], [`driver`],
-//! [`env`](mod@env), [`host`] and [`vfs`].
+//! An application needs to depend on this crate only. It is a facade: `obento-open` opens images and volumes,
+//! `obento-trees` moves trees, and the lower layers are the modules [`base`], [`block`], [`driver`], [`env`](mod@env),
+//! [`host`] and [`vfs`].
+//!
+//! | feature | contents | default |
+//! |---|---|---|
+//! | `host` | images in files of the host, compressed or in the formats of virtual machines; moving trees | yes |
+//! | `engine` | the kernel engine, which opens the types without a driver of obento; contains `host` | yes |
+//!
+//! Without both features, the crate opens volumes of devices that the application supplies
+//! ([`Image::on_device`]), and builds for `wasm32-unknown-unknown`.
 
 // These macros panic if the output is closed.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod acls;
-pub mod address;
-mod backup;
-pub mod build;
-pub mod check;
-pub mod convert;
-pub mod copy;
-mod data;
-pub mod diff;
-pub mod export;
-mod finding_paths;
-mod format_target;
-pub mod fs;
-mod history_check;
-pub mod image;
-pub mod import;
-pub mod partition;
 pub mod prelude;
-pub mod registry;
-pub mod remove;
-pub mod resize;
-mod shortage;
-pub mod text;
-#[cfg(test)]
-mod toy;
-pub mod tune;
-mod unfinished;
-pub mod volume;
-pub mod walk;
-mod xattrs;
+
+#[cfg(feature = "host")]
+pub use obento_open::resize;
+pub use obento_open::{address, check, image, partition, registry, remove, text, tune, volume, walk};
+#[cfg(feature = "host")]
+pub use obento_trees::{VolumeTrees, build, convert, copy, diff, export, import};
+
+/// The files of a volume, with the interface of `std::fs`. The documentation of `obento_open::fs` contains the rules and
+/// an example.
+pub mod fs {
+    #[doc(inline)]
+    pub use obento_open::fs::*;
+    #[cfg(feature = "host")]
+    pub use obento_trees::TreeError;
+}
 
 /// Files, locks and processes of the host.
+#[cfg(feature = "host")]
 pub mod host {
     pub use obento_host::build::{FreshFile, Publish};
     pub use obento_host::compressed::{Progress as Unpacking, UnpackError, UnpackLimits};
@@ -82,9 +78,7 @@ pub mod host {
         open_existing_output, open_output, reopen,
     };
     pub use obento_host::{interrupt, path_of_open, sandbox, source};
-
-    pub use crate::backup::take_place;
-    pub use crate::unfinished::{free_name, unfinished_name};
+    pub use obento_trees::{free_name, take_place, unfinished_name};
 }
 
 /// Errors, inode numbers, names, modes and timestamps.
@@ -97,6 +91,7 @@ pub use obento_driver as driver;
 pub use obento_env as env;
 /// The kernel engine, which opens file systems with a Linux kernel that runs as an ordinary process. The
 /// module lists its types, the programs that create and check them, and the installed parts.
+#[cfg(feature = "engine")]
 pub use obento_linux as engine;
 /// The provenance layer: records which process created, read and changed which file.
 pub use obento_prov as provenance;
@@ -105,8 +100,6 @@ pub use obento_tmpfs as tmpfs;
 /// Paths, permissions and open files on top of a driver.
 pub use obento_vfs as vfs;
 
-pub use image::{Image, OpenError, Options};
 pub use obento_base::{Error, Result};
+pub use obento_open::{Image, OpenError, Options, Registry, Volume};
 pub use obento_vfs::Node;
-pub use registry::Registry;
-pub use volume::Volume;

@@ -11,10 +11,16 @@
 //! # Ok::<(), obento::fs::FsError>(())
 //! ```
 
+#[cfg(feature = "host")]
+pub use crate::VolumeTrees;
 pub use crate::base::{DeviceNumber, FileKind, Mode};
 pub use crate::driver::SetAttr;
-pub use crate::fs::{File, FsError, TreeError};
-pub use crate::image::{Image, ImageBuilder, OpenError, Options};
+#[cfg(feature = "host")]
+pub use crate::fs::TreeError;
+pub use crate::fs::{File, FsError};
+#[cfg(feature = "host")]
+pub use crate::image::ImageBuilder;
+pub use crate::image::{Image, OpenError, Options};
 pub use crate::registry::Registry;
 pub use crate::text::escaped;
 pub use crate::vfs::{Node, Symlinks};

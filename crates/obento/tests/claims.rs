@@ -193,7 +193,7 @@ fn disk(path: &Path, label: &str, filled: bool) -> Vec<u8> {
     head
 }
 
-/// Returns the expected selection by the table of `crates/obento/src/image/choose.rs`, given the types that
+/// Returns the expected selection by the table of `crates/open/src/image/choose.rs`, given the types that
 /// blkid and sfdisk find.
 fn expected(judged: &Judged, has_table: bool, filled: bool) -> &'static str {
     match judged {

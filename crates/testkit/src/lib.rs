@@ -33,6 +33,7 @@ pub mod scratch;
 pub mod second;
 pub mod snapshot;
 mod tar_stream;
+pub mod toy;
 pub mod tree;
 pub mod trials;
 pub mod undelete;

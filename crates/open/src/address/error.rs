@@ -1,0 +1,91 @@
+//! The errors of parsing an address.
+
+use std::path::{Path, PathBuf};
+
+use crate::text::{Escaped, escaped};
+
+/// The error of parsing an address. Each message ends with the next step for the user.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AddressError {
+    /// The text is empty.
+    #[error("the argument is empty\n  help: write a path, or IMAGE:/PATH")]
+    Empty,
+    /// The text is `host:` without a path.
+    #[error("'host:' requires a path\n  help: write a path such as host:./name")]
+    EmptyHostPath,
+    /// The text has the form of an address, but the image does not exist.
+    #[error(
+        "cannot open '{}': no such file\n  help: check the name, or write 'host:' before a host path that contains ':/'",
+        shown(image)
+    )]
+    MissingImage {
+        /// The image that does not exist.
+        image: PathBuf,
+    },
+    /// The text consists of an image only, which does not exist.
+    #[error("cannot open '{}': no such file\n  help: check the name", shown(image))]
+    MissingFile {
+        /// The image that does not exist.
+        image: PathBuf,
+    },
+    /// The path in the image starts with `#`, but is not the number of an inode.
+    #[error(
+        "invalid address '{image}:{path}': '#' must be followed by the number of an inode\n  help: write an address such as '{image}:#12', or '{image}:/{path}' for a file with this name"
+    )]
+    Inode {
+        /// The text before the colon.
+        image: String,
+        /// The text after the colon.
+        path: String,
+    },
+    /// The path in the image does not start with `/`.
+    #[error(
+        "invalid address '{image}:{path}': a path in an image starts with '/'\n  help: write '{image}:/{path}', or 'host:' before a host path"
+    )]
+    RelativePath {
+        /// The text before the colon.
+        image: String,
+        /// The text after the colon.
+        path: String,
+    },
+    /// The image is a directory.
+    #[error(
+        "cannot open '{}': is a directory of the host, not an image\n  help: name a file or device",
+        shown(path)
+    )]
+    HostDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The text is the command line of a FUSE server, but also the name of a file of the host.
+    #[error(
+        "'{text}' is also the name of a file of the host\n  help: write './' before the file, or rename it to start the server"
+    )]
+    ServerOrFile {
+        /// The text, or the part that is the name of the file.
+        text: String,
+    },
+    /// The command line of a FUSE server is not followed by a path.
+    #[error("'{text}' has no path after the command of the server\n  help: add ':/' for the root directory")]
+    ServerWithoutPath {
+        /// The text.
+        text: String,
+    },
+    /// The text is `-`, but the command needs an image.
+    #[error(
+        "cannot open standard input as an image: images are not read from start to end\n  help: save the image to a file"
+    )]
+    ImageFromStdin,
+    /// The syntax of the partition is wrong.
+    #[error("invalid partition '@{part}': {why}")]
+    Part {
+        /// The text after the `@`.
+        part: String,
+        /// The reason and the correct syntax.
+        why: &'static str,
+    },
+}
+
+fn shown(path: &Path) -> Escaped<'_> {
+    escaped(path.as_os_str().as_encoded_bytes())
+}

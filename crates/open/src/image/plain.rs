@@ -1,0 +1,18 @@
+//! Images without the feature `host`: they have no files and no layers.
+
+use super::{Image, OpenError, Options};
+
+/// The open files that decoding needs: none.
+pub(super) struct Parts;
+
+impl Parts {
+    pub fn of_device(_: &Options) -> Result<Self, OpenError> {
+        Ok(Self)
+    }
+}
+
+impl Image {
+    pub(super) fn decode_layers(&mut self, _: Parts) -> Result<(), OpenError> {
+        Ok(())
+    }
+}

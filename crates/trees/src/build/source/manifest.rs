@@ -1,0 +1,275 @@
+//! The common part of both kinds of manifests. A line describes a file, or changes attributes of an existing file.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use obento_base::{DeviceNumber, FileKind, Mode, Name, NameBuf, Quantity, Timestamp};
+use obento_driver::NodeId;
+use obento_driver::tree::{Body, NodeAttr};
+use obento_host::compressed::{Stream, UnpackLimits};
+use obento_host::source::SymlinkPolicy;
+use obento_host::{HostError, Xattr};
+
+use super::folders::ContentFolders;
+use super::{SourceReader, data, directory, full};
+use crate::build::model::PathError;
+
+/// The attributes that a manifest sets for a path. Unset attributes keep their values or get defaults.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ManifestAttributes {
+    pub kind: Option<FileKind>,
+    pub mode: Option<Mode>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub mtime: Option<Timestamp>,
+    pub size: Option<u64>,
+    pub target: Option<Vec<u8>>,
+    pub device: Option<DeviceNumber>,
+    pub content: Option<ManifestContent>,
+    pub xattrs: Vec<Xattr>,
+}
+
+/// The source of the bytes of a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum ManifestContent {
+    /// A file, as a path relative to the directory of the manifest.
+    File(Vec<u8>),
+    /// The manifest itself.
+    Here(Vec<u8>),
+}
+
+/// The reason why a line is not valid.
+pub(super) type Wrong = String;
+
+/// The most bytes of a line with its continuation lines: more than an encoded attribute of 64 KiB.
+pub(super) const MAX_LINE: u64 = 1 << 20;
+
+/// The lines of a manifest, which may be compressed.
+pub(super) struct Lines<'a> {
+    input: BufReader<Stream>,
+    path: &'a Path,
+    /// The number of the previous line.
+    number: usize,
+}
+
+impl<'a> Lines<'a> {
+    /// Opens the manifest `path` in its directory, which is already open. Errors: System.
+    pub fn open(folders: &ContentFolders, path: &'a Path, limits: UnpackLimits) -> Result<Self, HostError> {
+        let file = match (folders.manifest(), path.file_name()) {
+            (Some(dir), Some(name)) => dir.open_named(name)?,
+            _ => super::open(path)?,
+        };
+        let stream = Stream::new(file, limits);
+        let input = BufReader::new(stream.map_err(|error| HostError::of_io("read", path, &error))?);
+        Ok(Self { input, path, number: 0 })
+    }
+
+    /// Reads the next line into `line`, without its line feed. Returns false at the end. Errors: System;
+    /// Damaged if the line is longer than [`MAX_LINE`] less the bytes that `line` contains.
+    pub fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, HostError> {
+        let before = line.len();
+        let most = MAX_LINE.saturating_sub(before as u64).saturating_add(1);
+        let read = (&mut self.input).take(most).read_until(b'\n', line);
+        let len = read.map_err(|error| HostError::of_io("read", self.path, &error))?;
+        self.number += 1;
+        if line.len() as u64 > MAX_LINE {
+            let reason = format!("line {} has more than {MAX_LINE} bytes", self.number);
+            return Err(HostError::Damaged { path: self.path.into(), format: "manifest", reason });
+        }
+        if line.last() == Some(&b'\n') {
+            line.pop();
+        }
+        Ok(len > 0)
+    }
+
+    /// Returns the place of the line `number` for messages.
+    pub fn place(&self, number: usize) -> Vec<u8> {
+        [self.path.as_os_str().as_bytes(), format!(":{number}").as_bytes()].concat()
+    }
+
+    /// Returns the number of the line that was read last.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+}
+
+/// Applies a line to the tree at `path`. `folders` are the directories that may contain the files that the
+/// line names. Errors: the line is not valid; Host.
+pub(super) fn put(
+    reader: &mut SourceReader<'_>,
+    folders: &ContentFolders,
+    path: &[NameBuf],
+    said: ManifestAttributes,
+) -> Result<Result<(), Wrong>, HostError> {
+    let there = reader.model.find(path);
+    let held = there.and_then(|node| reader.model.builder.node(node)).copied();
+    let kind = said.kind.or(held.map(|node| node.body.kind())).unwrap_or(FileKind::Regular);
+    let same = held.filter(|node| node.body.kind() == kind);
+    let before = same.map(|node| node.attr);
+    let xattrs = match (said.xattrs.is_empty(), before) {
+        (true, before) => before.and_then(|attr| attr.xattrs),
+        (false, before) => {
+            let set = before.and_then(|attr| attr.xattrs);
+            let mut all: Vec<Xattr> = set.map_or(Vec::new(), |set| {
+                let list = reader.model.builder.xattr_list(set);
+                list.iter()
+                    .map(|(name, value)| Xattr { name: name.to_vec(), value: value.to_vec() })
+                    .collect()
+            });
+            all.extend(said.xattrs.iter().cloned());
+            match reader.xattrs(&all) {
+                Ok(set) => set,
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
+    };
+    let bare = if kind == FileKind::Directory { 0o755 } else { 0o644 };
+    let bare = if kind == FileKind::Symlink { 0o777 } else { bare };
+    let mtime = said.mtime.or(before.map(|attr| attr.mtime)).unwrap_or(Timestamp::EPOCH);
+    let attr = NodeAttr {
+        mode: said.mode.or(before.map(|attr| attr.mode)).unwrap_or(Mode::new(bare)),
+        uid: said.uid.or(before.map(|attr| attr.uid)).unwrap_or(0),
+        gid: said.gid.or(before.map(|attr| attr.gid)).unwrap_or(0),
+        mtime: reader.clamped(mtime),
+        xattrs,
+    };
+    if let (Some(node), Some(_), true) = (there, same, is_override(&said)) {
+        if let Some(held) = reader.model.builder.attr_mut(node) {
+            *held = attr;
+        }
+        return Ok(Ok(()));
+    }
+    let (body, ranges) = match body(reader, folders, kind, &said)? {
+        Ok(made) => made,
+        Err(wrong) => return Ok(Err(wrong)),
+    };
+    let placed = reader.put(path, body, attr, said.target.as_deref().unwrap_or_default());
+    if let (Ok(node), Some(ranges)) = (&placed, ranges) {
+        reader.model.builder.set_data_ranges(*node, ranges);
+    }
+    Ok(placed.map(drop).map_err(|error| error.to_string()))
+}
+
+/// The body of a file, and its data ranges if the file has holes.
+type Made = (Body, Option<Vec<Range<u64>>>);
+
+/// Returns whether the line only changes attributes of an existing file.
+fn is_override(said: &ManifestAttributes) -> bool {
+    said.content.is_none() && said.target.is_none() && said.device.is_none()
+}
+
+fn body(
+    reader: &mut SourceReader<'_>,
+    folders: &ContentFolders,
+    kind: FileKind,
+    said: &ManifestAttributes,
+) -> Result<Result<Made, Wrong>, HostError> {
+    let device = || said.device.ok_or_else(|| "the line has no device number".to_owned());
+    let body = match kind {
+        FileKind::Directory => Body::Directory,
+        FileKind::Symlink => match &said.target {
+            Some(target) if !target.is_empty() => Body::Symlink,
+            _ => return Ok(Err("the line has no link target".into())),
+        },
+        FileKind::CharDevice => match device() {
+            Ok(number) => Body::CharDevice(number),
+            Err(wrong) => return Ok(Err(wrong)),
+        },
+        FileKind::BlockDevice => match device() {
+            Ok(number) => Body::BlockDevice(number),
+            Err(wrong) => return Ok(Err(wrong)),
+        },
+        FileKind::Fifo => Body::Fifo,
+        FileKind::Socket => Body::Socket,
+        FileKind::Regular => return file(reader, folders, said),
+    };
+    Ok(Ok((body, None)))
+}
+
+fn file(
+    reader: &mut SourceReader<'_>,
+    folders: &ContentFolders,
+    said: &ManifestAttributes,
+) -> Result<Result<Made, Wrong>, HostError> {
+    match &said.content {
+        Some(ManifestContent::Here(bytes)) => {
+            let size = bytes.len() as u64;
+            if said.size.is_some_and(|said| said != size) {
+                return Ok(Err(wrong_size(size)));
+            }
+            Ok(Ok((reader.kept(bytes)?, None)))
+        }
+        Some(ManifestContent::File(path)) => host_file(reader, folders, path, said.size),
+        None if said.size.unwrap_or(0) > 0 => Ok(Err("the line has a size, but names no contents".into())),
+        None => Ok(Ok((Body::File { size: 0, data: None }, None))),
+    }
+}
+
+fn host_file(
+    reader: &mut SourceReader<'_>,
+    folders: &ContentFolders,
+    path: &[u8],
+    size: Option<u64>,
+) -> Result<Result<Made, Wrong>, HostError> {
+    let path = folders.path().join(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
+    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
+        return Ok(Err("the path of the contents is invalid".into()));
+    };
+    let Ok(name) = Name::new(name.as_bytes()) else {
+        return Ok(Err("the path of the contents is invalid".into()));
+    };
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let shown = || obento_open::text::escaped(path.as_os_str().as_bytes()).to_string();
+    let Some((root, relative)) = folders.find(parent) else {
+        return Ok(Err(match parent.symlink_metadata() {
+            Err(error) if !parent.has_root() => HostError::of_io("open", parent, &error).to_string(),
+            _ => format!(
+                "the contents {} are outside of the directory of the manifest\n  help: use --contents DIR to allow another directory",
+                shown()
+            ),
+        }));
+    };
+    let dir = root.open_beneath(&relative).map(|dir| dir.shown_as(parent));
+    let entry = dir.and_then(|dir| dir.look(name, SymlinkPolicy::Keep));
+    let entry = match entry {
+        Ok(entry) => entry,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    if entry.attr().kind != FileKind::Regular || !entry.is_readable() {
+        return Ok(Err(format!("cannot read the contents from {}", shown())));
+    }
+    let made = match entry.made_bytes() {
+        Ok(made) => made,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    let found = entry.attr().size.max(made.len() as u64);
+    if size.is_some_and(|size| size != found) {
+        return Ok(Err(wrong_size(found)));
+    }
+    if entry.attr().size == 0 {
+        return Ok(Ok((reader.kept(&made)?, None)));
+    }
+    let root = reader.supply.beneath(root, &relative).map_err(|error| full(&error))?;
+    let id = reader.supply.entry(root, name).map_err(|error| full(&error))?;
+    Ok(Ok((Body::File { size: found, data: data(id) }, directory::data_ranges(&entry)?)))
+}
+
+/// Adds the name `path` to the node `original`.
+pub(super) fn link(
+    reader: &mut SourceReader<'_>,
+    path: &[NameBuf],
+    original: &[NameBuf],
+) -> Result<(), Wrong> {
+    let node: NodeId = reader.model.find(original).ok_or("the target of the hard link does not exist")?;
+    let (name, parent) = path.split_last().ok_or("the root directory cannot be a hard link")?;
+    let made = |error: PathError| error.to_string();
+    let dir = reader.model.directory(parent, Timestamp::EPOCH).map_err(made)?;
+    reader.model.builder.link(dir, name, node).map_err(|error| PathError::from(error).to_string())
+}
+
+/// Returns the reason why contents of `size` bytes are not those that a line describes.
+fn wrong_size(size: u64) -> String {
+    format!("the contents have {}, which is not the size in the line", Quantity::new(size, "byte"))
+}

@@ -1,0 +1,346 @@
+//! Reads an OCI image layout or the output of `docker save`: blobs, and an index that refers to an image.
+//!
+//! Invariant: a blob is used only if its digest, its length and its type equal those in its descriptor. A layer is
+//! used only if its uncompressed bytes have the digest in the configuration of the image. Two readers therefore
+//! cannot interpret one image differently.
+//! Source: OCI image specification: image-layout.md, image-index.md, manifest.md, descriptor.md, config.md,
+//! media-types.md; moby, image/tarexport, for `manifest.json`.
+
+use std::collections::HashSet;
+use std::io::Read as _;
+use std::path::Path;
+
+use obento_host::HostError;
+use obento_host::compressed::{UnpackError, UnpackLimits};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use super::SourceReader;
+use super::archive::{self, ContainerLayer};
+use super::store::{FilePart, Store};
+
+/// The most bytes of an index, a manifest or a configuration.
+const MAX_JSON: u64 = 4 << 20;
+/// The most nested indexes.
+const MAX_DEPTH: u32 = 4;
+/// The most layers of an image. overlayfs of Linux stacks 500.
+const MAX_LAYERS: usize = 1000;
+
+/// Reads the layers of the image in the layout `path`. Errors: Host; Damaged if it is not a layout.
+pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
+    let store = Store::open(reader, path)?;
+    let image = Layout { path, store: &store, wanted: reader.settings.image.as_deref() };
+    let layers = if store.has("index.json") || !store.has("manifest.json") {
+        image.layers()?
+    } else {
+        image.saved()?
+    };
+    let limit = unpacked_at_most(reader.settings.unpack, &store, &layers);
+    let mut left = limit;
+    for (part, diff_id) in layers {
+        reader.model.begin_layer();
+        let layer = part.path().to_owned();
+        archive::read_layer(
+            reader,
+            part,
+            &mut ContainerLayer { path: &layer, diff_id: diff_id.as_deref(), unpacks: Some(&mut left) },
+        )
+        .map_err(|error| with_limit(error, limit))?;
+    }
+    Ok(())
+}
+
+/// Replaces the rest of the limit, which a layer exceeds, with the limit of all layers.
+fn with_limit(error: HostError, limit: u64) -> HostError {
+    match error {
+        HostError::Unpack { path, error: UnpackError::Bytes { .. } } => {
+            HostError::Unpack { path, error: UnpackError::Bytes { limit } }
+        }
+        error => error,
+    }
+}
+
+/// Returns how many bytes all layers may unpack to. A layer that is named again does not raise the limit.
+fn unpacked_at_most(limits: UnpackLimits, store: &Store, layers: &[Named]) -> u64 {
+    let distinct: HashSet<&Path> = layers.iter().map(|(part, _)| part.path()).collect();
+    let len =
+        |path: &Path| layers.iter().find(|(part, _)| part.path() == path).map_or(0, |(part, _)| part.len());
+    let len = distinct.into_iter().map(len).fold(0, u64::saturating_add);
+    limits.bytes_for(len.min(store.file_len().unwrap_or(u64::MAX)))
+}
+
+struct Layout<'a> {
+    path: &'a Path,
+    store: &'a Store,
+    /// The image to select, if an index names several.
+    wanted: Option<&'a str>,
+}
+
+/// The kind of a blob, by its media type.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Index,
+    Manifest,
+    Config,
+    Layer,
+}
+
+impl Kind {
+    /// Returns the kind of the media type `text`. Source: media-types.md, with the types of Docker that it
+    /// lists.
+    fn of(text: &str) -> Option<Self> {
+        Some(match text {
+            "application/vnd.oci.image.index.v1+json"
+            | "application/vnd.docker.distribution.manifest.list.v2+json" => Self::Index,
+            "application/vnd.oci.image.manifest.v1+json"
+            | "application/vnd.docker.distribution.manifest.v2+json" => Self::Manifest,
+            "application/vnd.oci.image.config.v1+json" | "application/vnd.docker.container.image.v1+json" => {
+                Self::Config
+            }
+            "application/vnd.oci.image.layer.v1.tar"
+            | "application/vnd.oci.image.layer.v1.tar+gzip"
+            | "application/vnd.oci.image.layer.v1.tar+zstd"
+            | "application/vnd.oci.image.layer.nondistributable.v1.tar"
+            | "application/vnd.oci.image.layer.nondistributable.v1.tar+gzip"
+            | "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd"
+            | "application/vnd.docker.image.rootfs.diff.tar"
+            | "application/vnd.docker.image.rootfs.diff.tar.gzip"
+            | "application/vnd.docker.image.rootfs.diff.tar.zstd"
+            | "application/vnd.docker.image.rootfs.foreign.diff.tar"
+            | "application/vnd.docker.image.rootfs.foreign.diff.tar.gzip" => Self::Layer,
+            _ => return None,
+        })
+    }
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Index => "an index of images",
+            Self::Manifest => "a manifest of an image",
+            Self::Config => "a configuration of an image",
+            Self::Layer => "a layer of a file system",
+        }
+    }
+}
+
+fn media_type(value: &Value) -> Option<&str> {
+    value.get("mediaType").and_then(Value::as_str).filter(|text| !text.is_empty())
+}
+
+/// Returns the names of an image in an index: its tag, its platform, its digest.
+fn names(descriptor: &Value) -> Vec<String> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    let tag = descriptor.get("annotations").and_then(|notes| notes.get("org.opencontainers.image.ref.name"));
+    let platform = descriptor.get("platform").and_then(|platform| {
+        let part = |key| text(platform.get(key));
+        let start = format!("{}/{}", part("os")?, part("architecture")?);
+        Some(part("variant").map_or(start.clone(), |variant| format!("{start}/{variant}")))
+    });
+    [text(tag), platform, text(descriptor.get("digest"))].into_iter().flatten().collect()
+}
+
+/// Returns whether a descriptor refers to an attestation, which BuildKit stores beside its image.
+fn is_attestation(descriptor: &Value) -> bool {
+    let kind = descriptor.get("annotations").and_then(|notes| notes.get("vnd.docker.reference.type"));
+    kind.and_then(Value::as_str) == Some("attestation-manifest")
+}
+
+/// A layer, and the digest of its uncompressed bytes.
+type Named = (FilePart, Option<String>);
+
+impl Layout<'_> {
+    fn bad(&self, path: &Path, reason: impl std::fmt::Display) -> HostError {
+        HostError::Damaged { path: path.into(), format: "OCI image", reason: reason.to_string() }
+    }
+
+    /// Returns the layers of the image that the index names.
+    fn layers(&self) -> Result<Vec<Named>, HostError> {
+        let index = self.json(self.store.part("index.json")?)?;
+        let manifest = self.manifest(index, Some(Kind::Index), 0)?;
+        let layers = manifest.get("layers").and_then(Value::as_array);
+        let layers = layers.ok_or_else(|| self.bad(self.path, "the manifest lists no layers"))?;
+        let config = match manifest.get("config") {
+            Some(descriptor) => Some(self.config(descriptor)?),
+            None => None,
+        };
+        self.with_digests(layers, config.as_ref(), |layer| self.blob(layer, Some(Kind::Layer)))
+    }
+
+    /// Returns the layers of the image that the `manifest.json` of `docker save` names.
+    fn saved(&self) -> Result<Vec<Named>, HostError> {
+        let images = self.json(self.store.part("manifest.json")?)?;
+        let images = images.as_array().map_or(&[][..], Vec::as_slice);
+        let tags = |image: &Value| -> Vec<String> {
+            let tags = image.get("RepoTags").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            tags.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let image = self.only(images, tags)?;
+        let file = |value: Option<&Value>| match value.and_then(Value::as_str) {
+            Some(path) => self.store.part(path),
+            None => Err(self.bad(self.path, "the manifest contains no file name where one is required")),
+        };
+        let config = self.json(file(image.get("Config"))?)?;
+        let layers = image.get("Layers").and_then(Value::as_array);
+        let layers = layers.ok_or_else(|| self.bad(self.path, "the manifest lists no layers"))?;
+        self.with_digests(layers, Some(&config), |layer| file(Some(layer)))
+    }
+
+    /// Opens `layers`, each with its digest in `config`.
+    fn with_digests(
+        &self,
+        layers: &[Value],
+        config: Option<&Value>,
+        open: impl Fn(&Value) -> Result<FilePart, HostError>,
+    ) -> Result<Vec<Named>, HostError> {
+        if layers.len() > MAX_LAYERS {
+            return Err(self.bad(self.path, format!("the image has more than {MAX_LAYERS} layers")));
+        }
+        let ids = config.and_then(|config| config.get("rootfs")).and_then(|root| root.get("diff_ids"));
+        let ids = ids.and_then(Value::as_array);
+        if let Some(ids) = ids.filter(|ids| ids.len() != layers.len()) {
+            let (ids, layers) = (ids.len(), layers.len());
+            return Err(self.bad(
+                self.path,
+                format!(
+                    "the manifest and the configuration disagree on the number of layers: {layers} and {ids}"
+                ),
+            ));
+        }
+        let id =
+            |at: usize| ids.and_then(|ids| ids.get(at)).map(|id| id.as_str().unwrap_or_default().to_owned());
+        layers.iter().enumerate().map(|(at, layer)| Ok((open(layer)?, id(at)))).collect()
+    }
+
+    fn config(&self, descriptor: &Value) -> Result<Value, HostError> {
+        self.json(self.blob(descriptor, Some(Kind::Config))?)
+    }
+
+    /// Reads a blob of JSON.
+    fn json(&self, mut part: FilePart) -> Result<Value, HostError> {
+        let path = part.path().to_owned();
+        if part.len() > MAX_JSON {
+            return Err(
+                self.bad(&path, format!("the file has {} bytes, and the maximum is {MAX_JSON}", part.len()))
+            );
+        }
+        let mut text = Vec::new();
+        part.read_to_end(&mut text).map_err(|error| HostError::of_io("read", &path, &error))?;
+        serde_json::from_slice(&text).map_err(|error| self.bad(&path, error))
+    }
+
+    /// Returns the manifest that an index leads to: the only one, or the selected one. `named` is the kind in
+    /// its descriptor.
+    fn manifest(&self, value: Value, named: Option<Kind>, depth: u32) -> Result<Value, HostError> {
+        let (has_layers, has_manifests) = (value.get("layers").is_some(), value.get("manifests").is_some());
+        if has_layers && has_manifests {
+            return Err(self.bad(self.path, "ambiguous: a blob is both an index and a manifest"));
+        }
+        let kind = if has_layers { Kind::Manifest } else { Kind::Index };
+        // An index.json may be a manifest itself, as older tools wrote it.
+        let said = media_type(&value).map(Kind::of);
+        if said.is_some_and(|said| said != Some(kind))
+            || depth > 0 && named.is_some_and(|named| named != kind)
+        {
+            return Err(self.bad(
+                self.path,
+                format!("a blob is {}, but its descriptor has another media type", kind.words()),
+            ));
+        }
+        if has_layers {
+            return Ok(value);
+        }
+        let manifests = value.get("manifests").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let manifests: Vec<Value> = manifests.iter().filter(|one| !is_attestation(one)).cloned().collect();
+        let chosen = self.only(&manifests, names)?;
+        if depth >= MAX_DEPTH {
+            return Err(self.bad(self.path, "too many levels of indexes"));
+        }
+        let named = match media_type(chosen) {
+            None => None,
+            Some(text) => match Kind::of(text) {
+                Some(kind @ (Kind::Index | Kind::Manifest)) => Some(kind),
+                _ => return Err(self.no_kind(text, Kind::Manifest)),
+            },
+        };
+        let next = self.json(self.blob(chosen, None)?)?;
+        self.manifest(next, named, depth + 1)
+    }
+
+    /// Returns the only one of several images, or the selected one. Errors: no image or several images match.
+    fn only<'v>(
+        &self,
+        images: &'v [Value],
+        names: impl Fn(&Value) -> Vec<String>,
+    ) -> Result<&'v Value, HostError> {
+        match images {
+            [one] => return Ok(one),
+            [] => return Err(self.bad(self.path, "the index lists no image")),
+            // The selection must not depend on the machine that builds.
+            _ => {}
+        }
+        let is_wanted =
+            |image: &&Value| self.wanted.is_some_and(|wanted| names(image).iter().any(|name| name == wanted));
+        let mut chosen = images.iter().filter(is_wanted);
+        if let (Some(one), None) = (chosen.next(), chosen.next()) {
+            return Ok(one);
+        }
+        let all =
+            images.iter().flat_map(names).map(|name| obento_open::text::escaped(name.as_bytes()).to_string());
+        let all: Vec<String> = all.collect();
+        let count = images.len();
+        Err(self.bad(
+            self.path,
+            format!("the index lists {count} images\n  help: select one with --image: {}", all.join(", ")),
+        ))
+    }
+
+    fn no_kind(&self, found: &str, wanted: Kind) -> HostError {
+        let found = obento_open::text::escaped(found.as_bytes());
+        self.bad(self.path, format!("a blob has the media type '{found}', but must be {}", wanted.words()))
+    }
+
+    /// Opens the blob that a descriptor names with `kind`, after verifying its bytes.
+    fn blob(&self, descriptor: &Value, kind: Option<Kind>) -> Result<FilePart, HostError> {
+        if let (Some(kind), Some(text)) = (kind, media_type(descriptor))
+            && Kind::of(text) != Some(kind)
+        {
+            return Err(self.no_kind(text, kind));
+        }
+        let digest = descriptor.get("digest").and_then(Value::as_str).unwrap_or_default();
+        let hex = digest.strip_prefix("sha256:").filter(|hex| {
+            hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        });
+        let hex = hex.ok_or_else(|| {
+            self.bad(self.path, format!("'{}' is not a SHA-256 digest", digest.escape_default()))
+        })?;
+        let part = self.store.part(&format!("blobs/sha256/{hex}"))?;
+        let path = part.path().to_owned();
+        if let Some(size) = descriptor.get("size").and_then(Value::as_u64).filter(|&size| size != part.len())
+        {
+            return Err(
+                self.bad(&path, format!("the file has {} bytes, but the image requires {size}", part.len()))
+            );
+        }
+        let sum = sum(part.again()?).map_err(|error| HostError::of_io("read", &path, &error))?;
+        let found = text(sum);
+        if found != digest {
+            return Err(self.bad(&path, format!("the digest of the data is {found}")));
+        }
+        Ok(part)
+    }
+}
+
+fn sum(mut part: FilePart) -> std::io::Result<Sha256> {
+    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 256 << 10]);
+    loop {
+        match part.read(&mut buffer)? {
+            0 => return Ok(sum),
+            len => sum.update(buffer.get(..len).unwrap_or_default()),
+        }
+    }
+}
+
+/// Formats a digest as in descriptors.
+pub(super) fn text(sum: Sha256) -> String {
+    let hex: String = sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}

@@ -1,0 +1,253 @@
+//! The progress, the problems and the result of a copy.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use obento_base::{Error, FileKind};
+use obento_host::HostError;
+use obento_host::tree;
+use obento_open::text::escaped;
+use obento_open::walk::Damage;
+
+use crate::copy::Shortage;
+use crate::data::Unread;
+use crate::import::MemberProblem;
+
+/// The progress of a copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress<'a> {
+    /// Number of entries copied so far.
+    pub files: u64,
+    /// Number of bytes copied so far.
+    pub bytes: u64,
+    /// The path of the current entry.
+    pub path: &'a [u8],
+}
+
+/// A problem with an entry: the copy lacks the entry, a part of its data, or some of its attributes. The copy
+/// continues.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// The path in the source.
+    pub path: Vec<u8>,
+    /// The reason.
+    pub trouble: ProblemReason,
+}
+
+/// The reason of a problem with one entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ProblemReason {
+    /// An error of the image.
+    Volume(Error),
+    /// An error of the host.
+    Host(HostError),
+    /// Some bytes could not be read. The copy contains zeros instead.
+    Unread(Unread),
+    /// Some extended attributes could not be read. The copy lacks them.
+    Xattrs(Error),
+    /// The source is a directory, and the options exclude directories.
+    DirectoryOmitted,
+    /// The source is a device, FIFO or socket, and the options exclude such files.
+    SpecialOmitted(FileKind),
+    /// The source has no name for the copy, because it was not selected by a path.
+    Nameless,
+    /// An error of the target image.
+    Target {
+        /// The path in the target.
+        path: Vec<u8>,
+        /// The error.
+        error: Error,
+    },
+    /// The target image has exhausted a resource other than blocks, such as inodes.
+    Exhausted {
+        /// The path in the target.
+        path: Vec<u8>,
+        /// The resource that ran out.
+        shortage: Shortage,
+    },
+    /// A dangling symbolic link has the name of the copy.
+    Dangling(Vec<u8>),
+    /// Source and target are the same file.
+    SameFile,
+    /// A directory would be copied into itself.
+    IntoItself,
+    /// The file is the target image, or a file that the source image is read from.
+    IsTarget,
+    /// A problem with a member of an archive.
+    Member(MemberProblem),
+    /// The format cannot store the name. The report counts this problem, and the observer does not receive it.
+    Counted,
+}
+
+impl From<HostError> for ProblemReason {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
+    }
+}
+
+impl From<Damage> for Problem {
+    fn from(damage: Damage) -> Self {
+        Self { path: damage.path, trouble: ProblemReason::Volume(damage.error) }
+    }
+}
+
+impl fmt::Display for ProblemReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Volume(error) => error.fmt(f),
+            Self::Host(error) => error.fmt(f),
+            Self::Unread(Unread { range, error }) => {
+                write!(
+                    f,
+                    "bytes {} to {} cannot be read and are zeros in the copy: {error}",
+                    range.start, range.end
+                )
+            }
+            Self::Xattrs(error) => {
+                write!(f, "extended attributes cannot be read and are not copied: {error}")
+            }
+            Self::DirectoryOmitted => f.write_str("is a directory\n  help: use -r to copy directories"),
+            Self::SpecialOmitted(kind) => {
+                let kind = match kind {
+                    FileKind::Fifo => "FIFO",
+                    FileKind::Socket => "socket",
+                    _ => "device",
+                };
+                write!(
+                    f,
+                    "is a {kind}, whose contents are not copied\n  help: use -r to copy the {kind} itself"
+                )
+            }
+            Self::Target { path, error } => write!(f, "cannot write '{}': {error}", escaped(path)),
+            Self::Exhausted { path, shortage } => write!(f, "cannot write '{}': {shortage}", escaped(path)),
+            Self::Dangling(path) => {
+                write!(f, "cannot write '{}': the target of the symbolic link does not exist", escaped(path))
+            }
+            Self::SameFile => f.write_str("source and target are the same file"),
+            Self::IntoItself => f.write_str("a directory cannot be copied into itself"),
+            Self::IsTarget => f.write_str("is the image that this command changes"),
+            Self::Member(trouble) => trouble.fmt(f),
+            Self::Counted => f.write_str("the file system does not support the name"),
+            Self::Nameless => f.write_str("the source has no name\n  help: name the copy, not a directory"),
+        }
+    }
+}
+
+impl ProblemReason {
+    /// Returns the problem to report, or `None` if it is counted only. Fails with a problem that later entries would also
+    /// have.
+    pub(crate) fn to_report(self) -> Result<Option<Self>, CopyError> {
+        match self {
+            Self::Host(
+                error @ (HostError::Limit { .. } | HostError::FileLimit { .. } | HostError::Stopped),
+            ) => Err(error.into()),
+            Self::Target { path, error: error @ (Error::ReadOnly | Error::Device(_)) } => {
+                Err(CopyError::Target { path, error })
+            }
+            Self::Counted => Ok(None),
+            trouble => Ok(Some(trouble)),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", escaped(&self.path), self.trouble)
+    }
+}
+
+/// Receives the progress and the problems of a copy.
+pub trait Observer {
+    /// Receives the progress. The copy calls this method after every entry, and at intervals within a long
+    /// entry.
+    fn progress(&mut self, progress: &Progress<'_>) {
+        let _ = progress;
+    }
+
+    /// Receives the total number of files and bytes. A copy first lists all files, and reports the progress of the
+    /// listing. It then calls this function and starts to copy. A copy from a pipe does not call this function.
+    fn total(&mut self, files: u64, bytes: u64) {
+        let _ = (files, bytes);
+    }
+
+    /// Returns whether to end the copy with [`HostError::Stopped`]. The copy calls this method before every
+    /// entry, and at intervals within a long entry. The copy then removes an entry that is not complete.
+    fn is_stopped(&self) -> bool {
+        false
+    }
+
+    /// Receives a problem. The copy continues.
+    fn problem(&mut self, problem: &Problem);
+}
+
+/// Fails if the observer stops the copy.
+pub(crate) fn expect_wanted(observer: &dyn Observer) -> Result<(), HostError> {
+    if observer.is_stopped() { Err(HostError::Stopped) } else { Ok(()) }
+}
+
+/// An observer that collects the problems and prints nothing.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Quiet(pub Vec<Problem>);
+
+impl Observer for Quiet {
+    fn problem(&mut self, problem: &Problem) {
+        self.0.push(problem.clone());
+    }
+}
+
+/// The result of a copy.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CopyReport {
+    /// The entries that were written, and the properties that could not be kept.
+    pub written: tree::Report,
+    /// The number of problems that the observer received.
+    pub problems: u64,
+}
+
+/// The error that prevented or ended a copy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// An error of the host.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// An error of the image.
+    #[error(transparent)]
+    Volume(Error),
+    /// An error of the image that is written to.
+    #[error("cannot write '{}': {error}", escaped(path))]
+    Target {
+        /// The path in the target.
+        path: Vec<u8>,
+        /// The error.
+        error: Error,
+    },
+    /// A problem that ends the copy: the file of [`copy_from_reader`](super::copy_from_reader) cannot be
+    /// created, or the last step of a copy failed.
+    #[error("{0}")]
+    Problem(ProblemReason),
+    /// The input is not an archive.
+    #[error("not a tar archive: {reason}")]
+    NotAnArchive {
+        /// A description of the input.
+        reason: String,
+    },
+    /// An error of the input.
+    #[error("cannot read: {0}")]
+    Input(std::io::Error),
+    /// An error of the output.
+    #[error("cannot write: {0}")]
+    Output(std::io::Error),
+    /// The copy has several sources, and the target is not a directory.
+    #[error("cannot copy several files to '{}': not a directory", PathBuf::from(target).display())]
+    NotDirectory {
+        /// The target.
+        target: PathBuf,
+    },
+    /// The path of the target has no last component, so it is not the name of a file to create.
+    #[error("cannot create '{}'\n  help: name a file or an existing directory", PathBuf::from(target).display())]
+    BadTarget {
+        /// The target.
+        target: PathBuf,
+    },
+}
