@@ -11,7 +11,9 @@ use obento_base::{Error, FileKind};
 use obento_block::MemDevice;
 use obento_driver::RenameFlags;
 use obento_exfat::check::issues;
-use obento_testkit::changes::{close, create, name, read, resolve, walk};
+use obento_testkit::changes::{
+    close, create, data_in_the_space_of_a_removed_directory_survives_a_sync, name, read, resolve, walk,
+};
 use obento_testkit::second;
 use obento_vfs::Vfs;
 
@@ -37,6 +39,14 @@ fn random_changes_with_clusters_of_many_pages_leave_what_a_model_says() {
 #[test]
 fn random_changes_with_a_packed_bitmap_leave_what_a_model_says() {
     random_changes("packed", 400);
+}
+
+#[test]
+fn a_removed_directory_is_not_written_over_the_next_file_in_its_clusters() {
+    for shape in ["sector", "page", "pages"] {
+        let Some(volume) = FORMAT.to_change(shape) else { return };
+        data_in_the_space_of_a_removed_directory_survives_a_sync(&*volume);
+    }
 }
 
 #[test]

@@ -10,7 +10,9 @@ use obento_base::{Error, FileKind};
 use obento_block::BlockDevice;
 use obento_driver::Driver as _;
 use obento_fat::FatDriver;
-use obento_testkit::changes::{Tree, close, create, tree_of};
+use obento_testkit::changes::{
+    Tree, close, create, data_in_the_space_of_a_removed_directory_survives_a_sync, tree_of,
+};
 
 fn random_changes(shape_name: &str, seed: u64) {
     FORMAT.random_changes(shape_name, seed, |image| {
@@ -34,6 +36,14 @@ fn host_tree(root: &Path) -> Tree {
         }
     }
     tree
+}
+
+#[test]
+fn a_removed_directory_is_not_written_over_the_next_file_in_its_clusters() {
+    for shape in ["fat12", "fat12-4k", "fat16", "fat32"] {
+        let Some(volume) = FORMAT.to_change(shape) else { return };
+        data_in_the_space_of_a_removed_directory_survives_a_sync(&*volume);
+    }
 }
 
 #[test]

@@ -5,11 +5,13 @@
 //! Invariant: a FAT entry of a freed cluster keeps its old value on disk ([`Waiting::deferred`]) until directories
 //! are written that do not need it. The last entry of a chain that is extended stays a last entry on disk
 //! ([`Waiting::tails`]) until the new clusters are written.
+//! Invariant: no changed sector is in a free cluster, since a commit would write it over the data of a file.
 //! Locking: `Mounted` holds its lock exclusively around every method here.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec;
+use core::ops::Range;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
@@ -21,7 +23,7 @@ use crate::handover::FirstMark;
 use crate::pieces::{Piece, last_of};
 use crate::reservations::Reservations;
 use crate::sectors::{self, current, with_entries};
-use crate::unit::{Cluster, Slot};
+use crate::unit::{Cluster, ENTRY_LEN, Slot};
 
 /// The mark of changed sectors. Only one change is active at a time.
 pub const MARK: u32 = 1;
@@ -149,6 +151,21 @@ impl Waiting {
         edit.publish(MARK);
         self.dir_sectors.insert(number);
         Ok(())
+    }
+
+    /// Drops the changed directory sectors in `bytes`, whose clusters are freed. Another file may get clusters
+    /// that were new since the last commit at once, and the next commit must not overwrite its data.
+    pub fn drop_sectors(&mut self, cache: &Cache, bytes: &Range<u64>) {
+        let size = u64::from(cache.block_size());
+        let [first, end] = [bytes.start, bytes.end].map(|at| at.checked_div(size).unwrap_or(0));
+        while let Some(&number) = self.dir_sectors.range(first..end).next() {
+            self.dir_sectors.remove(&number);
+            cache.forget(number);
+        }
+        let slots = Slot(bytes.start / ENTRY_LEN)..Slot(bytes.end / ENTRY_LEN);
+        while let Some((&slot, _)) = self.late.range(slots.clone()).next() {
+            self.late.remove(&slot);
+        }
     }
 
     /// Writes directories: first with the old contents of the entries of `late`, then with the new ones.

@@ -91,6 +91,7 @@ impl Writer {
     /// Frees clusters of a chain.
     fn free(&mut self, volume: &Volume, runs: &[(Cluster, u32)]) -> Result<()> {
         for &(start, len) in runs {
+            self.waiting.drop_sectors(volume.cache(), &volume.bytes_of((start, len))?);
             for cluster in (start.0..start.0.saturating_add(len)).map(Cluster) {
                 if self.waiting.allocator.is_fresh(cluster) {
                     self.waiting.deferred.remove(&cluster);
