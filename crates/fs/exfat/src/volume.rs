@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use obento_base::{Corrupt, Error, Generation, Ino, Result};
 use obento_block::BlockDevice;
 use obento_clusters::unit::{ENTRY, ENTRY_LEN};
-use obento_clusters::{Chain, Cluster, DirectoryOwners, MountState, ROOT, Slot, Volume as _};
+use obento_clusters::{Chain, Cluster, DirWrite, DirectoryOwners, MountState, ROOT, Slot, Volume as _};
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
 
@@ -110,7 +110,7 @@ impl Volume {
     /// Returns the slot of the first entry of `ino`, its directory, and its index there, if the directory has been
     /// read.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino, u32)> {
-        let slot = self.mount_state.numbers.read().slot_of(ino)?;
+        let slot = self.mount_state.numbers().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY_LEN).is_none_or(|offset| offset >= self.sb.len) {
             return None;
         }
@@ -128,7 +128,7 @@ impl Volume {
             return Ok((Inode { ino, entry, generation: Generation(0), is_named: true }, ROOT));
         }
         let (orphan, generation) = {
-            let numbers = self.mount_state.numbers.read();
+            let numbers = self.mount_state.numbers();
             (numbers.orphan(ino), numbers.generation(ino))
         };
         if let Some((set, dir)) = orphan {
@@ -217,11 +217,11 @@ impl Volume {
     }
 
     /// Replaces the known state of a directory that grew, moved or was removed. Its index is preserved.
-    pub fn relearn(&self, ino: Ino, dir: Option<Directory>) -> Result<()> {
-        let old = self.owners.write().forget(ino);
-        let Some(dir) = dir else { return Ok(()) };
-        *dir.index.lock() = old.and_then(|old| old.index.lock().take());
-        self.learn(dir).map(drop)
+    pub fn relearn(dir: &DirWrite<'_, Self>, known: Option<Directory>) -> Result<()> {
+        let old = dir.volume().owners.write().forget(dir.ino());
+        let Some(known) = known else { return Ok(()) };
+        *known.index.lock() = old.and_then(|old| old.index.lock().take());
+        dir.volume().learn(known).map(drop)
     }
 
     /// Returns the owner of a cluster, if that is a known directory or a table.

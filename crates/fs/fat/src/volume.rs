@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use obento_base::{Corrupt, Error, FileKind, Generation, Ino, Result};
 use obento_block::BlockDevice;
 use obento_clusters::{
-    Bits, Chain, DirectoryOwners, FileEntry as _, MountState, ROOT, Run, Volume as _, cut_at_return,
+    Bits, Chain, DirWrite, DirectoryOwners, FileEntry as _, MountState, ROOT, Run, Volume as _, cut_at_return,
 };
 use obento_driver::Notice;
 use obento_env::sync::{Mutex, RwLock};
@@ -82,7 +82,7 @@ impl Volume {
 
     /// Returns the place of the entry of `ino` and its directory, if the directory has been read.
     pub fn slot_of(&self, ino: Ino) -> Option<(Slot, Ino)> {
-        let slot = self.mount_state.numbers.read().slot_of(ino)?;
+        let slot = self.mount_state.numbers().slot_of(ino)?;
         if slot.0.checked_mul(ENTRY.into()).is_none_or(|offset| offset >= self.sb.len) {
             return None;
         }
@@ -102,7 +102,7 @@ impl Volume {
             return Ok((Inode { ino, entry, generation: Generation(0), is_named: true }, ROOT));
         }
         let (orphan, generation) = {
-            let numbers = self.mount_state.numbers.read();
+            let numbers = self.mount_state.numbers();
             (numbers.orphan(ino), numbers.generation(ino))
         };
         if let Some((raw, dir)) = orphan {
@@ -188,12 +188,13 @@ impl Volume {
     }
 
     /// Replaces the known state of a directory that grew, moved or was removed.
-    pub fn relearn(&self, ino: Ino, dir: Option<Directory>) -> Result<()> {
-        if dir.is_none() {
-            self.indexes.lock().remove(&ino);
+    pub fn relearn(dir: &DirWrite<'_, Self>, known: Option<Directory>) -> Result<()> {
+        let (this, ino) = (dir.volume(), dir.ino());
+        if known.is_none() {
+            this.indexes.lock().remove(&ino);
         }
-        self.owners.write().forget(ino);
-        dir.map_or(Ok(()), |dir| self.learn(dir).map(drop))
+        this.owners.write().forget(ino);
+        known.map_or(Ok(()), |known| this.learn(known).map(drop))
     }
 
     /// Calls `ask` with the index of `dir`, which is created if necessary. Returns `None` if the directory is small

@@ -15,10 +15,12 @@ use obento_driver::{
 use obento_env::sync::{Mutex, RwLock};
 
 use crate::age::CommitTimer;
+use crate::guard::Locked;
 use crate::handover::{self, FirstMark};
 use crate::inode::ROOT;
+use crate::ops;
 use crate::utf16::MAX_BYTES;
-use crate::volume::{Commit as _, Data as _, Location as _, Volume};
+use crate::volume::{Commit as _, Location as _, Volume};
 
 /// Maximum number of entries that are copied at a time, so that the sink runs without locks.
 const BATCH: usize = 128;
@@ -67,7 +69,10 @@ impl<V: Volume> Mounted<V> {
     }
 
     /// Changes the volume. Fails with `ReadOnly`, or with the errors of `change`.
-    pub(crate) fn change<R>(&self, change: impl FnOnce(&mut V::Writer, &V) -> Result<R>) -> Result<R> {
+    pub(crate) fn change<R>(
+        &self,
+        change: impl FnOnce(&mut V::Writer, &Locked<'_, V>) -> Result<R>,
+    ) -> Result<R> {
         self.with_writer(|writer, volume| {
             writer.check()?;
             change(writer, volume)
@@ -80,15 +85,15 @@ impl<V: Volume> Mounted<V> {
         self.with_writer(|writer, volume| writer.commit(volume))
     }
 
-    fn with_writer<R>(&self, change: impl FnOnce(&mut V::Writer, &V) -> Result<R>) -> Result<R> {
-        let _exclusive = self.lock.write();
+    fn with_writer<R>(&self, change: impl FnOnce(&mut V::Writer, &Locked<'_, V>) -> Result<R>) -> Result<R> {
+        let volume = Locked::new(&self.volume, self.lock.write());
         let writer = self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed));
         let mut writer = writer.ok_or(Error::ReadOnly)?.lock();
-        let result = change(&mut writer, &self.volume);
+        let result = change(&mut writer, &volume);
         self.has_open_writes.store(!writer.waiting().reservations.is_empty(), Ordering::Relaxed);
         let result = result?;
         if writer.is_full() {
-            writer.commit(&self.volume)?;
+            writer.commit(&volume)?;
         }
         if writer.has_changes() {
             self.ager.changed();
@@ -237,7 +242,7 @@ impl<V: Volume> FileSystem for Mounted<V> {
             return self.volume.forget(ino);
         }
         // A chain that cannot be followed stays in use: these are lost clusters, which a check finds.
-        let _ = self.change(|writer, volume| writer.forget(volume, ino));
+        let _ = self.change(|writer, volume| ops::forget(writer, volume, ino));
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

@@ -35,7 +35,7 @@ pub(crate) enum FirstMark {
 
 /// Returns the state of `volume`, whose changes are all on the device.
 pub(crate) fn export<V: Volume>(volume: &V, mark: FirstMark) -> Result<Vec<u8>> {
-    let lists = volume.numbers().read().export();
+    let lists = volume.numbers().export();
     let mut out = Encoder(Vec::new());
     out.numbers([VERSION, u64::from(mark == FirstMark::InUse), lists.given])?;
     out.pairs(lists.places.iter().map(|(ino, slot)| [ino.0, slot.0]))?;
@@ -57,7 +57,7 @@ pub(crate) fn export<V: Volume>(volume: &V, mark: FirstMark) -> Result<Vec<u8>> 
 /// read.
 pub(crate) fn import<V: Volume>(volume: &V, state: &[u8]) -> Result<FirstMark> {
     let (mark, lists, directories) = decode::<V::Entry>(state).ok_or(Error::Invalid)?;
-    volume.numbers().write().import(lists)?;
+    volume.mount_state().numbers.write().import(lists)?;
     for ino in directories {
         match volume.directory(ino) {
             // The directory was removed.

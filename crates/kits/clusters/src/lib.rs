@@ -8,6 +8,7 @@
 //! - [`time`]: dates and times of 16 bits; [`utf16`]: names.
 //! - [`sectors`]: writing sectors to the device; [`Waiting`]: changes that wait for a commit.
 //! - [`mod@format`]: common steps of creating volumes; [`ops`]: operations on names.
+//! - [`Locked`], [`InodeWrite`], [`DirWrite`]: what a change may change, and the lock under which it was read.
 //! - [`Mounted`]: the driver contract, and passing an open volume to another process.
 //!
 //! This crate contains no on-disk format: the drivers implement the traits of [`Volume`] for their tables and directory
@@ -36,6 +37,7 @@ mod chain;
 mod contract;
 mod directory_owners;
 pub mod format;
+mod guard;
 mod handover;
 mod inode;
 pub mod inspect;
@@ -63,6 +65,7 @@ pub use bits::{Bits, Runs};
 pub use chain::{Chain, Entry, Links, Run};
 pub use contract::Mounted;
 pub use directory_owners::{DirectoryOwners, Placed, cut_at_return};
+pub use guard::{DirWrite, InodeWrite, Locked};
 pub use inode::{FileEntry, Inode, ROOT, Times};
 pub use mount_state::MountState;
 pub use numbers::Numbers;

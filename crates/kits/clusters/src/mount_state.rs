@@ -11,7 +11,7 @@ use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{Error, Ino, Result};
 use obento_block::{BlockDevice, Cache};
 use obento_driver::Notice;
-use obento_env::sync::{Mutex, RwLock};
+use obento_env::sync::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::chain::Chain;
 use crate::numbers::Numbers;
@@ -24,8 +24,7 @@ const MAX_CHAINS: usize = 4096;
 pub struct MountState<E> {
     /// The metadata cache.
     pub cache: Cache,
-    /// The inode numbers.
-    pub numbers: RwLock<Numbers<E>>,
+    pub(crate) numbers: RwLock<Numbers<E>>,
     /// Notices for the user.
     pub notices: Vec<Notice>,
     chains: Mutex<HashMap<Ino, Arc<Mutex<Chain>>>>,
@@ -44,6 +43,11 @@ impl<E> MountState<E> {
             chains: Mutex::default(),
             free: Mutex::default(),
         }
+    }
+
+    /// Returns the inode numbers.
+    pub fn numbers(&self) -> RwLockReadGuard<'_, Numbers<E>> {
+        self.numbers.read()
     }
 
     /// Returns the directory entry at `slot`, from the cache or the disk. Fails with `Stale` if no entry can be

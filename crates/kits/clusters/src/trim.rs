@@ -10,6 +10,7 @@ use obento_block::BlockDevice as _;
 use obento_driver::{Trim, whole_units};
 
 use crate::contract::Mounted;
+use crate::guard::Locked;
 use crate::pieces::last_of;
 use crate::unit::Cluster;
 use crate::volume::{Commit as _, Volume};
@@ -20,7 +21,7 @@ const STEP: u32 = 256;
 impl<V: Volume> Trim for Mounted<V> {
     fn trim_within(&self, range: Range<u64>, min_len: u64) -> Result<u64> {
         self.change(|writer, volume| writer.commit(volume))?;
-        let first = |volume: &V| -> Result<Cluster> {
+        let first = |volume: &Locked<'_, V>| -> Result<Cluster> {
             let place = volume.bytes_of((Cluster(2), 1))?;
             let size = place.end.saturating_sub(place.start);
             let skipped = range.start.saturating_sub(place.start).checked_div(size).unwrap_or(0);
@@ -39,7 +40,7 @@ impl<V: Volume> Trim for Mounted<V> {
 /// Discards runs from `from` on. Returns the number of bytes, and where the next step begins.
 fn trim_some<V: Volume>(
     writer: &mut V::Writer,
-    volume: &V,
+    volume: &Locked<'_, V>,
     from: Cluster,
     (within, min_len): (&Range<u64>, u64),
 ) -> Result<(u64, Option<Cluster>)> {

@@ -2,7 +2,7 @@
 //!
 //! A driver implements [`Volume`] for reading, and [`Commit`], [`Entries`] and [`Data`] for changes, each beside the
 //! code for the on-disk structures.
-//! Locking: `Mounted` holds its lock shared while it reads names, and exclusively while it changes anything.
+//! Locking: `Mounted` holds its lock shared while it reads names. A change has a [`Locked`] volume.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,12 +12,14 @@ use obento_base::{Attr, Error, FileKind, Ino, Name, NameBuf, Result, Timestamp};
 use obento_block::Cache;
 use obento_driver::{Cookie, Extent, Inspect, Span, TimeChange, VolumeInfo};
 use obento_env::Clock;
-use obento_env::sync::RwLock;
+use obento_env::sync::RwLockReadGuard;
 
 use crate::allocator::Allocator;
+use crate::guard::{DirWrite, InodeWrite, Locked};
 use crate::inode::{FileEntry, Inode};
 use crate::mount_state::MountState;
 use crate::numbers::Numbers;
+use crate::ops;
 use crate::owner::Owner;
 use crate::pieces::Piece;
 use crate::unit::{Cluster, Slot};
@@ -53,7 +55,7 @@ pub trait Location: Clone {
 }
 
 /// A directory, and the place of a name in it.
-pub type At<'a, V> = (&'a <V as Volume>::Directory, &'a <V as Volume>::Location);
+pub type At<'a, V> = (&'a DirWrite<'a, V>, &'a <V as Volume>::Location);
 
 /// The mounted state of a format.
 pub trait Volume: Sized + Send + Sync + 'static {
@@ -115,8 +117,8 @@ pub trait Volume: Sized + Send + Sync + 'static {
     }
 
     /// Returns the inode numbers.
-    fn numbers(&self) -> &RwLock<Numbers<Self::Entry>> {
-        &self.mount_state().numbers
+    fn numbers(&self) -> RwLockReadGuard<'_, Numbers<Self::Entry>> {
+        self.mount_state().numbers()
     }
 
     /// Drops the stored state of `ino`.
@@ -133,7 +135,7 @@ pub trait Volume: Sized + Send + Sync + 'static {
 
     /// Returns the inode number of the file whose entry is at `slot`.
     fn ino_at(&self, slot: Slot) -> Ino {
-        self.numbers().read().ino_at(slot)
+        self.numbers().ino_at(slot)
     }
 
     /// Returns the inode `ino`. Fails with `Stale` if the volume contains no such inode.
@@ -149,8 +151,12 @@ pub trait Volume: Sized + Send + Sync + 'static {
 
     /// Returns the current attributes of `ino`. Fails with `Stale`.
     fn attr(&self, ino: Ino) -> Result<Attr> {
-        let inode = self.inode(ino)?;
-        Ok(inode.attr(self.owner(), self.size_of(&inode), self.grain().cluster_size))
+        Ok(self.attr_of(&self.inode(ino)?))
+    }
+
+    /// Returns the attributes of an inode.
+    fn attr_of(&self, inode: &Inode<Self::Entry>) -> Attr {
+        inode.attr(self.owner(), self.size_of(inode), self.grain().cluster_size)
     }
 }
 
@@ -165,12 +171,12 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
     fn waiting_mut(&mut self) -> &mut Waiting;
     /// Writes the pending changes in an order that leaves a repairable volume after a power failure. Fails if
     /// the device fails.
-    fn write_changes(&mut self, volume: &V) -> Result<()>;
+    fn write_changes(&mut self, volume: &Locked<'_, V>) -> Result<()>;
     /// Marks the volume as in use, or as not in use. A volume that was marked as in use when it was opened
     /// keeps that mark.
-    fn mark(&mut self, volume: &V, in_use: bool) -> Result<()>;
+    fn mark(&mut self, volume: &Locked<'_, V>, in_use: bool) -> Result<()>;
     /// Frees clusters that were allocated and to which nothing refers.
-    fn give_back(&mut self, volume: &V, pieces: &[Piece]);
+    fn give_back(&mut self, volume: &Locked<'_, V>, pieces: &[Piece]);
 
     /// Returns the number of changed sectors.
     fn sectors(&self) -> usize {
@@ -204,7 +210,7 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
 
     /// Writes all changes. Fails if the device fails, and then refuses all further changes. Every later call fails with
     /// the same error.
-    fn commit(&mut self, volume: &V) -> Result<()> {
+    fn commit(&mut self, volume: &Locked<'_, V>) -> Result<()> {
         self.waiting().check_written()?;
         let result = match self.sectors() {
             0 if core::mem::take(&mut self.waiting_mut().data_written) => volume.cache().device().flush(),
@@ -215,13 +221,14 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
     }
 
     /// Writes all changes and marks the volume as unmounted. Fails in the same cases as [`Commit::commit`].
-    fn close(&mut self, volume: &V) -> Result<()> {
-        let orphans = volume.numbers().read().orphans();
+    fn close(&mut self, volume: &Locked<'_, V>) -> Result<()> {
+        let orphans = volume.numbers().orphans();
         for ino in orphans {
-            self.forget(volume, ino)?;
+            ops::forget(self, volume, ino)?;
         }
         for ino in self.waiting().reservations.files() {
-            self.abandon(volume, ino, &(0..u64::MAX));
+            // The clusters of a damaged inode are returned below.
+            let _ = volume.file(ino).map(|file| self.abandon(&file, &(0..u64::MAX)));
         }
         let pieces = self.waiting_mut().reservations.take_back_all();
         self.give_back(volume, &pieces);
@@ -232,7 +239,11 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
 
     /// Allocates with `take`. If that fails with `NoSpace`, commits and tries again, since freed clusters are
     /// available only after a commit. Fails with `NoSpace`, or with the errors of the commit.
-    fn take_with<T>(&mut self, volume: &V, take: impl Fn(&mut Allocator) -> Result<T>) -> Result<T> {
+    fn take_with<T>(
+        &mut self,
+        volume: &Locked<'_, V>,
+        take: impl Fn(&mut Allocator) -> Result<T>,
+    ) -> Result<T> {
         match take(self.allocator()) {
             Err(Error::NoSpace) if self.allocator().holds_any() => {
                 self.commit(volume)?;
@@ -244,7 +255,7 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
 
     /// Allocates `want` clusters after `after`, in as few pieces as possible. Fails with `NoSpace`, and then
     /// allocates none.
-    fn take(&mut self, volume: &V, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
+    fn take(&mut self, volume: &Locked<'_, V>, after: Option<Cluster>, want: u32) -> Result<Vec<Piece>> {
         self.take_with(volume, |allocator| allocator.take_all(after, want))
     }
 }
@@ -253,51 +264,51 @@ pub trait Commit<V: Volume<Writer = Self>>: Data<V> + Sized {
 pub trait Entries<V: Volume> {
     /// Adds `entry` to `dir` under `name`, which must not exist. Returns the place of the entry. Fails with
     /// `NoSpace`, or with `Invalid` or `NameTooLong` for a name that the format cannot store.
-    fn add(&mut self, volume: &V, dir: Ino, name: &Name, entry: V::Entry) -> Result<V::Location>;
+    fn add(&mut self, dir: &DirWrite<'_, V>, name: &Name, entry: V::Entry) -> Result<V::Location>;
     /// Removes a name from its directory.
-    fn remove(&mut self, volume: &V, at: At<'_, V>) -> Result<()>;
+    fn remove(&mut self, at: At<'_, V>) -> Result<()>;
     /// Replaces the attributes of an existing name with those of `entry`.
-    fn put_over(&mut self, volume: &V, at: At<'_, V>, entry: &V::Entry) -> Result<()>;
+    fn put_over(&mut self, at: At<'_, V>, entry: &V::Entry) -> Result<()>;
     /// Changes the attributes of a file at its current place, except the name. The root has no attributes.
-    fn put_inode(&mut self, volume: &V, inode: &Inode<V::Entry>) -> Result<()>;
+    fn put_inode(&mut self, inode: &InodeWrite<'_, V>) -> Result<()>;
 
     /// Returns whether one write changes both entries, so that a power failure leaves both changed or both
     /// unchanged.
-    fn is_one_write(volume: &V, one: At<'_, V>, other: At<'_, V>) -> bool;
+    fn is_one_write(one: At<'_, V>, other: At<'_, V>) -> Result<bool>;
     /// Returns whether the two names can exchange their files without moving their entries.
     fn can_swap(one: &V::Location, other: &V::Location) -> bool;
     /// Records that the file of this entry moved here from another entry. A commit writes this entry after it
     /// has written the old one.
-    fn arrive(&mut self, volume: &V, at: At<'_, V>) -> Result<()>;
+    fn arrive(&mut self, at: At<'_, V>) -> Result<()>;
     /// Records that this entry, which refers to `inode`, will refer to another file. Until a commit writes
     /// the new entry, the disk keeps the entry of `inode`. If the disk does not contain the entry of `inode`
     /// yet, the entry stays free on the disk until then.
-    fn replace(&mut self, volume: &V, at: At<'_, V>, inode: &Inode<V::Entry>) -> Result<()>;
+    fn replace(&mut self, at: At<'_, V>, inode: &InodeWrite<'_, V>) -> Result<()>;
 
     /// Allocates the first cluster of a new directory in `parent`, with its initial contents. Fails with `NoSpace`.
-    fn make_directory(&mut self, volume: &V, parent: Ino, entry: &mut V::Entry) -> Result<Cluster>;
+    fn make_directory(&mut self, parent: &DirWrite<'_, V>, entry: &mut V::Entry) -> Result<Cluster>;
     /// Frees a cluster to which nothing in memory refers.
-    fn free_one(&mut self, volume: &V, cluster: Cluster) -> Result<()>;
+    fn free_one(&mut self, volume: &Locked<'_, V>, cluster: Cluster) -> Result<()>;
     /// Records the new parent of a directory.
-    fn set_parent(&mut self, volume: &V, dir: Ino, parent: Ino) -> Result<()>;
+    fn set_parent(&mut self, dir: &InodeWrite<'_, V>, parent: &DirWrite<'_, V>) -> Result<()>;
 }
 
 /// Changing the contents of files.
 pub trait Data<V: Volume> {
     /// Sets the size, as `truncate` of the contract requires. Fails with `FileTooBig` or `NoSpace`.
-    fn truncate(&mut self, volume: &V, ino: Ino, size: u64) -> Result<()>;
+    fn truncate(&mut self, file: InodeWrite<'_, V>, size: u64) -> Result<()>;
     /// Reserves clusters for `range`. Returns the location of the data at `range.start`, and its previous
     /// location, as `begin_write` of the contract requires.
-    fn begin_write(&mut self, volume: &V, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)>;
+    fn begin_write(&mut self, file: &InodeWrite<'_, V>, range: Range<u64>) -> Result<(Extent, Span)>;
     /// Makes written clusters part of the file, as `end_write` of the contract requires.
-    fn end_write(&mut self, volume: &V, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()>;
+    fn end_write(&mut self, file: InodeWrite<'_, V>, written: Range<u64>, when: TimeChange) -> Result<()>;
     /// Cancels the writes to `range` that are open. Frees the reserved clusters that no other open write
     /// needs. If a later write has already made clusters of a cancelled write part of the file, zeroes these
     /// clusters.
-    fn abandon(&mut self, volume: &V, ino: Ino, range: &Range<u64>);
+    fn abandon(&mut self, file: &InodeWrite<'_, V>, range: &Range<u64>);
     /// Writes bytes as `write` of the contract requires, and zeroes a gap between the end of the file and
     /// `offset`. Returns the number of bytes written.
-    fn write(&mut self, volume: &V, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
-    /// Frees the inode `ino` if it has no name. The caller no longer uses the inode.
-    fn forget(&mut self, volume: &V, ino: Ino) -> Result<()>;
+    fn write(&mut self, file: InodeWrite<'_, V>, offset: u64, bytes: &[u8]) -> Result<usize>;
+    /// Frees the clusters of an inode without a name. The caller no longer uses the inode.
+    fn free_inode(&mut self, inode: InodeWrite<'_, V>) -> Result<()>;
 }

@@ -34,7 +34,7 @@ impl<V: Volume> Reserves for Mounted<V> {
     fn release(&self, ino: Ino, range: &Range<u64>) {
         // Nothing is reserved on a volume that refuses changes.
         let _ = self.change(|writer, volume| {
-            writer.abandon(volume, ino, range);
+            writer.abandon(&volume.file(ino)?, range);
             Ok(())
         });
     }
@@ -43,7 +43,7 @@ impl<V: Volume> Reserves for Mounted<V> {
 impl<V: Volume> WritableFileSystem for Mounted<V> {
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
         self.change(|writer, volume| {
-            let ino = ops::create(writer, volume, dir, name, node)?;
+            let ino = ops::create(writer, &volume.live_dir(dir)?, name, node)?;
             volume.attr(ino)
         })
     }
@@ -58,7 +58,7 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
             if inode.is_dir() {
                 return Err(Error::NotPermitted);
             }
-            let dir = ops::directory(volume, dir)?;
+            let dir = volume.live_dir(dir)?.current()?;
             match volume.find(&dir, name)? {
                 _ if !inode.is_named => Err(Error::NotFound),
                 Some(_) => Err(Error::Exists),
@@ -68,29 +68,36 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
     }
 
     fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
-        self.change(|writer, volume| ops::remove_name(writer, volume, (dir, name), victim, ask))
+        self.change(|writer, volume| ops::remove_name(writer, &volume.dir(dir)?, name, victim, ask))
     }
 
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()> {
-        self.change(|writer, volume| ops::rename(writer, volume, (from, name), (to, new_name), flags))
+        self.change(|writer, volume| {
+            if flags.contains(RenameFlags::NO_REPLACE | RenameFlags::EXCHANGE) {
+                return Err(Error::Invalid);
+            }
+            let (from, to) = (volume.dir(from)?, volume.live_dir(to)?);
+            ops::rename(writer, (&from, name), (&to, new_name), flags)
+        })
     }
 
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
         self.change(|writer, volume| {
-            ops::set_attr(writer, volume, ino, change)?;
+            ops::set_attr(writer, volume.inode(ino)?, change)?;
             volume.attr(ino)
         })
     }
 
     fn truncate(&self, _: &ExclusiveLayout<'_>, ino: Ino, size: u64) -> Result<()> {
-        self.change(|writer, volume| writer.truncate(volume, ino, size))
+        self.change(|writer, volume| writer.truncate(volume.file(ino)?, size))
     }
 
     fn begin_write<'a>(&'a self, _: &'a Layout<'_>, ino: Ino, range: Range<u64>) -> Result<WriteTicket<'a>> {
         let place = self.change(|writer, volume| {
-            let attr = volume.attr(ino)?;
-            let (extent, was) = writer.begin_write(volume, ino, range.clone())?;
-            Ok(WritePlace { extent, was, size: attr.size, mtime: attr.mtime })
+            let file = volume.file(ino)?;
+            let (extent, was) = writer.begin_write(&file, range.clone())?;
+            let mtime = file.entry.times(volume.owner().zone).mtime;
+            Ok(WritePlace { extent, was, size: volume.size_of(&file), mtime })
         })?;
         Ok(WriteTicket::new(ino, &range, place, Some(self)))
     }
@@ -101,13 +108,13 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
 
     fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()> {
         let publish = |ticket: &WriteTicket<'_>| {
-            self.change(|writer, volume| writer.end_write(volume, ticket.ino(), ticket.range(), when))
+            self.change(|writer, volume| writer.end_write(volume.file(ticket.ino())?, ticket.range(), when))
         };
         ticket.publish(publish)
     }
 
     fn write(&self, _: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
-        self.change(|writer, volume| writer.write(volume, ino, offset, bytes))
+        self.change(|writer, volume| writer.write(volume.file(ino)?, offset, bytes))
     }
 
     fn punch(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
@@ -117,13 +124,13 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
     /// Supports only [`Size::Grow`], since the format has no space past the end of a file.
     fn allocate(&self, _: &Layout<'_>, ino: Ino, range: Range<u64>, size: Size) -> Result<()> {
         self.change(|writer, volume| {
-            let inode = volume.file(ino)?;
+            let file = volume.file(ino)?;
             match (range.is_empty(), size) {
                 (true, _) => Err(Error::Invalid),
-                _ if range.end <= volume.size_of(&inode) => Ok(()),
+                _ if range.end <= volume.size_of(&file) => Ok(()),
                 (false, Size::Keep) => Err(Error::NotSupported),
                 _ if range.end > volume.file_size_max() => Err(Error::FileTooBig),
-                (false, Size::Grow) => writer.truncate(volume, ino, range.end),
+                (false, Size::Grow) => writer.truncate(file, range.end),
             }
         })
     }

@@ -24,7 +24,7 @@ use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::{self, Sectors, current};
-use obento_clusters::{Cluster, Commit, Piece, Volume as _, Waiting};
+use obento_clusters::{Cluster, Commit, Locked, Piece, Volume as _, Waiting};
 use obento_env::Clock;
 
 use super::Writer;
@@ -50,7 +50,7 @@ impl Commit<Volume> for Writer {
         &mut self.waiting
     }
 
-    fn give_back(&mut self, volume: &Volume, pieces: &[Piece]) {
+    fn give_back(&mut self, volume: &Locked<'_, Volume>, pieces: &[Piece]) {
         for &piece in pieces {
             // A commit may have written these bits as used.
             self.touch(volume, piece);
@@ -62,7 +62,7 @@ impl Commit<Volume> for Writer {
         self.waiting.sectors().saturating_add(self.bitmap_sectors.len())
     }
 
-    fn write_changes(&mut self, volume: &Volume) -> Result<()> {
+    fn write_changes(&mut self, volume: &Locked<'_, Volume>) -> Result<()> {
         let (cache, device) = (volume.cache(), volume.cache().device());
         self.mark(volume, true)?;
         if core::mem::take(&mut self.waiting.directory_grew) {
@@ -95,7 +95,7 @@ impl Commit<Volume> for Writer {
         Ok(())
     }
 
-    fn mark(&mut self, volume: &Volume, in_use: bool) -> Result<()> {
+    fn mark(&mut self, volume: &Locked<'_, Volume>, in_use: bool) -> Result<()> {
         let sb = volume.super_block();
         self.waiting.mark(volume.cache(), in_use, sb.sector_size, |sector, allocator| {
             let bit = u8::try_from(DIRTY).unwrap_or(0);

@@ -11,7 +11,7 @@ use obento_block::BlockDevice as _;
 use obento_clusters::ops::stamp_data;
 use obento_clusters::sectors::zero;
 use obento_clusters::{
-    Cluster, Commit as _, Data, Entries as _, Piece, Reservation, Volume as _, last_of, split,
+    Cluster, Commit as _, Data, Entries as _, InodeWrite, Piece, Reservation, Volume as _, last_of, split,
 };
 use obento_driver::{Extent, Span, TimeChange};
 
@@ -33,9 +33,8 @@ fn check_data(volume: &Volume, ino: Ino, at: u32, (start, len): Piece) -> Result
 }
 
 impl Data<Volume> for Writer {
-    fn begin_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)> {
-        let inode = volume.file(ino)?;
-        let sb = volume.super_block();
+    fn begin_write(&mut self, inode: &InodeWrite<'_, Volume>, range: Range<u64>) -> Result<(Extent, Span)> {
+        let (volume, ino, sb) = (inode.volume(), inode.ino, inode.volume().super_block());
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
         if range.end > volume.file_size_max() {
             return Err(Error::FileTooBig);
@@ -62,7 +61,7 @@ impl Data<Volume> for Writer {
         let linked = sb.clusters_for(inode.entry.size());
         let within = range.start.checked_rem(size).unwrap_or(0);
         if at < linked {
-            let run = volume.run_at(&inode, range.start, asked)?;
+            let run = volume.run_at(inode, range.start, asked)?;
             let bytes = run.start.saturating_sub(within)..run.end;
             let (first, _) = sb.cluster_at(bytes.start).ok_or(Error::Invalid)?;
             let count = sb.clusters_for(bytes.end.saturating_sub(bytes.start));
@@ -78,7 +77,7 @@ impl Data<Volume> for Writer {
             Reservation::Next(after) => {
                 let after = match after {
                     Some(after) => Some(after),
-                    None => last_cluster(volume, &inode, linked)?,
+                    None => last_cluster(inode, linked)?,
                 };
                 let piece = self.take_with(volume, |allocator| allocator.take(after, want))?;
                 self.waiting.reservations.push(ino, piece);
@@ -94,9 +93,13 @@ impl Data<Volume> for Writer {
         Ok((Extent { len, span: Span::Mapped(place) }, Span::Hole))
     }
 
-    fn end_write(&mut self, volume: &Volume, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
-        let mut inode = volume.file(ino)?;
-        let sb = volume.super_block();
+    fn end_write(
+        &mut self,
+        mut inode: InodeWrite<'_, Volume>,
+        written: Range<u64>,
+        when: TimeChange,
+    ) -> Result<()> {
+        let (ino, sb) = (inode.ino, inode.volume().super_block());
         let block = u64::from(sb.block_size());
         let linked = sb.clusters_for(inode.entry.size());
         let linked_end = u64::from(linked).saturating_mul(sb.cluster_size.into());
@@ -106,40 +109,37 @@ impl Data<Volume> for Writer {
         }
         let missing = sb.clusters_for(written.end).saturating_sub(linked);
         let pieces = self.waiting.reservations.redeem(ino, missing).ok_or(Error::Invalid)?;
-        self.extend(volume, &mut inode, &pieces)?;
+        self.extend(&mut inode, &pieces)?;
         grow(&mut inode, written.end);
         // The clusters of writes that were abandoned.
         let start = written.start.saturating_sub(written.start.checked_rem(block).unwrap_or(0));
         let skipped = inode.entry.valid().next_multiple_of(block)..start;
-        self.zero_unpromised(volume, &inode, skipped)?;
+        self.zero_unpromised(&inode, skipped)?;
         self.waiting.reservations.fulfil(ino, &written, block);
         set_valid(&mut inode, written.end);
-        stamp_data(self, volume, &mut inode, when);
-        self.put_inode(volume, &inode)
+        stamp_data(self, &mut inode, when);
+        self.put_inode(&inode)
     }
 
-    fn abandon(&mut self, volume: &Volume, ino: Ino, range: &Range<u64>) {
-        let Ok(inode) = volume.file(ino) else { return };
-        let sb = volume.super_block();
+    fn abandon(&mut self, inode: &InodeWrite<'_, Volume>, range: &Range<u64>) {
+        let (ino, sb) = (inode.ino, inode.volume().super_block());
         let linked = sb.clusters_for(inode.entry.size());
         let parts = self.waiting.reservations.fulfil(ino, range, sb.block_size().into());
         let shown = inode.entry.valid();
         for part in parts {
             let part = part.start..part.end.min(shown);
-            if let Err(error) =
-                self.each_run(volume, &inode, part.clone(), |volume, at, _| zero_gap(volume, at))
-            {
+            if let Err(error) = self.each_run(inode, part.clone(), |volume, at, _| zero_gap(volume, at)) {
                 // Readers must not see the arbitrary bytes in the file.
                 self.waiting.reservations.restore(ino, part);
                 self.waiting.fail(error);
             }
         }
         let given = self.waiting.reservations.trim(ino, linked, sb.cluster_size.into());
-        self.give_back(volume, &given);
+        self.give_back(inode.volume(), &given);
     }
 
-    fn write(&mut self, volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let mut inode = volume.file(ino)?;
+    fn write(&mut self, mut inode: InodeWrite<'_, Volume>, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let (volume, ino) = (inode.volume(), inode.ino);
         let room =
             volume.file_size_max().checked_sub(offset).filter(|&room| room > 0).ok_or(Error::FileTooBig)?;
         let len = to_u64(bytes.len()).min(room).min(MAX_STEP);
@@ -148,30 +148,29 @@ impl Data<Volume> for Writer {
         }
         let end = offset.saturating_add(len);
         self.waiting.data_written = true;
-        self.fill(volume, &mut inode, end)?;
+        self.fill(&mut inode, end)?;
         grow(&mut inode, end);
         // A block that another write was to fill, and that this one writes in part.
         let block = u64::from(volume.super_block().block_size());
         for part in self.waiting.reservations.fulfil(ino, &(offset..end), block) {
-            self.each_run(volume, &inode, part, |volume, place, _| zero_gap(volume, place))?;
+            self.each_run(&inode, part, |volume, place, _| zero_gap(volume, place))?;
         }
         let valid = inode.entry.valid();
-        self.zero_unpromised(volume, &inode, valid..offset.max(valid))?;
-        self.each_run(volume, &inode, offset..end, |volume, place, at| {
+        self.zero_unpromised(&inode, valid..offset.max(valid))?;
+        self.each_run(&inode, offset..end, |volume, place, at| {
             let from = to_usize(at.saturating_sub(offset));
             let len = to_usize(place.end.saturating_sub(place.start));
             let part = bytes.get(from..from.saturating_add(len)).unwrap_or_default();
             volume.cache().device().write_at(place.start, part)
         })?;
         set_valid(&mut inode, end);
-        stamp_data(self, volume, &mut inode, TimeChange::Now);
-        self.put_inode(volume, &inode)?;
+        stamp_data(self, &mut inode, TimeChange::Now);
+        self.put_inode(&inode)?;
         Ok(to_usize(len))
     }
 
-    fn truncate(&mut self, volume: &Volume, ino: Ino, size: u64) -> Result<()> {
-        let mut inode = volume.file(ino)?;
-        let sb = volume.super_block();
+    fn truncate(&mut self, mut inode: InodeWrite<'_, Volume>, size: u64) -> Result<()> {
+        let (volume, ino, sb) = (inode.volume(), inode.ino, inode.volume().super_block());
         if size > volume.file_size_max() {
             return Err(Error::FileTooBig);
         }
@@ -183,23 +182,19 @@ impl Data<Volume> for Writer {
             self.give_back(volume, &given);
         }
         if size > inode.entry.size() {
-            self.fill(volume, &mut inode, size)?;
+            self.fill(&mut inode, size)?;
         } else if sb.clusters_for(size) < sb.clusters_for(inode.entry.size()) {
-            self.shorten(volume, &mut inode, sb.clusters_for(size))?;
+            self.shorten(&mut inode, sb.clusters_for(size))?;
         }
         set_len(&mut inode, size);
         inode.entry.stream.ValidDataLength = le::U64::new(inode.entry.valid().min(size));
-        stamp_data(self, volume, &mut inode, TimeChange::Now);
-        self.put_inode(volume, &inode)
+        stamp_data(self, &mut inode, TimeChange::Now);
+        self.put_inode(&inode)
     }
 
-    fn forget(&mut self, volume: &Volume, ino: Ino) -> Result<()> {
-        self.drop_reservations(volume, ino);
-        volume.forget(ino);
-        let Some((set, _)) = volume.numbers().read().orphan(ino) else { return Ok(()) };
-        volume.relearn(ino, None)?;
-        volume.numbers().write().forget(ino);
-        self.free_all(volume, ino, &set)
+    fn free_inode(&mut self, inode: InodeWrite<'_, Volume>) -> Result<()> {
+        Volume::relearn(&inode.dir(), None)?;
+        self.free_all(&inode)
     }
 }
 
@@ -207,12 +202,11 @@ impl Writer {
     /// Calls a function for each run of `range`, which is within the clusters of the file.
     fn each_run(
         &mut self,
-        volume: &Volume,
-        inode: &Inode,
+        inode: &InodeWrite<'_, Volume>,
         range: Range<u64>,
         mut act: impl FnMut(&Volume, Range<u64>, u64) -> Result<()>,
     ) -> Result<()> {
-        let mut at = range.start;
+        let (volume, mut at) = (inode.volume(), range.start);
         while at < range.end {
             let place = volume.run_at(inode, at, range.end.saturating_sub(at))?;
             let len = place.end.saturating_sub(place.start).max(1);
@@ -225,38 +219,39 @@ impl Writer {
     }
 
     /// Zeroes the parts of `range` that no open write fills. `range` is within the clusters of the file.
-    fn zero_unpromised(&mut self, volume: &Volume, inode: &Inode, range: Range<u64>) -> Result<()> {
+    fn zero_unpromised(&mut self, inode: &InodeWrite<'_, Volume>, range: Range<u64>) -> Result<()> {
         for part in self.waiting.reservations.unpromised(inode.ino, range) {
             self.waiting.data_written = true;
-            self.each_run(volume, inode, part, |volume, place, _| zero_gap(volume, place))?;
+            self.each_run(inode, part, |volume, place, _| zero_gap(volume, place))?;
         }
         Ok(())
     }
 
     /// Makes the clusters for `size` bytes part of the file, first those that are reserved.
-    pub fn fill(&mut self, volume: &Volume, inode: &mut Inode, size: u64) -> Result<()> {
-        let sb = volume.super_block();
+    fn fill(&mut self, inode: &mut InodeWrite<'_, Volume>, size: u64) -> Result<()> {
+        let (volume, sb) = (inode.volume(), inode.volume().super_block());
         let linked = sb.clusters_for(inode.entry.size());
         let missing = sb.clusters_for(size).saturating_sub(linked);
         let (mut pieces, _) = split(self.waiting.reservations.pieces(inode.ino).to_vec(), missing);
         let reserved = pieces.iter().fold(0, |sum: u32, piece| sum.saturating_add(piece.1));
         let after = match pieces.last() {
             Some(last) => Some(last_of(last)),
-            None => last_cluster(volume, inode, linked)?,
+            None => last_cluster(inode, linked)?,
         };
         pieces.extend(self.take(volume, after, missing.saturating_sub(reserved))?);
         self.waiting.reservations.redeem(inode.ino, reserved);
-        self.extend(volume, inode, &pieces)
+        self.extend(inode, &pieces)
     }
 
     /// Appends pieces to a file, whose set the caller writes.
-    fn extend(&mut self, volume: &Volume, inode: &mut Inode, pieces: &[Piece]) -> Result<()> {
+    fn extend(&mut self, inode: &mut InodeWrite<'_, Volume>, pieces: &[Piece]) -> Result<()> {
         if pieces.is_empty() {
             return Ok(());
         }
+        let volume = inode.volume();
         let linked = volume.super_block().clusters_for(inode.entry.size());
         // The whole chain is needed only if all of it must be written to the FAT.
-        let old = match (linked, last_cluster(volume, inode, linked)?) {
+        let old = match (linked, last_cluster(inode, linked)?) {
             (0, _) | (_, None) => alloc::vec::Vec::new(),
             (_, Some(last)) if !inode.entry.is_contiguous() => alloc::vec::Vec::from([(last, 1)]),
             (_, Some(_)) => Self::pieces_of(volume, inode.ino, &inode.entry)?,
@@ -279,7 +274,8 @@ impl Writer {
     }
 
     /// Frees the clusters after the first `keep`.
-    fn shorten(&mut self, volume: &Volume, inode: &mut Inode, keep: u32) -> Result<()> {
+    fn shorten(&mut self, inode: &mut InodeWrite<'_, Volume>, keep: u32) -> Result<()> {
+        let volume = inode.volume();
         let (kept, mut pieces) = split(Self::pieces_of(volume, inode.ino, &inode.entry)?, keep);
         volume.forget(inode.ino);
         match kept.last().map(last_of) {
@@ -293,15 +289,11 @@ impl Writer {
         pieces.retain(|&(start, len)| !volume.is_metadata(start, len));
         self.free(volume, &pieces)
     }
-
-    fn drop_reservations(&mut self, volume: &Volume, ino: Ino) {
-        let pieces = self.waiting.reservations.take_back(ino);
-        self.give_back(volume, &pieces);
-    }
 }
 
 /// Returns the last of the `linked` clusters of a file.
-fn last_cluster(volume: &Volume, inode: &Inode, linked: u32) -> Result<Option<Cluster>> {
+fn last_cluster(inode: &InodeWrite<'_, Volume>, linked: u32) -> Result<Option<Cluster>> {
+    let volume = inode.volume();
     let Some(at) = linked.checked_sub(1) else { return Ok(None) };
     let offset = u64::from(at).saturating_mul(volume.super_block().cluster_size.into());
     let place = volume.run_at(inode, offset, 1)?;

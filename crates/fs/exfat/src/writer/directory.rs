@@ -4,15 +4,16 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le};
-use obento_base::{Error, Ino, Name, Result};
+use obento_base::{Error, Name, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::zero;
 use obento_clusters::unit::ENTRY;
-use obento_clusters::{At, Cluster, Commit as _, Entries, Piece, ROOT, Slot, Volume as _};
+use obento_clusters::{
+    At, Cluster, Commit as _, DirWrite, Entries, InodeWrite, Locked, Piece, ROOT, Slot, Volume as _,
+};
 
 use super::Writer;
 use crate::dir::{Directory, Location, MAX_SLOTS};
-use crate::inode::Inode;
 use crate::name::{Folded, LastDots, check, to_units};
 use crate::raw::{RawEntry, kind};
 use crate::set::EntrySet;
@@ -22,7 +23,8 @@ use crate::volume::Volume;
 const FREE: [u8; 1] = [kind::FILE & !kind::IN_USE];
 
 impl Entries<Volume> for Writer {
-    fn add(&mut self, volume: &Volume, dir: Ino, name: &Name, mut set: EntrySet) -> Result<Location> {
+    fn add(&mut self, dir: &DirWrite<'_, Volume>, name: &Name, mut set: EntrySet) -> Result<Location> {
+        let volume = dir.volume();
         let units = to_units(name.as_bytes())?;
         let dots = if volume.options().keep_last_dots { LastDots::Keep } else { LastDots::Refuse };
         check(&units, dots)?;
@@ -30,11 +32,11 @@ impl Entries<Volume> for Writer {
         set.rename(&units, hash);
         let entries = set.entries();
         let set = EntrySet::decode(&entries, volume.super_block()).map_err(|_| Error::Invalid)?;
-        let known = volume.directory(dir)?;
+        let known = dir.current()?;
         let start = self.room(volume, &known, set.count())?;
         let end = start.saturating_add(set.count());
         let known = match known.slots < end {
-            true => self.grow(volume, &known, end)?,
+            true => self.grow(dir, end)?,
             false => known,
         };
         self.place(volume, &known, start, &entries)?;
@@ -46,8 +48,9 @@ impl Entries<Volume> for Writer {
         Ok(Location { index: start, slot, set })
     }
 
-    fn remove(&mut self, volume: &Volume, (dir, at): At<'_, Volume>) -> Result<()> {
-        let slots = slots_of(dir, at);
+    fn remove(&mut self, (dir, at): At<'_, Volume>) -> Result<()> {
+        let (volume, dir) = (dir.volume(), dir.current()?);
+        let slots = slots_of(&dir, at);
         let first = slots.first().copied().ok_or(Error::Stale)?;
         for &slot in &slots {
             let raw = volume.entry(slot)?;
@@ -59,16 +62,17 @@ impl Entries<Volume> for Writer {
         }
         let units: Vec<u16> = at.set.units().collect();
         let hash = Folded::new(&units, volume.up_case()).hash();
-        volume.with_index(dir, |index| index.remove(hash, at.index, at.index));
+        volume.with_index(&dir, |index| index.remove(hash, at.index, at.index));
         Ok(())
     }
 
-    fn put_over(&mut self, volume: &Volume, (dir, at): At<'_, Volume>, set: &EntrySet) -> Result<()> {
-        self.put_head(volume, dir, at.index, &with_name(set, &at.set).entries())
+    fn put_over(&mut self, (dir, at): At<'_, Volume>, set: &EntrySet) -> Result<()> {
+        self.put_head(dir.volume(), &*dir.current()?, at.index, &with_name(set, &at.set).entries())
     }
 
-    fn put_inode(&mut self, volume: &Volume, inode: &Inode) -> Result<()> {
-        if inode.ino == ROOT || volume.numbers().write().set_orphan(inode.ino, inode.entry.clone()) {
+    fn put_inode(&mut self, inode: &InodeWrite<'_, Volume>) -> Result<()> {
+        let volume = inode.volume();
+        if inode.ino == ROOT || volume.numbers_mut().set_orphan(inode.ino, inode.entry.clone()) {
             return Ok(());
         }
         let (_, dir, index) = volume.slot_of(inode.ino).ok_or(Error::Stale)?;
@@ -76,10 +80,10 @@ impl Entries<Volume> for Writer {
         self.put_head(volume, &dir, index, &inode.entry.entries())
     }
 
-    fn is_one_write(volume: &Volume, one: At<'_, Volume>, other: At<'_, Volume>) -> bool {
-        let mut slots = slots_of(one.0, one.1);
-        slots.append(&mut slots_of(other.0, other.1));
-        in_one_sector(volume, &slots)
+    fn is_one_write(one: At<'_, Volume>, other: At<'_, Volume>) -> Result<bool> {
+        let mut slots = slots_of(&*one.0.current()?, one.1);
+        slots.append(&mut slots_of(&*other.0.current()?, other.1));
+        Ok(in_one_sector(one.0.volume(), &slots))
     }
 
     /// Returns whether the files can be exchanged. Vendor entries after a name belong to its file.
@@ -87,12 +91,12 @@ impl Entries<Volume> for Writer {
         one.set.others().is_empty() && other.set.others().is_empty()
     }
 
-    fn arrive(&mut self, volume: &Volume, (dir, at): At<'_, Volume>) -> Result<()> {
-        self.show_late(volume, &slots_of(dir, at))
+    fn arrive(&mut self, (dir, at): At<'_, Volume>) -> Result<()> {
+        self.show_late(dir.volume(), &slots_of(&*dir.current()?, at))
     }
 
-    fn replace(&mut self, volume: &Volume, (dir, at): At<'_, Volume>, _: &Inode) -> Result<()> {
-        let slots = slots_of(dir, at);
+    fn replace(&mut self, (dir, at): At<'_, Volume>, _: &InodeWrite<'_, Volume>) -> Result<()> {
+        let (volume, slots) = (dir.volume(), slots_of(&*dir.current()?, at));
         let mut on_disk = Vec::new();
         for slot in &slots {
             let mut bytes = [0; 32];
@@ -112,7 +116,8 @@ impl Entries<Volume> for Writer {
         Ok(())
     }
 
-    fn make_directory(&mut self, volume: &Volume, _: Ino, set: &mut EntrySet) -> Result<Cluster> {
+    fn make_directory(&mut self, parent: &DirWrite<'_, Volume>, set: &mut EntrySet) -> Result<Cluster> {
+        let volume = parent.volume();
         let taken = self.take(volume, None, 1)?;
         let Some(&(cluster, _)) = taken.first() else { return Err(Error::NoSpace) };
         let made = self.clear(volume, &taken).and_then(|()| self.append(volume, set, &[], &taken));
@@ -126,18 +131,13 @@ impl Entries<Volume> for Writer {
         Ok(cluster)
     }
 
-    fn free_one(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+    fn free_one(&mut self, volume: &Locked<'_, Volume>, cluster: Cluster) -> Result<()> {
         self.free(volume, &[(cluster, 1)])
     }
 
-    fn set_parent(&mut self, volume: &Volume, dir: Ino, parent: Ino) -> Result<()> {
-        if dir == ROOT {
-            return Ok(());
-        }
-        let known = volume.directory(dir)?;
-        let set = volume.inode(dir)?.entry;
-        let moved = volume.load(known.ino, parent, &set)?;
-        volume.relearn(dir, Some(moved))
+    fn set_parent(&mut self, inode: &InodeWrite<'_, Volume>, parent: &DirWrite<'_, Volume>) -> Result<()> {
+        let moved = inode.volume().load(inode.ino, parent.ino(), &inode.entry)?;
+        Volume::relearn(&inode.dir(), Some(moved))
     }
 }
 
@@ -160,7 +160,7 @@ impl Writer {
     /// Finds free entries for a set of `count` entries, in as few sectors as possible. Otherwise finds them past the
     /// end of the directory, which then moves. Fails with `NoSpace`, or with the errors of a directory that cannot be
     /// read.
-    fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<u32> {
+    fn room(&mut self, volume: &Locked<'_, Volume>, dir: &Directory, count: u32) -> Result<u32> {
         if let Some(error) = dir.damage {
             return Err(error);
         }
@@ -207,7 +207,13 @@ impl Writer {
     }
 
     /// Writes a set to free entries.
-    fn place(&mut self, volume: &Volume, dir: &Directory, start: u32, entries: &[RawEntry]) -> Result<()> {
+    fn place(
+        &mut self,
+        volume: &Locked<'_, Volume>,
+        dir: &Directory,
+        start: u32,
+        entries: &[RawEntry],
+    ) -> Result<()> {
         let slots: Vec<Slot> = (start..).map_while(|index| dir.slot(index)).take(entries.len()).collect();
         if slots.len() != entries.len() {
             return Err(Error::NoSpace);
@@ -222,27 +228,28 @@ impl Writer {
     }
 
     /// Extends a directory to `slots` entries. Fails with `NoSpace`.
-    fn grow(&mut self, volume: &Volume, dir: &Directory, slots: u32) -> Result<Arc<Directory>> {
-        let missing = slots.saturating_sub(dir.slots).div_ceil(dir.per_cluster.max(1));
-        let taken = self.take(volume, dir.last(), missing)?;
+    fn grow(&mut self, dir: &DirWrite<'_, Volume>, slots: u32) -> Result<Arc<Directory>> {
+        let (volume, known) = (dir.volume(), dir.current()?);
+        let missing = slots.saturating_sub(known.slots).div_ceil(known.per_cluster.max(1));
+        let taken = self.take(volume, known.last(), missing)?;
         if let Err(error) = self.clear(volume, &taken) {
             self.give_back(volume, &taken);
             return Err(error);
         }
-        let mut inode = volume.inode(dir.ino)?;
-        let old: Vec<Piece> = dir.runs.iter().map(|run| (run.start, run.len)).collect();
+        let mut inode = volume.inode(known.ino)?;
+        let old: Vec<Piece> = known.runs.iter().map(|run| (run.start, run.len)).collect();
         self.append(volume, &mut inode.entry, &old, &taken)?;
-        let clusters = u64::from(dir.clusters().saturating_add(missing));
+        let clusters = u64::from(known.clusters().saturating_add(missing));
         let len = clusters.saturating_mul(volume.super_block().cluster_size.into());
         inode.entry.stream.DataLength = le::U64::new(len);
         inode.entry.stream.ValidDataLength = le::U64::new(len);
-        self.put_inode(volume, &inode)?;
-        volume.relearn(dir.ino, Some(volume.load(dir.ino, dir.parent, &inode.entry)?))?;
-        volume.directory(dir.ino)
+        self.put_inode(&inode)?;
+        Volume::relearn(dir, Some(volume.load(known.ino, known.parent, &inode.entry)?))?;
+        dir.current()
     }
 
     /// Zeroes clusters of a directory, on the device and in memory.
-    fn clear(&mut self, volume: &Volume, pieces: &[Piece]) -> Result<()> {
+    fn clear(&mut self, volume: &Locked<'_, Volume>, pieces: &[Piece]) -> Result<()> {
         let sb = volume.super_block();
         let size = u64::from(sb.sector_size);
         for &(start, len) in pieces {
@@ -258,7 +265,7 @@ impl Writer {
     }
 
     /// Delays the entries in the first sector of these slots until all other entries are written.
-    fn show_late(&mut self, volume: &Volume, slots: &[Slot]) -> Result<()> {
+    fn show_late(&mut self, volume: &Locked<'_, Volume>, slots: &[Slot]) -> Result<()> {
         let first = slots.first().copied().ok_or(Error::Stale)?;
         for &slot in slots {
             if in_one_sector(volume, &[first, slot]) || self.waiting.late.contains_key(&slot) {

@@ -6,7 +6,7 @@
 //! once, and new clusters of directories are zeroed there when they are allocated.
 //! Invariant: an entry set that this driver places is in one sector, if it fits, so that a power cut leaves it
 //! complete or absent.
-//! Locking: `Mounted` holds its lock exclusively around every method here.
+//! Locking: a change has a [`Locked`] volume, which owns the lock of the volume.
 
 mod commit;
 mod data;
@@ -18,7 +18,7 @@ use alloc::collections::BTreeSet;
 
 use obento_base::wire::IntoBytes as _;
 use obento_base::{Error, Result};
-use obento_clusters::{Slot, Volume as _, Waiting};
+use obento_clusters::{Locked, Slot, Volume as _, Waiting};
 
 use crate::dir::Directory;
 use crate::raw::RawEntry;
@@ -33,12 +33,18 @@ pub struct Writer {
 
 impl Writer {
     /// Changes one entry of a directory.
-    fn put(&mut self, volume: &Volume, slot: Slot, bytes: &[u8]) -> Result<()> {
+    fn put(&mut self, volume: &Locked<'_, Volume>, slot: Slot, bytes: &[u8]) -> Result<()> {
         self.waiting.put(volume.cache(), slot, bytes)
     }
 
     /// Writes the first two entries of the set at `index`. The others do not change.
-    fn put_head(&mut self, volume: &Volume, dir: &Directory, index: u32, entries: &[RawEntry]) -> Result<()> {
+    fn put_head(
+        &mut self,
+        volume: &Locked<'_, Volume>,
+        dir: &Directory,
+        index: u32,
+        entries: &[RawEntry],
+    ) -> Result<()> {
         for (index, entry) in (index..).zip(entries.iter().take(2)) {
             let slot = dir.slot(index).ok_or(Error::Stale)?;
             // While a delayed set has other contents on disk, these first entries hide it.

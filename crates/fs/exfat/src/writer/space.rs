@@ -4,7 +4,9 @@ use alloc::vec::Vec;
 
 use obento_base::wire::{le, to_usize};
 use obento_base::{Error, Ino, Result};
-use obento_clusters::{Chain, Cluster, Commit as _, MARK, Piece, Volume as _, last_of, links};
+use obento_clusters::{
+    Chain, Cluster, Commit as _, InodeWrite, Locked, MARK, Piece, Volume as _, last_of, links,
+};
 
 use super::Writer;
 use crate::set::{ALLOCATION, EntrySet, NO_FAT_CHAIN};
@@ -20,7 +22,11 @@ impl Writer {
     }
 
     /// Sets entries of the FAT, adjacent ones together.
-    fn set_entries(&mut self, volume: &Volume, entries: impl Iterator<Item = (Cluster, u32)>) -> Result<()> {
+    fn set_entries(
+        &mut self,
+        volume: &Locked<'_, Volume>,
+        entries: impl Iterator<Item = (Cluster, u32)>,
+    ) -> Result<()> {
         let sb = volume.super_block();
         let size = u64::from(sb.sector_size);
         let mut held: Option<obento_block::Edit<'_>> = None;
@@ -49,12 +55,12 @@ impl Writer {
     }
 
     /// Links pieces to one chain.
-    fn chain_up(&mut self, volume: &Volume, pieces: &[Piece]) -> Result<()> {
+    fn chain_up(&mut self, volume: &Locked<'_, Volume>, pieces: &[Piece]) -> Result<()> {
         self.set_entries(volume, links(pieces, LAST))
     }
 
     /// Keeps the current FAT entry of `cluster` on disk until directories are written.
-    fn defer(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+    fn defer(&mut self, volume: &Locked<'_, Volume>, cluster: Cluster) -> Result<()> {
         if !self.waiting.allocator.is_fresh(cluster) && !self.waiting.deferred.contains_key(&cluster) {
             let value = volume.table().value(cluster)?;
             self.waiting.deferred.insert(cluster, value);
@@ -63,7 +69,7 @@ impl Writer {
     }
 
     /// Keeps the current FAT entry of `cluster` on disk until the clusters after it are written.
-    fn join(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+    fn join(&mut self, volume: &Locked<'_, Volume>, cluster: Cluster) -> Result<()> {
         if !self.waiting.allocator.is_fresh(cluster) && !self.waiting.tails.contains_key(&cluster) {
             let value = volume.table().value(cluster)?;
             self.waiting.tails.insert(cluster, value);
@@ -72,7 +78,7 @@ impl Writer {
     }
 
     /// Ends a chain with `cluster`.
-    pub(super) fn cut_after(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+    pub(super) fn cut_after(&mut self, volume: &Locked<'_, Volume>, cluster: Cluster) -> Result<()> {
         self.defer(volume, cluster)?;
         self.set_entries(volume, [(cluster, LAST)].into_iter())
     }
@@ -81,7 +87,7 @@ impl Writer {
     /// contiguous; otherwise the whole file becomes a chain. The caller changes the lengths.
     pub(super) fn append(
         &mut self,
-        volume: &Volume,
+        volume: &Locked<'_, Volume>,
         set: &mut EntrySet,
         old: &[Piece],
         new: &[Piece],
@@ -119,7 +125,7 @@ impl Writer {
     }
 
     /// Frees clusters.
-    pub(super) fn free(&mut self, volume: &Volume, pieces: &[Piece]) -> Result<()> {
+    pub(super) fn free(&mut self, volume: &Locked<'_, Volume>, pieces: &[Piece]) -> Result<()> {
         for &(start, len) in pieces {
             self.touch(volume, (start, len));
             self.waiting.drop_sectors(volume.cache(), &volume.bytes_of((start, len))?);
@@ -157,8 +163,9 @@ impl Writer {
         Ok(pieces)
     }
 
-    /// Frees all clusters of a set, including those of its vendor entries.
-    pub(super) fn free_all(&mut self, volume: &Volume, ino: Ino, set: &EntrySet) -> Result<()> {
+    /// Frees all clusters of an inode, including those of its vendor entries.
+    pub(super) fn free_all(&mut self, inode: &InodeWrite<'_, Volume>) -> Result<()> {
+        let (volume, ino, set) = (inode.volume(), inode.ino, &inode.entry);
         let mut pieces = Self::pieces_of(volume, ino, set)?;
         for (first, is_contiguous, len) in set.other_allocations() {
             let count = volume.super_block().clusters_for(len);

@@ -23,7 +23,7 @@ use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::{self, Sectors, current};
-use obento_clusters::{Commit, Piece, Volume as _, Waiting};
+use obento_clusters::{Commit, Locked, Piece, Volume as _, Waiting};
 use obento_env::Clock;
 
 use super::{GRAIN, Writer};
@@ -46,11 +46,11 @@ impl Commit<Volume> for Writer {
         &mut self.waiting
     }
 
-    fn give_back(&mut self, _: &Volume, pieces: &[Piece]) {
+    fn give_back(&mut self, _: &Locked<'_, Volume>, pieces: &[Piece]) {
         self.waiting.allocator.give_back_all(pieces);
     }
 
-    fn write_changes(&mut self, volume: &Volume) -> Result<()> {
+    fn write_changes(&mut self, volume: &Locked<'_, Volume>) -> Result<()> {
         let device = volume.cache().device();
         self.mark(volume, true)?;
         if core::mem::take(&mut self.waiting.directory_grew) {
@@ -91,7 +91,7 @@ impl Commit<Volume> for Writer {
         Ok(())
     }
 
-    fn mark(&mut self, volume: &Volume, in_use: bool) -> Result<()> {
+    fn mark(&mut self, volume: &Locked<'_, Volume>, in_use: bool) -> Result<()> {
         let sb = volume.super_block();
         self.waiting.mark(volume.cache(), in_use, sb.sector_size, |sector, _| {
             if let Some(state) = sector.get_mut(to_usize(sb.state_offset())) {

@@ -9,7 +9,9 @@ use obento_base::{Corrupt, Error, Ino, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::ops::stamp_data;
 use obento_clusters::sectors::zero;
-use obento_clusters::{Commit as _, Data, Entries as _, Reservation, Volume as _, last_of, split};
+use obento_clusters::{
+    Commit as _, Data, Entries as _, InodeWrite, Reservation, Volume as _, last_of, split,
+};
 use obento_driver::{Extent, Span, TimeChange};
 
 use super::Writer;
@@ -32,8 +34,8 @@ fn floor(offset: u64, block: u64) -> u64 {
 }
 
 impl Data<Volume> for Writer {
-    fn begin_write(&mut self, volume: &Volume, ino: Ino, range: Range<u64>) -> Result<(Extent, Span)> {
-        let inode = volume.file(ino)?;
+    fn begin_write(&mut self, inode: &InodeWrite<'_, Volume>, range: Range<u64>) -> Result<(Extent, Span)> {
+        let (volume, ino) = (inode.volume(), inode.ino);
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
         let size = u64::from(volume.super_block().cluster_size);
         if range.end > FILE_SIZE_MAX.next_multiple_of(size) {
@@ -44,7 +46,7 @@ impl Data<Volume> for Writer {
             range.start.checked_div(size).and_then(|at| u32::try_from(at).ok()).ok_or(Error::FileTooBig)?;
         let within = range.start.checked_rem(size).unwrap_or(0);
         let want = clusters_for(volume, within.saturating_add(asked));
-        let chain = volume.chain(&inode);
+        let chain = volume.chain(inode);
         let mut chain = chain.lock();
         let linked = chain.count(&mut volume.table(), ino)?;
         let is_linked = at < linked;
@@ -80,8 +82,13 @@ impl Data<Volume> for Writer {
         Ok((Extent { len, span }, was))
     }
 
-    fn end_write(&mut self, volume: &Volume, ino: Ino, written: Range<u64>, when: TimeChange) -> Result<()> {
-        let mut inode = volume.file(ino)?;
+    fn end_write(
+        &mut self,
+        mut inode: InodeWrite<'_, Volume>,
+        written: Range<u64>,
+        when: TimeChange,
+    ) -> Result<()> {
+        let (volume, ino) = (inode.volume(), inode.ino);
         if written.end > FILE_SIZE_MAX {
             return Err(Error::FileTooBig);
         }
@@ -93,30 +100,30 @@ impl Data<Volume> for Writer {
         }
         let missing = clusters_for(volume, written.end).saturating_sub(linked);
         let runs = self.waiting.reservations.redeem(ino, missing).ok_or(Error::Invalid)?;
-        self.append(volume, &mut inode, &runs)?;
+        self.append(&mut inode, &runs)?;
         // The clusters of writes that were abandoned.
         let skipped = inode.entry.size().next_multiple_of(block)..floor(written.start, block);
         let skipped = self.waiting.reservations.unpromised(ino, skipped);
-        if let Err(error) = self.zero_parts(volume, &inode, &skipped) {
+        if let Err(error) = self.zero_parts(&inode, &skipped) {
             // The clusters are part of the file, and have arbitrary bytes that a larger size would show.
             self.waiting.fail(error);
             return Err(error);
         }
         self.waiting.reservations.fulfil(ino, &written, block);
-        stamp_data(self, volume, &mut inode, when);
+        stamp_data(self, &mut inode, when);
         grow(&mut inode, written.end);
-        self.put_inode(volume, &inode)
+        self.put_inode(&inode)
     }
 
-    fn abandon(&mut self, volume: &Volume, ino: Ino, range: &Range<u64>) {
-        let Ok(inode) = volume.file(ino) else { return };
-        let Ok(linked) = volume.chain(&inode).lock().count(&mut volume.table(), ino) else { return };
+    fn abandon(&mut self, inode: &InodeWrite<'_, Volume>, range: &Range<u64>) {
+        let (volume, ino) = (inode.volume(), inode.ino);
+        let Ok(linked) = volume.chain(inode).lock().count(&mut volume.table(), ino) else { return };
         let block = u64::from(volume.super_block().cluster_size);
         // Bytes past the end of the file need not be zeros.
         let shown = inode.entry.size();
         let mut parts = self.waiting.reservations.fulfil(ino, range, block);
         parts.iter_mut().for_each(|part| part.end = part.end.min(shown));
-        if let Err(error) = self.zero_parts(volume, &inode, &parts) {
+        if let Err(error) = self.zero_parts(inode, &parts) {
             // Readers must not see the arbitrary bytes in the file.
             parts.into_iter().for_each(|part| self.waiting.reservations.restore(ino, part));
             self.waiting.fail(error);
@@ -125,8 +132,8 @@ impl Data<Volume> for Writer {
         self.waiting.allocator.give_back_all(&given);
     }
 
-    fn write(&mut self, volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize> {
-        let mut inode = volume.file(ino)?;
+    fn write(&mut self, mut inode: InodeWrite<'_, Volume>, offset: u64, bytes: &[u8]) -> Result<usize> {
+        let (volume, ino) = (inode.volume(), inode.ino);
         let room = FILE_SIZE_MAX.checked_sub(offset).filter(|&room| room > 0).ok_or(Error::FileTooBig)?;
         let len = to_u64(bytes.len()).min(room).min(MAX_STEP);
         if len == 0 {
@@ -134,10 +141,10 @@ impl Data<Volume> for Writer {
         }
         let end = offset.saturating_add(len);
         self.waiting.data_written = true;
-        self.fill(volume, &mut inode, end)?;
+        self.fill(&mut inode, end)?;
         let block = u64::from(volume.super_block().cluster_size);
         let parts = self.waiting.reservations.fulfil(ino, &(offset..end), block);
-        if let Err(error) = self.zero_parts(volume, &inode, &parts) {
+        if let Err(error) = self.zero_parts(&inode, &parts) {
             parts.into_iter().for_each(|part| self.waiting.reservations.restore(ino, part));
             self.waiting.fail(error);
             return Err(error);
@@ -158,14 +165,14 @@ impl Data<Volume> for Writer {
             volume.cache().device().write_at(start, part)?;
             done = done.saturating_add(step.max(1));
         }
-        stamp_data(self, volume, &mut inode, TimeChange::Now);
+        stamp_data(self, &mut inode, TimeChange::Now);
         grow(&mut inode, end);
-        self.put_inode(volume, &inode)?;
+        self.put_inode(&inode)?;
         Ok(to_usize(len))
     }
 
-    fn truncate(&mut self, volume: &Volume, ino: Ino, size: u64) -> Result<()> {
-        let mut inode = volume.file(ino)?;
+    fn truncate(&mut self, mut inode: InodeWrite<'_, Volume>, size: u64) -> Result<()> {
+        let (volume, ino) = (inode.volume(), inode.ino);
         let bits = u32::try_from(size).map_err(|_| Error::FileTooBig)?;
         let keep = clusters_for(volume, size);
         let linked = volume.chain(&inode).lock().count(&mut volume.table(), ino)?;
@@ -176,30 +183,27 @@ impl Data<Volume> for Writer {
             self.waiting.allocator.give_back_all(&given);
         }
         if keep > linked {
-            self.fill(volume, &mut inode, size)?;
+            self.fill(&mut inode, size)?;
         } else if keep < linked {
-            self.shorten(volume, &mut inode, keep)?;
+            self.shorten(&mut inode, keep)?;
         }
         inode.entry.DIR_FileSize = le::U32::new(bits);
-        stamp_data(self, volume, &mut inode, TimeChange::Now);
-        self.put_inode(volume, &inode)
+        stamp_data(self, &mut inode, TimeChange::Now);
+        self.put_inode(&inode)
     }
 
-    fn forget(&mut self, volume: &Volume, ino: Ino) -> Result<()> {
-        self.drop_reservations(ino);
-        volume.forget(ino);
-        let Some((raw, _)) = volume.numbers().read().orphan(ino) else { return Ok(()) };
-        let runs = Self::runs_of(volume, ino, &raw);
-        volume.relearn(ino, None)?;
-        volume.numbers().write().forget(ino);
-        self.free(volume, &runs?)
+    fn free_inode(&mut self, inode: InodeWrite<'_, Volume>) -> Result<()> {
+        Volume::relearn(&inode.dir(), None)?;
+        let runs = Self::runs_of(inode.volume(), inode.ino, &inode.entry)?;
+        self.free(inode.volume(), &runs)
     }
 }
 
 impl Writer {
     /// Makes the clusters for `size` bytes part of the file, first those that are reserved. Zeroes the new clusters
     /// except the parts that open writes fill.
-    pub fn fill(&mut self, volume: &Volume, inode: &mut Inode, size: u64) -> Result<()> {
+    fn fill(&mut self, inode: &mut InodeWrite<'_, Volume>, size: u64) -> Result<()> {
+        let volume = inode.volume();
         let (linked, after) = {
             let chain = volume.chain(inode);
             let mut chain = chain.lock();
@@ -217,7 +221,7 @@ impl Writer {
             return Err(error);
         }
         self.waiting.reservations.redeem(inode.ino, reserved);
-        self.append(volume, inode, &runs)
+        self.append(inode, &runs)
     }
 
     /// Zeroes the parts of `runs` that no open write fills. `runs` will follow the first `linked` clusters of the file.
@@ -236,7 +240,8 @@ impl Writer {
     }
 
     /// Zeroes parts of a file, all of which are in its clusters.
-    fn zero_parts(&mut self, volume: &Volume, inode: &Inode, parts: &[Range<u64>]) -> Result<()> {
+    fn zero_parts(&mut self, inode: &InodeWrite<'_, Volume>, parts: &[Range<u64>]) -> Result<()> {
+        let volume = inode.volume();
         let size = u64::from(volume.super_block().cluster_size);
         for part in parts {
             let mut at = part.start;
@@ -260,8 +265,9 @@ impl Writer {
     }
 
     /// Links runs to the end of a file, whose entry the caller writes.
-    fn append(&mut self, volume: &Volume, inode: &mut Inode, runs: &[(Cluster, u32)]) -> Result<()> {
+    fn append(&mut self, inode: &mut InodeWrite<'_, Volume>, runs: &[(Cluster, u32)]) -> Result<()> {
         let Some((first, _)) = runs.first() else { return Ok(()) };
+        let volume = inode.volume();
         let chain = volume.chain(inode);
         let mut chain = chain.lock();
         let linked = self
@@ -279,7 +285,8 @@ impl Writer {
     }
 
     /// Frees the clusters after the first `keep`.
-    fn shorten(&mut self, volume: &Volume, inode: &mut Inode, keep: u32) -> Result<()> {
+    fn shorten(&mut self, inode: &mut InodeWrite<'_, Volume>, keep: u32) -> Result<()> {
+        let volume = inode.volume();
         let (kept, runs) = split(Self::runs_of(volume, inode.ino, &inode.entry)?, keep);
         volume.forget(inode.ino);
         match kept.last().map(last_of) {
@@ -287,11 +294,6 @@ impl Writer {
             None => set_first(inode, None),
         }
         self.free(volume, &runs)
-    }
-
-    fn drop_reservations(&mut self, ino: Ino) {
-        let runs = self.waiting.reservations.take_back(ino);
-        self.waiting.allocator.give_back_all(&runs);
     }
 }
 

@@ -5,14 +5,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromZeros as _, IntoBytes as _};
-use obento_base::{Error, Ino, Name, Result};
+use obento_base::{Error, Name, Result};
 use obento_block::BlockDevice as _;
 use obento_clusters::sectors::zero;
-use obento_clusters::{At, Commit as _, Entries, ROOT, Volume as _};
+use obento_clusters::{At, Commit as _, DirWrite, Entries, InodeWrite, Locked, ROOT, Volume as _};
 
 use super::{GRAIN, Writer};
 use crate::dir::{Directory, Location, MAX_SLOTS, Place, hash};
-use crate::inode::{Inode, Kind};
+use crate::inode::Kind;
 use crate::name::{Basis, ShortName, check, parts, to_units};
 use crate::raw::RawEntry;
 use crate::unit::{Cluster, ENTRY_LEN, Slot};
@@ -39,13 +39,14 @@ impl FreeSpace {
 }
 
 impl Entries<Volume> for Writer {
-    fn add(&mut self, volume: &Volume, dir: Ino, name: &Name, raw: RawEntry) -> Result<Location> {
+    fn add(&mut self, dir: &DirWrite<'_, Volume>, name: &Name, raw: RawEntry) -> Result<Location> {
+        let volume = dir.volume();
         let units = to_units(name.as_bytes())?;
         check(&units)?;
         let basis = Basis::new(&units, volume.options().code_page);
         let long = if basis.case().is_some() { 0 } else { crate::name::parts_for(units.len()) };
         let count = u32::try_from(long).unwrap_or(u32::MAX).saturating_add(1);
-        let known = volume.directory(dir)?;
+        let known = dir.current()?;
         let room = self.room(volume, &known, count)?;
         let short = match basis.case() {
             Some(_) => basis.plain(),
@@ -56,7 +57,7 @@ impl Entries<Volume> for Writer {
         };
         let last = room.start.saturating_add(count.saturating_sub(1));
         let dir = match known.slots <= last {
-            true => self.grow(volume, &known, last)?,
+            true => self.grow(dir, last)?,
             false => known,
         };
         let mut bytes = if long == 0 { Vec::new() } else { parts(&units, short) };
@@ -97,9 +98,10 @@ impl Entries<Volume> for Writer {
         Ok(Location { start: room.start, index: last, slot })
     }
 
-    fn remove(&mut self, volume: &Volume, (dir, at): At<'_, Volume>) -> Result<()> {
-        let (hashes, short) = (volume.hashes_at(dir, at.index)?, volume.entry(at.slot)?.name());
-        volume.with_index(dir, |index| index.remove(hashes, (at.start, at.index), short));
+    fn remove(&mut self, (dir, at): At<'_, Volume>) -> Result<()> {
+        let (volume, dir) = (dir.volume(), dir.current()?);
+        let (hashes, short) = (volume.hashes_at(&dir, at.index)?, volume.entry(at.slot)?.name());
+        volume.with_index(&dir, |index| index.remove(hashes, (at.start, at.index), short));
         for index in at.start..=at.index {
             let slot = dir.slot(index).ok_or(Error::Stale)?;
             if !is_written_with(slot, at.slot) && !self.waiting.late.contains_key(&slot) {
@@ -112,34 +114,36 @@ impl Entries<Volume> for Writer {
         Ok(())
     }
 
-    fn put_over(&mut self, volume: &Volume, (_, at): At<'_, Volume>, raw: &RawEntry) -> Result<()> {
+    fn put_over(&mut self, (dir, at): At<'_, Volume>, raw: &RawEntry) -> Result<()> {
+        let volume = dir.volume();
         let named = volume.entry(at.slot)?;
         let raw = RawEntry { DIR_Name: named.DIR_Name, DIR_NTRes: named.DIR_NTRes, ..*raw };
         self.put(volume, at.slot, raw.as_bytes())
     }
 
-    fn put_inode(&mut self, volume: &Volume, inode: &Inode) -> Result<()> {
-        if inode.ino == ROOT || volume.numbers().write().set_orphan(inode.ino, inode.entry) {
+    fn put_inode(&mut self, inode: &InodeWrite<'_, Volume>) -> Result<()> {
+        let volume = inode.volume();
+        if inode.ino == ROOT || volume.numbers_mut().set_orphan(inode.ino, inode.entry) {
             return Ok(());
         }
         let (slot, _) = volume.slot_of(inode.ino).ok_or(Error::Stale)?;
         self.put(volume, slot, inode.entry.as_bytes())
     }
 
-    fn is_one_write(_: &Volume, one: At<'_, Volume>, other: At<'_, Volume>) -> bool {
-        is_written_with(one.1.slot, other.1.slot)
+    fn is_one_write(one: At<'_, Volume>, other: At<'_, Volume>) -> Result<bool> {
+        Ok(is_written_with(one.1.slot, other.1.slot))
     }
 
     fn can_swap(_: &Location, _: &Location) -> bool {
         true
     }
 
-    fn arrive(&mut self, volume: &Volume, (_, at): At<'_, Volume>) -> Result<()> {
-        self.show_late(volume, at.slot)
+    fn arrive(&mut self, (dir, at): At<'_, Volume>) -> Result<()> {
+        self.show_late(dir.volume(), at.slot)
     }
 
-    fn replace(&mut self, volume: &Volume, (_, at): At<'_, Volume>, inode: &Inode) -> Result<()> {
-        let mut shown = [0; 32];
+    fn replace(&mut self, (_, at): At<'_, Volume>, inode: &InodeWrite<'_, Volume>) -> Result<()> {
+        let (volume, mut shown) = (inode.volume(), [0; 32]);
         volume.cache().device().read_at(at.slot.offset(), &mut shown)?;
         let mut old = RawEntry::new_zeroed();
         old.as_mut_bytes().copy_from_slice(&shown);
@@ -152,13 +156,14 @@ impl Entries<Volume> for Writer {
         Ok(())
     }
 
-    fn make_directory(&mut self, volume: &Volume, parent: Ino, raw: &mut RawEntry) -> Result<Cluster> {
+    fn make_directory(&mut self, parent: &DirWrite<'_, Volume>, raw: &mut RawEntry) -> Result<Cluster> {
+        let volume = parent.volume();
         let taken = self.take(volume, None, 1)?;
         let Some(&(cluster, _)) = taken.first() else { return Err(Error::NoSpace) };
         let made = self.clear(volume, cluster, 1).and_then(|()| {
             let offset = volume.super_block().offset_of(cluster).ok_or(Error::NoSpace)?;
             let mut bytes = [0; 64];
-            let dots = [(ShortName::DOT, Some(cluster)), (ShortName::DOT_DOT, first_of(volume, parent)?)];
+            let dots = [(ShortName::DOT, Some(cluster)), (ShortName::DOT_DOT, first_of(parent)?)];
             for (target, (name, first)) in bytes.chunks_exact_mut(32).zip(dots) {
                 let mut dot = RawEntry { DIR_Name: name.0, ..*raw };
                 dot.set_first(first);
@@ -180,26 +185,32 @@ impl Entries<Volume> for Writer {
         }
     }
 
-    fn free_one(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+    fn free_one(&mut self, volume: &Locked<'_, Volume>, cluster: Cluster) -> Result<()> {
         self.free(volume, &[(cluster, 1)])
     }
 
-    fn set_parent(&mut self, volume: &Volume, dir: Ino, parent: Ino) -> Result<()> {
-        let known = volume.directory(dir)?;
+    fn set_parent(&mut self, inode: &InodeWrite<'_, Volume>, parent: &DirWrite<'_, Volume>) -> Result<()> {
+        let (volume, dir) = (inode.volume(), inode.dir());
+        let known = dir.current()?;
         if let Some(slot) = known.slot(1) {
             let mut raw = volume.entry(slot)?;
             if raw.name() == ShortName::DOT_DOT {
-                raw.set_first(first_of(volume, parent)?);
+                raw.set_first(first_of(parent)?);
                 self.put(volume, slot, raw.as_bytes())?;
             }
         }
-        volume.relearn(dir, Some(Directory { parent, ..(*known).clone() }))
+        Volume::relearn(&dir, Some(Directory { parent: parent.ino(), ..(*known).clone() }))
     }
 }
 
 impl Writer {
     /// Finds free entries with the index of a large directory. Returns `None` if it has no index.
-    fn room_by_index(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<Option<FreeSpace>> {
+    fn room_by_index(
+        &mut self,
+        volume: &Locked<'_, Volume>,
+        dir: &Directory,
+        count: u32,
+    ) -> Result<Option<FreeSpace>> {
         let known = volume.with_index(dir, |index| (index.used(), index.may_have(count)));
         let Some((used, may_have)) = known else { return Ok(None) };
         let mut found = None;
@@ -226,13 +237,13 @@ impl Writer {
     }
 
     /// Ends the directory at entry `index`, and ignores later entries.
-    fn end_at(&mut self, volume: &Volume, dir: &Directory, index: u32) -> Result<()> {
+    fn end_at(&mut self, volume: &Locked<'_, Volume>, dir: &Directory, index: u32) -> Result<()> {
         let slot = dir.slot(index).ok_or(Error::NoSpace)?;
         if volume.entry(slot)?.kind() == Kind::End { Ok(()) } else { self.put(volume, slot, &[0; 32]) }
     }
 
     /// Finds `count` adjacent entries that are free or past the end, and the short names in use.
-    fn room(&mut self, volume: &Volume, dir: &Directory, count: u32) -> Result<FreeSpace> {
+    fn room(&mut self, volume: &Locked<'_, Volume>, dir: &Directory, count: u32) -> Result<FreeSpace> {
         if let Some(room) = self.room_by_index(volume, dir, count)? {
             return Ok(room);
         }
@@ -273,12 +284,13 @@ impl Writer {
     }
 
     /// Extends a directory so that it has space for entry `last`. Fails with `NoSpace`.
-    fn grow(&mut self, volume: &Volume, dir: &Directory, last: u32) -> Result<Arc<Directory>> {
-        let Place::Runs { runs, per_cluster, .. } = &dir.place else { return Err(Error::NoSpace) };
+    fn grow(&mut self, dir: &DirWrite<'_, Volume>, last: u32) -> Result<Arc<Directory>> {
+        let (volume, known) = (dir.volume(), dir.current()?);
+        let Place::Runs { runs, per_cluster, .. } = &known.place else { return Err(Error::NoSpace) };
         if last >= MAX_SLOTS {
             return Err(Error::NoSpace);
         }
-        let missing = last.saturating_add(1).saturating_sub(dir.slots).div_ceil((*per_cluster).max(1));
+        let missing = last.saturating_add(1).saturating_sub(known.slots).div_ceil((*per_cluster).max(1));
         let after = runs.last().map(|run| run.last());
         let taken = self.take(volume, after, missing)?;
         for &(start, len) in &taken {
@@ -288,14 +300,13 @@ impl Writer {
             }
         }
         self.link(volume, after, &taken)?;
-        let (ino, parent) = (dir.ino, dir.parent);
         let first = runs.first().map(|run| run.start).ok_or(Error::NoSpace)?;
-        volume.relearn(ino, Some(volume.load(ino, parent, first)?))?;
-        volume.directory(ino)
+        Volume::relearn(dir, Some(volume.load(known.ino, known.parent, first)?))?;
+        dir.current()
     }
 
     /// Zeroes clusters of a directory, on the device and in memory.
-    fn clear(&mut self, volume: &Volume, start: Cluster, len: u32) -> Result<()> {
+    fn clear(&mut self, volume: &Locked<'_, Volume>, start: Cluster, len: u32) -> Result<()> {
         let sb = volume.super_block();
         let offset = sb.offset_of(start).ok_or(Error::NoSpace)?;
         let end = offset.saturating_add(u64::from(len).saturating_mul(sb.cluster_size.into()));
@@ -309,7 +320,7 @@ impl Writer {
     }
 
     /// Delays the entry at `slot`, which came from another place, until that place is written.
-    fn show_late(&mut self, volume: &Volume, slot: Slot) -> Result<()> {
+    fn show_late(&mut self, volume: &Locked<'_, Volume>, slot: Slot) -> Result<()> {
         let mut shown = self.bytes_of(volume, slot)?;
         shown[0] = FREE;
         self.waiting.late.entry(slot).or_insert(shown);
@@ -329,9 +340,10 @@ fn is_written_with(one: Slot, other: Slot) -> bool {
 }
 
 /// Returns the cluster in the `..` entry of a directory in `parent`: none if the parent is the root.
-fn first_of(volume: &Volume, parent: Ino) -> Result<Option<Cluster>> {
-    if parent == ROOT {
+fn first_of(parent: &DirWrite<'_, Volume>) -> Result<Option<Cluster>> {
+    if parent.ino() == ROOT {
         return Ok(None);
     }
-    Ok(volume.inode(parent)?.entry.first(volume.super_block().width))
+    let volume = parent.volume();
+    Ok(volume.inode(parent.ino())?.entry.first(volume.super_block().width))
 }

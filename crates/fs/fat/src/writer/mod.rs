@@ -4,7 +4,7 @@
 //! order in which a power cut leaves at worst lost clusters.
 //! Invariant: a linked cluster has its contents before the commit that links it begins. Data is written to the device
 //! at once, and new clusters of directories are zeroed there when they are allocated.
-//! Locking: `Mounted` holds its lock exclusively around every method here.
+//! Locking: a change has a [`Locked`] volume, which owns the lock of the volume.
 
 mod commit;
 mod data;
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Error, Ino, Result};
-use obento_clusters::{Chain, Commit as _, MARK, Volume as _, Waiting, links};
+use obento_clusters::{Chain, Commit as _, Locked, MARK, Volume as _, Waiting, links};
 
 use crate::raw::RawEntry;
 use crate::table::{last, pieces};
@@ -32,7 +32,11 @@ pub struct Writer {
 
 impl Writer {
     /// Sets entries of the FAT, adjacent ones together.
-    fn set_entries(&mut self, volume: &Volume, entries: impl Iterator<Item = (Cluster, u32)>) -> Result<()> {
+    fn set_entries(
+        &mut self,
+        volume: &Locked<'_, Volume>,
+        entries: impl Iterator<Item = (Cluster, u32)>,
+    ) -> Result<()> {
         let sb = volume.super_block();
         let (base, size) = (sb.fat_offset(sb.read_fat()), u64::from(sb.sector_size));
         let mut held: Option<obento_block::Edit<'_>> = None;
@@ -63,7 +67,12 @@ impl Writer {
     }
 
     /// Links runs after `after`, or as a new chain.
-    fn link(&mut self, volume: &Volume, after: Option<Cluster>, runs: &[(Cluster, u32)]) -> Result<()> {
+    fn link(
+        &mut self,
+        volume: &Locked<'_, Volume>,
+        after: Option<Cluster>,
+        runs: &[(Cluster, u32)],
+    ) -> Result<()> {
         // If a truncated chain continued elsewhere, it would be shorter than its file until directories are written.
         if after.is_some_and(|after| self.waiting.deferred.contains_key(&after)) {
             self.commit(volume)?;
@@ -83,13 +92,13 @@ impl Writer {
     }
 
     /// Ends a chain with `cluster`.
-    fn cut_after(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+    fn cut_after(&mut self, volume: &Locked<'_, Volume>, cluster: Cluster) -> Result<()> {
         self.defer(volume, cluster)?;
         self.set_entries(volume, [(cluster, last(volume.super_block().width))].into_iter())
     }
 
     /// Frees clusters of a chain.
-    fn free(&mut self, volume: &Volume, runs: &[(Cluster, u32)]) -> Result<()> {
+    fn free(&mut self, volume: &Locked<'_, Volume>, runs: &[(Cluster, u32)]) -> Result<()> {
         for &(start, len) in runs {
             self.waiting.drop_sectors(volume.cache(), &volume.bytes_of((start, len))?);
             for cluster in (start.0..start.0.saturating_add(len)).map(Cluster) {
@@ -108,7 +117,7 @@ impl Writer {
     }
 
     /// Keeps the current FAT entry of `cluster` on disk until directories are written.
-    fn defer(&mut self, volume: &Volume, cluster: Cluster) -> Result<()> {
+    fn defer(&mut self, volume: &Locked<'_, Volume>, cluster: Cluster) -> Result<()> {
         if !self.waiting.allocator.is_fresh(cluster) && !self.waiting.deferred.contains_key(&cluster) {
             let value = match self.waiting.tails.remove(&cluster) {
                 Some(said) => said,
@@ -120,7 +129,7 @@ impl Writer {
     }
 
     /// Changes adjacent entries of a directory in one sector.
-    pub(crate) fn put(&mut self, volume: &Volume, slot: Slot, bytes: &[u8]) -> Result<()> {
+    fn put(&mut self, volume: &Locked<'_, Volume>, slot: Slot, bytes: &[u8]) -> Result<()> {
         self.waiting.put(volume.cache(), slot, bytes)
     }
 

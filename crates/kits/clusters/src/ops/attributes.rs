@@ -1,9 +1,10 @@
 //! Timestamps and attributes.
 
-use obento_base::{Error, FileKind, Ino, Result, Timestamp};
+use obento_base::{Error, FileKind, Result, Timestamp};
 use obento_driver::{SetAttr, TimeChange};
 
-use crate::inode::{FileEntry as _, Inode, ROOT};
+use crate::guard::{DirWrite, InodeWrite};
+use crate::inode::{FileEntry as _, ROOT};
 use crate::volume::{Commit, Entries as _, Volume};
 
 fn moment<V: Volume>(writer: &V::Writer, change: TimeChange) -> Timestamp {
@@ -14,29 +15,34 @@ fn moment<V: Volume>(writer: &V::Writer, change: TimeChange) -> Timestamp {
 }
 
 /// Records in `inode` that its data changed.
-pub fn stamp_data<V: Volume>(writer: &V::Writer, volume: &V, inode: &mut Inode<V::Entry>, when: TimeChange) {
-    inode.entry.set_mtime(moment::<V>(writer, when), volume.owner().zone);
+pub fn stamp_data<V: Volume>(writer: &V::Writer, inode: &mut InodeWrite<'_, V>, when: TimeChange) {
+    let zone = inode.volume().owner().zone;
+    inode.entry.set_mtime(moment::<V>(writer, when), zone);
     inode.entry.set_archive();
 }
 
 /// Records that the names in a directory changed. The root has no attributes that could record the change.
-pub fn stamp_dir<V: Volume>(writer: &mut V::Writer, volume: &V, dir: Ino) -> Result<()> {
-    if dir == ROOT {
+pub(super) fn stamp_dir<V: Volume>(writer: &mut V::Writer, dir: &DirWrite<'_, V>) -> Result<()> {
+    if dir.ino() == ROOT {
         return Ok(());
     }
-    let (mut inode, zone) = (volume.inode(dir)?, volume.owner().zone);
+    // The directory may have grown, which changed its entry.
+    let (mut inode, zone) = (dir.volume().inode(dir.ino())?, dir.volume().owner().zone);
     let before = inode.entry.times(zone);
     inode.entry.set_mtime(writer.now(), zone);
     // The stored time has not changed.
-    if inode.entry.times(zone) == before { Ok(()) } else { writer.put_inode(volume, &inode) }
+    if inode.entry.times(zone) == before { Ok(()) } else { writer.put_inode(&inode) }
 }
 
 /// Changes attributes. Fails with `NotPermitted` for an owner other than that of the mount, and with `NotSupported` for
 /// a project ID other than 0. For a file, only the write permission of a mode is stored. All other bits, and modes of
 /// directories, are ignored, as in Linux. The root stores nothing.
-pub fn set_attr<V: Volume>(writer: &mut V::Writer, volume: &V, ino: Ino, change: &SetAttr) -> Result<()> {
-    let mut inode = volume.inode(ino)?;
-    let owner = volume.owner();
+pub fn set_attr<V: Volume>(
+    writer: &mut V::Writer,
+    mut inode: InodeWrite<'_, V>,
+    change: &SetAttr,
+) -> Result<()> {
+    let owner = inode.volume().owner();
     let is_other = |asked: Option<u32>, kept: u32| asked.is_some_and(|asked| asked != kept);
     if is_other(change.uid, owner.uid) || is_other(change.gid, owner.gid) {
         return Err(Error::NotPermitted);
@@ -54,5 +60,5 @@ pub fn set_attr<V: Volume>(writer: &mut V::Writer, volume: &V, ino: Ino, change:
     if let Some(btime) = change.btime {
         inode.entry.set_btime(moment::<V>(writer, btime), owner.zone);
     }
-    writer.put_inode(volume, &inode)
+    writer.put_inode(&inode)
 }

@@ -1,36 +1,23 @@
 //! Creating and removing names.
 
-use alloc::sync::Arc;
-
 use obento_base::{Error, FileKind, Ino, Name, Result};
 use obento_driver::{AskUsage, Cookie, NewNode, RemovalKind, Usage};
 
 use super::stamp_dir;
-use crate::inode::{FileEntry, Inode};
+use crate::guard::{DirWrite, InodeWrite, Locked};
+use crate::inode::FileEntry;
 use crate::volume::{Commit as _, Data as _, Entries as _, Location as _, Volume};
-
-/// Returns a directory in which an entry may be created. Fails with `NotDirectory`, or with `NotFound` if it was
-/// removed.
-pub fn directory<V: Volume>(volume: &V, dir: Ino) -> Result<Arc<V::Directory>> {
-    let inode = volume.inode(dir)?;
-    match inode.is_dir() {
-        false => Err(Error::NotDirectory),
-        true if !inode.is_named => Err(Error::NotFound),
-        true => volume.directory(dir),
-    }
-}
 
 /// Creates a file or directory, as `create` of the contract requires. Also fails with `NotPermitted` for a type that
 /// the format cannot store, and with `Invalid` for a name that it cannot store.
 pub fn create<V: Volume>(
     writer: &mut V::Writer,
-    volume: &V,
-    dir: Ino,
+    dir: &DirWrite<'_, V>,
     name: &Name,
     node: &NewNode<'_>,
 ) -> Result<Ino> {
-    let known = directory(volume, dir)?;
-    if volume.find(&known, name)?.is_some() {
+    let volume = dir.volume();
+    if volume.find(&*dir.current()?, name)?.is_some() {
         return Err(Error::Exists);
     }
     match node.kind {
@@ -44,9 +31,9 @@ pub fn create<V: Volume>(
     if !is_dir && node.mode.bits() & 0o222 == 0 {
         entry.set_read_only(true);
     }
-    volume.numbers().write().reserve()?;
-    let made = if is_dir { Some(writer.make_directory(volume, dir, &mut entry)?) } else { None };
-    let at = match (writer.add(volume, dir, name, entry), made) {
+    volume.numbers_mut().reserve()?;
+    let made = if is_dir { Some(writer.make_directory(dir, &mut entry)?) } else { None };
+    let at = match (writer.add(dir, name, entry), made) {
         (Ok(at), _) => at,
         (Err(error), Some(cluster)) => {
             writer.free_one(volume, cluster)?;
@@ -54,18 +41,19 @@ pub fn create<V: Volume>(
         }
         (Err(error), None) => return Err(error),
     };
-    let ino = volume.numbers().write().create(at.slot());
+    let ino = volume.numbers_mut().create(at.slot());
     volume.forget(ino);
-    stamp_dir(writer, volume, dir)?;
+    stamp_dir(writer, dir)?;
     Ok(ino)
 }
 
 /// The place of a name, and the inode that it refers to.
-pub(super) type Named<V> = (<V as Volume>::Location, Inode<<V as Volume>::Entry>);
+pub(super) type Named<'l, V> = (<V as Volume>::Location, InodeWrite<'l, V>);
 
 /// Returns the place of `name` in `dir`, and the inode that it refers to.
-pub(super) fn entry<V: Volume>(volume: &V, dir: &V::Directory, name: &Name) -> Result<Option<Named<V>>> {
-    let Some(at) = volume.find(dir, name)? else { return Ok(None) };
+pub(super) fn entry<'l, V: Volume>(dir: &DirWrite<'l, V>, name: &Name) -> Result<Option<Named<'l, V>>> {
+    let volume = dir.volume();
+    let Some(at) = volume.find(&*dir.current()?, name)? else { return Ok(None) };
     let inode = volume.inode(volume.ino_at(at.slot()))?;
     Ok(Some((at, inode)))
 }
@@ -73,34 +61,44 @@ pub(super) fn entry<V: Volume>(volume: &V, dir: &V::Directory, name: &Name) -> R
 /// Removes a name, as `remove` of the contract requires.
 pub fn remove_name<V: Volume>(
     writer: &mut V::Writer,
-    volume: &V,
-    (dir, name): (Ino, &Name),
+    dir: &DirWrite<'_, V>,
+    name: &Name,
     victim: RemovalKind,
     ask: &mut AskUsage<'_>,
 ) -> Result<()> {
-    let known = volume.directory(dir)?;
-    let (at, inode) = entry(volume, &known, name)?.ok_or(Error::NotFound)?;
-    let usage = ask(&volume.attr(inode.ino)?)?;
+    let volume = dir.volume();
+    let (at, inode) = entry(dir, name)?.ok_or(Error::NotFound)?;
+    let usage = ask(&volume.attr_of(&inode))?;
     match victim {
         RemovalKind::File if inode.is_dir() => return Err(Error::IsDirectory),
         RemovalKind::File => {}
-        RemovalKind::EmptyDirectory => check_empty(volume, &inode)?,
+        RemovalKind::EmptyDirectory => check_empty(&inode)?,
     }
-    volume.numbers().write().reserve()?;
-    writer.remove(volume, (&known, &at))?;
-    volume.numbers().write().orphan_of(inode.ino, inode.entry, dir);
-    stamp_dir(writer, volume, dir)?;
+    volume.numbers_mut().reserve()?;
+    writer.remove((dir, &at))?;
+    volume.numbers_mut().orphan_of(inode.ino, inode.entry.clone(), dir.ino());
+    stamp_dir(writer, dir)?;
     match usage {
         Usage::Used => Ok(()),
-        Usage::Unused => writer.forget(volume, inode.ino),
+        Usage::Unused => forget(writer, volume, inode.ino),
     }
+}
+
+/// Drops the state of an inode that the caller no longer uses. Frees the inode if it has no name.
+pub fn forget<V: Volume>(writer: &mut V::Writer, volume: &Locked<'_, V>, ino: Ino) -> Result<()> {
+    let pieces = writer.waiting_mut().reservations.take_back(ino);
+    writer.give_back(volume, &pieces);
+    volume.forget(ino);
+    let Some(inode) = volume.nameless(ino) else { return Ok(()) };
+    volume.numbers_mut().forget(ino);
+    writer.free_inode(inode)
 }
 
 /// Checks that a directory is empty. Fails with `NotDirectory`, `NotEmpty`, or with the errors of a directory that
 /// cannot be read.
-pub(super) fn check_empty<V: Volume>(volume: &V, inode: &Inode<V::Entry>) -> Result<()> {
-    let dir = volume.directory(inode.ino)?;
-    match volume.list(&dir, Cookie(0), 1)?.0.pop() {
+pub(super) fn check_empty<V: Volume>(inode: &InodeWrite<'_, V>) -> Result<()> {
+    let dir = inode.dir().current()?;
+    match inode.volume().list(&dir, Cookie(0), 1)?.0.pop() {
         Some(Ok(_)) => Err(Error::NotEmpty),
         Some(Err(error)) => Err(error),
         None => Ok(()),
