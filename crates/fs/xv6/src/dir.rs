@@ -19,7 +19,7 @@ use obento_base::{Corrupt, Error, FileKind, Ino, Name, NameBuf, Result};
 use obento_driver::Cookie;
 use obento_inodes::{Batch, Directories, Map as _};
 
-use crate::inode::Inode;
+use crate::inode::{Inode, LockedInode};
 use crate::map::Op;
 use crate::raw::{BLOCK, RawDirEntry, SLOT};
 use crate::super_block::SuperBlock;
@@ -103,7 +103,7 @@ impl Directories for SuperBlock {
         Ok(None)
     }
 
-    fn insert(&self, op: &mut Op<'_>, dir: &mut Inode, name: &Name, target: &Inode) -> Result<()> {
+    fn insert(&self, op: &mut Op<'_>, dir: &mut LockedInode<'_>, name: &Name, target: &Inode) -> Result<()> {
         let (hash, len) = (self.hash(name), slots_of(name.as_bytes().len()));
         for level in 0..LEVELS {
             let at = bucket(level, hash);
@@ -127,7 +127,7 @@ impl Directories for SuperBlock {
     }
 
     /// Removes an entry. An empty bucket becomes a hole.
-    fn remove(&self, op: &mut Op<'_>, dir: &mut Inode, entry: &Entry) -> Result<()> {
+    fn remove(&self, op: &mut Op<'_>, dir: &mut LockedInode<'_>, entry: &Entry) -> Result<()> {
         let Place { at, block, slots } = &entry.place;
         let bytes = op.edit(*block)?;
         bytes.get_mut(bytes_of(slots)).unwrap_or_default().fill(0);

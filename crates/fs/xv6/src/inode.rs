@@ -20,6 +20,8 @@ use crate::super_block::SuperBlock;
 
 /// An inode in use.
 pub(crate) type Inode = obento_inodes::Inode<Addrs>;
+/// An inode that may be changed.
+pub(crate) type LockedInode<'l> = obento_inodes::LockedInode<'l, Addrs>;
 
 /// Maximum link count: that of `short nlink` in xv6.
 const LINK_MAX: u32 = 32_767;

@@ -11,7 +11,7 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, FileKind, Result};
 use obento_inodes::Map;
 
-use crate::inode::Inode;
+use crate::inode::{Inode, LockedInode};
 use crate::raw::{DIRECT, PER_TABLE};
 use crate::super_block::SuperBlock;
 
@@ -109,7 +109,7 @@ impl Map for SuperBlock {
         Ok((Some(block), 1))
     }
 
-    fn fill(&self, op: &mut Op<'_>, inode: &mut Inode, at: u64) -> Result<(u32, bool)> {
+    fn fill(&self, op: &mut Op<'_>, inode: &mut LockedInode<'_>, at: u64) -> Result<(u32, bool)> {
         let way = way(at)?;
         if let (Some(block), _) = self.walk(op, inode, at)? {
             return Ok((block, false));
@@ -142,7 +142,7 @@ impl Map for SuperBlock {
         table.map(|block| (block, true)).ok_or(Error::NoSpace)
     }
 
-    fn cut(&self, op: &mut Op<'_>, inode: &mut Inode, range: Range<u64>) -> Result<()> {
+    fn cut(&self, op: &mut Op<'_>, inode: &mut LockedInode<'_>, range: Range<u64>) -> Result<()> {
         let (direct, table) = (to_u64(DIRECT), to_u64(PER_TABLE));
         for at in range.start..range.end.min(direct) {
             let block = inode.map.get(to_usize(at));
@@ -193,7 +193,7 @@ fn missing(op: &Op<'_>, inode: &Inode, way: &PointerPath) -> Result<u32> {
 }
 
 /// Removes `range` from the mapping of a block of numbers. Returns that block, or 0 if it was freed.
-fn cut_table(op: &mut Op<'_>, inode: &mut Inode, table: u32, range: &Range<u64>) -> Result<u32> {
+fn cut_table(op: &mut Op<'_>, inode: &mut LockedInode<'_>, table: u32, range: &Range<u64>) -> Result<u32> {
     let range = to_usize(range.start)..to_usize(range.end).min(PER_TABLE);
     if !op.geometry().is_data(table) || range.is_empty() {
         return Ok(table);
@@ -211,7 +211,7 @@ fn cut_table(op: &mut Op<'_>, inode: &mut Inode, table: u32, range: &Range<u64>)
 }
 
 /// Calls [`cut_table`] one level higher.
-fn cut_tables(op: &mut Op<'_>, inode: &mut Inode, tables: u32, range: &Range<u64>) -> Result<u32> {
+fn cut_tables(op: &mut Op<'_>, inode: &mut LockedInode<'_>, tables: u32, range: &Range<u64>) -> Result<u32> {
     if !op.geometry().is_data(tables) || range.is_empty() {
         return Ok(tables);
     }
@@ -231,7 +231,7 @@ fn cut_tables(op: &mut Op<'_>, inode: &mut Inode, tables: u32, range: &Range<u64
     drop_if_empty(op, inode, tables)
 }
 
-fn drop_if_empty(op: &mut Op<'_>, inode: &mut Inode, table: u32) -> Result<u32> {
+fn drop_if_empty(op: &mut Op<'_>, inode: &mut LockedInode<'_>, table: u32) -> Result<u32> {
     if op.get(table)?.iter().any(|&byte| byte != 0) {
         return Ok(table);
     }

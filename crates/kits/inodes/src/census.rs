@@ -12,7 +12,7 @@ use obento_base::{Error, Ino, Quantity, Result};
 use obento_driver::{CheckObserver, CheckReport, Cookie, Finding, Severity, ToField as _};
 
 use crate::volume::Counters;
-use crate::{Directories, Entry, Inode, Op, Volume};
+use crate::{Directories, Entry, Inode, LockedInode, Op, Volume};
 
 /// Reports the inconsistencies of a volume that is open for reading to `observer`. Fails with `NoMemory`, or if the
 /// device fails.
@@ -35,7 +35,7 @@ struct Pass<'a, 'v, F> {
     report: CheckReport,
 }
 
-impl<F: Directories> Pass<'_, '_, F> {
+impl<'v, F: Directories> Pass<'_, 'v, F> {
     fn run(&mut self) -> Result<()> {
         let geometry = self.op.geometry();
         self.seen.try_reserve_exact(to_usize(geometry.size.into()))?;
@@ -84,7 +84,7 @@ impl<F: Directories> Pass<'_, '_, F> {
     }
 
     /// Returns the inode, if it is allocated and readable.
-    fn inode(&mut self, ino: Ino) -> Result<Option<Inode<F::Map>>> {
+    fn inode(&mut self, ino: Ino) -> Result<Option<LockedInode<'v, F::Map>>> {
         match self.op.inode_if_used(ino) {
             Err(error @ Error::Corrupt(_)) => {
                 self.damage("inode", ino, format!("{error}"));

@@ -54,7 +54,7 @@ impl<F: Directories> FileSystem for Volume<F> {
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
-        self.look(|op| op.named(&op.inode(dir)?, name).map(|(_, inode)| inode.ino()))
+        self.look(|op| op.named(&*op.inode(dir)?, name).map(|(_, inode)| inode.ino()))
     }
 
     fn parent(&self, dir: Ino) -> Result<Ino> {

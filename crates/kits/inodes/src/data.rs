@@ -10,7 +10,7 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_driver::{Extent, Span};
 
-use crate::{Inode, Map, Op};
+use crate::{Inode, LockedInode, Map, Op};
 
 /// Maximum number of blocks that are examined for one result.
 const RUN_MAX: u64 = 1024;
@@ -55,7 +55,7 @@ impl<F: Map> Op<'_, F> {
     /// with `Corrupt`, with `NoSpace` if not even the first block can be allocated, or if the device fails.
     pub(crate) fn write_data(
         &mut self,
-        inode: &mut Inode<F::Map>,
+        inode: &mut LockedInode<'_, F::Map>,
         offset: u64,
         bytes: &[u8],
     ) -> Result<usize> {

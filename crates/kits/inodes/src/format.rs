@@ -11,7 +11,7 @@ use core::ops::Range;
 use obento_base::{FileKind, Generation, Ino, Name, NameBuf, Result};
 use obento_driver::{Cookie, Limits, VolumeInfo};
 
-use crate::{Geometry, Inode, Op};
+use crate::{Geometry, Inode, LockedInode, Op};
 
 /// The properties of a volume, and the encoding of inodes.
 pub trait Inodes: Sized + Send + Sync + 'static {
@@ -59,11 +59,21 @@ pub trait Map: Inodes {
     /// was a hole. A new block of a regular file has unspecified contents. A new block of any other inode is
     /// metadata and contains zeros. Fails with `FileTooBig` or `Corrupt`, with `NoSpace` before anything is
     /// allocated, or if the device fails.
-    fn fill(&self, op: &mut Op<'_, Self>, inode: &mut Inode<Self::Map>, at: u64) -> Result<(u32, bool)>;
+    fn fill(
+        &self,
+        op: &mut Op<'_, Self>,
+        inode: &mut LockedInode<'_, Self::Map>,
+        at: u64,
+    ) -> Result<(u32, bool)>;
 
     /// Turns the blocks `range` of a file into a hole, and frees them and indirect blocks that are no longer needed.
     /// Invalid block numbers are removed. Fails if the device fails.
-    fn cut(&self, op: &mut Op<'_, Self>, inode: &mut Inode<Self::Map>, range: Range<u64>) -> Result<()>;
+    fn cut(
+        &self,
+        op: &mut Op<'_, Self>,
+        inode: &mut LockedInode<'_, Self::Map>,
+        range: Range<u64>,
+    ) -> Result<()>;
 
     /// Passes every block of an inode to `own`, indirect blocks before the blocks that they refer to. An indirect
     /// block is read only if `own` returns true for it. Fails if the device fails.
@@ -119,7 +129,7 @@ pub trait Directories: Map {
     fn insert(
         &self,
         op: &mut Op<'_, Self>,
-        dir: &mut Inode<Self::Map>,
+        dir: &mut LockedInode<'_, Self::Map>,
         name: &Name,
         target: &Inode<Self::Map>,
     ) -> Result<()>;
@@ -128,7 +138,7 @@ pub trait Directories: Map {
     fn remove(
         &self,
         op: &mut Op<'_, Self>,
-        dir: &mut Inode<Self::Map>,
+        dir: &mut LockedInode<'_, Self::Map>,
         entry: &Entry<Self::Place>,
     ) -> Result<()>;
 

@@ -2,10 +2,14 @@
 //!
 //! Invariant: `forget` frees an inode without a link. After a crash, the next open for writing frees such an
 //! inode (`ireclaim` of xv6-riscv).
+//! Invariant: a function that changes an inode takes a [`LockedInode`] and the exclusive [`Op`](crate::Op).
+
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
 
 use obento_base::{Attr, Error, FileKind, Ino, Result};
 
-/// A copy of an allocated inode. A change of the copy takes effect when the copy is stored.
+/// An allocated inode in memory.
 #[derive(Clone, Debug)]
 pub struct Inode<M> {
     /// Its attributes.
@@ -14,6 +18,35 @@ pub struct Inode<M> {
     pub parent: Ino,
     /// The block map.
     pub map: M,
+}
+
+/// An inode, as it was read or created under the lock of an [`Op`](crate::Op). It cannot outlive the lock. A change of
+/// this copy takes effect when the `Op` stores the copy.
+#[derive(Clone, Debug)]
+pub struct LockedInode<'l, M> {
+    inode: Inode<M>,
+    lock: PhantomData<&'l ()>,
+}
+
+impl<M> LockedInode<'_, M> {
+    /// Returns a view of `inode`, which the caller has read or created under the lock.
+    pub(crate) fn new(inode: Inode<M>) -> Self {
+        Self { inode, lock: PhantomData }
+    }
+}
+
+impl<M> Deref for LockedInode<'_, M> {
+    type Target = Inode<M>;
+
+    fn deref(&self) -> &Inode<M> {
+        &self.inode
+    }
+}
+
+impl<M> DerefMut for LockedInode<'_, M> {
+    fn deref_mut(&mut self) -> &mut Inode<M> {
+        &mut self.inode
+    }
 }
 
 impl<M: Default> Inode<M> {

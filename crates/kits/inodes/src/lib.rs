@@ -48,7 +48,7 @@ mod writable;
 pub use census::census;
 pub use format::{Batch, Directories, Entry, Inodes, Map};
 pub use geometry::Geometry;
-pub use inode::Inode;
+pub use inode::{Inode, LockedInode};
 pub use log::{LOG_MAGIC, RawLogHeader, log_max};
 pub use make::make;
 pub use op::{Bytes, Op};

@@ -5,12 +5,12 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
 use obento_driver::{AskUsage, Cookie, NewNode, RemovalKind, RenameFlags, Usage};
 
-use crate::{Directories, Entry, Inode, Op};
+use crate::{Directories, Entry, Inode, LockedInode, Op};
 
 /// An entry, and the inode that it refers to.
-type Named<F> = (Entry<<F as Directories>::Place>, Inode<<F as crate::Inodes>::Map>);
+type Named<'v, F> = (Entry<<F as Directories>::Place>, LockedInode<'v, <F as crate::Inodes>::Map>);
 
-impl<F: Directories> Op<'_, F> {
+impl<'v, F: Directories> Op<'v, F> {
     /// Looks up a name. Fails with `NotDirectory` or `Corrupt`, or if the device fails.
     fn find(&self, dir: &Inode<F::Map>, name: &Name) -> Result<Option<Entry<F::Place>>> {
         dir.expect_dir()?;
@@ -19,7 +19,7 @@ impl<F: Directories> Op<'_, F> {
 
     /// Returns a directory in which names may be created and that does not contain `name`. Fails with `NotDirectory`,
     /// `Exists`, or with `NotFound` if it was removed.
-    fn dir_without(&self, dir: Ino, name: &Name) -> Result<Inode<F::Map>> {
+    fn dir_without(&self, dir: Ino, name: &Name) -> Result<LockedInode<'v, F::Map>> {
         let dir = self.inode(dir)?;
         dir.expect_dir()?;
         match () {
@@ -31,7 +31,7 @@ impl<F: Directories> Op<'_, F> {
 
     /// Returns an entry and the inode that it refers to. Fails with `NotDirectory`, `NotFound`, or with
     /// `Corrupt` for an inode that is not allocated.
-    pub(crate) fn named(&self, dir: &Inode<F::Map>, name: &Name) -> Result<Named<F>> {
+    pub(crate) fn named(&self, dir: &Inode<F::Map>, name: &Name) -> Result<Named<'v, F>> {
         let entry = self.find(dir, name)?.ok_or(Error::NotFound)?;
         let damage = Corrupt::UnusedInode { ino: entry.ino };
         let inode = self.inode_if_used(entry.ino)?.ok_or(damage)?;
@@ -84,7 +84,7 @@ impl<F: Directories> Op<'_, F> {
     }
 
     /// Writes the target of a symbolic link as metadata, so that it becomes durable together with the link.
-    fn write_target(&mut self, inode: &mut Inode<F::Map>, target: &[u8]) -> Result<()> {
+    fn write_target(&mut self, inode: &mut LockedInode<'_, F::Map>, target: &[u8]) -> Result<()> {
         let (block, _) = self.format().fill(self, inode, 0)?;
         self.edit(block)?.iter_mut().zip(target).for_each(|(to, from)| *to = *from);
         inode.attr.size = to_u64(target.len());
@@ -171,9 +171,9 @@ impl<F: Directories> Op<'_, F> {
 
     fn replace(
         &mut self,
-        (mut old_dir, (entry, mut moved)): (Inode<F::Map>, Named<F>),
-        (mut new_dir, new_name): (Inode<F::Map>, &Name),
-        target: Option<Named<F>>,
+        (mut old_dir, (entry, mut moved)): (LockedInode<'v, F::Map>, Named<'v, F>),
+        (mut new_dir, new_name): (LockedInode<'v, F::Map>, &Name),
+        target: Option<Named<'v, F>>,
     ) -> Result<()> {
         let now = self.now();
         if moved.is_dir() {
@@ -220,8 +220,8 @@ impl<F: Directories> Op<'_, F> {
 
     fn exchange(
         &mut self,
-        (mut old_dir, (entry, mut moved)): (Inode<F::Map>, Named<F>),
-        (mut new_dir, (place, mut other)): (Inode<F::Map>, Named<F>),
+        (mut old_dir, (entry, mut moved)): (LockedInode<'v, F::Map>, Named<'v, F>),
+        (mut new_dir, (place, mut other)): (LockedInode<'v, F::Map>, Named<'v, F>),
     ) -> Result<()> {
         let now = self.now();
         self.format().retarget(self, &entry, &other)?;

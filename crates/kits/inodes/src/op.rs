@@ -1,5 +1,6 @@
 //! One read or one change of the volume.
 //!
+//! Invariant: only [`Volume::change`] creates an `Op` that is passed by `&mut`, and holds the lock exclusively meanwhile.
 //! Invariant: an edit is a new version of the block that only this change can read. Dropping the edit
 //! discards the new version.
 
@@ -14,7 +15,7 @@ use obento_block::{Block, Edit};
 use obento_driver::{INHERITED, NewNode};
 
 use crate::volume::Counters;
-use crate::{Geometry, Inode, Inodes, Map, Volume};
+use crate::{Geometry, Inode, Inodes, LockedInode, Map, Volume};
 
 /// A read or a change: the access of a format's methods to the volume.
 pub struct Op<'v, F> {
@@ -80,14 +81,14 @@ impl<'v, F: Inodes> Op<'v, F> {
 
     /// Allocates a block for file data, with unspecified contents. Fails with `NoSpace`, or if the device
     /// fails.
-    pub fn data_block(&mut self, inode: &mut Inode<F::Map>) -> Result<u32> {
+    pub fn data_block(&mut self, inode: &mut LockedInode<'_, F::Map>) -> Result<u32> {
         let number = self.take_block()?;
         inode.attr.blocks = inode.attr.blocks.saturating_add(self.sectors());
         Ok(number)
     }
 
     /// Allocates a zeroed metadata block. Fails with `NoSpace`, or if the device fails.
-    pub fn metadata_block(&mut self, inode: &mut Inode<F::Map>) -> Result<u32> {
+    pub fn metadata_block(&mut self, inode: &mut LockedInode<'_, F::Map>) -> Result<u32> {
         let number = self.data_block(inode)?;
         // The cache may contain the contents of its previous use.
         let base = self.volume.cache.renew(number.into())?;
@@ -96,7 +97,7 @@ impl<'v, F: Inodes> Op<'v, F> {
     }
 
     /// Frees a block of an inode. Ignores the number 0. Fails if the device fails.
-    pub fn drop_block(&mut self, inode: &mut Inode<F::Map>, number: u32) -> Result<()> {
+    pub fn drop_block(&mut self, inode: &mut LockedInode<'_, F::Map>, number: u32) -> Result<()> {
         if number == 0 {
             return Ok(());
         }
@@ -119,20 +120,21 @@ impl<'v, F: Inodes> Op<'v, F> {
     }
 
     /// Returns inode `ino`. Fails with `Corrupt`, or with `Stale` if the inode is free or does not exist.
-    pub fn inode(&self, ino: Ino) -> Result<Inode<F::Map>> {
+    pub fn inode(&self, ino: Ino) -> Result<LockedInode<'v, F::Map>> {
         self.inode_if_used(ino)?.ok_or(Error::Stale)
     }
 
     /// Returns inode `ino`, or `None` if the inode is free or does not exist. Fails with `Corrupt`, or if the
     /// device fails.
-    pub(crate) fn inode_if_used(&self, ino: Ino) -> Result<Option<Inode<F::Map>>> {
+    pub(crate) fn inode_if_used(&self, ino: Ino) -> Result<Option<LockedInode<'v, F::Map>>> {
         let Some((block, place)) = self.geometry().inode_place(ino) else { return Ok(None) };
         let bytes = self.get(block)?;
-        self.format().decode(ino, bytes.get(place).unwrap_or_default())
+        let inode = self.format().decode(ino, bytes.get(place).unwrap_or_default())?;
+        Ok(inode.map(LockedInode::new))
     }
 
     /// Stores an inode. Fails if the device fails.
-    pub(crate) fn put(&mut self, inode: &Inode<F::Map>) -> Result<()> {
+    pub(crate) fn put(&mut self, inode: &LockedInode<'_, F::Map>) -> Result<()> {
         let format = self.format();
         format.encode(inode, self.inode_bytes(inode.ino())?);
         Ok(())
@@ -146,7 +148,11 @@ impl<'v, F: Inodes> Op<'v, F> {
     }
 
     /// Creates an inode in `dir` without a name. Fails with `NoSpace`, or if the device fails.
-    pub(crate) fn new_inode(&mut self, node: &NewNode<'_>, dir: &Inode<F::Map>) -> Result<Inode<F::Map>> {
+    pub(crate) fn new_inode(
+        &mut self,
+        node: &NewNode<'_>,
+        dir: &Inode<F::Map>,
+    ) -> Result<LockedInode<'v, F::Map>> {
         let (next, end) = (self.counters.next_inode.max(1), self.geometry().inodes);
         let room = self.counters.free_inodes.checked_sub(1).ok_or(Error::NoSpace)?;
         for number in (next..end).chain(1..next) {
@@ -163,7 +169,7 @@ impl<'v, F: Inodes> Op<'v, F> {
             let generation = format.next_generation(self.inode_bytes(ino)?);
             let mut attr = node.attr(ino, generation, self.now());
             attr.flags = dir.attr.flags & INHERITED;
-            return Ok(Inode::new(attr));
+            return Ok(LockedInode::new(Inode::new(attr)));
         }
         Err(Error::NoSpace)
     }
@@ -171,7 +177,7 @@ impl<'v, F: Inodes> Op<'v, F> {
 
 impl<F: Map> Op<'_, F> {
     /// Frees an inode without a name, and its blocks. Fails if the device fails.
-    pub(crate) fn free_inode(&mut self, mut inode: Inode<F::Map>) -> Result<()> {
+    pub(crate) fn free_inode(&mut self, mut inode: LockedInode<'_, F::Map>) -> Result<()> {
         let format = self.format();
         format.cut(self, &mut inode, 0..u64::MAX)?;
         self.counters.free_inodes = self.counters.free_inodes.saturating_add(1);

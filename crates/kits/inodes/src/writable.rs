@@ -9,7 +9,7 @@ use obento_driver::{
     WritableFileSystem, WritePlace, WriteTicket,
 };
 
-use crate::{Directories, Inode, Op, Volume};
+use crate::{Directories, LockedInode, Op, Volume};
 
 impl<F: Directories> WritableFileSystem for Volume<F> {
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr> {
@@ -155,7 +155,7 @@ impl<F: Directories> Volume<F> {
     fn change_file<T>(
         &self,
         ino: Ino,
-        mut act: impl FnMut(&mut Op<'_, F>, &mut Inode<F::Map>) -> Result<T>,
+        mut act: impl FnMut(&mut Op<'_, F>, &mut LockedInode<'_, F::Map>) -> Result<T>,
     ) -> Result<T> {
         self.change(|op| {
             let mut inode = op.inode(ino)?;
