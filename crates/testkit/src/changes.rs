@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use obento_base::{Attr, Error, FileKind, Ino, Mode, Name, Result};
-use obento_driver::{Cookie, FileSystem, LayoutLock, NewNode, RenameFlags, Size, Span};
+use obento_driver::{Cookie, FileSystem, LayoutLock, NewNode, RenameFlags, Span};
 use obento_vfs::Vfs;
 
 use crate::mutants::Random;
@@ -84,37 +84,6 @@ pub fn node(kind: FileKind) -> NewNode<'static> {
 /// Creates `text` in `dir`.
 pub fn create(fs: &dyn FileSystem, dir: Ino, text: &str, kind: FileKind) -> Result<Ino, Error> {
     fs.writable().expect("it can be done").create(dir, name(text), &node(kind)).map(|attr| attr.ino)
-}
-
-/// Writes a file to the space of a directory that was created and removed since the last sync.
-///
-/// # Panics
-///
-/// Panics if the next sync changes the data of the file.
-pub fn data_in_the_space_of_a_removed_directory_survives_a_sync(fs: &dyn FileSystem) {
-    let (root, writable, lock) = (fs.root(), fs.writable().expect("open for changes"), LayoutLock::new());
-    let make = |dir, text, kind| create(fs, dir, text, kind).expect("the name is free, and there is space");
-    let forget = |removed: Result<()>, ino| removed.map(|()| fs.forget(ino)).expect("it exists");
-    let (full, file) = (make(root, "full", FileKind::Regular), make(root, "file", FileKind::Regular));
-    // From now on, the root directory has an entry for `dir`.
-    let dir = make(root, "dir", FileKind::Directory);
-    forget(writable.rmdir(root, name("dir")), dir);
-    writable.sync().expect("a sound device");
-    let unit = 4 * u64::from(fs.getattr(file).expect("in use").block_size);
-    let stat = fs.statfs().expect("use");
-    let most = stat.free * u64::from(stat.block_size) - unit;
-    writable.allocate(&lock.shared(), full, 0..most, Size::Grow).expect("it is free");
-    writable.sync().expect("a sound device");
-
-    let dir = make(root, "dir", FileKind::Directory);
-    let files = ["a", "b", "c", "d", "e", "f"].map(|text| (text, make(dir, text, FileKind::Regular)));
-    files.into_iter().for_each(|(text, ino)| forget(writable.unlink(dir, name(text)), ino));
-    forget(writable.rmdir(root, name("dir")), dir);
-    let bytes = vec![7; unit as usize];
-    assert_eq!(writable.write(&lock.shared(), file, 0, &bytes), Ok(bytes.len()));
-    assert_eq!(fs.statfs().expect("use").free, 0, "the file has the space of the directory");
-    writable.sync().expect("a sound device");
-    assert!(read(fs, file, unit).expect("a sound file") == bytes, "the data has changed");
 }
 
 /// Closes a changed volume.

@@ -35,6 +35,8 @@ const CASES: &[Case] = &[
     ("model-exfat: exFAT with clusters larger than a page", model_exfat),
     ("model-xv6: xv6", model_xv6),
     ("parallel: models, moved trees and syncs at once", parallel),
+    ("parallel-fat: the same for FAT32", parallel_fat),
+    ("parallel-exfat: the same for exFAT", parallel_exfat),
     ("full: a full volume", full),
     ("memory: less memory than data", memory),
     ("quota: usage of users, groups and projects", quota),
@@ -286,6 +288,24 @@ fn parallel(bench: &Bench<'_>) -> Result<()> {
     let image = bench.ext4("parallel.img", 96, &[])?;
     bench.start(&Start::new("parallel", &[&image]))?;
     e2fsck(bench.shell, &image)
+}
+
+fn parallel_fat(bench: &Bench<'_>) -> Result<()> {
+    let image = bench.image("parallel.img");
+    empty(&image, 96)?;
+    cmd!(bench.shell, "mkfs.fat -F 32 -s 1 {image}").quiet().ignore_stdout().run()?;
+    bench.start(&Start::new("parallel", &[&image]).word("obento.type=obento-fat"))?;
+    cmd!(bench.shell, "fsck.fat -n {image}").quiet().ignore_stdout().run()?;
+    Ok(())
+}
+
+fn parallel_exfat(bench: &Bench<'_>) -> Result<()> {
+    let image = bench.image("parallel.img");
+    empty(&image, 96)?;
+    cmd!(bench.shell, "mkfs.exfat -c 4K {image}").quiet().ignore_stdout().run()?;
+    bench.start(&Start::new("parallel", &[&image]).word("obento.type=obento-exfat"))?;
+    cmd!(bench.shell, "fsck.exfat -n {image}").quiet().ignore_stdout().run()?;
+    Ok(())
 }
 
 fn full(bench: &Bench<'_>) -> Result<()> {

@@ -11,9 +11,7 @@ use obento_base::{Error, FileKind};
 use obento_block::MemDevice;
 use obento_driver::RenameFlags;
 use obento_exfat::check::issues;
-use obento_testkit::changes::{
-    close, create, data_in_the_space_of_a_removed_directory_survives_a_sync, name, read, resolve, walk,
-};
+use obento_testkit::changes::{close, create, name, read, resolve, walk};
 use obento_testkit::second;
 use obento_vfs::Vfs;
 
@@ -42,14 +40,6 @@ fn random_changes_with_a_packed_bitmap_leave_what_a_model_says() {
 }
 
 #[test]
-fn a_removed_directory_is_not_written_over_the_next_file_in_its_clusters() {
-    for shape in ["sector", "page", "pages"] {
-        let Some(volume) = FORMAT.to_change(shape) else { return };
-        data_in_the_space_of_a_removed_directory_survives_a_sync(&*volume);
-    }
-}
-
-#[test]
 fn a_cut_after_any_write_with_clusters_of_a_sector_leaves_lost_clusters_at_worst() {
     (0..4).for_each(|seed| FORMAT.random_cuts("sector", 1000 + seed));
 }
@@ -62,6 +52,13 @@ fn a_cut_after_any_write_with_clusters_of_a_page_leaves_lost_clusters_at_worst()
 #[test]
 fn a_volume_is_marked_while_it_is_changed_and_only_then() {
     FORMAT.marks("page");
+}
+
+#[test]
+fn a_file_in_the_clusters_of_a_removed_directory_keeps_its_data() {
+    for shape_name in ["sector", "page", "pages", "packed"] {
+        FORMAT.reuses_directories(shape_name);
+    }
 }
 
 #[test]

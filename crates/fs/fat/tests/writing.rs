@@ -10,9 +10,7 @@ use obento_base::{Error, FileKind};
 use obento_block::BlockDevice;
 use obento_driver::Driver as _;
 use obento_fat::FatDriver;
-use obento_testkit::changes::{
-    Tree, close, create, data_in_the_space_of_a_removed_directory_survives_a_sync, tree_of,
-};
+use obento_testkit::changes::{Tree, close, create, tree_of};
 
 fn random_changes(shape_name: &str, seed: u64) {
     FORMAT.random_changes(shape_name, seed, |image| {
@@ -36,14 +34,6 @@ fn host_tree(root: &Path) -> Tree {
         }
     }
     tree
-}
-
-#[test]
-fn a_removed_directory_is_not_written_over_the_next_file_in_its_clusters() {
-    for shape in ["fat12", "fat12-4k", "fat16", "fat32"] {
-        let Some(volume) = FORMAT.to_change(shape) else { return };
-        data_in_the_space_of_a_removed_directory_survives_a_sync(&*volume);
-    }
 }
 
 #[test]
@@ -80,6 +70,13 @@ fn a_cut_after_any_write_with_large_sectors_leaves_lost_clusters_at_worst() {
 fn a_volume_is_marked_while_it_is_changed_and_only_then() {
     for shape_name in ["fat12", "fat16", "fat32"] {
         FORMAT.marks(shape_name);
+    }
+}
+
+#[test]
+fn a_file_in_the_clusters_of_a_removed_directory_keeps_its_data() {
+    for shape_name in ["fat12", "fat12-4k", "fat12-sector-2k", "fat16", "fat32"] {
+        FORMAT.reuses_directories(shape_name);
     }
 }
 

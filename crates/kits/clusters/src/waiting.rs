@@ -5,7 +5,7 @@
 //! Invariant: a FAT entry of a freed cluster keeps its old value on disk ([`Waiting::deferred`]) until directories
 //! are written that do not need it. The last entry of a chain that is extended stays a last entry on disk
 //! ([`Waiting::tails`]) until the new clusters are written.
-//! Invariant: no changed sector is in a free cluster, since a commit would write it over the data of a file.
+//! Invariant: no directory entry of a free cluster is pending, since a file may write its data to the cluster at once.
 //! Locking: `Mounted` holds its lock exclusively around every method here.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -153,16 +153,16 @@ impl Waiting {
         Ok(())
     }
 
-    /// Drops the changed directory sectors in `bytes`, whose clusters are freed. Another file may get clusters
-    /// that were new since the last commit at once, and the next commit must not overwrite its data.
-    pub fn drop_sectors(&mut self, cache: &Cache, bytes: &Range<u64>) {
+    /// Drops the changes of directory entries in `range` of the device, whose clusters are free.
+    pub fn drop_entries(&mut self, cache: &Cache, range: Range<u64>) {
         let size = u64::from(cache.block_size());
-        let [first, end] = [bytes.start, bytes.end].map(|at| at.checked_div(size).unwrap_or(0));
-        while let Some(&number) = self.dir_sectors.range(first..end).next() {
+        let sector = |offset: u64| offset.checked_div(size).unwrap_or(0);
+        let sectors = sector(range.start)..sector(range.end);
+        while let Some(&number) = self.dir_sectors.range(sectors.clone()).next() {
             self.dir_sectors.remove(&number);
             cache.forget(number);
         }
-        let slots = Slot(bytes.start / ENTRY_LEN)..Slot(bytes.end / ENTRY_LEN);
+        let slots = Slot(range.start / ENTRY_LEN)..Slot(range.end / ENTRY_LEN);
         while let Some((&slot, _)) = self.late.range(slots.clone()).next() {
             self.late.remove(&slot);
         }

@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex};
 use obento_base::{Error, FileKind, Ino, Mode, Name, Result, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
-    Access, CheckOptions, Cookie, Driver, FileSystem, Finding, LayoutLock, NewNode, OpenOptions, SetAttr,
-    Span, TimeChange,
+    Access, CheckOptions, Cookie, Driver, FileSystem, Finding, LayoutLock, NewNode, OpenOptions, RenameFlags,
+    SetAttr, Span, TimeChange,
 };
 use obento_env::{FixedClock, NO_CLOCK};
 use tempfile::TempDir;
 
 use super::Judged;
-use crate::changes::{Model, close, create, name, node, nothing_worse_than_lost_clusters, tree_of};
+use crate::changes::{Model, close, create, name, node, nothing_worse_than_lost_clusters, read, tree_of};
 use crate::mutants::{Random, mutate};
 use crate::oracle::{call, program};
 use crate::record::{Event, RecordDevice};
@@ -196,6 +196,42 @@ impl Format {
         assert_eq!(state(), "clean");
         fs::write(&image, bytes_of(&device)).expect("room");
         self.judge(&image);
+    }
+
+    /// Tests that a file keeps its data if it gets the clusters of a directory that was created and removed since the
+    /// last commit.
+    pub fn reuses_directories(&self, shape: &str) {
+        let Some((_folder, image, bytes)) = self.empty(shape) else { return };
+        let expected = [vec![5; 100], vec![6; 200_000]].concat();
+        let bytes = self.changed(&image, bytes, |fs| {
+            let (root, writable) = (fs.root(), fs.writable().expect("open for changes"));
+            let file = create(fs, root, "file", FileKind::Regular).expect("there is room");
+            let write = |offset: usize, bytes: &[u8]| {
+                let lock = LayoutLock::new();
+                assert_eq!(writable.write(&lock.shared(), file, offset as u64, bytes), Ok(bytes.len()));
+            };
+            write(0, &expected[..100]);
+            // The cluster of the directory follows that of the file.
+            let dir = create(fs, root, "dir", FileKind::Directory).expect("there is room");
+            for number in 0..40 {
+                let text = format!("entry {number}");
+                let ino = create(fs, root, &text, FileKind::Regular).expect("there is room");
+                // An entry that is written late.
+                writable
+                    .rename(root, name(&text), dir, name(&text), RenameFlags::empty())
+                    .expect("a free name");
+                writable.unlink(dir, name(&text)).expect("a name");
+                fs.forget(ino);
+            }
+            writable.rmdir(root, name("dir")).expect("it is empty");
+            fs.forget(dir);
+            write(100, &expected[100..]);
+            writable.sync().expect("a sound device");
+            assert!(read(fs, file, expected.len() as u64).expect("a sound file") == expected);
+        });
+        let fs = self.open_bytes(&bytes).expect("the volume opens");
+        let file = fs.lookup(fs.root(), name("file")).expect("it was made");
+        assert!(read(&*fs, file, expected.len() as u64).expect("a sound file") == expected);
     }
 
     /// Tests that operations which the format does not support fail with the errors of the contract.

@@ -128,11 +128,11 @@ impl Writer {
     pub(super) fn free(&mut self, volume: &Locked<'_, Volume>, pieces: &[Piece]) -> Result<()> {
         for &(start, len) in pieces {
             self.touch(volume, (start, len));
-            self.waiting.drop_sectors(volume.cache(), &volume.bytes_of((start, len))?);
             for cluster in (start.0..start.0.saturating_add(len)).map(Cluster) {
                 if self.waiting.allocator.is_fresh(cluster) {
                     self.waiting.deferred.remove(&cluster);
                     self.waiting.tails.remove(&cluster);
+                    self.waiting.drop_entries(volume.cache(), volume.bytes_of((cluster, 1))?);
                     self.waiting.allocator.give_back(cluster);
                 } else {
                     self.waiting.allocator.hold(cluster, 1)?;

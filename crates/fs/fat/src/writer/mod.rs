@@ -100,10 +100,10 @@ impl Writer {
     /// Frees clusters of a chain.
     fn free(&mut self, volume: &Locked<'_, Volume>, runs: &[(Cluster, u32)]) -> Result<()> {
         for &(start, len) in runs {
-            self.waiting.drop_sectors(volume.cache(), &volume.bytes_of((start, len))?);
             for cluster in (start.0..start.0.saturating_add(len)).map(Cluster) {
                 if self.waiting.allocator.is_fresh(cluster) {
                     self.waiting.deferred.remove(&cluster);
+                    self.waiting.drop_entries(volume.cache(), volume.bytes_of((cluster, 1))?);
                     self.waiting.allocator.give_back(cluster);
                 } else {
                     self.defer(volume, cluster)?;
