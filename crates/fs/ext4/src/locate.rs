@@ -41,7 +41,7 @@ pub struct FoundSuperBlock {
 impl FoundSuperBlock {
     /// Returns the block that contains it.
     pub fn block(&self) -> VolBlock {
-        VolBlock(self.offset.checked_div(self.super_block.block_size.into()).unwrap_or(0))
+        VolBlock(self.super_block.block_size.whole(self.offset))
     }
 
     /// Returns whether it is a backup, whose free counts and journal state are old.
@@ -119,7 +119,7 @@ pub fn find_at(device: &dyn BlockDevice, number: u64) -> Result<FoundSuperBlock>
             None => continue,
         };
         match check_at(device, offset) {
-            Ok(super_block) if super_block.block_size == block_size => {
+            Ok(super_block) if super_block.block_size.bytes() == block_size => {
                 return Ok(FoundSuperBlock { super_block, offset, instead_of: None });
             }
             Ok(_) => {}
@@ -183,9 +183,9 @@ fn find_old_copy(device: &dyn BlockDevice) -> Option<(SuperBlock, u64)> {
 
 fn old_copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64)> {
     let super_block = check_at(device, offset).ok().filter(|found| found.raw.s_rev_level.get() == 0)?;
-    let block = place(super_block.block_size, offset);
+    let block = place(super_block.block_size.bytes(), offset);
     let group = super_block.group_of(block).filter(|&group| group != 0)?;
-    let own = super_block.group_start(group).0.checked_mul(super_block.block_size.into());
+    let own = super_block.block_size.checked_len(super_block.group_start(group).0);
     (own == Some(offset) && has_root(device, &super_block, offset)).then_some((super_block, offset))
 }
 
@@ -205,7 +205,7 @@ fn has_root(device: &dyn BlockDevice, sb: &SuperBlock, copy: u64) -> bool {
 pub(crate) fn copy_at(device: &dyn BlockDevice, offset: u64) -> Option<(SuperBlock, u64)> {
     let super_block = check_at(device, offset).ok()?;
     let group = u32::from(super_block.raw.s_block_group_nr.get());
-    let own = super_block.group_start(group).0.checked_mul(super_block.block_size.into());
+    let own = super_block.block_size.checked_len(super_block.group_start(group).0);
     (group != 0 && own == Some(offset)).then_some((super_block, offset))
 }
 
@@ -256,7 +256,7 @@ fn add_candidates(offsets: &mut Vec<u64>, device_len: u64, block_size: u32, per_
 /// Returns the super block at byte `offset`, with its checksum verified.
 pub(crate) fn check_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
     let super_block = decode_at(device, offset)?;
-    super_block.verify(place(super_block.block_size, offset))?;
+    super_block.verify(place(super_block.block_size.bytes(), offset))?;
     Ok(super_block)
 }
 

@@ -99,7 +99,7 @@ pub(crate) fn behind(
         return Ok((ReplayedDevice { device, replayed: Some((journal, summary)) }, damage));
     }
     let sources = Arc::clone(journal.device());
-    let remap = Remap::from_other(device, sources, sb.block_size, index);
+    let remap = Remap::from_other(device, sources, sb.block_size.bytes(), index);
     Ok((ReplayedDevice { device: Arc::new(remap), replayed: Some((journal, summary)) }, damage))
 }
 
@@ -117,12 +117,12 @@ pub fn open_journal(
             notices.push(Notice::JournalMissing { uuid });
             return Ok(None);
         };
-        return Journal::open_external(Arc::clone(external), sb.block_size, uuid).map(Some);
+        return Journal::open_external(Arc::clone(external), sb.block_size.bytes(), uuid).map(Some);
     }
     let volume = Volume::bare(Arc::clone(device), sb.clone(), SMALL_CACHE);
     let ino = Ino(inum.into());
     let found = volume.inode(ino).map_err(|error| unused_inode(error, inum));
-    let open = |runs| Journal::open(Arc::clone(device), sb.block_size, runs);
+    let open = |runs| Journal::open(Arc::clone(device), sb.block_size.bytes(), runs);
     let has_tree = found.as_ref().is_ok_and(|inode| inode.has(InodeFlags::EXTENTS));
     let copy = || journal_inode_copy(sb, ino);
     let is_copy_whole = || copy().is_some_and(|copy| matches!(journal_runs(&volume, &copy), Ok((_, None))));

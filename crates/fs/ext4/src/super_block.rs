@@ -6,10 +6,10 @@
 //! Linux' own before a mount (`fs/ext4/super.c`: `ext4_load_super`, `ext4_block_group_meta_init`,
 //! `ext4_check_geometry`, `ext4_handle_clustersize`).
 //! Invariant: the index of a bit in a group fits u32, and the bitmap of a group fits one block.
+//! Invariant: a volume has at most [`MAX_VOLUME_LEN`] bytes, so that its block numbers are below 2^53.
 
 use alloc::boxed::Box;
 use core::mem::offset_of;
-use core::ops::Range;
 
 use obento_base::wire::{FromBytes, IntoBytes, join};
 use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
@@ -17,6 +17,7 @@ use obento_base::{Corrupt, Error, Feature, Ino, Result, Structure};
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::raw::RawSuperBlock;
+use crate::size::{BlockSize, ClusterSize, MAX_VOLUME_LEN};
 use crate::unit::VolBlock;
 
 /// `EXT4_SUPER_MAGIC`.
@@ -31,19 +32,9 @@ pub const ORPHAN_MAGIC: u32 = 0x0b10_ca04;
 pub const VALID_FS: u16 = 1;
 /// `EXT4_ERROR_FS` of `s_state`.
 pub const ERROR_FS: u16 = 2;
-/// The maximum block size is 64 KiB: `EXT4_MAX_BLOCK_LOG_SIZE` minus `EXT4_MIN_BLOCK_LOG_SIZE`.
-const MAX_LOG_BLOCK_SIZE: u32 = 6;
-/// `EXT4_MAX_CLUSTER_LOG_SIZE` minus `EXT4_MIN_BLOCK_LOG_SIZE`.
-const MAX_LOG_CLUSTER_SIZE: u32 = 20;
 /// `EXT4_GOOD_OLD_INODE_SIZE`, `EXT4_GOOD_OLD_FIRST_INO`.
 const OLD_INODE_SIZE: u16 = 128;
 const OLD_FIRST_INO: u32 = 11;
-
-/// `EXT4_LINK_MAX`, `EXT2_LINK_MAX`.
-const LINK_MAX: u32 = 65_000;
-const OLD_LINK_MAX: u32 = 32_000;
-/// `PATH_MAX` of Linux, including its NUL.
-const PATH_MAX: u32 = 4096;
 
 /// The kind of checksums of metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,10 +58,10 @@ pub struct SuperBlock {
     pub incompat: Incompat,
     /// Read-only compatible features.
     pub ro_compat: RoCompat,
-    /// Size of a block in bytes: 1024 to 65536.
-    pub block_size: u32,
-    /// Blocks per cluster as a power of two; 0 without bigalloc.
-    pub cluster_bits: u32,
+    /// Size of a block.
+    pub block_size: BlockSize,
+    /// Size of a cluster; one block without bigalloc.
+    pub cluster: ClusterSize,
     /// The block that contains the primary super block, and the first block of group 0.
     pub first_data_block: u32,
     /// Number of blocks of the volume.
@@ -131,9 +122,7 @@ impl SuperBlock {
         incompat.check_readable()?;
         let ro_compat = RoCompat::from_bits_retain(raw.s_feature_ro_compat.get());
         let log_block_size = raw.s_log_block_size.get();
-        let block_size = 1024_u32
-            .checked_shl(log_block_size)
-            .filter(|_| log_block_size <= MAX_LOG_BLOCK_SIZE)
+        let block_size = BlockSize::from_log(log_block_size)
             .ok_or_else(|| bad_field!(block, s_log_block_size, log_block_size))?;
         let (inode_size, first_ino) = decode_inode_size(raw, block_size, block)?;
         let mut this = Self {
@@ -142,7 +131,7 @@ impl SuperBlock {
             incompat,
             ro_compat,
             block_size,
-            cluster_bits: decode_cluster_bits(raw, block)?,
+            cluster: decode_cluster_size(raw, block_size, block)?,
             first_data_block: raw.s_first_data_block.get(),
             blocks_count: decode_blocks_count(raw, incompat),
             blocks_per_group: raw.s_blocks_per_group.get(),
@@ -187,7 +176,7 @@ impl SuperBlock {
 
     /// Checks blocks and clusters per group: each bitmap must fit a block, and the two must agree.
     fn check_group_shape(&self, block: VolBlock) -> Result<()> {
-        let bits = self.block_size.saturating_mul(8);
+        let bits = self.block_size.bits();
         let clusters = self.raw.s_clusters_per_group.get();
         if self.has_bigalloc() {
             if clusters == 0 || clusters > bits {
@@ -211,11 +200,16 @@ impl SuperBlock {
     fn count_groups(&self, block: VolBlock) -> Result<u32> {
         let first = self.first_data_block;
         // With blocks of 1 KiB, block 0 contains the boot sector; only a group with bigalloc may start there.
-        let first_is_boot = first == 0 && self.block_size == 1024 && self.cluster_bits == 0;
+        let first_is_boot =
+            first == 0 && self.block_size == BlockSize::MIN && self.cluster == ClusterSize::ONE;
         if u64::from(first) >= self.blocks_count || first_is_boot {
             return Err(bad_field!(block, s_first_data_block, first));
         }
         let bad_count = || bad_field!(block, s_blocks_count_lo, self.blocks_count);
+        let len = self.block_size.checked_len(self.blocks_count);
+        if len.is_none_or(|len| len > MAX_VOLUME_LEN) {
+            return Err(bad_count());
+        }
         let blocks = self.blocks_count.checked_sub(first.into()).ok_or_else(bad_count)?;
         let groups = blocks.div_ceil(u64::from(self.blocks_per_group).max(1));
         let most = u64::from(u32::MAX).saturating_sub(self.descs_per_block().into());
@@ -228,7 +222,7 @@ impl SuperBlock {
             return Err(bad_field!(block, s_inodes_count, self.inodes_count));
         }
         let reserved = self.raw.s_reserved_gdt_blocks.get();
-        if u32::from(reserved) > self.block_size / 4 {
+        if u32::from(reserved) > self.block_size.pointers() {
             return Err(bad_field!(block, s_reserved_gdt_blocks, reserved));
         }
         let first_meta = self.raw.s_first_meta_bg.get();
@@ -248,58 +242,6 @@ impl SuperBlock {
         self.checksums == Checksums::All
     }
 
-    /// Returns the number of blocks per cluster: 1 without bigalloc.
-    pub fn cluster_blocks(&self) -> u32 {
-        1_u32.checked_shl(self.cluster_bits).unwrap_or(1)
-    }
-
-    /// Returns the number of inodes per block.
-    pub fn inodes_per_block(&self) -> u32 {
-        self.block_size.checked_div(self.inode_size.into()).unwrap_or(1)
-    }
-
-    /// Returns the number of blocks of one group's inode table.
-    pub fn inode_table_blocks(&self) -> u32 {
-        self.inodes_per_group.div_ceil(self.inodes_per_block().max(1))
-    }
-
-    /// Returns the number of descriptors per block.
-    pub fn descs_per_block(&self) -> u32 {
-        self.block_size.checked_div(self.desc_size.into()).unwrap_or(1).max(1)
-    }
-
-    /// Returns the number of blocks of all descriptors.
-    pub fn desc_blocks(&self) -> u32 {
-        self.groups.div_ceil(self.descs_per_block())
-    }
-
-    /// Returns the first block of `group`.
-    pub fn group_start(&self, group: u32) -> VolBlock {
-        let blocks = u64::from(group).saturating_mul(self.blocks_per_group.into());
-        VolBlock(blocks.saturating_add(self.first_data_block.into()))
-    }
-
-    /// Returns the group that contains `block`, or `None` if no group does.
-    pub fn group_of(&self, block: VolBlock) -> Option<u32> {
-        let inside = block.0.checked_sub(self.first_data_block.into())?;
-        if block.0 >= self.blocks_count {
-            return None;
-        }
-        u32::try_from(inside.checked_div(self.blocks_per_group.into())?).ok()
-    }
-
-    /// Returns the size of the volume in bytes.
-    pub fn volume_len(&self) -> u64 {
-        self.blocks_count.saturating_mul(self.block_size.into())
-    }
-
-    /// Returns whether the `len` blocks from `start` on are blocks of the volume after the primary super block, as in
-    /// `ext4_sb_block_valid`.
-    pub fn holds_blocks(&self, start: VolBlock, len: u64) -> bool {
-        start.0 > self.first_data_block.into()
-            && start.0.checked_add(len).is_some_and(|end| end <= self.blocks_count)
-    }
-
     /// Returns the number of free blocks (clusters with bigalloc) in the super block.
     pub fn free_blocks(&self) -> u64 {
         self.wide(self.raw.s_free_blocks_count_lo.get(), self.raw.s_free_blocks_count_hi.get())
@@ -313,41 +255,6 @@ impl SuperBlock {
     /// Combines the halves of a number whose high half is valid only with `64bit`.
     fn wide(&self, low: u32, high: u32) -> u64 {
         join(low, if self.incompat.contains(Incompat::SIXTY_FOUR_BIT) { high } else { 0 })
-    }
-
-    /// Returns the groups whose bitmaps and inode tables may be in `group`. These are the groups of its flex group, up
-    /// to the number of groups that `mke2fs` puts into one.
-    pub fn flex_groups(&self, group: u32) -> Range<u32> {
-        const MAX_ASKED: u32 = 64;
-        let log = u32::from(self.raw.s_log_groups_per_flex);
-        if !self.incompat.contains(Incompat::FLEX_BG) || !(1..=31).contains(&log) {
-            return group..group.saturating_add(1);
-        }
-        let first = group.checked_shr(log).and_then(|flex| flex.checked_shl(log)).unwrap_or(group);
-        let len = 1_u32.checked_shl(log).unwrap_or(1).min(MAX_ASKED);
-        first..first.saturating_add(len).min(self.groups)
-    }
-
-    /// Returns the maximum number of names of a file, and of counted subdirectories.
-    pub fn link_max(&self) -> u32 {
-        if self.incompat.contains(Incompat::EXTENT) { LINK_MAX } else { OLD_LINK_MAX }
-    }
-
-    /// Returns the maximum length of the target of a symbolic link in bytes.
-    pub fn symlink_max(&self) -> u32 {
-        self.block_size.min(PATH_MAX).saturating_sub(1)
-    }
-
-    /// Returns the maximum size of a file that is mapped by extents or by the block map of ext2.
-    pub fn file_size_max(&self, extents: bool) -> u64 {
-        let block_size = u64::from(self.block_size);
-        let per_block = block_size / 4;
-        let indirect = [1, 2, 3].iter().map(|&levels| per_block.saturating_pow(levels)).sum::<u64>();
-        let blocks = if extents { u32::MAX.into() } else { indirect.saturating_add(12).min(u32::MAX.into()) };
-        // Without huge_file, the allocated space is counted in sectors in 32 bits.
-        let huge = self.ro_compat.contains(RoCompat::HUGE_FILE);
-        let counted = if huge { u64::MAX } else { u64::from(u32::MAX).saturating_mul(512) };
-        blocks.saturating_mul(block_size).min(counted)
     }
 
     /// Returns the label: up to the first NUL.
@@ -389,7 +296,7 @@ fn decode_blocks_count(raw: &RawSuperBlock, incompat: Incompat) -> u64 {
     join(raw.s_blocks_count_lo.get(), high)
 }
 
-fn decode_inode_size(raw: &RawSuperBlock, block_size: u32, block: VolBlock) -> Result<(u16, u32)> {
+fn decode_inode_size(raw: &RawSuperBlock, block_size: BlockSize, block: VolBlock) -> Result<(u16, u32)> {
     if raw.s_rev_level.get() == 0 {
         return Ok((OLD_INODE_SIZE, OLD_FIRST_INO));
     }
@@ -397,28 +304,27 @@ fn decode_inode_size(raw: &RawSuperBlock, block_size: u32, block: VolBlock) -> R
     if first < OLD_FIRST_INO {
         return Err(bad_field!(block, s_first_ino, first));
     }
-    if size < OLD_INODE_SIZE || !size.is_power_of_two() || u32::from(size) > block_size {
+    if size < OLD_INODE_SIZE || !size.is_power_of_two() || u32::from(size) > block_size.bytes() {
         return Err(bad_field!(block, s_inode_size, size));
     }
     Ok((size, first))
 }
 
-fn decode_cluster_bits(raw: &RawSuperBlock, block: VolBlock) -> Result<u32> {
-    let (log_block, log_cluster) = (raw.s_log_block_size.get(), raw.s_log_cluster_size.get());
+fn decode_cluster_size(raw: &RawSuperBlock, block_size: BlockSize, block: VolBlock) -> Result<ClusterSize> {
+    let log_cluster = raw.s_log_cluster_size.get();
     let bigalloc = RoCompat::from_bits_retain(raw.s_feature_ro_compat.get()).contains(RoCompat::BIGALLOC);
-    log_cluster
-        .checked_sub(log_block)
-        .filter(|&bits| log_cluster <= MAX_LOG_CLUSTER_SIZE && (bigalloc || bits == 0))
+    ClusterSize::from_log(log_cluster, block_size)
+        .filter(|&size| bigalloc || size == ClusterSize::ONE)
         .ok_or_else(|| bad_field!(block, s_log_cluster_size, log_cluster))
 }
 
-fn decode_desc_size(raw: &RawSuperBlock, block_size: u32, block: VolBlock) -> Result<u16> {
+fn decode_desc_size(raw: &RawSuperBlock, block_size: BlockSize, block: VolBlock) -> Result<u16> {
     let incompat = Incompat::from_bits_retain(raw.s_feature_incompat.get());
     if !incompat.contains(Incompat::SIXTY_FOUR_BIT) {
         return Ok(32);
     }
     let size = raw.s_desc_size.get();
-    if size < 64 || !size.is_power_of_two() || u32::from(size) > block_size {
+    if size < 64 || !size.is_power_of_two() || u32::from(size) > block_size.bytes() {
         return Err(bad_field!(block, s_desc_size, size));
     }
     Ok(size)

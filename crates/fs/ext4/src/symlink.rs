@@ -50,7 +50,7 @@ impl Volume {
     /// Returns whether the target is in `i_block`: the inode owns no block except that of its attributes.
     fn is_fast(&self, inode: &Inode) -> bool {
         let sb = self.super_block();
-        let cluster_sectors = u64::from(sb.cluster_blocks()).saturating_mul(u64::from(sb.block_size / 512));
+        let cluster_sectors = sb.cluster.len(sb.block_size.sectors().into());
         let attributes = if inode.xattr_block().is_some() { cluster_sectors } else { 0 };
         let owns_nothing = inode.sectors(sb).saturating_sub(attributes) == 0;
         // Attribute values in inodes of their own are counted, too; the size then decides.

@@ -20,7 +20,7 @@ impl Volume {
         let free = to_blocks(sb, totals.free_blocks).min(sb.blocks_count);
         let kept = sb.reserved_blocks().saturating_add(to_blocks(sb, kept_clusters(sb)));
         StatFs {
-            block_size: sb.block_size,
+            block_size: sb.block_size.bytes(),
             blocks: sb.blocks_count.saturating_sub(self.overhead()),
             free,
             available: free.saturating_sub(kept),
@@ -33,7 +33,7 @@ impl Volume {
     fn overhead(&self) -> u64 {
         let sb = self.super_block();
         let stored = u64::from(sb.raw.s_overhead_clusters.get());
-        let clusters = sb.blocks_count.checked_shr(sb.cluster_bits).unwrap_or(0);
+        let clusters = sb.cluster.whole(sb.blocks_count);
         if stored != 0 && stored <= clusters {
             return to_blocks(sb, stored);
         }
@@ -41,7 +41,7 @@ impl Volume {
             0
         } else {
             // Block 0 of a volume with 1 KiB blocks is part of the zones and of `s_first_data_block`.
-            self.zones().clusters(sb.cluster_bits).saturating_add(self.reserved_descriptors())
+            self.zones().clusters(sb.cluster).saturating_add(self.reserved_descriptors())
         };
         to_blocks(sb, metadata).saturating_add(self.journal_blocks())
     }
@@ -55,7 +55,7 @@ impl Volume {
         let copies = (0..sb.groups).filter(|&group| sb.has_copy(group)).count();
         let blocks =
             obento_base::wire::to_u64(copies).saturating_mul(sb.raw.s_reserved_gdt_blocks.get().into());
-        blocks.checked_shr(sb.cluster_bits).unwrap_or(0)
+        sb.cluster.whole(blocks)
     }
 
     fn journal_blocks(&self) -> u64 {
@@ -65,7 +65,7 @@ impl Volume {
             return 0;
         }
         let size = self.inode(Ino(inum.into())).map_or(0, |inode| inode.size());
-        size.checked_div(sb.block_size.into()).unwrap_or(0)
+        sb.block_size.whole(size)
     }
 }
 
@@ -78,6 +78,6 @@ pub(crate) fn kept_clusters(sb: &SuperBlock) -> u64 {
     if !sb.incompat.contains(Incompat::EXTENT) {
         return 0;
     }
-    let clusters = sb.blocks_count.checked_shr(sb.cluster_bits).unwrap_or(0);
+    let clusters = sb.cluster.whole(sb.blocks_count);
     (clusters / 50).min(MAX_KEPT_CLUSTERS)
 }

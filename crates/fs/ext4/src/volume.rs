@@ -22,6 +22,7 @@ use crate::inode::{Inode, InodeFlags, InodePlace, Live};
 use crate::map::Blocks;
 use crate::raw::RawInode;
 use crate::replay::open_journal;
+use crate::size::BlockSize;
 use crate::super_block::{ROOT_INO, SuperBlock};
 use crate::unit::{FileBlock, VolBlock};
 use crate::zones::Zones;
@@ -62,7 +63,7 @@ impl Volume {
 
     /// Creates a volume without reading its groups, which suffices to find the journal.
     pub(crate) fn bare(device: Arc<dyn BlockDevice>, super_block: SuperBlock, cache: usize) -> Self {
-        let cache = Arc::new(Cache::new(device, super_block.block_size, cache));
+        let cache = Arc::new(Cache::new(device, super_block.block_size.bytes(), cache));
         Self {
             super_block,
             cache,
@@ -92,8 +93,8 @@ impl Volume {
         self.cache.device()
     }
 
-    /// Returns the size of a block in bytes.
-    pub fn block_size(&self) -> u32 {
+    /// Returns the size of a block.
+    pub fn block_size(&self) -> BlockSize {
         self.super_block.block_size
     }
 
@@ -276,7 +277,7 @@ impl Volume {
             return 0;
         }
         let sb = &self.super_block;
-        let geometry = AreaGeometry { block_size: sb.block_size, inode_size: sb.inode_size };
+        let geometry = AreaGeometry { block_size: sb.block_size.bytes(), inode_size: sb.inode_size };
         match FastCommits::load(journal, geometry, next, self) {
             Ok(changes) => {
                 if let Some(damage) = changes.damage {
@@ -292,17 +293,13 @@ impl Volume {
     /// Returns the place of an inode's record.
     pub(crate) fn inode_slot(&self, ino: Ino) -> Result<InodeTableSlot> {
         let sb = &self.super_block;
-        let index = ino.0.checked_sub(1).filter(|_| ino.0 <= sb.inodes_count.into()).ok_or(Error::Stale)?;
-        let group = index.checked_div(sb.inodes_per_group.into()).unwrap_or(0);
-        let inside = index.checked_rem(sb.inodes_per_group.into()).unwrap_or(0);
-        let group = u32::try_from(group).map_err(|_| Error::Stale)?;
+        let place = sb.inode_index(ino.0).filter(|_| ino.0 <= sb.inodes_count.into());
+        let (group, index) = place.ok_or(Error::Stale)?;
         let table = self.groups.inode_table(sb, &self.cache, group)?;
-        let per_block = u64::from(sb.inodes_per_block());
-        let at = inside.checked_div(per_block).unwrap_or(0);
-        let within = inside.checked_rem(per_block).unwrap_or(0).saturating_mul(sb.inode_size.into());
+        let (at, offset) = sb.inode_place(index);
         Ok(InodeTableSlot {
-            block: VolBlock(table.0.saturating_add(at)),
-            offset: to_usize(within),
+            block: VolBlock(table.0.saturating_add(at.into())),
+            offset: to_usize(offset.into()),
             table_end: table.0.saturating_add(sb.inode_table_blocks().into()),
         })
     }

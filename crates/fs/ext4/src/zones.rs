@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use obento_base::Result;
 
 use crate::group::GroupDescriptor;
+use crate::size::ClusterSize;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
@@ -80,9 +81,9 @@ impl Zones {
         self.ranges.is_empty()
     }
 
-    /// Returns the number of clusters of `1 << bits` blocks that contain metadata.
-    pub fn clusters(&self, bits: u32) -> u64 {
-        let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
+    /// Returns the number of clusters of this size that contain metadata.
+    pub fn clusters(&self, size: ClusterSize) -> u64 {
+        let cluster = |block: u64| size.whole(block);
         let mut next_free = 0;
         let mut count = 0_u64;
         for range in &self.ranges {

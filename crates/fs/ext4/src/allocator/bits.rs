@@ -1,6 +1,8 @@
 //! Bits of a bitmap, word by word.
 //!
 //! Bits past the end of the bytes count as set, so that they are never found as free.
+//! Invariant: ranges end at most 64 bits after the bits of a block, whose number is at most 2^19.
+#![allow(clippy::arithmetic_side_effects, reason = "the numbers of bits are at most those of a block")]
 
 use core::ops::Range;
 
@@ -11,8 +13,8 @@ const WORD: u32 = 64;
 
 /// Returns the 64 bits from bit `64 * index` on.
 fn word(bytes: &[u8], index: u32) -> u64 {
-    let start = to_usize(u64::from(index).saturating_mul(8));
-    match bytes.get(start..start.saturating_add(8)).and_then(|bytes| bytes.first_chunk()) {
+    let start = to_usize(u64::from(index) * 8);
+    match bytes.get(start..start + 8).and_then(|bytes| bytes.first_chunk()) {
         Some(chunk) => u64::from_le_bytes(*chunk),
         None => {
             let rest = bytes.get(start..).unwrap_or_default();
@@ -26,11 +28,11 @@ fn next(bytes: &[u8], range: Range<u32>, flip: u64) -> u32 {
     let mut at = range.start;
     while at < range.end {
         let index = at / WORD;
-        let found = (word(bytes, index) ^ flip) & u64::MAX.checked_shl(at % WORD).unwrap_or(0);
+        let found = (word(bytes, index) ^ flip) & (u64::MAX << (at % WORD));
         if found != 0 {
-            return index.saturating_mul(WORD).saturating_add(found.trailing_zeros()).min(range.end);
+            return (index * WORD + found.trailing_zeros()).min(range.end);
         }
-        at = index.saturating_add(1).saturating_mul(WORD);
+        at = (index + 1) * WORD;
     }
     range.end.max(range.start)
 }
@@ -51,12 +53,12 @@ pub fn count_clear(bytes: &[u8], range: Range<u32>) -> u32 {
     let mut count = 0_u32;
     while at < range.end {
         let index = at / WORD;
-        let end = index.saturating_add(1).saturating_mul(WORD);
-        let mut clear = !word(bytes, index) & u64::MAX.checked_shl(at % WORD).unwrap_or(0);
+        let end = (index + 1) * WORD;
+        let mut clear = !word(bytes, index) & (u64::MAX << (at % WORD));
         if end > range.end {
-            clear &= !u64::MAX.checked_shl(range.end % WORD).unwrap_or(0);
+            clear &= !(u64::MAX << (range.end % WORD));
         }
-        count = count.saturating_add(clear.count_ones());
+        count += clear.count_ones();
         at = end;
     }
     count
@@ -75,9 +77,9 @@ pub fn clear(bytes: &mut [u8], range: Range<u32>) {
 fn write(bytes: &mut [u8], range: Range<u32>, change: impl Fn(&mut u8, u8)) {
     let mut at = range.start;
     while at < range.end {
-        let end = (at / 8).saturating_add(1).saturating_mul(8);
-        let high = u8::MAX.checked_shl(at % 8).unwrap_or(0);
-        let low = if end > range.end { !u8::MAX.checked_shl(range.end % 8).unwrap_or(0) } else { u8::MAX };
+        let end = (at / 8 + 1) * 8;
+        let high = u8::MAX << (at % 8);
+        let low = if end > range.end { !(u8::MAX << (range.end % 8)) } else { u8::MAX };
         if let Some(byte) = bytes.get_mut(to_usize((at / 8).into())) {
             change(byte, high & low);
         }

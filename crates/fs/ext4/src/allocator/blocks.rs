@@ -7,6 +7,7 @@
 //! - after several groups without such a run, the longest run found.
 //!
 //! With bigalloc, runs consist of whole clusters.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` limits groups, clusters and blocks")]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -91,16 +92,16 @@ impl Allocator {
             let mut at = range.start;
             while at < range.end {
                 let start = bits::next_clear(&bitmap, at..range.end);
-                let free = group.held.run_at(&bitmap, start, range.end.saturating_sub(start), range.end);
+                let free = group.held.run_at(&bitmap, start, range.end - start, range.end);
                 if free.is_empty() {
-                    at = start.saturating_add(1);
+                    at = start + 1;
                     continue;
                 }
                 at = free.end;
-                let len = free.end.saturating_sub(free.start);
+                let len = free.end - free.start;
                 let start = self.block_of(index, free.start);
-                let blocks = u64::from(len).saturating_mul(sb.cluster_blocks().into());
-                let blocks = blocks.min(sb.blocks_count.saturating_sub(start.0));
+                let blocks = sb.cluster.len(len.into());
+                let blocks = blocks.min(sb.blocks_count - start.0);
                 reserved.try_reserve(1)?;
                 reserved.push(BlockRun { start, len: u32::try_from(blocks).unwrap_or(u32::MAX) });
                 count(&self.available, 0, len);
@@ -140,7 +141,7 @@ impl Allocator {
             self.free_in_group(txn, index, range)?;
         }
         if freed == Freed::Metadata {
-            (0..len).for_each(|n| txn.revoke(start.0.saturating_add(n.into())));
+            (0..len).for_each(|n| txn.revoke(start.0 + u64::from(n)));
         }
         Ok(())
     }
@@ -161,7 +162,7 @@ impl Allocator {
     fn expect_set(&self, index: u32, group: &mut Group, range: &Range<u32>) -> Result<Bits> {
         let bitmap = group.block_bits(&self.volume, index)?;
         if bits::next_clear(&bitmap, range.clone()) < range.end {
-            let len = range.end.saturating_sub(range.start);
+            let len = range.end - range.start;
             return Err(bad_run(index, range.start, self.block_of(index, range.start), len));
         }
         Ok(bitmap)
@@ -173,7 +174,7 @@ impl Allocator {
             Bits::Stored(block) => txn.take_seen(&block)?,
             Bits::Fresh(_) => txn.take(group.descriptor.block_bitmap.0)?,
         };
-        let len = range.end.saturating_sub(range.start);
+        let len = range.end - range.start;
         self.note_freed(txn.tid(), index, range.clone())?;
         bits::clear(&mut txn.edit(&taken), range.clone());
         group.descriptor.free_blocks = group.descriptor.free_blocks.saturating_add(len);
@@ -209,7 +210,7 @@ impl Allocator {
             let Some((_, ranges)) = due else { return };
             for (index, range) in ranges {
                 let Ok(group) = self.group(index) else { continue };
-                count(&self.waiting, 0, range.end.saturating_sub(range.start));
+                count(&self.waiting, 0, range.end - range.start);
                 self.let_go(index, &mut group.lock(), range);
             }
         }
@@ -217,7 +218,7 @@ impl Allocator {
 
     /// Ends the hold on `range`.
     pub(super) fn let_go(&self, index: u32, group: &mut Group, range: Range<u32>) {
-        let len = range.end.saturating_sub(range.start);
+        let len = range.end - range.start;
         group.held.remove(range);
         count(&self.available, len, 0);
         // It may extend a free run on either side.
@@ -230,7 +231,7 @@ impl Allocator {
         let sb = self.super_block();
         let per_cluster = u64::from(sb.cluster_blocks());
         let from_first = run.start.0.checked_sub(sb.first_data_block.into()).ok_or(Error::Invalid)?;
-        let end = run.start.0.saturating_add(run.len.into());
+        let end = run.start.0 + u64::from(run.len);
         let whole = from_first.is_multiple_of(per_cluster)
             && (u64::from(run.len).is_multiple_of(per_cluster) || end == sb.blocks_count);
         let (Some(first), Some(last)) =
@@ -247,9 +248,9 @@ impl Allocator {
     /// Sets the bits of `range`, which are clear and reserved for the caller.
     fn mark(&self, txn: &mut Txn<'_>, index: u32, group: &mut Group, range: Range<u32>) -> Result<()> {
         let taken = self.take_block_bitmap(txn, index, group)?;
-        let len = range.end.saturating_sub(range.start);
+        let len = range.end - range.start;
         bits::set(&mut txn.edit(&taken), range);
-        group.descriptor.free_blocks = group.descriptor.free_blocks.saturating_sub(len);
+        group.descriptor.free_blocks -= len;
         count(&self.free_clusters, 0, len);
         self.note_dirty(index);
         Ok(())
@@ -286,20 +287,19 @@ impl Allocator {
         mut take: impl FnMut(u32, &mut Group, Range<u32>) -> Result<()>,
     ) -> Result<BlockRun> {
         let sb = self.super_block();
-        let per_cluster = sb.cluster_blocks();
         let kept = if room == Room::ForData { self.kept } else { 0 };
         let left = self.available.load(Ordering::Relaxed).saturating_sub(kept);
         let most = u32::try_from(left).unwrap_or(u32::MAX);
-        let want = len.max(1).div_ceil(per_cluster).min(sb.blocks_per_group).min(most);
+        let want = len.max(1).div_ceil(sb.cluster_blocks()).min(sb.blocks_per_group).min(most);
         if want == 0 {
             return Err(Error::NoSpace);
         }
         let (index, range) = self.find(goal, want, &mut take)?;
-        let len = range.end.saturating_sub(range.start);
+        let len = range.end - range.start;
         count(&self.available, 0, len);
         let start = self.block_of(index, range.start);
-        let end = start.0.saturating_add(u64::from(len).saturating_mul(per_cluster.into()));
-        let blocks = end.min(sb.blocks_count).saturating_sub(start.0);
+        let end = start.0 + sb.cluster.len(len.into());
+        let blocks = end.min(sb.blocks_count) - start.0;
         Ok(BlockRun { start, len: u32::try_from(blocks).unwrap_or(u32::MAX) })
     }
 
@@ -314,7 +314,7 @@ impl Allocator {
             return Ok((home, range));
         }
         let mut best: Option<(u32, Range<u32>)> = None;
-        let mut disappointments = 0;
+        let mut disappointments = 0_u32;
         loop {
             let (least, next) = {
                 let runs = self.runs.lock();
@@ -331,8 +331,8 @@ impl Allocator {
                 }
                 Err(_) => {}
             }
-            disappointments = u32::saturating_add(disappointments, 1);
-            if disappointments % MAX_DISAPPOINTMENTS == 0
+            disappointments += 1;
+            if disappointments.is_multiple_of(MAX_DISAPPOINTMENTS)
                 && let Some((index, seen)) = best.take().filter(|(_, seen)| !seen.is_empty())
                 && let Some(range) = self.take_at(index, seen.start, want, take)?
             {

@@ -4,6 +4,7 @@
 //! cache. The count of inodes is in `changed_inodes`, or in the cache if the running transaction has not changed it.
 //! Locking: one leaf mutex per group; below it only the allocator's trees and lists, and the cache.
 //! Source: Linux `fs/ext4/balloc.c` `ext4_init_block_bitmap`, `ext4_num_base_meta_clusters`; `fs/ext4/bitmap.c`.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` limits groups, clusters and blocks")]
 
 use alloc::vec::Vec;
 use core::mem::offset_of;
@@ -20,7 +21,6 @@ use crate::checksum::Crc;
 use crate::group::{GroupDescriptor, GroupFlags};
 use crate::raw::{RawGroup32, RawGroupHigh};
 use crate::super_block::{Checksums, SuperBlock};
-use crate::unit::VolBlock;
 use crate::volume::Volume;
 
 /// Whether a bitmap has been verified since the volume was opened.
@@ -143,7 +143,7 @@ impl Group {
         check_sum(volume, index, BitmapKind::Blocks, block)?;
         for range in own_clusters(sb, index, &self.descriptor) {
             if bits::next_clear(block, range.clone()) < range.end {
-                let (start, len) = (block.number(), u64::from(range.end.saturating_sub(range.start)));
+                let (start, len) = (block.number(), u64::from(range.end - range.start));
                 return Err(Corrupt::BlockRange { structure, at: range.start.into(), start, len }.into());
             }
         }
@@ -209,7 +209,7 @@ impl Group {
         }
         let sb = volume.super_block();
         let (at, start) = sb.desc_place(index);
-        let offset = u32::try_from(start).unwrap_or(u32::MAX).saturating_add(offset);
+        let offset = u32::try_from(start).unwrap_or(u32::MAX) + offset;
         let (structure, block) = (Structure::GroupDescriptor(index.into()), sb.desc_block(at, 0).0);
         Err(Corrupt::Field { structure, field, block, offset, found: stored.into() }.into())
     }
@@ -220,31 +220,6 @@ impl Group {
 pub enum BitmapKind {
     Blocks,
     Inodes,
-}
-
-impl SuperBlock {
-    /// Returns the number of clusters of group `index`. The last group may be shorter.
-    pub fn group_clusters(&self, index: u32) -> u32 {
-        let left = self.blocks_count.saturating_sub(self.group_start(index).0);
-        let blocks = left.min(self.blocks_per_group.into());
-        let clusters = blocks.div_ceil(self.cluster_blocks().into());
-        u32::try_from(clusters).unwrap_or(0)
-    }
-
-    /// Returns the clusters of group `index` that contain the blocks of the group among the `len` blocks from `start`
-    /// on.
-    pub fn clusters_in_group(&self, index: u32, start: VolBlock, len: u64) -> Range<u32> {
-        let first = self.group_start(index).0;
-        let end = first.saturating_add(self.blocks_per_group.into()).min(self.blocks_count);
-        let last = start.0.saturating_add(len).clamp(first, end);
-        let start = start.0.clamp(first, end);
-        if start >= last {
-            return 0..0;
-        }
-        let cluster = |block: u64| block.saturating_sub(first).checked_shr(self.cluster_bits).unwrap_or(0);
-        let bit = |cluster: u64| u32::try_from(cluster).unwrap_or(u32::MAX);
-        bit(cluster(start))..bit(cluster(last.saturating_sub(1))).saturating_add(1)
-    }
 }
 
 /// Returns the clusters of a group that contain its own metadata.
@@ -265,14 +240,14 @@ pub fn fresh_block_bitmap(sb: &SuperBlock, index: u32, descriptor: &GroupDescrip
     for range in own_clusters(sb, index, descriptor) {
         bits::set(&mut bitmap, range);
     }
-    bits::set(&mut bitmap, sb.group_clusters(index)..sb.block_size.saturating_mul(8));
+    bits::set(&mut bitmap, sb.group_clusters(index)..sb.block_size.bits());
     Ok(bitmap)
 }
 
 /// Returns the inode bitmap of a group without used inodes.
 pub fn fresh_inode_bitmap(sb: &SuperBlock) -> Result<Vec<u8>> {
     let mut bitmap = zeros(sb)?;
-    bits::set(&mut bitmap, sb.inodes_per_group..sb.block_size.saturating_mul(8));
+    bits::set(&mut bitmap, sb.inodes_per_group..sb.block_size.bits());
     Ok(bitmap)
 }
 
@@ -288,7 +263,7 @@ fn zeros(sb: &SuperBlock) -> Result<Vec<u8>> {
 /// checksums.
 pub fn bitmap_checksum(sb: &SuperBlock, kind: BitmapKind, bitmap: &[u8]) -> Option<u32> {
     let bits = match kind {
-        BitmapKind::Blocks => sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0),
+        BitmapKind::Blocks => sb.clusters_per_group(),
         BitmapKind::Inodes => sb.inodes_per_group,
     };
     let covered = bitmap.get(..to_usize((bits / 8).into()))?;
@@ -314,7 +289,7 @@ fn check_sum(volume: &Volume, index: u32, kind: BitmapKind, bitmap: &Block) -> R
     let Some(expected) = bitmap_checksum(sb, kind, bitmap) else { return Ok(()) };
     let (at, start) = sb.desc_place(index);
     let block = volume.cache().get(sb.desc_block(at, 0).0)?;
-    let bytes = block.get(start..start.saturating_add(sb.desc_size.into())).unwrap_or_default();
+    let bytes = block.get(start..start + usize::from(sb.desc_size)).unwrap_or_default();
     let Some((found, expected)) = compare_sum(kind, bytes, expected) else { return Ok(()) };
     if found == expected {
         return Ok(());

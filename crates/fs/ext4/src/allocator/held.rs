@@ -2,6 +2,7 @@
 //! reserved in memory.
 //!
 //! Invariant: ranges are not empty, disjoint, and within the group.
+#![allow(clippy::arithmetic_side_effects, reason = "a group has at most 2^19 clusters")]
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;
@@ -35,7 +36,7 @@ impl HeldRanges {
         if range.is_empty() {
             return;
         }
-        self.count = self.count.saturating_add(range.end.saturating_sub(range.start));
+        self.count += range.end - range.start;
         let (mut start, mut end) = (range.start, range.end);
         if let Some((&before, &reach)) = self.ranges.range(..start).next_back()
             && reach == start
@@ -62,7 +63,7 @@ impl HeldRanges {
             if cut_end < end {
                 self.ranges.insert(cut_end, end);
             }
-            self.count = self.count.saturating_sub(cut_end.saturating_sub(cut_start));
+            self.count -= cut_end - cut_start;
             at = cut_end;
         }
     }
@@ -113,15 +114,15 @@ impl HeldRanges {
             let mut at = part.start;
             while at < part.end {
                 let run = self.next_run(bitmap, at..part.end, u32::MAX);
-                let len = run.end.saturating_sub(run.start);
+                let len = run.end - run.start;
                 if len >= want {
-                    let run = run.start..run.start.saturating_add(want);
+                    let run = run.start..run.start + want;
                     return HeldSearch { run, largest: None };
                 }
                 if len > largest {
                     (best, largest) = (run.clone(), len);
                 }
-                at = run.end.max(at.saturating_add(1));
+                at = run.end.max(at + 1);
             }
             if goal == 0 {
                 break;

@@ -6,6 +6,7 @@
 //! Invariant: within a group the first free inode is allocated, so that all inodes below `bg_itable_unused` have been
 //! in use. A block of the inode table without any of them was never written and starts as zeros.
 //! Source: Linux `fs/ext4/ialloc.c` `__ext4_new_inode`, `find_group_orlov`, `find_group_other`.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` limits groups and inodes")]
 
 use obento_base::{Corrupt, Error, Ino, Result, Structure};
 use obento_env::sync::atomic::Ordering;
@@ -93,14 +94,14 @@ impl Allocator {
         if bit >= sb.inodes_per_group {
             return Ok(None);
         }
-        let first = u64::from(index).saturating_mul(sb.inodes_per_group.into());
-        let ino = Ino(first.saturating_add(bit.into()).saturating_add(1));
+        let first = u64::from(index) * u64::from(sb.inodes_per_group);
+        let ino = Ino(first + u64::from(bit) + 1);
         if ino.0 < sb.first_ino.into() {
             let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
             return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
         }
         let (table, place) = self.take_bit(txn, (index, group), bit, wanted)?;
-        group.first_inode = bit.saturating_add(1);
+        group.first_inode = bit + 1;
         Ok(Some(AllocatedInode { ino, place, table }))
     }
 
@@ -111,7 +112,7 @@ impl Allocator {
         let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
         let bitmap = group.change_inodes(txn, &self.volume, index)?;
-        if bits::next_clear(&bitmap.bytes, bit..bit.saturating_add(1)) != bit {
+        if bits::next_clear(&bitmap.bytes, bit..bit + 1) != bit {
             let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
             return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
         }
@@ -131,10 +132,10 @@ impl Allocator {
 
     fn unwritten(&self, group: &Group, bit: u32) -> impl Iterator<Item = VolBlock> + use<> {
         let sb = self.super_block();
-        let (per_block, table) = (sb.inodes_per_block().max(1), group.descriptor.inode_table.0);
-        let first = used_inodes(sb, group).div_ceil(per_block);
-        let end = bit.checked_div(per_block).unwrap_or(0);
-        (first..end).map(move |at| VolBlock(table.saturating_add(at.into())))
+        let table = group.descriptor.inode_table.0;
+        let first = used_inodes(sb, group).div_ceil(sb.inodes_per_block());
+        let (end, _) = sb.inode_place(bit);
+        (first..end).map(move |at| VolBlock(table + u64::from(at)))
     }
 
     /// Sets a bit that is clear.
@@ -155,7 +156,7 @@ impl Allocator {
             drop(txn.edit(&table));
         }
         let bitmap = group.change_inodes(txn, &self.volume, index)?;
-        bits::set(&mut bitmap.bytes, bit..bit.saturating_add(1));
+        bits::set(&mut bitmap.bytes, bit..bit + 1);
         if bitmap.note(txn) {
             self.note_dirty(index);
         }
@@ -167,28 +168,23 @@ impl Allocator {
 
     /// Returns the group of inode `ino` and its bit there. Fails with `Stale`.
     fn bit_of(&self, ino: Ino) -> Result<(u32, u32)> {
-        let at = ino.0.checked_sub(1).ok_or(Error::Stale)?;
-        let per_group = u64::from(self.super_block().inodes_per_group);
-        let index = u32::try_from(at.checked_div(per_group).unwrap_or(0)).map_err(|_| Error::Stale)?;
-        Ok((index, u32::try_from(at.checked_rem(per_group).unwrap_or(0)).unwrap_or(0)))
+        self.super_block().inode_index(ino.0).ok_or(Error::Stale)
     }
 
     /// Returns the inode table block of this bit, taken for a change, and whether the block contains no inode that was
     /// ever in use. Such a block is zeroed.
     fn take_table(&self, txn: &mut Txn<'_>, group: &Group, bit: u32) -> Result<(Taken, InodePlace, bool)> {
         let sb = self.super_block();
-        let per_block = sb.inodes_per_block().max(1);
-        let at = bit.checked_div(per_block).unwrap_or(0);
-        let block = VolBlock(group.descriptor.inode_table.0.saturating_add(at.into()));
-        let offset = bit.checked_rem(per_block).unwrap_or(0).saturating_mul(sb.inode_size.into());
-        let was_used = at.saturating_mul(per_block) < used_inodes(sb, group);
+        let (at, offset) = sb.inode_place(bit);
+        let block = VolBlock(group.descriptor.inode_table.0 + u64::from(at));
+        let was_used = at < used_inodes(sb, group).div_ceil(sb.inodes_per_block());
         let taken = if was_used { txn.take(block.0)? } else { txn.take_new(block.0)? };
         Ok((taken, InodePlace { block, offset }, !was_used))
     }
 
     fn note_taken(&self, index: u32, group: &mut Group, bit: u32, wanted: InodeClass) {
         let sb = self.super_block();
-        let used = used_inodes(sb, group).max(bit.saturating_add(1));
+        let used = used_inodes(sb, group).max(bit + 1);
         let descriptor = &mut group.descriptor;
         descriptor.free_inodes = descriptor.free_inodes.saturating_sub(1);
         if wanted != InodeClass::Other {
@@ -196,7 +192,7 @@ impl Allocator {
             count(&self.directories, 1, 0);
         }
         if sb.checksums != Checksums::None {
-            descriptor.itable_unused = sb.inodes_per_group.saturating_sub(used);
+            descriptor.itable_unused = sb.inodes_per_group - used;
             descriptor.flags.remove(GroupFlags::INODE_UNINIT);
         }
         count(&self.free_inodes, 0, 1);
@@ -209,7 +205,7 @@ impl Allocator {
         let (index, bit) = self.bit_of(ino)?;
         let mut group = self.group(index).map_err(|_| Error::Stale)?.lock();
         let bitmap = group.change_inodes(txn, &self.volume, index)?;
-        let range = bit..bit.saturating_add(1);
+        let range = bit..bit + 1;
         if bits::next_clear(&bitmap.bytes, range.clone()) < range.end {
             let (structure, block) = (Structure::InodeBitmap(index.into()), group.descriptor.inode_bitmap.0);
             return Err(Corrupt::InodeNumber { structure, block, offset: bit / 8, found: ino.0 }.into());
@@ -220,7 +216,7 @@ impl Allocator {
         }
         group.first_inode = group.first_inode.min(bit);
         let descriptor = &mut group.descriptor;
-        descriptor.free_inodes = descriptor.free_inodes.saturating_add(1);
+        descriptor.free_inodes += 1;
         if was_directory {
             descriptor.used_dirs = descriptor.used_dirs.saturating_sub(1);
             count(&self.directories, 0, 1);
@@ -247,8 +243,7 @@ impl Allocator {
     }
 
     fn group_of_inode(&self, ino: Ino) -> u32 {
-        let group = ino.0.saturating_sub(1).checked_div(self.super_block().inodes_per_group.into());
-        u32::try_from(group.unwrap_or(0)).unwrap_or(0)
+        self.super_block().inode_index(ino.0).map_or(0, |(group, _)| group)
     }
 
     /// Returns the group to try first.
@@ -265,11 +260,11 @@ impl Allocator {
     /// together: `find_group_other`.
     fn nearby(&self, home: u32, parent: Ino) -> u32 {
         let (inodes, groups) = (self.inodes.lock(), u64::from(self.super_block().groups).max(1));
-        let start = u64::from(home).saturating_add(parent.0);
+        let start = u64::from(home) + parent.0;
         let hops =
             core::iter::successors(Some(1_u64), |hop| hop.checked_mul(2)).take_while(|&hop| hop < groups);
         let far = hops.scan(start, |at, hop| {
-            *at = at.saturating_add(hop);
+            *at += hop;
             u32::try_from(at.checked_rem(groups)?).ok()
         });
         core::iter::once(home).chain(far).find(|&group| inodes.get(group) > 0).unwrap_or(home)
@@ -283,7 +278,7 @@ impl Allocator {
             let mean = total.load(Ordering::Relaxed).checked_div(groups);
             mean.and_then(|mean| u32::try_from(mean).ok()).unwrap_or(u32::MAX)
         };
-        let clusters = sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0);
+        let clusters = sb.clusters_per_group();
         let least_inodes = average(&self.free_inodes).saturating_sub(sb.inodes_per_group / 4).max(1);
         let least_clusters = average(&self.available).saturating_sub(clusters / 4);
         let most_dirs = average(&self.directories).saturating_add(sb.inodes_per_group / 16);
@@ -296,7 +291,7 @@ impl Allocator {
         if is_good {
             return home;
         }
-        self.inodes.lock().next_with(home.saturating_add(1), least_inodes).unwrap_or(home)
+        self.inodes.lock().next_with(home + 1, least_inodes).unwrap_or(home)
     }
 
     /// Returns the group with the most free clusters among some groups, which differ in each call.
@@ -308,15 +303,14 @@ impl Allocator {
         let start = turn.wrapping_mul(SPREAD) >> 32;
         let candidates = (0..COMPARED.min(groups)).map(|n| {
             let step = groups.div_ceil(COMPARED).max(1);
-            let place = start.saturating_add(n.saturating_mul(step)).checked_rem(groups);
+            let place = (start + n * step).checked_rem(groups);
             place.and_then(|place| u32::try_from(place).ok()).unwrap_or(0)
         });
         let room = |&index: &u32| {
             let Ok(group) = self.group(index) else { return 0 };
             let group = group.lock();
-            let usable =
-                u64::from(group.available()).saturating_mul(u64::from(group.descriptor.free_inodes > 0));
-            usable.checked_div(u64::from(group.descriptor.used_dirs).saturating_add(1)).unwrap_or(0)
+            let usable = u64::from(group.available()) * u64::from(group.descriptor.free_inodes > 0);
+            usable.checked_div(u64::from(group.descriptor.used_dirs) + 1).unwrap_or(0)
         };
         candidates.max_by_key(room).unwrap_or(0)
     }

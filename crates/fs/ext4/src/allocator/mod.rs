@@ -12,6 +12,7 @@
 //! Locking: the mutexes of groups, never two at a time. Below them, one at a time: the mutexes of the trees, of the
 //! freed clusters and of the dirty groups. All are leaves below a transaction.
 //! Source: Linux `fs/ext4/mballoc.c`, `balloc.c`, `ialloc.c`, for the format; the search is obento's own.
+#![allow(clippy::arithmetic_side_effects, reason = "the sums of numbers of 32 bits fit 64 bits")]
 
 pub(crate) mod bits;
 mod blocks;
@@ -91,9 +92,9 @@ impl Allocator {
             let group = Group::new(volume.group(index)?);
             runs.set(index, group.available());
             inodes.set(index, group.descriptor.free_inodes);
-            clusters = clusters.saturating_add(group.available().into());
-            free_inodes = free_inodes.saturating_add(group.descriptor.free_inodes.into());
-            directories = directories.saturating_add(group.descriptor.used_dirs.into());
+            clusters += u64::from(group.available());
+            free_inodes += u64::from(group.descriptor.free_inodes);
+            directories += u64::from(group.descriptor.used_dirs);
             groups.push(Mutex::new(group));
         }
         let kept = kept_clusters(sb);
@@ -149,16 +150,12 @@ impl Allocator {
     fn place_of(&self, block: VolBlock) -> (u32, u32) {
         let sb = self.super_block();
         let Some(group) = sb.group_of(block) else { return (0, 0) };
-        let inside = block.0.saturating_sub(sb.group_start(group).0);
-        let cluster = inside.checked_shr(sb.cluster_bits).unwrap_or(0);
-        (group, u32::try_from(cluster).unwrap_or(0))
+        (group, sb.clusters_in_group(group, block, 1).start)
     }
 
     /// Returns the first block of a cluster.
     fn block_of(&self, group: u32, cluster: u32) -> VolBlock {
-        let sb = self.super_block();
-        let inside = u64::from(cluster).checked_shl(sb.cluster_bits).unwrap_or(0);
-        VolBlock(sb.group_start(group).0.saturating_add(inside))
+        self.super_block().cluster_start(group, cluster)
     }
 
     fn note_dirty(&self, index: u32) {

@@ -2,6 +2,7 @@
 //!
 //! Layout: a binary tree in an array, with the root at 1 and the leaves from `width` on. A node contains the larger
 //! of its two children. A change and a search take as many steps as the tree is deep.
+#![allow(clippy::arithmetic_side_effects, reason = "the nodes are in memory")]
 
 use alloc::vec::Vec;
 
@@ -21,8 +22,8 @@ impl MaxTree {
     pub fn new(len: u32) -> Result<Self> {
         let width = to_usize(u64::from(len).max(1).next_power_of_two());
         let mut nodes = Vec::new();
-        nodes.try_reserve_exact(width.saturating_mul(2))?;
-        nodes.resize(width.saturating_mul(2), 0);
+        nodes.try_reserve_exact(width * 2)?;
+        nodes.resize(width * 2, 0);
         Ok(Self { nodes, width, len })
     }
 
@@ -31,7 +32,7 @@ impl MaxTree {
     }
 
     fn leaf(&self, place: u32) -> usize {
-        self.width.saturating_add(to_usize(place.into()))
+        self.width + to_usize(place.into())
     }
 
     /// Returns the number at `place`.
@@ -51,7 +52,7 @@ impl MaxTree {
         *leaf = value;
         while at > 1 {
             at /= 2;
-            let larger = self.node(at.saturating_mul(2)).max(self.node(at.saturating_mul(2) | 1));
+            let larger = self.node(at * 2).max(self.node((at * 2) | 1));
             match self.nodes.get_mut(at) {
                 Some(node) if *node != larger => *node = larger,
                 _ => return,
@@ -80,7 +81,7 @@ impl MaxTree {
             at |= 1;
         }
         while at < self.width {
-            let left = at.saturating_mul(2);
+            let left = at * 2;
             at = if self.node(left) >= least { left } else { left | 1 };
         }
         u32::try_from(at.checked_sub(self.width)?).ok()

@@ -3,6 +3,7 @@
 //! Invariant: a discarded block is durably free and not allocated meanwhile: it is held like a reservation during the
 //! discard.
 //! Source: Linux `fs/ext4/mballoc.c` `ext4_trim_fs`, which takes the run in its buddy bitmap instead.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` limits groups, clusters and blocks")]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -25,7 +26,7 @@ impl Allocator {
                 continue;
             }
             match self.trim_group(index, within, min_len) {
-                Ok(more) => bytes = bytes.saturating_add(more),
+                Ok(more) => bytes += more,
                 Err(error @ Error::Corrupt(_)) => damage = damage.and(Err(error)),
                 Err(error) => return Err(error),
             }
@@ -42,7 +43,7 @@ impl Allocator {
             let len = place.end.saturating_sub(place.start);
             if result.is_ok() && len >= min_len.max(1) {
                 result = self.volume.device().discard(place);
-                bytes = bytes.saturating_add(if result.is_ok() { len } else { 0 });
+                bytes += if result.is_ok() { len } else { 0 };
             }
         }
         let mut group = self.group(index)?.lock();
@@ -58,15 +59,15 @@ impl Allocator {
         let (mut at, mut runs) = (0, Vec::new());
         while at < end {
             let start = bits::next_clear(&bitmap, at..end);
-            let free = group.held.run_at(&bitmap, start, end.saturating_sub(start), end);
+            let free = group.held.run_at(&bitmap, start, end - start, end);
             if free.is_empty() {
-                at = start.saturating_add(1);
+                at = start + 1;
                 continue;
             }
             at = free.end;
             runs.try_reserve(1)?;
             runs.push(free.clone());
-            count(&self.available, 0, free.end.saturating_sub(free.start));
+            count(&self.available, 0, free.end - free.start);
             group.held.insert(free);
         }
         Ok(runs)
@@ -77,7 +78,7 @@ impl Allocator {
         let sb = self.super_block();
         let byte = |cluster| {
             let block = self.block_of(index, cluster).0.min(sb.blocks_count);
-            block.saturating_mul(sb.block_size.into())
+            sb.block_size.len(block)
         };
         byte(range.start)..byte(range.end)
     }

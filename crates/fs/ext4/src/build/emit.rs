@@ -1,6 +1,7 @@
 //! Writing a tree: directories, long link targets, attributes and inodes, but not the data of files.
 //!
 //! Each kind is written from front to back, in the order in which it was laid out.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits the size of the volume")]
 
 use alloc::vec::Vec;
 
@@ -44,20 +45,20 @@ impl Emit<'_> {
     }
 
     fn byte_of(&self, block: u64) -> u64 {
-        block.saturating_mul(self.draft.sb.block_size.into())
+        self.draft.sb.block_size.len(block)
     }
 
     /// Returns the volume block of block `at` of a node.
     fn block(&self, id: NodeId, at: u64) -> u64 {
         if let Some(start) = self.layout.start(id) {
-            return start.saturating_add(at);
+            return start + at;
         }
         let pieces = self.layout.map(id).map(|map| map.pieces.as_slice()).unwrap_or_default();
         let holds = |piece: &&crate::format::Piece| {
             at.checked_sub(piece.at.into()).is_some_and(|inside| inside < piece.len.into())
         };
         let found = pieces.iter().find(holds);
-        found.map_or(0, |piece| piece.block.saturating_add(at.saturating_sub(piece.at.into())))
+        found.map_or(0, |piece| piece.block + at - u64::from(piece.at))
     }
 
     fn write_directories(&self, output: &mut Output<'_>) -> Result<(), FormatError> {
@@ -107,7 +108,7 @@ impl Emit<'_> {
         let mut at = 0_u64;
         let mut write = |block: &[u8]| -> Result<(), FormatError> {
             output.write(self.byte_of(self.block(id, at)), block)?;
-            at = at.saturating_add(1);
+            at += 1;
             Ok(())
         };
         layout.write(&shape, (ino, self.layout.ino(parent)), entry, &mut write)?;
@@ -125,8 +126,8 @@ impl Emit<'_> {
                 let here = left.min(crate::xattr::USERS_MAX);
                 let bytes = set.block_at(VolBlock(number), here, &self.draft.sb);
                 output.write(self.byte_of(number), &bytes)?;
-                left = left.saturating_sub(here);
-                user = user.saturating_add(here);
+                left -= here;
+                user += here;
             }
         }
         Ok(())
@@ -139,7 +140,7 @@ impl Emit<'_> {
             for (range, offset) in map::runs(pieces, block_size) {
                 let end = to_usize(range.end).min(value.bytes.len());
                 let part = value.bytes.get(to_usize(range.start)..end).unwrap_or_default();
-                let mut whole = zeroed(to_usize(range.end.saturating_sub(range.start)))?;
+                let mut whole = zeroed(to_usize(range.end - range.start))?;
                 whole.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
                 output.write(offset, &whole)?;
             }
@@ -154,7 +155,7 @@ impl Emit<'_> {
             let users = node.attr.xattrs.and_then(|set| users.get_mut(set.index()));
             let user = users.map_or(0, |users| {
                 let before = *users;
-                *users = before.saturating_add(1);
+                *users = before + 1;
                 before
             });
             (id, node, user)
@@ -164,13 +165,11 @@ impl Emit<'_> {
     /// Returns the last inode in the inode table block that contains the last of the inodes of every volume.
     fn last_shared(&self) -> u32 {
         let sb = &self.draft.sb;
-        let per_block = sb.block_size.checked_div(sb.inode_size.into()).unwrap_or(1).max(1);
-        let last = self.layout.first_ino().saturating_sub(1);
+        let last = self.layout.first_ino() - 1;
         // The table of a group begins a block, and the first group may have fewer inodes than every volume has.
-        let per_group = sb.inodes_per_group.max(1);
-        let before = last.saturating_sub(1).checked_div(per_group).unwrap_or(0).saturating_mul(per_group);
-        let inside = last.saturating_sub(before);
-        inside.checked_next_multiple_of(per_block).unwrap_or(inside).min(per_group).saturating_add(before)
+        let (_, index) = sb.inode_index(last.into()).unwrap_or_default();
+        let (before, inside) = (last - 1 - index, index + 1);
+        inside.next_multiple_of(sb.inodes_per_block()).min(sb.inodes_per_group) + before
     }
 
     /// Returns the records that share blocks with the inodes of every volume.
@@ -204,7 +203,7 @@ impl Emit<'_> {
                 output.write(before, &block)?;
                 block.fill(0);
             }
-            let end = start.saturating_add(self.draft.sb.inode_size.into());
+            let end = start + usize::from(self.draft.sb.inode_size);
             if let Some(record) = block.get_mut(start..end) {
                 self.record(&what, record);
             }
@@ -219,7 +218,7 @@ impl Emit<'_> {
     pub fn spaces(&self) -> impl Iterator<Item = (&Node, u64, u64)> {
         self.counted().map(|(id, node, user)| {
             let (values, _) = self.needs.charge(&self.draft.sb, node);
-            (node, values.saturating_add(1), self.byte_of(self.facts(id, node, user).blocks))
+            (node, values + 1, self.byte_of(self.facts(id, node, user).blocks))
         })
     }
 
@@ -301,9 +300,9 @@ impl Emit<'_> {
             facts.attributes = held.map(|(set, _)| set.inside.as_slice()).unwrap_or_default();
             if let Some(block) = self.layout.attribute_block(set.index(), user) {
                 facts.attribute_block = block;
-                facts.blocks = facts.blocks.saturating_add(sb.cluster_blocks().into());
+                facts.blocks += u64::from(sb.cluster_blocks());
             }
-            facts.blocks = facts.blocks.saturating_add(self.needs.charge(sb, node).1);
+            facts.blocks += self.needs.charge(sb, node).1;
         }
         facts
     }
@@ -320,12 +319,11 @@ impl Emit<'_> {
     /// with a first block and without a map of its own has no holes.
     fn map(&self, id: NodeId, node: &Node, own: u64, facts: &mut Facts<'_>) {
         let sb = &self.draft.sb;
-        let cluster = u64::from(sb.cluster_blocks()).max(1);
         if let Some(map) = self.layout.map(id) {
             (facts.i_block, facts.blocks) = (map.i_block, map.owned);
         } else if let Some(start) = self.layout.start(id) {
             facts.i_block = map::simple(sb, start, own).unwrap_or(facts.i_block);
-            facts.blocks = own.checked_next_multiple_of(cluster).unwrap_or(own);
+            facts.blocks = sb.cluster.round_up(own);
         } else if matches!(node.body, Body::File { .. }) && facts.flags.contains(InodeFlags::EXTENTS) {
             facts.i_block = crate::map::empty_root();
         }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: inodes are numbered consecutively from the first free one on. The inode tables of all groups before the
 //! last used group are therefore full; bitmaps and descriptors rely on this.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks and inodes")]
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,6 +17,7 @@ use super::map::{self, PlannedMap, index};
 use super::needs::{Needs, body_blocks, data_blocks};
 use super::received::Received;
 use crate::format::{Draft, FIRST_INO, Piece, ROOT_INO};
+use crate::size::BlockSize;
 use crate::xattr::USERS_MAX;
 
 /// The layout of a tree.
@@ -46,17 +48,13 @@ impl Layout {
         draft: &mut Draft,
     ) -> Result<Self, FormatError> {
         let last = draft.inodes.keys().next_back().copied().unwrap_or(0).max(FIRST_INO);
-        let mut this = Self {
-            first_ino: last.saturating_add(1),
-            lost_and_found: needs.lost_and_found,
-            ..Self::default()
-        };
+        let mut this = Self { first_ino: last + 1, lost_and_found: needs.lost_and_found, ..Self::default() };
         let count = to_usize(tree.len().into());
         this.starts.try_reserve_exact(count).map_err(Error::from)?;
         this.starts.resize(count, 0);
         for (id, node) in tree.nodes() {
             draft.take_inode(this.ino(id), node.body == Body::Directory);
-            this.first_value = this.first_value.max(this.ino(id).saturating_add(1));
+            this.first_value = this.first_value.max(this.ino(id) + 1);
         }
         this.first_value = this.first_value.max(this.first_ino);
         this.place_directories(tree, needs, draft)?;
@@ -76,11 +74,11 @@ impl Layout {
         if id == NodeId::ROOT {
             return ROOT_INO;
         }
-        let before = id.0.saturating_sub(1);
-        let number = self.first_ino.saturating_add(before);
+        let before = id.0 - 1;
+        let number = self.first_ino + before;
         match self.lost_and_found {
             Some(lost) if lost == id => FIRST_INO,
-            Some(lost) if lost < id => number.saturating_sub(1),
+            Some(lost) if lost < id => number - 1,
             _ => number,
         }
     }
@@ -174,9 +172,7 @@ impl Layout {
             }
             return Ok(());
         }
-        let cluster = u64::from(draft.sb.cluster_blocks()).max(1);
-        let clusters = |len: u64| len.checked_next_multiple_of(cluster).unwrap_or(len);
-        let owned = pieces.iter().map(|piece| clusters(piece.len.into())).fold(0, u64::saturating_add);
+        let owned = pieces.iter().map(|piece| draft.sb.cluster.round_up(piece.len.into())).sum();
         let map = map::map(draft, self.ino(id), self.goal, pieces.to_vec(), owned)?;
         self.maps.insert(id, map);
         Ok(())
@@ -196,7 +192,7 @@ impl Layout {
             && map::is_simple(&draft.sb, whole)
         {
             let run = self.take(draft, *end)?;
-            if run.end.saturating_sub(run.start) == *end {
+            if run.end - run.start == *end {
                 if let Some(start) = self.starts.get_mut(index(id)) {
                     *start = run.start;
                 }
@@ -218,21 +214,21 @@ impl Layout {
         ranges: &[Range<u64>],
         mut taken: Option<Range<u64>>,
     ) -> Result<PlannedMap, FormatError> {
-        let cluster = u64::from(draft.sb.cluster_blocks()).max(1);
+        let cluster = draft.sb.cluster;
         let mut pieces = Vec::new();
         let mut owned = 0_u64;
         for range in ranges {
             let mut at = range.start;
             while at < range.end {
-                let left = range.end.saturating_sub(at).min(map::longest(&draft.sb));
+                let left = (range.end - at).min(map::longest(&draft.sb));
                 let run = match taken.take() {
                     Some(run) => run,
                     None => self.take(draft, left)?,
                 };
-                let len = run.end.saturating_sub(run.start);
-                owned = owned.saturating_add(len.checked_next_multiple_of(cluster).unwrap_or(len));
+                let len = run.end - run.start;
+                owned += cluster.round_up(len);
                 pieces.push(map::piece(at, &run));
-                at = at.saturating_add(len.max(1));
+                at += len.max(1);
             }
         }
         map::map(draft, ino, self.goal, pieces, owned)
@@ -264,7 +260,7 @@ impl Layout {
 
     /// Returns the inode of the value at index `at`.
     pub fn value_ino(&self, at: usize) -> u32 {
-        self.first_value.saturating_add(u32::try_from(at).unwrap_or(u32::MAX))
+        self.first_value + u32::try_from(at).unwrap_or(u32::MAX)
     }
 
     /// Returns the map of the value at index `at`.
@@ -273,10 +269,16 @@ impl Layout {
     }
 
     /// See [`obento_driver::BuildPlan::places`].
-    pub fn places(&self, tree: &Tree, block_size: u32, id: NodeId, sink: &mut dyn FnMut(Range<u64>, u64)) {
+    pub fn places(
+        &self,
+        tree: &Tree,
+        block_size: BlockSize,
+        id: NodeId,
+        sink: &mut dyn FnMut(Range<u64>, u64),
+    ) {
         let Some(Body::File { size, .. }) = tree.node(id).map(|node| node.body) else { return };
         if let Some(start) = self.start(id) {
-            return sink(0..size, start.saturating_mul(block_size.into()));
+            return sink(0..size, block_size.len(start));
         }
         let Some(map) = self.maps.get(&id) else { return };
         for (range, offset) in map::runs(&map.pieces, block_size) {

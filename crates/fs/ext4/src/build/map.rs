@@ -1,6 +1,7 @@
 //! The maps of files that consist of several pieces.
 //!
 //! Source: Linux `Documentation/filesystems/ext4/ifork.rst`.
+#![allow(clippy::arithmetic_side_effects, reason = "the sizes of volumes and files are limited")]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -11,6 +12,7 @@ use obento_driver::FormatError;
 use crate::feature::Incompat;
 use crate::format::{DIRECT, Draft, MAX_EXTENT, Piece, ROOT_ENTRIES};
 use crate::map::room_in_block;
+use crate::size::BlockSize;
 use crate::super_block::SuperBlock;
 
 /// Minimum size of a large file.
@@ -33,38 +35,37 @@ pub(super) struct PlannedMap {
 /// Returns the number of nodes of an extent tree over `ranges` of blocks, if no range is divided more often than
 /// necessary.
 pub(super) fn least_nodes(sb: &SuperBlock, ranges: &[Range<u64>]) -> u64 {
-    let mut entries: u64 =
-        ranges.iter().map(|range| range.end.saturating_sub(range.start).div_ceil(MAX_EXTENT)).sum();
+    let mut entries: u64 = ranges.iter().map(|range| (range.end - range.start).div_ceil(MAX_EXTENT)).sum();
     let room = u64::try_from(room_in_block(sb.block_size)).unwrap_or(1).max(1);
     let mut nodes = 0_u64;
     while entries > u64::try_from(ROOT_ENTRIES).unwrap_or(4) {
         entries = entries.div_ceil(room);
-        nodes = nodes.saturating_add(entries);
+        nodes += entries;
     }
     nodes
 }
 
 /// Returns the number of indirect blocks of a file with data in `ranges`.
-pub(super) fn indirect_blocks(block_size: u32, ranges: &[Range<u64>]) -> u64 {
-    let per_block = u64::from(block_size / 4).max(1);
+pub(super) fn indirect_blocks(block_size: BlockSize, ranges: &[Range<u64>]) -> u64 {
+    let per_block = u64::from(block_size.pointers());
     let mut nodes = 0_u64;
     let mut start = DIRECT;
     for level in 1..=LEVELS {
-        let end = start.saturating_add(per_block.saturating_pow(level));
+        let end = start + per_block.pow(level);
         for below in 1..=level {
-            let span = per_block.saturating_pow(below);
+            let span = per_block.pow(below);
             let mut last = None;
             for range in ranges {
                 let (first, end) = (range.start.max(start), range.end.min(end));
                 if first >= end {
                     continue;
                 }
-                let at = |block: u64| block.saturating_sub(start).checked_div(span).unwrap_or(0);
-                let (mut low, high) = (at(first), at(end.saturating_sub(1)));
+                let at = |block: u64| (block - start).checked_div(span).unwrap_or(0);
+                let (mut low, high) = (at(first), at(end - 1));
                 if last == Some(low) {
-                    low = low.saturating_add(1);
+                    low += 1;
                 }
-                nodes = nodes.saturating_add(high.saturating_add(1).saturating_sub(low));
+                nodes += high + 1 - low;
                 last = Some(high);
             }
         }
@@ -84,10 +85,10 @@ pub(super) fn map(
 ) -> Result<PlannedMap, FormatError> {
     if draft.sb.incompat.contains(Incompat::EXTENT) {
         let (i_block, nodes) = draft.extent_tree(ino, &pieces, None)?;
-        return Ok(PlannedMap { i_block, pieces, owned: owned.saturating_add(nodes) });
+        return Ok(PlannedMap { i_block, pieces, owned: owned + nodes });
     }
     let mut indirect = Indirect {
-        per_block: u64::from(draft.sb.block_size / 4).max(1),
+        per_block: u64::from(draft.sb.block_size.pointers()),
         draft,
         goal,
         pieces: &pieces,
@@ -100,9 +101,9 @@ pub(super) fn map(
     let mut start = DIRECT;
     for level in 1..=LEVELS {
         numbers.push(indirect.block(level, start)?);
-        start = start.saturating_add(indirect.per_block.saturating_pow(level));
+        start += indirect.per_block.pow(level);
     }
-    let owned = owned.saturating_add(indirect.taken);
+    let owned = owned + indirect.taken;
     let mut i_block = [0; 60];
     i_block
         .chunks_exact_mut(4)
@@ -123,39 +124,38 @@ struct Indirect<'a> {
 impl Indirect<'_> {
     /// Returns the first piece that ends after block `at` of the file.
     fn piece_from(&self, at: u64) -> Option<&Piece> {
-        let end = |piece: &Piece| u64::from(piece.at).saturating_add(piece.len.into());
+        let end = |piece: &Piece| u64::from(piece.at) + u64::from(piece.len);
         self.pieces.get(self.pieces.partition_point(|piece| end(piece) <= at))
     }
 
     /// Returns the volume block of block `at` of the file; 0 for a hole. Fails with `TooLarge`.
     fn number(&self, at: u64) -> Result<u32, FormatError> {
         match self.piece_from(at).and_then(|piece| Some((piece, at.checked_sub(piece.at.into())?))) {
-            Some((piece, inside)) => self.narrow(piece.block.saturating_add(inside)),
+            Some((piece, inside)) => self.narrow(piece.block + inside),
             None => Ok(0),
         }
     }
 
     fn narrow(&self, block: u64) -> Result<u32, FormatError> {
-        let len = block.saturating_mul(self.draft.sb.block_size.into());
+        let len = self.draft.sb.block_size.len(block);
         u32::try_from(block).map_err(|_| FormatError::TooLarge { len, max: u32::MAX.into() })
     }
 
     /// Creates the indirect block with `level` levels for the part of the file from block `start` on. Returns 0 if it
     /// contains no data.
     fn block(&mut self, level: u32, start: u64) -> Result<u32, FormatError> {
-        let end = start.saturating_add(self.per_block.saturating_pow(level));
+        let end = start + self.per_block.pow(level);
         if self.piece_from(start).is_none_or(|piece| u64::from(piece.at) >= end) {
             return Ok(0);
         }
         let own = self.draft.allocate(self.goal)?;
         self.goal = own;
-        self.taken = self.taken.saturating_add(1);
+        self.taken += 1;
         let mut bytes = self.draft.zeroed()?;
-        let step = self.per_block.saturating_pow(level.saturating_sub(1));
+        let step = self.per_block.pow(level - 1);
         for (at, entry) in (0_u64..).zip(bytes.chunks_exact_mut(4)) {
-            let first = start.saturating_add(at.saturating_mul(step));
-            let number =
-                if level == 1 { self.number(first)? } else { self.block(level.saturating_sub(1), first)? };
+            let first = start + at * step;
+            let number = if level == 1 { self.number(first)? } else { self.block(level - 1, first)? };
             entry.copy_from_slice(&number.to_le_bytes());
         }
         self.draft.blocks.insert(own, bytes);
@@ -171,7 +171,7 @@ pub(super) fn simple(sb: &SuperBlock, start: u64, len: u64) -> Option<[u8; 60]> 
     }
     let mut i_block = [0; 60];
     for (at, entry) in (0..len).zip(i_block.chunks_exact_mut(4)) {
-        entry.copy_from_slice(&split(start.saturating_add(at)).0.to_le_bytes());
+        entry.copy_from_slice(&split(start + at).0.to_le_bytes());
     }
     (len <= DIRECT).then_some(i_block)
 }
@@ -182,35 +182,34 @@ pub(super) fn is_simple(sb: &SuperBlock, len: u64) -> bool {
 }
 
 /// Returns the ranges of a file in `pieces`, and their byte offsets on the device.
-pub(super) fn runs(pieces: &[Piece], block_size: u32) -> impl Iterator<Item = (Range<u64>, u64)> {
-    let block = u64::from(block_size);
+pub(super) fn runs(pieces: &[Piece], block_size: BlockSize) -> impl Iterator<Item = (Range<u64>, u64)> {
+    let byte = move |block: u64| block_size.len(block);
     let mut at = 0;
     core::iter::from_fn(move || {
         let first = pieces.get(at)?;
-        at = at.saturating_add(1);
+        at += 1;
         let (mut len, next) = (u64::from(first.len), u64::from(first.at));
         // Pieces that are contiguous in both are one run.
-        while let Some(piece) = pieces.get(at).filter(|piece| {
-            u64::from(piece.at) == next.saturating_add(len) && piece.block == first.block.saturating_add(len)
-        }) {
-            len = len.saturating_add(piece.len.into());
-            at = at.saturating_add(1);
+        while let Some(piece) = pieces
+            .get(at)
+            .filter(|piece| u64::from(piece.at) == next + len && piece.block == first.block + len)
+        {
+            len += u64::from(piece.len);
+            at += 1;
         }
-        let start = next.saturating_mul(block);
-        Some((start..start.saturating_add(len.saturating_mul(block)), first.block.saturating_mul(block)))
+        Some((byte(next)..byte(next + len), byte(first.block)))
     })
 }
 
 /// Returns the maximum number of blocks of a piece.
 pub(super) fn longest(sb: &SuperBlock) -> u64 {
-    let cluster = u64::from(sb.cluster_blocks()).max(1);
-    MAX_EXTENT.saturating_sub(MAX_EXTENT.checked_rem(cluster).unwrap_or(0))
+    sb.cluster.round_down(MAX_EXTENT)
 }
 
 /// Returns where to search for `len` blocks after `goal`. A large file begins at a multiple of [`ALIGN`], since the
 /// host copies and writes back whole large pages with less work. The space before it is used last.
 pub(super) fn goal(draft: &Draft, goal: u64, len: u64) -> u64 {
-    let in_blocks = |bytes: u64| bytes.checked_div(draft.sb.block_size.into()).unwrap_or(1).max(1);
+    let in_blocks = |bytes: u64| draft.sb.block_size.whole(bytes).max(1);
     if len < in_blocks(LARGE) {
         return goal;
     }
@@ -222,7 +221,7 @@ pub(super) fn goal(draft: &Draft, goal: u64, len: u64) -> u64 {
 
 /// Creates the piece that maps block `at` of the file to `run`.
 pub(super) fn piece(at: u64, run: &Range<u64>) -> Piece {
-    let len = run.end.saturating_sub(run.start);
+    let len = run.end - run.start;
     Piece {
         at: u32::try_from(at).unwrap_or(u32::MAX),
         block: run.start,

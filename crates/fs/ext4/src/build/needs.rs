@@ -79,7 +79,7 @@ impl Needs {
         for (set, users) in &this.attributes {
             if set.block.is_some() {
                 let blocks = u64::from(users.div_ceil(USERS_MAX));
-                this.blocks = this.blocks.saturating_add(blocks.saturating_mul(sb.cluster_blocks().into()));
+                this.blocks = this.blocks.saturating_add(sb.cluster.len(blocks));
             }
         }
         this.count_values(sb);
@@ -124,7 +124,7 @@ impl Needs {
                 true => 0,
                 false => map::indirect_blocks(sb.block_size, core::slice::from_ref(&whole)),
             };
-            let nodes = nodes.saturating_mul(sb.cluster_blocks().into());
+            let nodes = sb.cluster.len(nodes);
             self.blocks = self.blocks.saturating_add(self.value_space(sb, at)).saturating_add(nodes);
         }
     }
@@ -132,13 +132,12 @@ impl Needs {
     /// Returns the number of blocks of a value.
     pub fn value_blocks(&self, sb: &SuperBlock, at: usize) -> u64 {
         let len = self.values.get(at).map_or(0, |(value, _)| to_u64(value.bytes.len()));
-        len.div_ceil(u64::from(sb.block_size).max(1))
+        sb.block_size.needed(len)
     }
 
     /// Returns the number of blocks of a value in whole clusters, which each inode that refers to it is charged with.
     pub fn value_space(&self, sb: &SuperBlock, at: usize) -> u64 {
-        let blocks = self.value_blocks(sb, at);
-        blocks.checked_next_multiple_of(u64::from(sb.cluster_blocks()).max(1)).unwrap_or(blocks)
+        sb.cluster.round_up(self.value_blocks(sb, at))
     }
 
     /// Returns the number of values in separate inodes that a node refers to, and the number of blocks that count
@@ -193,9 +192,7 @@ impl Needs {
             _ => 0,
         };
         if blocks > 0 {
-            let cluster = u64::from(sb.cluster_blocks()).max(1);
-            self.blocks =
-                self.blocks.saturating_add(blocks.checked_next_multiple_of(cluster).unwrap_or(blocks));
+            self.blocks = self.blocks.saturating_add(sb.cluster.round_up(blocks));
         }
         Ok(())
     }
@@ -222,7 +219,7 @@ impl Needs {
             };
         }
         if Some(id) == self.lost_and_found && blocks == 1 {
-            let room = LOST_AND_FOUND.checked_div(sb.block_size.into()).unwrap_or(1);
+            let room = sb.block_size.whole(LOST_AND_FOUND);
             blocks = u32::try_from(room).unwrap_or(1).max(1);
         }
         if blocks > 1 {
@@ -265,23 +262,21 @@ fn file_blocks(
     if node.links > most {
         return Err(NeedsError::Unfit(Unfit::Links(most)));
     }
-    let cluster = u64::from(sb.cluster_blocks()).max(1);
     let mut blocks = 0_u64;
     let ranges = data_blocks(tree, sb, id, node);
     if received.and_then(|received| received.pieces_of(node)).is_none() {
         for range in &ranges {
-            let len = range.end.saturating_sub(range.start);
-            blocks = blocks.saturating_add(len.checked_next_multiple_of(cluster).unwrap_or(len));
+            blocks = blocks.saturating_add(sb.cluster.round_up(range.end.saturating_sub(range.start)));
         }
     }
     let nodes =
         if extents { map::least_nodes(sb, &ranges) } else { map::indirect_blocks(sb.block_size, &ranges) };
-    Ok(blocks.saturating_add(nodes.saturating_mul(cluster)))
+    Ok(blocks.saturating_add(sb.cluster.len(nodes)))
 }
 
 /// Returns the number of blocks of a file of `size` bytes, including holes.
 pub(super) fn body_blocks(sb: &SuperBlock, size: u64) -> u64 {
-    size.div_ceil(u64::from(sb.block_size).max(1))
+    sb.block_size.needed(size)
 }
 
 /// Returns the blocks of a regular file that contain data, as ordered ranges that do not touch. They begin and end at
@@ -295,14 +290,12 @@ pub(super) fn data_blocks(tree: &Tree, sb: &SuperBlock, id: NodeId, node: &Node)
 
 /// Returns such ranges for a file of `size` bytes with data in `ranges`.
 pub(super) fn blocks_of(sb: &SuperBlock, size: u64, ranges: &[Range<u64>]) -> Vec<Range<u64>> {
-    let block = u64::from(sb.block_size).max(1);
-    let cluster = u64::from(sb.cluster_blocks()).max(1);
+    let (block, cluster) = (sb.block_size, sb.cluster);
     let end = body_blocks(sb, size);
     let mut blocks: Vec<Range<u64>> = Vec::new();
     for range in ranges {
-        let start = range.start.checked_div(block).unwrap_or(0);
-        let start = start.saturating_sub(start.checked_rem(cluster).unwrap_or(0));
-        let end = range.end.div_ceil(block).checked_next_multiple_of(cluster).unwrap_or(end).min(end);
+        let start = cluster.round_down(block.whole(range.start));
+        let end = cluster.round_up(block.needed(range.end)).min(end);
         match blocks.last_mut() {
             Some(last) if start <= last.end => last.end = last.end.max(end),
             _ if start < end => blocks.push(start..end),

@@ -49,7 +49,7 @@ impl Received {
                 draft.space.take(start.0..start.0.saturating_add(len));
             }
         }
-        draft.space.by_clusters(draft.sb.cluster_blocks().into());
+        draft.space.by_clusters(draft.sb.cluster);
         Self { draft, files: Vec::new(), pieces: Vec::new(), goal: 0, is_counting, kept: Vec::new() }
     }
 
@@ -148,10 +148,7 @@ impl Received {
 
     /// Returns the clusters of a piece.
     fn run_of(&self, piece: &Piece) -> Range<u64> {
-        let cluster = u64::from(self.draft.sb.cluster_blocks()).max(1);
-        let len = u64::from(piece.len);
-        let len = len.checked_next_multiple_of(cluster).unwrap_or(len);
-        piece.block..piece.block.saturating_add(len)
+        piece.block..piece.block.saturating_add(self.draft.sb.cluster.round_up(piece.len.into()))
     }
 
     /// Allocates the files in `draft`, a volume without other contents. Fails with `TooSmall` if they do not fit.

@@ -154,7 +154,7 @@ fn extra_fields(sb: &SuperBlock, secs: u32, extra: u32) -> RawInodeExtra {
 
 /// Sets the allocated space: in sectors, or in blocks if the number of sectors is too large.
 fn set_sectors(sb: &SuperBlock, raw: &mut RawInode, flags: &mut InodeFlags, blocks: u64) {
-    let sectors = blocks.saturating_mul((sb.block_size / 512).into());
+    let sectors = blocks.saturating_mul(sb.block_size.sectors().into());
     let is_huge = sb.ro_compat.contains(RoCompat::HUGE_FILE) && sectors >> 48 != 0;
     flags.set(InodeFlags::HUGE_FILE, is_huge);
     let (low, high) = split(if is_huge { blocks } else { sectors });

@@ -19,9 +19,10 @@ use crate::format::{
     Draft, Geometry, Identity, JournalRoom, RequestedSettings, Root, TYPES, describe, identity,
 };
 use crate::quota::{Entries, entry};
+use crate::size::BlockSize;
 
 /// Default block size for volumes of all sizes: the page size of nearly all machines.
-const BLOCK: u32 = 4096;
+const BLOCK: BlockSize = BlockSize::USUAL;
 /// More attempts than any tree needs.
 const TRIES: u32 = 1000;
 /// Size of the smallest journal in blocks.
@@ -107,8 +108,7 @@ fn wishes(options: &BuildOptions) -> Result<RequestedSettings, BuildError> {
     if options.room == FreeSpace::Least {
         wishes.features.compat.remove(Compat::RESIZE_INODE);
         if wishes.features.has(Compat::HAS_JOURNAL) && wishes.journal_size.is_none() {
-            wishes.journal_size =
-                Some(LEAST_JOURNAL.saturating_mul(wishes.block_size.unwrap_or(BLOCK).into()));
+            wishes.journal_size = Some(wishes.block_size.unwrap_or(BLOCK).len(LEAST_JOURNAL));
         }
     }
     let is_reserve_given = options.format.settings.iter().any(|(name, _)| name == "reserved_percent");

@@ -67,8 +67,7 @@ fn table(
             }
             inum => {
                 let size = entry.raw.e_value_size.get();
-                let cluster =
-                    u64::from(view.sb.block_size).checked_shl(view.sb.cluster_bits).unwrap_or(u64::MAX);
+                let cluster = view.sb.cluster.len(view.sb.block_size.into());
                 // The hash of a value is the last word of the entry's hash.
                 let zero = || core::iter::once(0);
                 let names = [entry_hash(entry.name, zero()), signed_entry_hash(entry.name, zero())];

@@ -239,7 +239,7 @@ impl InodeCheck<'_> {
     /// Walks the block map in `i_block`.
     pub(super) fn pointers(&mut self, owned: &mut Owned) {
         owned.is_resize = self.ino == RESIZE_INO;
-        let per_block = u64::from(self.view.sb.block_size / 4);
+        let per_block = u64::from(self.view.sb.block_size.pointers());
         let map: Vec<u32> = numbers(&self.raw.i_block).iter().map(|number| number.get()).collect();
         if self.kind() == Some(FileKind::Symlink) && !self.view.is_own(self.ino) {
             return self.block_of_target(&map, owned);
@@ -264,7 +264,7 @@ impl InodeCheck<'_> {
 
     /// Walks a tree of `level` levels below block `root`, whose first file block is `at`.
     fn indirect(&mut self, root: u64, level: u32, at: u64, owned: &mut Owned) {
-        let per_block = u64::from(self.view.sb.block_size / 4);
+        let per_block = u64::from(self.view.sb.block_size.pointers());
         let mut waiting = Vec::from([(root, level, at)]);
         while let Some((block, level, at)) = waiting.pop() {
             if block == 0 {

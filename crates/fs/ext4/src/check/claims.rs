@@ -12,19 +12,21 @@ use super::state::{CheckState, DirRun, own_copies};
 use super::view::View;
 use crate::feature::Incompat;
 use crate::map::check::numbers;
+use crate::size::ClusterSize;
 use crate::unit::VolBlock;
 
 impl InodeCheck<'_> {
     /// Claims data blocks for this inode.
     pub(super) fn own(&mut self, owned: &mut Owned, at: u64, start: u64, len: u64) {
-        let bits = self.view.sb.cluster_bits;
-        let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
-        let first_of = |cluster: u64| cluster.checked_shl(bits).unwrap_or(u64::MAX);
+        let size = self.view.sb.cluster;
+        let is_clustered = size != ClusterSize::ONE;
+        let cluster = |block: u64| size.whole(block);
+        let first_of = |cluster: u64| u64::from(size.blocks()).saturating_mul(cluster);
         let end = start.saturating_add(len);
-        if bits > 0 && !self.is_cluster_rule_kept(owned, at, start) {
+        if is_clustered && !self.is_cluster_rule_kept(owned, at, start) {
             self.emit(Issue::ClusterRule { ino: self.ino, at, block: start });
         }
-        let shares = bits > 0 && owned.previous != 0 && cluster(owned.previous) == cluster(start);
+        let shares = is_clustered && owned.previous != 0 && cluster(owned.previous) == cluster(start);
         let from = if shares { first_of(cluster(start).saturating_add(1)) } else { first_of(cluster(start)) };
         let mut is_shared = false;
         if owned.is_resize {
@@ -51,12 +53,11 @@ impl InodeCheck<'_> {
     /// Returns whether a file block has the same offset in its volume cluster as in its file cluster, and whether the
     /// file cluster is one volume cluster. The format's own files are exempt.
     fn is_cluster_rule_kept(&self, owned: &Owned, at: u64, start: u64) -> bool {
-        let (sb, bits) = (&self.view.sb, self.view.sb.cluster_bits);
-        let inside = u64::from(sb.cluster_blocks()).saturating_sub(1);
-        let cluster = |block: u64| block.checked_shr(bits).unwrap_or(0);
+        let size = self.view.sb.cluster;
+        let cluster = |block: u64| size.whole(block);
         let last = owned.next.saturating_sub(1);
         let is_same = owned.next > 0 && cluster(last) == cluster(at);
-        let is_aligned = at & inside == start & inside;
+        let is_aligned = size.inside(at) == size.inside(start);
         self.view.is_own(self.ino) || is_aligned && (!is_same || cluster(owned.previous) == cluster(start))
     }
 

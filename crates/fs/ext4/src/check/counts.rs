@@ -156,13 +156,13 @@ impl Share<'_> {
             self.state
                 .with_used(group, |used| differences(&bitmap, used.unwrap_or_default(), clusters, &mut runs));
             let start = sb.group_start(group).0;
-            let block = |bit: u64| start.saturating_add(bit.checked_shl(sb.cluster_bits).unwrap_or(0));
+            let block = |bit: u64| start.saturating_add(sb.cluster.len(bit));
             if uninit && !runs.is_empty() {
                 self.part.issues.push(Issue::GroupUninit { group, what: "blocks" });
                 runs.clear();
             }
             for WrongBits { first, len, stored } in runs {
-                let len = len.checked_shl(sb.cluster_bits).unwrap_or(0);
+                let len = sb.cluster.len(len);
                 self.part.issues.push(Issue::BlockBitmap { group, block: block(first), len, stored });
             }
             if !is_padded(&bitmap, clusters) {

@@ -307,7 +307,7 @@ impl<'a> DirectoryCheck<'a> {
 
     pub(super) fn run_of<'b>(&self, bytes: &'b [u8], block: u64, base: u32, starts: bool) -> Records<'b> {
         let dir = Ino(self.dir.ino.into());
-        Records { dir, block, base, bytes, block_size: self.view.sb.block_size, starts }
+        Records { dir, block, base, bytes, block_size: self.view.sb.block_size.bytes(), starts }
     }
 
     /// Returns the form in which names are compared, as by e2fsck: without case only in strict directories.

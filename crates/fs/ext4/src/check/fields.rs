@@ -297,7 +297,7 @@ impl InodeCheck<'_> {
         let high = if huge { u32::from(self.raw.l_i_blocks_high.get()) } else { 0 };
         let found = join(self.raw.i_blocks_lo.get(), high);
         let in_blocks = huge && self.has(InodeFlags::HUGE_FILE);
-        let unit = if in_blocks { 1 } else { u64::from(sb.block_size / 512) };
+        let unit = if in_blocks { 1 } else { u64::from(sb.block_size.sectors()) };
         let expected = owned.clusters.saturating_mul(sb.cluster_blocks().into()).saturating_mul(unit);
         if found != expected {
             self.emit(Issue::BlockCount { ino: self.ino, found, expected });

@@ -100,7 +100,7 @@ impl CheckedIndex {
         emit: IssueSink<'_>,
     ) -> IndexBlockKind {
         let fake = RawDirEntry::ref_from_prefix(bytes).ok().map(|(raw, _)| raw);
-        let block_size = view.sb.block_size;
+        let block_size = view.sb.block_size.bytes();
         let is_fake = fake.is_some_and(|raw| {
             raw.inode.get() == 0 && record_len(raw.rec_len.get(), block_size) == block_size
         });

@@ -67,7 +67,7 @@ impl InodeCheck<'_> {
 
     /// Returns whether a block begins with `.`, which refers to this inode, and `..`.
     fn begins_as_own(&self, block: u64) -> bool {
-        let size = self.view.sb.block_size;
+        let size = self.view.sb.block_size.bytes();
         if !on_volume(&self.view.sb, block, 1) || self.view.zones.overlap(VolBlock(block), 1) {
             return false;
         }

@@ -48,7 +48,7 @@ pub(super) fn look(
     quota::check(&view, &state, &usage, &mut reported);
     let sb = &view.sb;
     report.label = sb.label().to_vec();
-    report.block_size = sb.block_size;
+    report.block_size = sb.block_size.bytes();
     report.checked = true;
     Ok(report)
 }

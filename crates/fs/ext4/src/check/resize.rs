@@ -54,7 +54,7 @@ fn look(view: &View) -> Result<(), &'static str> {
     let unreadable = |_| "it cannot be read";
     let bytes = view.read(VolBlock(doubly), 1).map_err(unreadable)?;
     let places = numbers(&bytes);
-    let per_block = u64::from(sb.block_size / 4);
+    let per_block = u64::from(sb.block_size.pointers());
     let kept_blocks = u64::from(sb.raw.s_reserved_gdt_blocks.get());
     let named = places.iter().filter(|number| number.get() != 0).count();
     if to_u64(named) > kept_blocks {

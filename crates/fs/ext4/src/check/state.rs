@@ -15,6 +15,7 @@ use obento_env::sync::Mutex;
 
 use super::budget::Budget;
 use super::view::View;
+use crate::size::ClusterSize;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
@@ -159,7 +160,7 @@ struct Bits {
 /// The state of the passes.
 pub(super) struct CheckState {
     per_group: u64,
-    cluster_bits: u32,
+    cluster: ClusterSize,
     first: u64,
     words: usize,
     bits: Vec<Mutex<Bits>>,
@@ -180,11 +181,11 @@ impl CheckState {
         let mut bits = Vec::new();
         bits.try_reserve_exact(to_usize(sb.groups.into()))?;
         bits.extend((0..sb.groups).map(|_| Mutex::new(Bits::default())));
-        let clusters = u64::from(sb.blocks_per_group).checked_shr(sb.cluster_bits).unwrap_or(0);
+        let clusters = u64::from(sb.clusters_per_group());
         let there = view.device.len().checked_div(sb.block_size.into()).unwrap_or(0);
         Ok(Self {
             per_group: sb.blocks_per_group.into(),
-            cluster_bits: sb.cluster_bits,
+            cluster: sb.cluster,
             first: sb.first_data_block.into(),
             words: to_usize(clusters.div_ceil(64)),
             bits,
@@ -268,8 +269,7 @@ impl CheckState {
             let group_end = group_start.saturating_add(self.per_group).min(end);
             let Some(bits) = self.bits.get(to_usize(group)) else { return };
             let mut bits = bits.lock();
-            let bit =
-                |block: u64| block.saturating_sub(group_start).checked_shr(self.cluster_bits).unwrap_or(0);
+            let bit = |block: u64| self.cluster.whole(block.saturating_sub(group_start));
             let (first, last) = (bit(at), bit(group_end.saturating_sub(1)));
             for word in first / 64..=last / 64 {
                 let from = first.saturating_sub(word.saturating_mul(64)).min(63);

@@ -243,9 +243,7 @@ impl View {
 
     /// Returns the group whose descriptor marks inode `ino` as never used, although it is a file.
     pub(super) fn group_that_hides(&self, ino: u32) -> Option<u32> {
-        let index = ino.checked_sub(1)?;
-        let group = index.checked_div(self.sb.inodes_per_group)?;
-        let inside = index.checked_rem(self.sb.inodes_per_group)?;
+        let (group, inside) = self.sb.inode_index(ino.into())?;
         let (record, _) = self.record(ino).filter(|_| inside >= self.used_inodes(group))?;
         let (raw, _) = RawInode::ref_from_prefix(&record).ok()?;
         let is_file = FileKind::from_mode(raw.i_mode.get()).is_some() && raw.i_links_count.get() > 0;
@@ -290,17 +288,14 @@ impl View {
 
     /// Returns the record of inode `ino`, and its block of the inode table.
     pub(super) fn record(&self, ino: u32) -> Option<(Vec<u8>, VolBlock)> {
-        let (sb, index) = (&self.sb, ino.checked_sub(1)?);
-        let group = index.checked_div(sb.inodes_per_group)?;
-        let inside = index.checked_rem(sb.inodes_per_group)?;
+        let sb = &self.sb;
+        let (group, index) = sb.inode_index(ino.into())?;
         let table = self.groups.get(to_usize(group.into()))?.inode_table;
         if table.0 == 0 {
             return None;
         }
-        let per_block = sb.inodes_per_block();
-        let block = table.checked_add(inside.checked_div(per_block)?.into())?;
-        let start =
-            usize::from(sb.inode_size).saturating_mul(to_usize(inside.checked_rem(per_block)?.into()));
+        let (at, offset) = sb.inode_place(index);
+        let (block, start) = (table.checked_add(at.into())?, to_usize(offset.into()));
         let bytes = self.read(block, 1).ok()?;
         let record = bytes.get(start..start.saturating_add(sb.inode_size.into()))?;
         Some((record.to_vec(), block))
@@ -385,7 +380,7 @@ pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<F
         });
     };
     let found = locate::find_at(device, number)?;
-    let size = found.super_block.block_size;
+    let size = found.super_block.block_size.bytes();
     if options.block_size.is_some_and(|asked| asked != size) {
         let (structure, field, found) = (Structure::SuperBlock, "s_log_block_size", size.into());
         return Err(Corrupt::Field { structure, field, block: number, offset: 0x18, found }.into());

@@ -108,8 +108,8 @@ impl Volume {
             None
         };
         // No directory has more blocks than the device, even if its size or the super block claims so.
-        let there_are = self.device().len().div_ceil(u64::from(sb.block_size).max(1)).min(sb.blocks_count);
-        let blocks = inode.size().div_ceil(u64::from(sb.block_size).max(1)).min(there_are);
+        let there_are = self.device().len().div_ceil(u64::from(sb.block_size)).min(sb.blocks_count);
+        let blocks = inode.size().div_ceil(u64::from(sb.block_size)).min(there_are);
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
         let has_index = sb.compat.contains(Compat::DIR_INDEX);
         let is_inline = inode.has(InodeFlags::INLINE_DATA);
@@ -120,7 +120,7 @@ impl Volume {
         let hasher = Hasher::new(version, chars, hash_seed);
         Ok(DirShape {
             dir: inode.ino(),
-            block_size: sb.block_size,
+            block_size: sb.block_size.bytes(),
             blocks,
             max_ino: sb.inodes_count,
             file_types: sb.incompat.contains(Incompat::FILETYPE),
@@ -148,7 +148,7 @@ impl DirShape {
         let has_index = sb.compat.contains(Compat::DIR_INDEX) && version <= MAX_STORED_HASH;
         Self {
             dir: Ino(ino.into()),
-            block_size: sb.block_size,
+            block_size: sb.block_size.bytes(),
             blocks: 1,
             max_ino: sb.inodes_count,
             file_types: sb.incompat.contains(Incompat::FILETYPE),

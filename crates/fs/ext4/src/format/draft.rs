@@ -2,6 +2,7 @@
 //!
 //! Invariant: memory does not grow with the volume, except for about 40 bytes per group.
 //! Source: e2fsprogs `lib/ext2fs/initialize.c`, `lib/ext2fs/alloc_stats.c`, `lib/ext2fs/csum.c`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -103,7 +104,7 @@ impl Draft {
             if self.sb.checksums != Checksums::None {
                 flags.insert(GroupFlags::INODE_UNINIT);
                 // The bitmap of the last group is padded, and therefore always written.
-                flags.set(GroupFlags::BLOCK_UNINIT, group != self.sb.groups.saturating_sub(1));
+                flags.set(GroupFlags::BLOCK_UNINIT, group != self.sb.groups - 1);
                 unused = per_group.saturating_sub(reserved);
                 reserved = reserved.saturating_sub(per_group);
             }
@@ -125,7 +126,7 @@ impl Draft {
         let (start, len) = self.sb.copy_blocks(group);
         let plain = self.sb.has_copy(group) && self.sb.has_plain_copies(group);
         let reserved = if plain { self.sb.raw.s_reserved_gdt_blocks.get() } else { 0 };
-        self.space.take(start.0..start.0.saturating_add(len).saturating_add(reserved.into()));
+        self.space.take(start.0..start.0 + len + u64::from(reserved));
     }
 
     /// Returns the size of a block in bytes.
@@ -158,32 +159,35 @@ impl Draft {
         }
     }
 
+    /// Returns the group of inode `ino`, and the index of `ino` in the group.
+    pub fn place_of(&self, ino: u32) -> (u32, u32) {
+        self.sb.inode_index(ino.into()).unwrap_or_default()
+    }
+
     /// Returns the goal for blocks of inode `ino`: `ext2fs_find_inode_goal`.
     pub fn goal_of(&self, ino: u32) -> u64 {
-        let group = ino.saturating_sub(1).checked_div(self.sb.inodes_per_group).unwrap_or(0);
+        let (group, _) = self.place_of(ino);
         let log = u32::from(self.sb.raw.s_log_groups_per_flex);
-        let first = group.checked_shr(log).and_then(|flex| flex.checked_shl(log)).unwrap_or(0);
+        let first = group >> log << log;
         self.sb.group_start(first).0
     }
 
     /// Allocates inode `ino`: `ext2fs_inode_alloc_stats2`.
     pub fn take_inode(&mut self, ino: u32, is_dir: bool) {
         let per_group = self.sb.inodes_per_group;
-        let index = ino.saturating_sub(1);
-        let group = index.checked_div(per_group).unwrap_or(0);
-        let place = index.checked_rem(per_group).unwrap_or(0);
+        let (group, place) = self.place_of(ino);
         let Some(group) = self.groups.get_mut(to_usize(group.into())) else { return };
-        group.free_inodes = group.free_inodes.saturating_sub(1);
-        group.used_dirs = group.used_dirs.saturating_add(is_dir.into());
+        group.free_inodes -= 1;
+        group.used_dirs += u32::from(is_dir);
         group.flags.remove(GroupFlags::INODE_UNINIT);
-        let behind = per_group.saturating_sub(place).saturating_sub(1);
+        let behind = per_group - place - 1;
         group.itable_unused = group.itable_unused.min(behind);
     }
 
     /// Records that a search for a free inode reached the group of `ino`: `check_inode_uninit`. Its block bitmap must
     /// be written, too.
     pub fn note_inode_search(&mut self, ino: u32) {
-        let group = ino.saturating_sub(1).checked_div(self.sb.inodes_per_group).unwrap_or(0);
+        let (group, _) = self.place_of(ino);
         let Some(group) = self.groups.get_mut(to_usize(group.into())) else { return };
         if group.flags.contains(GroupFlags::INODE_UNINIT) {
             group.flags.remove(GroupFlags::INODE_UNINIT | GroupFlags::BLOCK_UNINIT);
@@ -197,16 +201,13 @@ impl Draft {
 
     /// Updates the free counts of each group and of the volume.
     pub fn count_free(&mut self) {
-        let cluster = u64::from(self.sb.cluster_blocks());
         let (mut blocks, mut inodes) = (0_u64, 0_u32);
         for (index, group) in (0..).zip(&mut self.groups) {
-            let start = self.sb.group_start(index).0;
-            let end = start.saturating_add(self.sb.blocks_per_group.into()).min(self.sb.blocks_count);
-            let taken = self.space.count_in(start..end);
-            let free = end.saturating_sub(start).saturating_sub(taken);
-            group.free_blocks = u32::try_from(free.div_ceil(cluster.max(1))).unwrap_or(u32::MAX);
-            blocks = blocks.saturating_add(free);
-            inodes = inodes.saturating_add(group.free_inodes);
+            let own = self.sb.group_blocks(index);
+            let free = own.end - own.start - self.space.count_in(own);
+            group.free_blocks = u32::try_from(self.sb.cluster.needed(free)).unwrap_or(u32::MAX);
+            blocks += free;
+            inodes += group.free_inodes;
         }
         let (low, high) = split(blocks);
         self.sb.raw.s_free_blocks_count_lo.set(low);
@@ -217,7 +218,7 @@ impl Draft {
     /// Returns the number of allocated clusters.
     pub fn taken_clusters(&self) -> u64 {
         let taken = self.space.count_in(0..self.sb.blocks_count);
-        taken.div_ceil(u64::from(self.sb.cluster_blocks()).max(1))
+        self.sb.cluster.needed(taken)
     }
 
     /// Switches a compatible feature on or off.
@@ -296,10 +297,10 @@ fn set_shape(raw: &mut RawSuperBlock, geometry: &Geometry) {
     let (low, high) = split(geometry.reserved);
     raw.s_r_blocks_count_lo.set(low);
     raw.s_r_blocks_count_hi.set(high);
-    raw.s_inodes_count.set(geometry.inodes_per_group.saturating_mul(geometry.groups));
+    raw.s_inodes_count.set(geometry.inodes_per_group * geometry.groups);
     raw.s_first_data_block.set(geometry.first_data_block);
-    raw.s_log_block_size.set(geometry.log_block_size);
-    raw.s_log_cluster_size.set(geometry.log_cluster_size);
+    raw.s_log_block_size.set(geometry.block_size.log());
+    raw.s_log_cluster_size.set(geometry.cluster.log(geometry.block_size));
     raw.s_blocks_per_group.set(geometry.blocks_per_group);
     raw.s_clusters_per_group.set(geometry.clusters_per_group);
     raw.s_inodes_per_group.set(geometry.inodes_per_group);

@@ -5,6 +5,7 @@
 //! the device reads as zeros, only nonzero blocks are written; otherwise also blocks that must be zero.
 //! Source: e2fsprogs `lib/ext2fs/closefs.c` `ext2fs_flush2`, `lib/ext2fs/rw_bitmaps.c`; `misc/mke2fs.c`
 //! `write_inode_tables`, `zap_sector`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -105,9 +106,8 @@ impl Draft {
             return Ok(PriorContents::Clean);
         }
         self.wipe_super_blocks(output)?;
-        let rest = len.checked_rem(BACK).unwrap_or(0);
-        let end = len.saturating_sub(rest);
-        let start = if end > BACK { end.saturating_sub(BACK) } else { end };
+        let end = len - len % BACK;
+        let start = if end > BACK { end - BACK } else { end };
         if start > 0 {
             output.zero(start..len)?;
         }
@@ -120,25 +120,25 @@ impl Draft {
         let len = to_u64(size_of::<RawSuperBlock>());
         let copies = self.copies().into_iter().map(|group| self.byte_of(self.sb.group_start(group).0));
         for at in core::iter::once(PRIMARY_OFFSET).chain(copies) {
-            output.zero(at..at.saturating_add(len))?;
+            output.zero(at..at + len)?;
         }
         output.flush()
     }
 
     fn byte_of(&self, block: u64) -> u64 {
-        block.saturating_mul(self.sb.block_size.into())
+        self.sb.block_size.len(block)
     }
 
     fn bytes_of(&self, start: u64, len: u64) -> Range<u64> {
-        self.byte_of(start)..self.byte_of(start.saturating_add(len))
+        self.byte_of(start)..self.byte_of(start + len)
     }
 
     /// Zeroes the inode tables, except parts that the descriptors mark as unused, and the journal.
     fn zero_what_must_be(&self, output: &mut Output<'_>, lazy: bool) -> Result<(), FormatError> {
-        let per_block = self.sb.inodes_per_block().max(1);
+        let per_block = self.sb.inodes_per_block();
         for group in &self.groups {
             let unused = if lazy { group.itable_unused } else { 0 };
-            let used = self.sb.inodes_per_group.saturating_sub(unused).div_ceil(per_block);
+            let used = (self.sb.inodes_per_group - unused).div_ceil(per_block);
             output.zero(self.bytes_of(group.inode_table.0, used.into()))?;
         }
         for &(start, len) in &self.zeros {
@@ -165,14 +165,10 @@ impl Draft {
     /// Returns the place of an inode's record: the byte offset of its block on the device, and the offset in the
     /// block.
     pub fn record_place(&self, ino: u32) -> (u64, usize) {
-        let index = ino.saturating_sub(1);
-        let group = index.checked_div(self.sb.inodes_per_group).unwrap_or(0);
-        let inside = index.checked_rem(self.sb.inodes_per_group).unwrap_or(0);
-        let byte = u64::from(inside).saturating_mul(self.sb.inode_size.into());
-        let block_size = u64::from(self.sb.block_size).max(1);
+        let (group, index) = self.place_of(ino);
+        let (at, start) = self.sb.inode_place(index);
         let table = self.groups.get(to_usize(group.into())).map_or(0, |group| group.inode_table.0);
-        let block = table.saturating_add(byte.checked_div(block_size).unwrap_or(0));
-        (block.saturating_mul(block_size), to_usize(byte.checked_rem(block_size).unwrap_or(0)))
+        (self.byte_of(table + u64::from(at)), to_usize(start.into()))
     }
 
     /// Writes the inode table blocks with inodes.
@@ -180,12 +176,12 @@ impl Draft {
         let mut blocks: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
         for (&ino, record) in &self.inodes {
             let (byte, start) = self.record_place(ino);
-            let block = byte.checked_div(self.sb.block_size.into()).unwrap_or(0);
+            let block = self.sb.block_size.whole(byte);
             let bytes = match blocks.entry(block) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => entry.insert(self.zeroed()?),
             };
-            if let Some(target) = bytes.get_mut(start..start.saturating_add(record.len())) {
+            if let Some(target) = bytes.get_mut(start..start + record.len()) {
                 target.copy_from_slice(record);
                 if self.sb.has_metadata_csum() {
                     seal_record(target, inode_seed(self.sb.checksum_seed, ino, 0));
@@ -197,7 +193,7 @@ impl Draft {
 
     /// Writes the bitmaps that cannot be computed from the descriptors, and returns the blocks of descriptors.
     fn write_bitmaps(&self, output: &mut Output<'_>) -> Result<Vec<u8>, FormatError> {
-        let len = to_u64(self.block_len()).saturating_mul(self.sb.desc_blocks().into());
+        let len = to_u64(self.block_len()) * u64::from(self.sb.desc_blocks());
         let mut descriptors = zeroed(to_usize(len))?;
         let has_flags = self.sb.checksums != crate::super_block::Checksums::None;
         for (index, group) in (0..).zip(&self.groups) {
@@ -214,9 +210,8 @@ impl Draft {
                 sums[1] = bitmap_checksum(&self.sb, BitmapKind::Inodes, &bitmap);
             }
             let (block, start) = self.sb.desc_place(index);
-            let start =
-                to_u64(start).saturating_add(u64::from(block).saturating_mul(self.sb.block_size.into()));
-            let range = to_usize(start)..to_usize(start.saturating_add(self.sb.desc_size.into()));
+            let start = to_u64(start) + self.byte_of(block.into());
+            let range = to_usize(start)..to_usize(start + u64::from(self.sb.desc_size));
             if let Some(bytes) = descriptors.get_mut(range) {
                 group.encode_places(bytes);
                 encode_descriptor(&self.sb, index, group, sums, bytes);
@@ -227,21 +222,19 @@ impl Draft {
 
     fn block_bitmap(&self, index: u32) -> Result<Vec<u8>, FormatError> {
         let mut bitmap = self.zeroed()?;
-        let start = self.sb.group_start(index).0;
-        let end = start.saturating_add(self.sb.blocks_per_group.into()).min(self.sb.blocks_count);
-        for run in self.space.taken_in(start..end) {
-            let len = run.end.saturating_sub(run.start);
+        for run in self.space.taken_in(self.sb.group_blocks(index)) {
+            let len = run.end - run.start;
             let clusters = self.sb.clusters_in_group(index, crate::unit::VolBlock(run.start), len);
             bits::set(&mut bitmap, clusters);
         }
-        bits::set(&mut bitmap, self.sb.group_clusters(index)..self.sb.block_size.saturating_mul(8));
+        bits::set(&mut bitmap, self.sb.group_clusters(index)..self.sb.block_size.bits());
         Ok(bitmap)
     }
 
     /// Returns the inode bitmap of a group. Inodes are allocated from the first on, without gaps.
     fn inode_bitmap(&self, group: &GroupDescriptor) -> Result<Vec<u8>, FormatError> {
         let mut bitmap = fresh_inode_bitmap(&self.sb)?;
-        let taken = self.sb.inodes_per_group.saturating_sub(group.free_inodes);
+        let taken = self.sb.inodes_per_group - group.free_inodes;
         bits::set(&mut bitmap, 0..taken);
         Ok(bitmap)
     }
@@ -267,7 +260,7 @@ impl Draft {
         let raw = &mut self.sb.raw;
         if raw.s_kbytes_written.get() > 0 {
             let written = output.written() >> 10;
-            raw.s_kbytes_written.set(raw.s_kbytes_written.get().saturating_add(written));
+            raw.s_kbytes_written.set(raw.s_kbytes_written.get() + written);
         }
         for group in self.copies() {
             let raw = backup_super_block(&self.sb, group);

@@ -2,6 +2,7 @@
 //!
 //! Source: e2fsprogs `lib/ext2fs/inode.c` `ext2fs_write_new_inode`, `lib/ext2fs/i_block.c`; `misc/mke2fs.c`
 //! `write_reserved_inodes`, `reserve_inodes`, `create_bad_block_inode`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use obento_base::wire::{FromZeros, IntoBytes, split};
 use obento_driver::FormatError;
@@ -48,7 +49,7 @@ impl Draft {
                 self.inodes.insert(ino, record);
             }
         }
-        for ino in (ROOT_INO.saturating_add(1)..FIRST_INO).chain([BAD_INO]) {
+        for ino in (ROOT_INO + 1..FIRST_INO).chain([BAD_INO]) {
             self.take_inode(ino, false);
         }
         let mut raw = RawInode::new_zeroed();
@@ -96,7 +97,7 @@ impl Draft {
     }
 
     fn set_sectors(&self, raw: &mut RawInode, blocks: u64) -> Result<(), FormatError> {
-        let sectors = blocks.saturating_mul((self.sb.block_size / 512).into());
+        let sectors = blocks * u64::from(self.sb.block_size.sectors());
         let (low, high) = split(sectors);
         let most = if self.sb.ro_compat.contains(RoCompat::HUGE_FILE) { u16::MAX } else { 0 };
         let too_large = FormatError::TooLarge { len: sectors.saturating_mul(512), max: 2 << 40 };
@@ -116,7 +117,7 @@ impl Draft {
         extra.i_extra_isize.set(isize);
         extra.i_crtime.set(now);
         // Seconds have 32 bits and a sign, and two more bits here.
-        let epoch = u32::from(epoch).saturating_add(now >> 31) & 3;
+        let epoch = (u32::from(epoch) + (now >> 31)) & 3;
         for field in [
             &mut extra.i_ctime_extra,
             &mut extra.i_mtime_extra,

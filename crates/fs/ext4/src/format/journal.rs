@@ -1,6 +1,7 @@
 //! The journal of a new volume: an empty log in an inode, or on another device.
 //!
 //! Source: e2fsprogs `lib/ext2fs/mkjournal.c`; `misc/util.c` `figure_journal_size`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use alloc::vec::Vec;
 
@@ -40,7 +41,7 @@ pub(crate) struct JournalSize {
 impl JournalSize {
     /// Returns the total number of blocks.
     pub fn blocks(self) -> u64 {
-        self.log.saturating_add(self.fast_commits)
+        self.log + self.fast_commits
     }
 
     /// Returns the default size, or `None` for a volume that is too small for a journal:
@@ -65,7 +66,7 @@ impl JournalSize {
     /// Divides `blocks` blocks: fast commits get their default part if the volume `has_fast_commits`.
     pub(crate) fn of(blocks: u64, has_fast_commits: bool) -> Self {
         let fast_commits = if has_fast_commits { blocks / (FAST_COMMIT_RATIO + 1) } else { 0 };
-        Self { log: blocks.saturating_sub(fast_commits), fast_commits }
+        Self { log: blocks - fast_commits, fast_commits }
     }
 
     /// Returns the requested size, or else the default for the volume. Returns `None` if the volume is too small.
@@ -73,7 +74,7 @@ impl JournalSize {
     fn new(wishes: &RequestedSettings, draft: &Draft) -> Result<Option<Self>, FormatError> {
         let sb = &draft.sb;
         let Some(log) = Self::by_volume(sb.blocks_count) else { return Ok(None) };
-        let in_blocks = |bytes: u64| bytes.checked_div(sb.block_size.into()).unwrap_or(0);
+        let in_blocks = |bytes: u64| sb.block_size.whole(bytes);
         let has_fast_commits = sb.compat.contains(Compat::FAST_COMMIT);
         let fast_commits = if has_fast_commits { log / FAST_COMMIT_RATIO } else { 0 };
         let asked_fast = wishes.fast_commit_size.filter(|_| has_fast_commits);
@@ -84,7 +85,7 @@ impl JournalSize {
         if wishes.journal_size.is_none() && asked_fast.is_none() {
             return Ok(Some(size));
         }
-        let free = sb.blocks_count.saturating_sub(draft.space.count_in(0..sb.blocks_count));
+        let free = sb.blocks_count - draft.space.count_in(0..sb.blocks_count);
         let room = match wishes.journal_room {
             JournalRoom::Half => free / 2,
             JournalRoom::All => free,
@@ -138,13 +139,13 @@ impl Draft {
     }
 
     fn journal_goal(&self, text: &str) -> Result<u64, FormatError> {
-        let most = self.sb.blocks_count.saturating_sub(1);
+        let most = self.sb.blocks_count - 1;
         let bad = || FormatError::BadValue {
             name: "journal_location",
             value: text.into(),
             allowed: Allowed::Range(0, most),
         };
-        let log = self.sb.raw.s_log_block_size.get().saturating_add(10);
+        let log = self.sb.raw.s_log_block_size.get() + 10;
         units(text, log).filter(|&goal| goal <= most).ok_or_else(bad)
     }
 
@@ -152,14 +153,14 @@ impl Draft {
         // With the block map of ext2, the goal is always the start of the inode's group.
         let goal = if self.has_extents() { goal } else { self.goal_of(JOURNAL_INO) };
         let mapped = self.map_file(JOURNAL_INO, goal, size.blocks())?;
-        let bytes = size.blocks().saturating_mul(self.sb.block_size.into());
+        let bytes = self.sb.block_size.len(size.blocks());
         let place = mapped.runs.first().map_or(0, |run| run.start);
-        let label = journal_label(self.sb.block_size, size, 1, 1, &self.sb.raw.s_uuid);
+        let label = journal_label(self.sb.block_size.bytes(), size, 1, 1, &self.sb.raw.s_uuid);
         let mut block = self.zeroed()?;
         block.iter_mut().zip(label.as_bytes()).for_each(|(to, from)| *to = *from);
         self.blocks.insert(place, block);
         if !lazy {
-            let runs = mapped.runs.iter().map(|run| (run.start, run.end.saturating_sub(run.start)));
+            let runs = mapped.runs.iter().map(|run| (run.start, run.end - run.start));
             self.zeros.extend(runs);
         }
         let (low, high) = split(bytes);
@@ -185,19 +186,19 @@ impl Draft {
     /// neighbours: `get_midpoint_journal_block`.
     fn middle(&self) -> u64 {
         let sb = &self.sb;
-        let half = sb.blocks_count.saturating_sub(sb.first_data_block.into()) / 2;
+        let half = (sb.blocks_count - u64::from(sb.first_data_block)) / 2;
         let middle = sb.group_of(crate::unit::VolBlock(half)).unwrap_or(0);
-        let flex = 1_u32.checked_shl(sb.raw.s_log_groups_per_flex.into()).unwrap_or(1);
+        let flex = 1_u32 << sb.raw.s_log_groups_per_flex;
         let (start, middle) = if flex > 1 && middle > flex {
-            let first = middle & !flex.saturating_sub(1);
+            let first = middle & !(flex - 1);
             let free = (first..sb.groups).find(|&group| self.free_in(group) > 0).unwrap_or(0);
             (free, free)
         } else {
             (middle.saturating_sub(1), middle)
         };
-        let end = if middle.saturating_add(1) < sb.groups { middle.saturating_add(1) } else { middle };
+        let end = if middle + 1 < sb.groups { middle + 1 } else { middle };
         let mut best = start;
-        for group in start.saturating_add(1)..=end {
+        for group in start + 1..=end {
             if self.free_in(group) > self.free_in(best) {
                 best = group;
             }
@@ -206,9 +207,8 @@ impl Draft {
     }
 
     fn free_in(&self, group: u32) -> u64 {
-        let start = self.sb.group_start(group).0;
-        let end = start.saturating_add(self.sb.blocks_per_group.into()).min(self.sb.blocks_count);
-        end.saturating_sub(start).saturating_sub(self.space.count_in(start..end))
+        let blocks = self.sb.group_blocks(group);
+        blocks.end - blocks.start - self.space.count_in(blocks)
     }
 
     /// Adds this volume to the users of an external journal, and the journal to the volume. The journal device
@@ -225,10 +225,10 @@ impl Draft {
         let Some(found) = obento_journal::ExternalJournal::probe(device)? else {
             return refuse("contains no journal");
         };
-        if found.block_size != self.sb.block_size {
+        if found.block_size != self.sb.block_size.bytes() {
             return refuse("has blocks of another size");
         }
-        let at = u64::from(found.super_block()).saturating_mul(found.block_size.into());
+        let at = u64::from(found.super_block()) * u64::from(found.block_size);
         let mut label = RawJournal::new_zeroed();
         device.read_at(at, label.as_mut_bytes())?;
         if label.s_header.h_magic.get() != MAGIC || label.s_header.h_blocktype.get() != SUPER_BLOCK_V2 {
@@ -251,7 +251,7 @@ impl Draft {
         if let Some(user) = label.s_users.get_mut(to_usize(users.into())) {
             *user = own;
         }
-        label.s_nr_users.set(users.saturating_add(1));
+        label.s_nr_users.set(users + 1);
         let checksums = Incompat::CSUM_V2 | Incompat::CSUM_V3;
         if Incompat::from_bits_retain(label.s_feature_incompat.get()).intersects(checksums) {
             let sum = obento_journal::checksum::super_block(label.as_bytes());

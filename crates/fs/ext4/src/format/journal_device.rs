@@ -3,6 +3,7 @@
 //! On disk: a super block like that of a volume, with the feature `journal_dev`, and the journal's own super block in
 //! the next block. Source: e2fsprogs `misc/mke2fs.c` `create_journal_dev`; `lib/ext2fs/mkjournal.c`
 //! `ext2fs_get_journal_params`.
+#![allow(clippy::arithmetic_side_effects, reason = "a journal has at most `MAX_BLOCKS` blocks")]
 
 use obento_base::wire::{FromZeros, IntoBytes, split};
 use obento_block::BlockDevice;
@@ -16,12 +17,13 @@ use super::usage::Defaults;
 use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat, RoCompat, names};
 use crate::raw::RawSuperBlock;
+use crate::size::BlockSize;
 use crate::super_block::{MAGIC, PRIMARY_OFFSET};
 
 /// A new journal device.
 pub(super) struct JournalDevice {
     raw: RawSuperBlock,
-    block_size: u32,
+    block_size: BlockSize,
     size: JournalSize,
     lazy: bool,
 }
@@ -31,11 +33,11 @@ impl JournalDevice {
     pub fn new(wishes: &RequestedSettings, identity: &Identity, len: u64) -> Result<Self, FormatError> {
         let defaults = Defaults::new(wishes.usage.as_deref(), len)?;
         let block_size = wishes.block_size.unwrap_or(defaults.block_size);
-        let blocks = len.checked_div(block_size.into()).unwrap_or(0);
+        let blocks = block_size.whole(len);
         if blocks < MIN_BLOCKS {
             return Err(FormatError::TooSmall { what: "a journal", len });
         }
-        let max = MAX_BLOCKS.saturating_mul(block_size.into());
+        let max = block_size.len(MAX_BLOCKS);
         if blocks > MAX_BLOCKS {
             return Err(FormatError::TooLarge { len, max });
         }
@@ -47,7 +49,7 @@ impl JournalDevice {
 
     /// Returns the block of the volume's super block. The journal's follows it.
     fn label_block(&self) -> u64 {
-        u64::from(self.block_size == 1024)
+        u64::from(self.block_size == BlockSize::MIN)
     }
 
     /// Returns a description of the result.
@@ -59,7 +61,7 @@ impl JournalDevice {
             fs_type: "jbd",
             label: label.to_vec(),
             uuid: self.raw.s_uuid,
-            block_size: self.block_size,
+            block_size: self.block_size.bytes(),
             blocks: self.size.blocks(),
             journal_blocks: self.size.blocks(),
             features: names(Compat::empty(), incompat, ro_compat),
@@ -70,21 +72,20 @@ impl JournalDevice {
     /// Writes the device, the super block last. Fails if the device fails.
     pub fn write(&self, device: &dyn BlockDevice, contents: Contents) -> Result<(), FormatError> {
         let mut output = Output::new(device)?;
-        let block_size = u64::from(self.block_size);
-        let len = self.size.blocks().saturating_mul(block_size);
+        let byte = |block: u64| self.block_size.len(block);
+        let len = byte(self.size.blocks());
         let is_clean = match contents {
             Contents::Zeros => true,
             Contents::Unknown => output.punch(0..len)?,
             Contents::Preserved => false,
         };
-        let journal = self.label_block().saturating_add(1);
+        let journal = self.label_block() + 1;
         if !is_clean {
-            let behind = journal.saturating_add(1).saturating_mul(block_size);
-            output.zero(0..if self.lazy { behind } else { len })?;
+            output.zero(0..if self.lazy { byte(journal + 1) } else { len })?;
         }
-        let first = u32::try_from(journal.saturating_add(1)).unwrap_or(0);
-        let label = journal_label(self.block_size, self.size, 0, first, &self.raw.s_uuid);
-        output.write(journal.saturating_mul(block_size), label.as_bytes())?;
+        let first = u32::try_from(journal + 1).unwrap_or(0);
+        let label = journal_label(self.block_size.bytes(), self.size, 0, first, &self.raw.s_uuid);
+        output.write(byte(journal), label.as_bytes())?;
         output.flush()?;
         output.write(PRIMARY_OFFSET, self.raw.as_bytes())?;
         Ok(output.flush()?)
@@ -94,18 +95,18 @@ impl JournalDevice {
 fn super_block(
     wishes: &RequestedSettings,
     identity: &Identity,
-    block_size: u32,
+    block_size: BlockSize,
     blocks: u64,
 ) -> RawSuperBlock {
     let mut raw = RawSuperBlock::new_zeroed();
-    let log = block_size.checked_ilog2().unwrap_or(10).saturating_sub(10);
+    let log = block_size.log();
     let (low, high) = split(blocks);
     raw.s_blocks_count_lo.set(low);
     raw.s_blocks_count_hi.set(high);
     raw.s_log_block_size.set(log);
     raw.s_log_cluster_size.set(log);
     raw.s_first_data_block.set(u32::from(log == 0));
-    let per_group = block_size.saturating_mul(8).min((1 << 16) - 8);
+    let per_group = block_size.bits().min((1 << 16) - 8);
     raw.s_blocks_per_group.set(per_group);
     raw.s_clusters_per_group.set(per_group);
     raw.s_magic.set(MAGIC);
@@ -123,7 +124,7 @@ fn super_block(
         raw.s_feature_ro_compat.set(RoCompat::METADATA_CSUM.bits());
         raw.s_checksum_type = 1;
         let bytes = raw.as_bytes();
-        let sum = Crc::new(!0).add(bytes.get(..bytes.len().saturating_sub(4)).unwrap_or_default()).get();
+        let sum = Crc::new(!0).add(bytes.get(..bytes.len() - 4).unwrap_or_default()).get();
         raw.s_checksum.set(sum);
     }
     raw

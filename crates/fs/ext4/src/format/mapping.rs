@@ -5,6 +5,7 @@
 //! are before the first extent.
 //! Source: e2fsprogs `lib/ext2fs/bmap.c`, `fallocate.c`, `extent.c` `extent_node_split`; Linux
 //! `Documentation/filesystems/ext4/ifork.rst`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -62,8 +63,8 @@ impl Draft {
     }
 
     fn map_by_extents(&mut self, ino: u32, goal: u64, len: u64) -> Result<Mapped, FormatError> {
-        let cluster = u64::from(self.sb.cluster_blocks());
-        let most = MAX_EXTENT.saturating_sub(MAX_EXTENT.checked_rem(cluster).unwrap_or(0));
+        let cluster = self.sb.cluster;
+        let most = cluster.round_down(MAX_EXTENT);
         let mut pieces = Vec::new();
         let (mut at, mut goal) = (0, goal);
         let mut owned = 0_u64;
@@ -73,21 +74,21 @@ impl Draft {
             if pieces.len() > ROOT_ENTRIES && leaf.is_none() {
                 leaf = Some(self.allocate(node_goal(&pieces))?);
             }
-            let run = self.space.allocate_run(goal, len.saturating_sub(at).min(most))?;
+            let run = self.space.allocate_run(goal, (len - at).min(most))?;
             self.note_run(&run);
-            let count = run.end.saturating_sub(run.start);
-            owned = owned.saturating_add(count.checked_next_multiple_of(cluster).unwrap_or(count));
+            let count = run.end - run.start;
+            owned += cluster.round_up(count);
             pieces.push(Piece {
                 at: u32::try_from(at).unwrap_or(u32::MAX),
                 block: run.start,
                 len: u16::try_from(count).unwrap_or(u16::MAX),
             });
-            at = at.saturating_add(count);
+            at += count;
             goal = run.end;
         }
         let (i_block, nodes) = self.extent_tree(ino, &pieces, leaf)?;
-        let runs = pieces.iter().map(|piece| piece.block..piece.block.saturating_add(piece.len.into()));
-        Ok(Mapped { i_block, runs: runs.collect(), owned: owned.saturating_add(nodes) })
+        let runs = pieces.iter().map(|piece| piece.block..piece.block + u64::from(piece.len));
+        Ok(Mapped { i_block, runs: runs.collect(), owned: owned + nodes })
     }
 
     /// Allocates a block for the first occurrence of each number in `order`, in that order, and maps these blocks. This
@@ -97,35 +98,35 @@ impl Draft {
         ino: u32,
         order: impl Iterator<Item = u32>,
     ) -> Result<Scattered, FormatError> {
-        let cluster = self.sb.cluster_blocks().max(1);
+        let cluster = self.sb.cluster;
         let (mut clusters, mut places) = (BTreeMap::new(), BTreeMap::new());
         let mut pieces: Vec<Piece> = Vec::new();
         for at in order {
             if places.contains_key(&at) {
                 continue;
             }
-            let index = at.checked_div(cluster).unwrap_or(0);
+            let index = cluster.whole(at.into());
             let start = match clusters.get(&index) {
                 Some(&start) => start,
                 None => self.allocate(self.goal_of(ino))?,
             };
             clusters.insert(index, start);
-            let block = start.saturating_add(at.checked_rem(cluster).unwrap_or(0).into());
+            let block = start + cluster.inside(at.into());
             places.insert(at, block);
             join(&mut pieces, at, block);
         }
-        let owned = to_u64(clusters.len()).saturating_mul(cluster.into());
+        let owned = cluster.len(to_u64(clusters.len()));
         if self.has_extents() {
             pieces.sort_unstable_by_key(|piece| piece.at);
             let (i_block, nodes) = self.extent_tree(ino, &pieces, None)?;
-            return Ok(Scattered { i_block, places, owned: owned.saturating_add(nodes) });
+            return Ok(Scattered { i_block, places, owned: owned + nodes });
         }
         if places.keys().any(|&at| u64::from(at) >= DIRECT) {
             return Err(FormatError::Unsupported(Feature::Named("quotas of so many owners without extents")));
         }
         let mut i_block = [0; 60];
         for (&at, &block) in &places {
-            let start = to_usize(at.into()).saturating_mul(4);
+            let start = to_usize(at.into()) * 4;
             if let Some(word) = i_block.get_mut(start..).and_then(|bytes| bytes.first_chunk_mut()) {
                 *word = split(block).0.to_le_bytes();
             }
@@ -135,12 +136,12 @@ impl Draft {
 
     /// Records that the bitmaps of the groups of a run must be written.
     pub fn note_run(&mut self, run: &Range<u64>) {
-        let last = run.end.saturating_sub(1);
-        let step = u64::from(self.sb.blocks_per_group.max(1));
+        let last = run.end - 1;
+        let step = u64::from(self.sb.blocks_per_group);
         let mut at = run.start;
         while at < last {
             self.note_written(at);
-            at = at.saturating_add(step).min(last);
+            at = (at + step).min(last);
         }
         self.note_written(last);
     }
@@ -168,7 +169,7 @@ impl Draft {
                     Some(block) => block,
                     None => self.allocate(goal)?,
                 };
-                owned = owned.saturating_add(self.sb.cluster_blocks().into());
+                owned += u64::from(self.sb.cluster_blocks());
                 let mut bytes = self.zeroed()?;
                 write_node(&mut bytes, depth, room, chunk);
                 if self.sb.has_metadata_csum() {
@@ -179,7 +180,7 @@ impl Draft {
                 above.push((start, index_entry(start, block)));
             }
             entries = above;
-            depth = depth.saturating_add(1);
+            depth += 1;
         }
         // The entries from before the tree got a level stay after the used ones.
         let mut root = [0; 60];
@@ -211,15 +212,13 @@ impl Draft {
 
 /// Merges a block with the piece before it or after it, as `ext2fs_extent_set_bmap` does.
 fn join(pieces: &mut Vec<Piece>, at: u32, block: u64) {
-    let ends = |piece: &Piece| {
-        (piece.at.saturating_add(piece.len.into()), piece.block.saturating_add(piece.len.into()))
-            == (at, block)
-    };
+    let ends =
+        |piece: &Piece| (piece.at + u32::from(piece.len), piece.block + u64::from(piece.len)) == (at, block);
     if let Some(before) = pieces.iter_mut().find(|piece| ends(piece)) {
         before.len = before.len.saturating_add(1);
         return;
     }
-    let next = (at.saturating_add(1), block.saturating_add(1));
+    let next = (at + 1, block + 1);
     match pieces.iter_mut().find(|piece| (piece.at, piece.block) == next) {
         Some(behind) => *behind = Piece { at, block, len: behind.len.saturating_add(1) },
         None => pieces.push(Piece { at, block, len: 1 }),
@@ -238,8 +237,8 @@ impl BlockMap<'_> {
     fn take(&mut self) -> Result<u32, FormatError> {
         let block = self.draft.allocate(self.goal)?;
         self.goal = block;
-        self.owned = self.owned.saturating_add(1);
-        let len = block.saturating_mul(self.draft.sb.block_size.into());
+        self.owned += 1;
+        let len = self.draft.sb.block_size.len(block);
         u32::try_from(block).map_err(|_| FormatError::TooLarge { len, max: u32::MAX.into() })
     }
 
@@ -247,8 +246,8 @@ impl BlockMap<'_> {
         let number = self.take()?;
         let block = u64::from(number);
         match self.runs.last_mut() {
-            Some(run) if run.end == block => run.end = block.saturating_add(1),
-            _ => self.runs.push(block..block.saturating_add(1)),
+            Some(run) if run.end == block => run.end = block + 1,
+            _ => self.runs.push(block..block + 1),
         }
         Ok(number)
     }
@@ -268,7 +267,7 @@ impl BlockMap<'_> {
             let number = match level.checked_sub(1) {
                 Some(below) => self.tree(below, left)?,
                 None => {
-                    *left = left.saturating_sub(1);
+                    *left -= 1;
                     self.data()?
                 }
             };
@@ -281,7 +280,7 @@ impl BlockMap<'_> {
 
 /// Returns the goal for nodes of the tree: before the first extent.
 fn node_goal(pieces: &[Piece]) -> u64 {
-    pieces.first().map_or(0, |piece| piece.block.saturating_sub(1))
+    pieces.first().map_or(0, |piece| piece.block - 1)
 }
 
 fn high_16(block: u64) -> (u32, u16) {
@@ -339,7 +338,7 @@ fn write_node(bytes: &mut [u8], depth: u16, room: usize, entries: &[(u32, [u8; 1
 
 /// Writes the checksum of a node that fills a block after the space for its entries.
 fn seal_node(bytes: &mut [u8], room: usize, seed: u32) {
-    let tail = room.saturating_add(1).saturating_mul(12);
+    let tail = (room + 1) * 12;
     if let Some((covered, rest)) = bytes.split_at_mut_checked(tail)
         && let Some(field) = rest.first_chunk_mut()
     {

@@ -122,8 +122,8 @@ impl FormatPlan {
         let geometry = Geometry::new(&wishes, len, options.len.is_none(), &mut notices)?;
         let mut draft = Draft::new(&geometry, &wishes, &identity)?;
         let journal_blocks = draft.fill(&wishes, options.journal.as_deref(), Root::Empty, &mut notices)?;
-        if geometry.block_size > PAGE {
-            notices.push(FormatNotice::LargeBlocks(geometry.block_size));
+        if geometry.block_size.bytes() > PAGE {
+            notices.push(FormatNotice::LargeBlocks(geometry.block_size.bytes()));
         }
         if geometry.inode_size == 128 {
             notices.push(FormatNotice::ShortInodes(geometry.inode_size));
@@ -143,7 +143,7 @@ impl Draft {
         notices: &mut Vec<FormatNotice>,
     ) -> Result<u64, FormatError> {
         self.allocate_tables(wishes.packed)?;
-        self.space.by_clusters(self.sb.cluster_blocks().into());
+        self.space.by_clusters(self.sb.cluster);
         let tables = self.taken_clusters();
         match root {
             Root::Empty => self.make_root(wishes.root_owner)?,
@@ -160,7 +160,7 @@ impl Draft {
         self.make_orphan_file(wishes)?;
         // The blocks of the format itself, as Linux counts them for `statfs`.
         let overhead = tables
-            .saturating_add(journal.div_ceil(u64::from(self.sb.cluster_blocks()).max(1)))
+            .saturating_add(self.sb.cluster.needed(journal))
             .saturating_add(self.sb.first_data_block.into());
         self.sb.raw.s_overhead_clusters.set(u32::try_from(overhead).unwrap_or(0));
         self.count_free();
@@ -197,7 +197,7 @@ pub(crate) fn describe(
         label: sb.label().to_vec(),
         uuid: sb.raw.s_uuid,
         serial: None,
-        block_size: sb.block_size,
+        block_size: sb.block_size.bytes(),
         blocks: sb.blocks_count,
         inodes: sb.inodes_count.into(),
         reserved: sb.reserved_blocks(),
@@ -210,7 +210,7 @@ pub(crate) fn describe(
             fact("blocks per group", format!("{}", sb.blocks_per_group)),
             fact("inodes per group", format!("{}", sb.inodes_per_group)),
             fact("inode size", format!("{}", sb.inode_size)),
-            fact("cluster size", format!("{}", sb.block_size.saturating_mul(sb.cluster_blocks()))),
+            fact("cluster size", format!("{}", sb.cluster.len(sb.block_size.into()))),
         ]),
     }
 }

@@ -15,6 +15,7 @@ use super::features::{Features, FormatVersion};
 use super::number::{number, percent, power, ranged, switch, uuid};
 use crate::feature::{Compat, Incompat, RoCompat};
 use crate::quota::QuotaKind;
+use crate::size::BlockSize;
 
 /// The types that the driver creates.
 pub(crate) const TYPES: &[&str] = &["ext4", "ext3", "ext2"];
@@ -82,7 +83,7 @@ const fn set(name: &'static str, takes: Allowed) -> Setting {
 pub(crate) struct RequestedSettings {
     pub features: Features,
     pub usage: Option<String>,
-    pub block_size: Option<u32>,
+    pub block_size: Option<BlockSize>,
     pub cluster_size: Option<u32>,
     pub blocks_per_group: Option<u32>,
     pub flex_bg_size: Option<u32>,
@@ -141,7 +142,7 @@ impl RequestedSettings {
         })?;
         let mut this = Self::defaults(kind);
         if let Some(size) = options.block_size {
-            this.block_size = Some(power_32("block size", &size.to_string(), 1024, 65_536)?);
+            this.block_size = BlockSize::new(power_32("block size", &size.to_string(), 1024, 65_536)?);
         }
         // Revision 0 has no features, so those of the type are not requested.
         if options.settings.iter().any(|(name, value)| name == "revision" && number(value) == Some(0)) {

@@ -2,6 +2,7 @@
 //!
 //! Source: e2fsprogs `lib/ext2fs/orphan.c`, `lib/ext2fs/mmp.c`; Linux `Documentation/filesystems/ext4/orphan.rst`,
 //! `mmp.rst`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use obento_base::wire::{FromZeros, Immutable, IntoBytes, KnownLayout, le};
 use obento_driver::{Allowed, FormatError};
@@ -56,8 +57,7 @@ pub(crate) fn orphan_blocks(sb: &SuperBlock) -> u64 {
         some if some < 2 << 20 => some / 4096,
         _ => 512,
     };
-    let cluster = u64::from(sb.cluster_blocks());
-    blocks.checked_next_multiple_of(cluster.max(1)).unwrap_or(blocks)
+    sb.cluster.round_up(blocks)
 }
 
 impl Draft {
@@ -80,7 +80,7 @@ impl Draft {
         let seed = inode_seed(self.sb.checksum_seed, ino, 0);
         for number in mapped.runs.iter().cloned().flatten() {
             let mut block = self.zeroed()?;
-            let slots = block.len().saturating_sub(TAIL);
+            let slots = block.len() - TAIL;
             if let Some((slots, tail)) = block.split_at_mut_checked(slots) {
                 let sum = Crc::new(seed).add(&number.to_le_bytes()).add(slots).get();
                 let sum = if self.sb.has_metadata_csum() { sum } else { 0 };
@@ -96,7 +96,7 @@ impl Draft {
             mode: PRIVATE_FILE,
             owner: (0, 0),
             links: 1,
-            size: blocks.saturating_mul(self.sb.block_size.into()),
+            size: self.sb.block_size.len(blocks),
             blocks: mapped.owned,
             flags: self.map_flags(),
             i_block: mapped.i_block,
@@ -107,7 +107,7 @@ impl Draft {
         const MAX: u64 = 16 << 20;
         let allowed = Allowed::Text("blocks, or a size with a unit, up to 16 Mi blocks");
         let bad = || FormatError::BadValue { name: "orphan_file_size", value: text.into(), allowed };
-        let log = self.sb.raw.s_log_block_size.get().saturating_add(10);
+        let log = self.sb.raw.s_log_block_size.get() + 10;
         units(text, log).filter(|blocks| (1..=MAX).contains(blocks)).ok_or_else(bad)
     }
 
@@ -129,7 +129,7 @@ impl Draft {
         raw.mmp_check_interval.set(interval.max(MMP_INTERVAL));
         if self.sb.has_metadata_csum() {
             let bytes = raw.as_bytes();
-            let covered = bytes.get(..bytes.len().saturating_sub(4)).unwrap_or_default();
+            let covered = bytes.get(..bytes.len() - 4).unwrap_or_default();
             let sum = Crc::new(self.sb.checksum_seed).add(covered).get();
             raw.mmp_checksum.set(sum);
         }

@@ -1,4 +1,5 @@
 //! Writing adjacent blocks together.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits the size of the volume")]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -35,13 +36,13 @@ impl<'a> Output<'a> {
 
     /// Writes `bytes` at `offset`, now or later.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.written = self.written.saturating_add(to_u64(bytes.len()));
+        self.written += to_u64(bytes.len());
         self.put(offset, bytes)
     }
 
     fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let end = self.at.saturating_add(to_u64(self.pending.len()));
-        if offset != end || self.pending.len().saturating_add(bytes.len()) > BUFFER {
+        let end = self.at + to_u64(self.pending.len());
+        if offset != end || self.pending.len() + bytes.len() > BUFFER {
             self.send()?;
             self.at = offset;
         }
@@ -57,9 +58,9 @@ impl<'a> Output<'a> {
         const ZEROS: [u8; 4096] = [0; 4096];
         let mut at = range.start;
         while at < range.end {
-            let len = to_usize(range.end.saturating_sub(at)).min(ZEROS.len());
+            let len = to_usize(range.end - at).min(ZEROS.len());
             self.put(at, ZEROS.get(..len).unwrap_or_default())?;
-            at = at.saturating_add(to_u64(len));
+            at += to_u64(len);
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! Quota files: the usage of users, groups and projects, which Linux updates from then on.
 //!
 //! Source: e2fsprogs `lib/support/mkquota.c`; the files are those of [`crate::quota`].
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,7 +19,7 @@ use crate::quota::{BLOCK, Entries, QuotaFile, QuotaKind, entry};
 use crate::raw::RawInode;
 
 /// After lost+found.
-const PROJECT_INO: u32 = FIRST_INO.saturating_add(1);
+const PROJECT_INO: u32 = FIRST_INO + 1;
 
 /// Returns `EXT4_USR_QUOTA_INO` or `EXT4_GRP_QUOTA_INO`; the inode of project quotas is not reserved.
 fn ino_of(kind: QuotaKind) -> u32 {
@@ -69,7 +70,7 @@ impl Draft {
             };
             let id = kind.id(&inode, None);
             let usage = usages.entry(id).or_insert_with(|| entry(id, 0, 0));
-            usage.count(u64::from(inode.i_blocks_lo.get()).saturating_mul(512));
+            usage.count(u64::from(inode.i_blocks_lo.get()) * 512);
         }
         usages
     }
@@ -96,7 +97,7 @@ impl Draft {
             mode: PRIVATE_FILE,
             owner: (0, 0),
             links: 1,
-            size: to_u64(file.blocks.len().saturating_mul(BLOCK)),
+            size: to_u64(file.blocks.len() * BLOCK),
             blocks: scattered.owned,
             flags: self.map_flags().union(InodeFlags::IMMUTABLE),
             i_block: scattered.i_block,
@@ -111,7 +112,7 @@ impl Draft {
         let per_block = self.quota_blocks_per_block();
         for (&at, &number) in places {
             let mut bytes = self.zeroed()?;
-            let first = to_usize(at.saturating_mul(per_block).into());
+            let first = to_usize((at * per_block).into());
             let content = file.blocks.iter().skip(first).take(to_usize(per_block.into())).flatten();
             bytes.iter_mut().zip(content).for_each(|(to, from)| *to = *from);
             self.blocks.insert(number, bytes);
@@ -121,6 +122,6 @@ impl Draft {
 
     /// Returns the first inode that the format has not used so far.
     pub fn next_ino(&self) -> u32 {
-        if self.sb.raw.s_prj_quota_inum.get() == 0 { PROJECT_INO } else { PROJECT_INO.saturating_add(1) }
+        if self.sb.raw.s_prj_quota_inum.get() == 0 { PROJECT_INO } else { PROJECT_INO + 1 }
     }
 }

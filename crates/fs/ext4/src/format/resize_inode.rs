@@ -3,6 +3,7 @@
 //! On disk: a doubly indirect block refers to the reserved blocks after the primary descriptors. Each of these is
 //! used as an indirect block and refers to those at the same place after the backups.
 //! Source: e2fsprogs `lib/ext2fs/res_gdt.c`; Linux `fs/ext4/resize.c` `verify_reserved_gdb`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use alloc::vec::Vec;
 
@@ -28,25 +29,21 @@ impl Draft {
             self.set_large_file();
         }
         let copies = self.copies();
-        let per_block = u64::from(self.sb.block_size / 4);
         let first = u64::from(self.sb.desc_blocks());
-        let goal = u64::from(self.sb.first_data_block)
-            .saturating_add(2)
-            .saturating_add(first)
-            .saturating_add(kept)
-            .saturating_add(self.sb.inode_table_blocks().into());
+        let goal =
+            u64::from(self.sb.first_data_block) + 2 + first + kept + u64::from(self.sb.inode_table_blocks());
         let own = self.allocate(goal)?;
         let mut numbers = self.zeroed()?;
-        for at in first..first.saturating_add(kept) {
-            let place = to_usize(at.checked_rem(per_block).unwrap_or(0).saturating_mul(4));
+        for at in first..first + kept {
+            let place = to_usize(self.sb.block_size.inside(at * 4).into());
             let number = u32::try_from(self.kept_block(at)).unwrap_or(0);
-            if let Some(entry) = numbers.get_mut(place..place.saturating_add(4)) {
+            if let Some(entry) = numbers.get_mut(place..place + 4) {
                 entry.copy_from_slice(&number.to_le_bytes());
             }
         }
         self.blocks.insert(own, numbers);
-        let each = u64::try_from(copies.len()).unwrap_or(0).saturating_add(1);
-        let blocks = kept.saturating_mul(each).saturating_add(1);
+        let each = u64::try_from(copies.len()).unwrap_or(0) + 1;
+        let blocks = kept * each + 1;
         let mut i_block = [0; 60];
         if let Some(entry) = i_block.chunks_exact_mut(4).nth(DOUBLY) {
             entry.copy_from_slice(&u32::try_from(own).unwrap_or(0).to_le_bytes());
@@ -57,7 +54,7 @@ impl Draft {
             owner: (0, 0),
             links: 1,
             size: self.resize_inode_size(),
-            blocks: blocks.saturating_mul(self.sb.cluster_blocks().into()),
+            blocks: self.sb.cluster.len(blocks),
             flags: InodeFlags::empty(),
             i_block,
         })
@@ -65,9 +62,9 @@ impl Draft {
 
     /// Returns the number of bytes that direct, indirect and doubly indirect blocks map.
     fn resize_inode_size(&self) -> u64 {
-        let per_block = u64::from(self.sb.block_size / 4);
-        let blocks = per_block.saturating_mul(per_block).saturating_add(per_block).saturating_add(12);
-        blocks.saturating_mul(self.sb.block_size.into())
+        let per_block = u64::from(self.sb.block_size.pointers());
+        let blocks = per_block * per_block + per_block + 12;
+        self.sb.block_size.len(blocks)
     }
 
     /// Returns the groups with backups.
@@ -77,7 +74,7 @@ impl Draft {
 
     /// Returns descriptor block `at`, counted over existing and reserved ones.
     fn kept_block(&self, at: u64) -> u64 {
-        self.sb.desc_block(0, 0).0.saturating_add(at)
+        self.sb.desc_block(0, 0).0 + at
     }
 
     /// Passes each reserved block that is an indirect block, and its contents, to `write`.
@@ -92,12 +89,12 @@ impl Draft {
         let first = u64::from(self.sb.desc_blocks());
         let kept = u64::from(self.sb.raw.s_reserved_gdt_blocks.get());
         let mut names: Vec<le::U32> = Vec::new();
-        for at in first..first.saturating_add(kept) {
+        for at in first..first + kept {
             let number = self.kept_block(at);
             names.clear();
             names.extend(copies.iter().map(|&group| {
-                let shift = u64::from(group).saturating_mul(self.sb.blocks_per_group.into());
-                le::U32::new(u32::try_from(number.saturating_add(shift)).unwrap_or(0))
+                let shift = u64::from(group) * u64::from(self.sb.blocks_per_group);
+                le::U32::new(u32::try_from(number + shift).unwrap_or(0))
             }));
             write(number, names.as_bytes())?;
         }

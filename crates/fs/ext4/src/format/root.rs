@@ -2,6 +2,7 @@
 //!
 //! Source: e2fsprogs `lib/ext2fs/mkdir.c`, `lib/ext2fs/expanddir.c`; `misc/mke2fs.c` `create_root_dir`,
 //! `create_lost_and_found`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use obento_base::FileKind;
 use obento_base::wire::to_u64;
@@ -28,12 +29,8 @@ impl Draft {
         let shape = DirShape::of_new(&self.sb, ROOT_INO);
         let mut block = self.zeroed()?;
         shape.first_block(&mut block, ROOT_INO, ROOT_INO);
-        let dots = needed(1).saturating_add(needed(2));
-        let slot = FreeSlot {
-            offset: needed(1),
-            len: shape.records_end().saturating_sub(needed(1)),
-            used: needed(2),
-        };
+        let dots = needed(1) + needed(2);
+        let slot = FreeSlot { offset: needed(1), len: shape.records_end() - needed(1), used: needed(2) };
         debug_assert!(slot.len > dots, "a block holds three entries");
         shape.put(&mut block, slot, &NewEntry { name: NAME, ino: FIRST_INO, kind: FileKind::Directory });
         shape.seal(&mut block);
@@ -42,8 +39,7 @@ impl Draft {
 
     /// Creates lost+found, to which the root refers. Fails with `TooSmall`.
     pub fn make_lost_and_found(&mut self) -> Result<(), FormatError> {
-        let block_size = u64::from(self.sb.block_size);
-        let blocks = LOST_AND_FOUND.div_ceil(block_size).clamp(2, MAX_BLOCKS);
+        let blocks = self.sb.block_size.needed(LOST_AND_FOUND).clamp(2, MAX_BLOCKS);
         let goal = self.goal_of(FIRST_INO);
         self.note_inode_search(FIRST_INO);
         let lost = self.map_file(FIRST_INO, goal, blocks)?;
@@ -69,10 +65,10 @@ impl Draft {
         let mut blocks = 0_usize;
         for (number, bytes) in numbers.zip(contents) {
             self.blocks.insert(number, bytes);
-            blocks = blocks.saturating_add(1);
+            blocks += 1;
         }
         self.take_inode(ino, true);
-        let size = to_u64(blocks).saturating_mul(self.sb.block_size.into());
+        let size = self.sb.block_size.len(to_u64(blocks));
         self.add_inode(&NewInode {
             ino,
             mode,

@@ -2,26 +2,28 @@
 //!
 //! Invariant: runs are between the first data block and the end of the volume.
 //! Source: e2fsprogs `lib/ext2fs/alloc.c` `ext2fs_get_free_blocks2`, `ext2fs_new_block3`, `ext2fs_new_range`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits the size of the volume")]
 
 use core::ops::Range;
 
 use obento_driver::FormatError;
 
 use crate::ranges::NumberRanges;
+use crate::size::ClusterSize;
 
 /// The blocks of a new volume.
 #[derive(Clone, Debug)]
 pub(crate) struct Space {
     taken: NumberRanges,
     blocks: Range<u64>,
-    /// Blocks per cluster, once blocks are allocated in clusters.
-    cluster: u64,
+    /// The size of clusters, once blocks are allocated in clusters.
+    cluster: ClusterSize,
 }
 
 impl Space {
     /// Creates the state in which `blocks`, those of the volume, are free.
     pub fn new(blocks: Range<u64>) -> Self {
-        Self { taken: NumberRanges::default(), blocks, cluster: 1 }
+        Self { taken: NumberRanges::default(), blocks, cluster: ClusterSize::ONE }
     }
 
     /// Allocates blocks, some of which may already be allocated.
@@ -29,15 +31,13 @@ impl Space {
         self.taken.insert(run.start.max(self.blocks.start)..run.end.min(self.blocks.end));
     }
 
-    /// From now on, allocates whole clusters of `cluster` blocks. Clusters that are partly allocated become
+    /// From now on, allocates whole clusters. Clusters that are partly allocated become
     /// allocated.
-    pub fn by_clusters(&mut self, cluster: u64) {
-        self.cluster = cluster.max(1);
+    pub fn by_clusters(&mut self, cluster: ClusterSize) {
+        self.cluster = cluster;
         let runs = core::mem::take(&mut self.taken);
         for (&start, &end) in runs.runs() {
-            let rest = start.checked_rem(self.cluster).unwrap_or(0);
-            let end = end.checked_next_multiple_of(self.cluster).unwrap_or(end);
-            self.take(start.saturating_sub(rest)..end);
+            self.take(cluster.round_down(start)..cluster.round_up(end));
         }
     }
 
@@ -71,16 +71,16 @@ impl Space {
     /// Allocates the first free block or cluster at or after `goal`, else the first of all. Fails with `TooSmall`.
     pub fn allocate(&mut self, goal: u64) -> Result<u64, FormatError> {
         let block = self.free_from(goal)?;
-        self.take(block..block.saturating_add(self.cluster));
+        self.take(block..block + u64::from(self.cluster.blocks()));
         Ok(block)
     }
 
     /// Returns the first free block or cluster at or after `goal`, else the first of all. Fails with `TooSmall`.
     fn free_from(&self, goal: u64) -> Result<u64, FormatError> {
         let goal = if goal >= self.blocks.end { 0 } else { goal };
-        let aligned = goal.saturating_sub(goal.checked_rem(self.cluster).unwrap_or(0));
         let end = self.blocks.end;
-        let found = self.first_free(aligned, end, 1).or_else(|| self.first_free(0, end, 1));
+        let found =
+            self.first_free(self.cluster.round_down(goal), end, 1).or_else(|| self.first_free(0, end, 1));
         found.ok_or_else(|| self.full())
     }
 
@@ -89,12 +89,12 @@ impl Space {
     pub fn allocate_run(&mut self, goal: u64, len: u64) -> Result<Range<u64>, FormatError> {
         // Before anything is allocated, since an allocated run is merged with adjacent ones.
         let start = self.free_from(goal)?;
-        let limit = start.saturating_add(len).checked_next_multiple_of(self.cluster).unwrap_or(start);
-        let first = start.saturating_add(self.cluster);
+        let limit = self.cluster.round_up(start + len);
+        let first = start + u64::from(self.cluster.blocks());
         let end = self.taken.runs().range(start..limit.max(first)).next().map_or(limit, |(&next, _)| next);
         let end = end.min(self.blocks.end).max(first.min(self.blocks.end));
         self.take(start..end);
-        Ok(start..end.min(start.saturating_add(len)))
+        Ok(start..end.min(start + len))
     }
 
     fn full(&self) -> FormatError {
@@ -112,15 +112,19 @@ impl Space {
 
     /// Returns the number of allocated blocks of `range`.
     pub fn count_in(&self, range: Range<u64>) -> u64 {
-        let lens = self.taken_in(range).map(|run| run.end.saturating_sub(run.start));
-        lens.fold(0, u64::saturating_add)
+        self.taken_in(range).map(|run| run.end - run.start).sum()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::size::BlockSize;
     use std::vec::Vec;
+
+    fn clusters(log: u32) -> ClusterSize {
+        ClusterSize::from_log(log, BlockSize::MIN).unwrap()
+    }
 
     fn runs(space: &Space) -> Vec<Range<u64>> {
         space.taken_in(0..u64::MAX).collect()
@@ -155,9 +159,9 @@ mod tests {
     #[test]
     fn a_run_ends_before_used_clusters_however_near_they_are() {
         for near in 1..5 {
-            for cluster in [1, 4] {
-                let mut space = Space::new(0..400);
-                space.by_clusters(cluster);
+            for log in [0, 2] {
+                let (cluster, mut space) = (1 << log, Space::new(0..400));
+                space.by_clusters(clusters(log));
                 let wall = 200..220;
                 space.take(wall.clone());
                 let goal = wall.start - near * cluster;
@@ -171,7 +175,7 @@ mod tests {
     fn clusters_are_taken_whole() {
         let mut space = Space::new(0..64);
         space.take(1..6);
-        space.by_clusters(4);
+        space.by_clusters(clusters(2));
         assert_eq!(space.taken_in(0..64).last(), Some(0..8));
         assert_eq!(space.allocate(3), Ok(8));
         assert_eq!(space.allocate_run(14, 5), Ok(12..17));

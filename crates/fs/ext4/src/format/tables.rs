@@ -2,6 +2,7 @@
 //!
 //! Source: e2fsprogs `lib/ext2fs/alloc_tables.c` (`flexbg_offset`, `ext2fs_allocate_group_table`); `misc/mke2fs.c`
 //! `packed_allocate_tables`.
+#![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
 
 use obento_base::wire::to_usize;
 use obento_driver::FormatError;
@@ -48,7 +49,7 @@ impl Draft {
         }
         let flex = match self.sb.raw.s_log_groups_per_flex {
             0 => None,
-            log if self.sb.incompat.contains(Incompat::FLEX_BG) => 1_u32.checked_shl(log.into()),
+            log if self.sb.incompat.contains(Incompat::FLEX_BG) => Some(1_u32 << log),
             _ => None,
         };
         (0..self.sb.groups).try_for_each(|group| match flex {
@@ -70,12 +71,11 @@ impl Draft {
 
     /// Returns the last block of `group`.
     fn last_block(&self, group: u32) -> u64 {
-        let end = self.sb.group_start(group).0.saturating_add(self.sb.blocks_per_group.into());
-        end.min(self.sb.blocks_count).saturating_sub(1)
+        self.sb.group_blocks(group).end - 1
     }
 
     fn place(&mut self, group: u32, part: Part, block: u64) {
-        self.space.take(block..block.saturating_add(self.part_len(part)));
+        self.space.take(block..block + self.part_len(part));
         if let Some(descriptor) = self.groups.get_mut(to_usize(group.into())) {
             part.set(descriptor, block);
         }
@@ -92,10 +92,10 @@ impl Draft {
         let mut start = first;
         if stride > 0 {
             let free = self.space.find(first, last, 1).ok_or_else(|| self.too_small())?;
-            start = free.saturating_add(self.sb.inode_table_blocks().into());
-            let room = last.saturating_sub(start).saturating_add(1);
-            let shift = stride.saturating_mul(group.into()).checked_rem(room).unwrap_or(0);
-            start = start.saturating_add(shift);
+            start = free + u64::from(self.sb.inode_table_blocks());
+            let room = last.saturating_sub(start) + 1;
+            let shift = (stride * u64::from(group)).checked_rem(room).unwrap_or(0);
+            start += shift;
             if start >= last {
                 start = first;
             }
@@ -111,16 +111,14 @@ impl Draft {
     }
 
     fn allocate_in_flex_group(&mut self, group: u32, flex: u32) -> Result<(), FormatError> {
-        let inside = group.checked_rem(flex).unwrap_or(0);
-        let last_group = (group | flex.saturating_sub(1)).min(self.sb.groups.saturating_sub(1));
-        let left = u64::from(last_group.saturating_sub(group)).saturating_add(1);
+        let inside = group & (flex - 1);
+        let last_group = (group | (flex - 1)).min(self.sb.groups - 1);
+        let left = u64::from(last_group - group) + 1;
         // Space for a whole flex group, except in the last one, whose tables stay together unless it has only one
         // group.
-        let behind = match last_group.checked_rem(flex).unwrap_or(0) {
+        let behind = match last_group & (flex - 1) {
             0 => flex,
-            _ if last_group == self.sb.groups.saturating_sub(1) => {
-                last_group.saturating_sub(group).saturating_add(1)
-            }
+            _ if last_group == self.sb.groups - 1 => last_group - group + 1,
             _ => flex,
         };
         let last = self.last_block(last_group);
@@ -130,11 +128,11 @@ impl Draft {
             // It is directly after the table of the previous group. In the first group, it is after the space for the
             // others.
             let goal = match before {
-                _ if inside > 0 => self.placed(group.saturating_sub(1), part).saturating_add(len),
-                Some(before) => self.placed(group, before).saturating_add(behind.into()),
+                _ if inside > 0 => self.placed(group - 1, part) + len,
+                Some(before) => self.placed(group, before) + u64::from(behind),
                 None => 0,
             };
-            let first = self.sb.group_start(group.saturating_sub(inside)).0;
+            let first = self.sb.group_start(group - inside).0;
             let start = self.flex_start(first, last, goal, left, len);
             let found = self.space.find(start, last, len);
             let found = found.or_else(|| self.space.find(self.sb.group_start(group).0, last, len));
@@ -148,10 +146,10 @@ impl Draft {
 
     /// Returns where to search for a part of a group: `flexbg_offset`.
     fn flex_start(&self, first: u64, last: u64, goal: u64, left: u64, len: u64) -> u64 {
-        let size = left.saturating_mul(len).min(u64::from(self.sb.blocks_per_group) / 4);
+        let size = (left * len).min(u64::from(self.sb.blocks_per_group) / 4);
         if goal > 0
             && goal < self.sb.blocks_count
-            && let Some(found) = self.space.find(goal, goal.saturating_add(size), len)
+            && let Some(found) = self.space.find(goal, goal + size, len)
         {
             return found;
         }
@@ -163,11 +161,11 @@ impl Draft {
     /// Records that the bitmaps of the groups that contain a table must be written.
     fn note_table(&mut self, block: u64, len: u64) {
         let per_group = u64::from(self.sb.blocks_per_group);
-        let last = block.saturating_add(len.saturating_sub(1));
+        let last = block + len - 1;
         let mut at = block;
         while at < last {
             self.note_written(at);
-            at = at.saturating_add(per_group).min(last);
+            at = (at + per_group).min(last);
         }
         self.note_written(last);
     }
@@ -178,7 +176,7 @@ impl Draft {
         for part in Part::ALL {
             let len = self.part_len(part);
             for group in 0..self.sb.groups {
-                let end = self.sb.blocks_count.saturating_sub(1);
+                let end = self.sb.blocks_count - 1;
                 let found = self.space.find(goal, end, len);
                 goal = found.ok_or_else(|| self.too_small())?;
                 self.place(group, part, goal);

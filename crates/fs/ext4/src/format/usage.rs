@@ -7,35 +7,36 @@ use alloc::vec::Vec;
 
 use obento_driver::{Allowed, FormatError};
 
+use crate::size::BlockSize;
+
 /// The settings of one usage type.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Usage {
     name: &'static str,
-    block_size: Option<u32>,
+    block_size: Option<BlockSize>,
     inode_ratio: Option<u64>,
 }
 
 /// `[fs_types]` except ext3 and ext4. A block size of -1 there means a page, and here the size of most pages.
 const USAGES: [Usage; 7] = [
-    usage("small", Some(1024), 4096),
-    usage("floppy", Some(1024), 8192),
+    usage("small", Some(BlockSize::MIN), 4096),
+    usage("floppy", Some(BlockSize::MIN), 8192),
     usage("big", None, 32_768),
     usage("huge", None, 65_536),
     usage("news", None, 4096),
-    usage("largefile", Some(4096), 1 << 20),
-    usage("largefile4", Some(4096), 4 << 20),
+    usage("largefile", Some(BlockSize::USUAL), 1 << 20),
+    usage("largefile4", Some(BlockSize::USUAL), 4 << 20),
 ];
 const NAMES: &[&str] = &["default", "small", "floppy", "big", "huge", "news", "largefile", "largefile4"];
 
-const fn usage(name: &'static str, block_size: Option<u32>, inode_ratio: u64) -> Usage {
+const fn usage(name: &'static str, block_size: Option<BlockSize>, inode_ratio: u64) -> Usage {
     Usage { name, block_size, inode_ratio: Some(inode_ratio) }
 }
 
 /// The defaults for a use of a volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Defaults {
-    /// Block size in bytes.
-    pub block_size: u32,
+    pub block_size: BlockSize,
     /// Number of bytes of the volume per inode.
     pub inode_ratio: u64,
 }
@@ -48,7 +49,7 @@ impl Defaults {
             Some(names) => names.split(',').filter(|name| !name.is_empty()).collect(),
             None => Vec::from([by_size(len)]),
         };
-        let mut defaults = Self { block_size: 4096, inode_ratio: 16_384 };
+        let mut defaults = Self { block_size: BlockSize::USUAL, inode_ratio: 16_384 };
         for name in names {
             if name == "default" {
                 continue;
@@ -85,7 +86,7 @@ mod tests {
 
     #[test]
     fn the_size_decides_unless_a_usage_is_named() {
-        let of = |names, len| Defaults::new(names, len).map(|d| (d.block_size, d.inode_ratio));
+        let of = |names, len| Defaults::new(names, len).map(|d| (d.block_size.bytes(), d.inode_ratio));
         assert_eq!(of(None, 1 << 20), Ok((1024, 8192)));
         assert_eq!(of(None, 1 << 28), Ok((1024, 4096)));
         assert_eq!(of(None, 1 << 29), Ok((4096, 16_384)));

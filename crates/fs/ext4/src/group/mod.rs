@@ -169,9 +169,8 @@ impl SuperBlock {
     /// Returns whether the `len` blocks from `start` on may contain the bitmaps or the inode table of `group`:
     /// `ext4_check_descriptors`.
     pub(crate) fn group_holds(&self, group: u32, start: VolBlock, len: u64) -> bool {
-        let first = self.group_start(group);
-        let end = first.0.saturating_add(self.blocks_per_group.into()).min(self.blocks_count);
-        let is_inside = start.0 >= first.0 && start.0.saturating_add(len) <= end;
-        self.holds_blocks(start, len) && (is_inside || self.incompat.contains(Incompat::FLEX_BG))
+        let own = self.group_blocks(group);
+        let is_inside = || start.0 >= own.start && start.0.saturating_add(len) <= own.end;
+        self.holds_blocks(start, len) && (self.incompat.contains(Incompat::FLEX_BG) || is_inside())
     }
 }

@@ -5,12 +5,12 @@
 //! first, second and last of the groups that it describes.
 //! Source: Linux `Documentation/filesystems/ext4/blockgroup.rst`, `fs/ext4/balloc.c` `ext4_bg_has_super`,
 //! `ext4_bg_num_gdb`, `fs/ext4/super.c` `descriptor_loc`.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` limits groups and descriptors")]
 
 use alloc::vec::Vec;
 
-use obento_base::wire::to_usize;
-
 use crate::feature::{Compat, Incompat, RoCompat};
+use crate::size::BlockSize;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
@@ -40,21 +40,21 @@ impl SuperBlock {
         if !self.is_meta(index) {
             // Group 0 starts with the block that contains byte 1024, which is not block 0 with 1 KiB blocks.
             let start = match copy {
-                0 => VolBlock(u64::from(self.block_size == 1024)),
+                0 => VolBlock(u64::from(self.block_size == BlockSize::MIN)),
                 _ => self.group_start(copy),
             };
-            return VolBlock(start.0.saturating_add(1).saturating_add(index.into()));
+            return VolBlock(start.0 + 1 + u64::from(index));
         }
-        let first = index.saturating_mul(self.descs_per_block());
+        let first = index * self.descs_per_block();
         let group = match copy {
             0 => first,
-            _ => first.saturating_add(1),
+            _ => first + 1,
         };
         let mut skip = u64::from(self.has_copy(group));
-        if self.block_size == 1024 && group == 0 && self.first_data_block == 0 {
-            skip = skip.saturating_add(1);
+        if self.block_size == BlockSize::MIN && group == 0 && self.first_data_block == 0 {
+            skip += 1;
         }
-        VolBlock(self.group_start(group).0.saturating_add(skip))
+        VolBlock(self.group_start(group).0 + skip)
     }
 
     /// Returns all places of descriptor block `index`. With `meta_bg`, these are the first, second and last group that
@@ -65,15 +65,15 @@ impl SuperBlock {
             let copies = (1..self.groups).filter(has_copies);
             return core::iter::once(0).chain(copies).map(|group| self.desc_block(index, group)).collect();
         }
-        let first = index.saturating_mul(self.descs_per_block());
-        let last = first.saturating_add(self.descs_per_block()).saturating_sub(1);
+        let first = index * self.descs_per_block();
+        let last = first + self.descs_per_block() - 1;
         let mut homes = Vec::from([self.desc_block(index, 0)]);
-        if first.saturating_add(1) < self.groups {
+        if first + 1 < self.groups {
             homes.push(self.desc_block(index, 1));
         }
-        if last < self.groups && last > first.saturating_add(1) {
+        if last < self.groups && last > first + 1 {
             let start = self.group_start(last).0;
-            homes.push(VolBlock(start.saturating_add(self.has_copy(last).into())));
+            homes.push(VolBlock(start + u64::from(self.has_copy(last))));
         }
         homes
     }
@@ -86,9 +86,8 @@ impl SuperBlock {
             0 => VolBlock(0),
             _ => self.group_start(group),
         };
-        let boot = if group == 0 { self.desc_block(0, 0).0.max(1).saturating_sub(1) } else { 0 };
-        let len =
-            boot.saturating_add(u64::from(self.has_copy(group))).saturating_add(self.desc_copies(group));
+        let boot = if group == 0 { self.desc_block(0, 0).0.max(1) - 1 } else { 0 };
+        let len = boot + u64::from(self.has_copy(group)) + self.desc_copies(group);
         (start, len)
     }
 
@@ -98,14 +97,15 @@ impl SuperBlock {
         let (start, len) = self.copy_blocks(group);
         let has_reserved = len > 0 && self.has_copy(group) && self.has_plain_copies(group);
         let reserved = if has_reserved { u64::from(self.raw.s_reserved_gdt_blocks.get()) } else { 0 };
-        (start, len.saturating_add(reserved))
+        (start, len + reserved)
     }
 
     /// Returns the number of descriptor blocks in `group`: `ext4_bg_num_gdb`.
     fn desc_copies(&self, group: u32) -> u64 {
         if self.is_meta(self.desc_place(group).0) {
-            let inside = group.checked_rem(self.descs_per_block()).unwrap_or(0);
-            return u64::from(inside < 2 || inside == self.descs_per_block().saturating_sub(1));
+            let last = self.descs_per_block() - 1;
+            let inside = group & last;
+            return u64::from(inside < 2 || inside == last);
         }
         let all = self.desc_blocks();
         let meta = self.incompat.contains(Incompat::META_BG);
@@ -117,14 +117,6 @@ impl SuperBlock {
     /// them.
     pub fn has_plain_copies(&self, group: u32) -> bool {
         !self.is_meta(self.desc_place(group).0)
-    }
-
-    /// Returns the descriptor block that describes `group`, and the byte offset of the descriptor within it.
-    pub fn desc_place(&self, group: u32) -> (u32, usize) {
-        let per_block = self.descs_per_block();
-        let index = group.checked_div(per_block).unwrap_or(0);
-        let inside = group.checked_rem(per_block).unwrap_or(0);
-        (index, to_usize(u64::from(inside).saturating_mul(self.desc_size.into())))
     }
 }
 

@@ -58,7 +58,7 @@ impl Inode {
             rdev: DeviceNumber::default(),
             size: self.size,
             blocks: 0,
-            block_size: sb.block_size,
+            block_size: sb.block_size.bytes(),
             atime: Timestamp::EPOCH,
             mtime: Timestamp::EPOCH,
             ctime: Timestamp::EPOCH,
@@ -89,7 +89,7 @@ pub(crate) fn sectors_of(format: Format, raw: &RawInode) -> u64 {
     }
     let count = join(raw.i_blocks_lo.get(), raw.l_i_blocks_high.get().into());
     let is_in_blocks = InodeFlags::from_bits_retain(raw.i_flags.get()).contains(InodeFlags::HUGE_FILE);
-    if is_in_blocks { count.saturating_mul((format.block_size / 512).into()) } else { count }
+    if is_in_blocks { count.saturating_mul(format.block_size.sectors().into()) } else { count }
 }
 
 impl InodeFlags {

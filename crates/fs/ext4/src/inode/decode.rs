@@ -12,6 +12,7 @@ use super::{Inode, InodeFlags, InodePlace, Record};
 use crate::checksum::{Crc, inode_seed};
 use crate::feature::{Incompat, RoCompat};
 use crate::raw::{RawInode, RawInodeExtra};
+use crate::size::BlockSize;
 use crate::super_block::SuperBlock;
 use crate::unit::VolBlock;
 
@@ -23,7 +24,7 @@ const GOOD_OLD_SIZE: u16 = 128;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Format {
     pub(crate) inode_size: u16,
-    pub(crate) block_size: u32,
+    pub(crate) block_size: BlockSize,
     pub(crate) checksum_seed: u32,
     pub(crate) has_sums: bool,
     /// Directories have 64-bit sizes.

@@ -127,7 +127,7 @@ impl Show<'_> {
         while let Some((raw, rest)) =
             bytes.get(offset..).and_then(|bytes| RawDirEntry::ref_from_prefix(bytes).ok())
         {
-            let len = to_usize(record_len(raw.rec_len.get(), self.volume.block_size()).into());
+            let len = to_usize(record_len(raw.rec_len.get(), self.volume.block_size().bytes()).into());
             let name = rest.get(..usize::from(raw.name_len).min(len)).unwrap_or_default();
             let place = start.saturating_add(to_u64(offset));
             (self.sink)(Ok(record(raw, name, bytes.get(offset..).unwrap_or_default(), place)));

@@ -15,7 +15,7 @@ use crate::volume::Volume;
 /// Passes the records of the area to `sink`, whether they are valid or not, up to the first that cannot be decoded.
 pub(super) fn inspect(volume: &Volume, journal: &Journal, sink: Sink<'_>) -> Result<()> {
     let sb = volume.super_block();
-    let geometry = AreaGeometry { block_size: sb.block_size, inode_size: sb.inode_size };
+    let geometry = AreaGeometry { block_size: sb.block_size.bytes(), inode_size: sb.inode_size };
     let first = journal.super_block().fast_commits().start;
     let mut any = false;
     each_record(journal, geometry, |at, located| {

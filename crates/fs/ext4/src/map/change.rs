@@ -15,6 +15,7 @@ use super::extents::Bounds;
 use super::pointers::{self, Pointers};
 use super::tree::{self, ExtentTree, Mapping, NodeLocation, Shift, room_in_block};
 use crate::inode::{Inode, InodeFlags};
+use crate::size::ClusterSize;
 use crate::unit::{FileBlock, VolBlock};
 use crate::volume::Volume;
 
@@ -53,7 +54,7 @@ impl<'s> FileMap<'s, Nodes<'s>> {
             return Err(Error::Invalid);
         }
         if !inode.has(InodeFlags::EXTENTS) {
-            return Ok(Self::Indirect(Pointers::new(nodes, inode.i_block(), block_size / 4)?));
+            return Ok(Self::Indirect(Pointers::new(nodes, inode.i_block(), block_size.pointers())?));
         }
         super::extents::ExtentNode::root(inode)?.check_entries(inode, Bounds::ALL)?;
         Ok(Self::Extents(ExtentTree::new(nodes, inode.i_block(), room_in_block(block_size))?))
@@ -156,13 +157,13 @@ impl<S: tree::NodeSource + pointers::PointerSource> FileMap<'_, S> {
         }
     }
 
-    /// Returns the runs of the volume, in whole clusters of `1 << bits` blocks, to which `removed` referred and
+    /// Returns the runs of the volume, in whole clusters, to which `removed` referred and
     /// nothing refers now.
-    pub fn set_free(&mut self, removed: &[Mapping], bits: u32) -> Result<Vec<(VolBlock, u64)>> {
+    pub fn set_free(&mut self, removed: &[Mapping], cluster: ClusterSize) -> Result<Vec<(VolBlock, u64)>> {
         let mut runs: Vec<(VolBlock, u64)> = Vec::new();
         let mut seen_to = 0;
         for mapping in removed {
-            let Some((start, len)) = self.free_clusters(mapping, bits, &mut seen_to)? else { continue };
+            let Some((start, len)) = self.free_clusters(mapping, cluster, &mut seen_to)? else { continue };
             match runs.last_mut() {
                 Some((last, last_len)) if last.checked_add(*last_len) == Some(start) => {
                     *last_len = last_len.saturating_add(len);
@@ -180,15 +181,15 @@ impl<S: tree::NodeSource + pointers::PointerSource> FileMap<'_, S> {
     fn free_clusters(
         &mut self,
         mapping: &Mapping,
-        bits: u32,
+        cluster: ClusterSize,
         seen_to: &mut u64,
     ) -> Result<Option<(VolBlock, u64)>> {
-        if bits == 0 {
+        if cluster == ClusterSize::ONE {
             return Ok(Some((mapping.place, mapping.len.into())));
         }
-        let size = 1_u64.checked_shl(bits).unwrap_or(1);
-        let mut first = cluster_of(mapping.range().start, size).max(*seen_to);
-        let mut end = mapping.end().div_ceil(size).saturating_mul(size);
+        let size = u64::from(cluster.blocks());
+        let mut first = cluster.round_down(mapping.range().start).max(*seen_to);
+        let mut end = cluster.round_up(mapping.end());
         *seen_to = end;
         if first < end && self.first_in(&(first..first.saturating_add(size)))?.is_some() {
             first = first.saturating_add(size);
@@ -198,34 +199,33 @@ impl<S: tree::NodeSource + pointers::PointerSource> FileMap<'_, S> {
             end = last;
         }
         // The start on the volume of the cluster of the mapping's first block, and from there `first`.
-        let base = cluster_of(mapping.place.0, size);
-        let skip = first.checked_sub(cluster_of(mapping.range().start, size));
+        let base = cluster.round_down(mapping.place.0);
+        let skip = first.checked_sub(cluster.round_down(mapping.range().start));
         let start = skip.and_then(|skip| base.checked_add(skip)).map(VolBlock);
         Ok(start.zip(end.checked_sub(first)).filter(|(_, len)| *len > 0))
     }
 
     /// Returns the place on the volume of block `at`, which is a hole, if its cluster is already allocated. Also
     /// returns the number of blocks from `at` on that are holes in that cluster.
-    pub fn shared_cluster(&mut self, at: u64, bits: u32) -> Result<Option<(VolBlock, u64)>> {
-        let size = 1_u64.checked_shl(bits).unwrap_or(1);
-        let start = cluster_of(at, size);
-        let cluster = start..start.saturating_add(size);
-        let Some(found) = self.first_in(&cluster)? else { return Ok(None) };
-        let place = cluster_of(found.place.0, size).saturating_add(at.saturating_sub(start));
-        let end = self.first_in(&(at..cluster.end))?.map_or(cluster.end, |next| next.range().start);
+    pub fn shared_cluster(&mut self, at: u64, cluster: ClusterSize) -> Result<Option<(VolBlock, u64)>> {
+        let start = cluster.round_down(at);
+        let end = start.saturating_add(cluster.blocks().into());
+        let Some(found) = self.first_in(&(start..end))? else { return Ok(None) };
+        let place = cluster.round_down(found.place.0).saturating_add(cluster.inside(at));
+        let end = self.first_in(&(at..end))?.map_or(end, |next| next.range().start);
         Ok(Some((VolBlock(place), end.saturating_sub(at))))
     }
-}
-
-/// Returns the first block of the cluster of `size` blocks, a power of two, that contains `block`.
-pub(crate) fn cluster_of(block: u64, size: u64) -> u64 {
-    block & !size.saturating_sub(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tree::{ExtentState, empty_root};
     use super::*;
+    use crate::size::BlockSize;
+
+    fn sixteen() -> ClusterSize {
+        ClusterSize::from_log(4, BlockSize::MIN).unwrap()
+    }
 
     /// The source of a file of one node.
     struct Nothing;
@@ -257,7 +257,7 @@ mod tests {
         let mut remove = |range: Range<u64>| {
             let mut removed = Vec::new();
             map.splice(range, &[], &mut removed).unwrap();
-            map.set_free(&removed, 4).unwrap()
+            map.set_free(&removed, sixteen()).unwrap()
         };
         assert_eq!(remove(4..20), []);
         assert_eq!(remove(2..3), []);
@@ -277,7 +277,7 @@ mod tests {
         map.splice(0..100, &all, &mut Vec::new()).unwrap();
         let mut removed = Vec::new();
         map.splice(0..30, &[], &mut removed).unwrap();
-        assert_eq!(map.set_free(&removed, 4).unwrap(), [(VolBlock(160), 16)]);
+        assert_eq!(map.set_free(&removed, sixteen()).unwrap(), [(VolBlock(160), 16)]);
     }
 
     #[test]
@@ -285,9 +285,9 @@ mod tests {
         let mut map = FileMap::Extents(ExtentTree::new(&Nothing, &empty_root(), 100).unwrap());
         let all = [at(4, 2, 164, ExtentState::Written), at(10, 1, 170, ExtentState::Written)];
         map.splice(0..100, &all, &mut Vec::new()).unwrap();
-        assert_eq!(map.shared_cluster(0, 4), Ok(Some((VolBlock(160), 4))));
-        assert_eq!(map.shared_cluster(7, 4), Ok(Some((VolBlock(167), 3))));
-        assert_eq!(map.shared_cluster(12, 4), Ok(Some((VolBlock(172), 4))));
-        assert_eq!(map.shared_cluster(16, 4), Ok(None));
+        assert_eq!(map.shared_cluster(0, sixteen()), Ok(Some((VolBlock(160), 4))));
+        assert_eq!(map.shared_cluster(7, sixteen()), Ok(Some((VolBlock(167), 3))));
+        assert_eq!(map.shared_cluster(12, sixteen()), Ok(Some((VolBlock(172), 4))));
+        assert_eq!(map.shared_cluster(16, sixteen()), Ok(None));
     }
 }

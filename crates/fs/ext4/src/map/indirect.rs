@@ -37,7 +37,7 @@ pub(super) fn direct(i_block: &[u8]) -> Option<impl Iterator<Item = u32> + use<'
 impl Volume {
     /// Returns the run that starts at file block `at`.
     pub(super) fn map_indirect(&self, inode: &Inode, at: FileBlock) -> Result<MappedRun> {
-        let per_block = u64::from(self.super_block().block_size / 4);
+        let per_block = u64::from(self.super_block().block_size.pointers());
         let Some(path) = find_path(at, per_block) else {
             // Blocks past the reach of three levels cannot be mapped.
             return Ok(MappedRun { len: u32::MAX.saturating_sub(at.0).max(1), place: Blocks::Hole });

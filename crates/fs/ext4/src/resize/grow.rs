@@ -6,6 +6,7 @@
 //! follows an interruption.
 //! Invariant: nothing of the old volume changes before the transaction.
 //! Source: e2fsprogs `resize/resize2fs.c`; Linux `fs/ext4/resize.c`.
+#![allow(clippy::arithmetic_side_effects, reason = "the groups and their structures are in the grown volume")]
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -96,13 +97,13 @@ impl<'a> GrowingVolume<'a> {
 
     /// Writes the bitmaps and inode tables of the new groups, and sets their descriptors.
     fn write_groups(&mut self, output: &mut Output<'_>, observer: ResizeObserver<'_>) -> ResizeResult<()> {
-        let total = u64::from(self.new.groups.saturating_sub(self.old.groups));
+        let total = u64::from(self.new.groups - self.old.groups);
         let mut next = self.old.groups;
         while next < self.new.groups {
             let mut groups = NewGroups::place(&self.new, next)?.ok_or(ResizeRefusal::NoRoom)?;
             let is_zero = self.clear_tables(output, &groups.descriptors)?;
             for index in next..groups.end() {
-                let inside = to_usize(index.saturating_sub(next).into());
+                let inside = to_usize((index - next).into());
                 let Some(descriptor) = groups.descriptors.get_mut(inside) else { continue };
                 if is_zero && self.new.checksums != Checksums::None {
                     descriptor.flags.insert(GroupFlags::INODE_ZEROED);
@@ -111,7 +112,7 @@ impl<'a> GrowingVolume<'a> {
                 self.write_group(output, &groups, index, &descriptor)?;
             }
             next = groups.end();
-            observer(next.saturating_sub(self.old.groups).into(), total);
+            observer((next - self.old.groups).into(), total);
         }
         Ok(())
     }
@@ -144,12 +145,12 @@ impl<'a> GrowingVolume<'a> {
         let mut is_zero = true;
         let mut at = groups.iter().map(|group| group.inode_table.0).peekable();
         while let Some(start) = at.next() {
-            let mut end = start.saturating_add(len);
+            let mut end = start + len;
             while at.next_if_eq(&end).is_some() {
-                end = end.saturating_add(len);
+                end += len;
             }
             let range = self.bytes_of(start..end);
-            let bytes = range.end.saturating_sub(range.start);
+            let bytes = range.end - range.start;
             if self.device.known_zeros(range.clone()) >= bytes {
                 continue;
             }
@@ -167,8 +168,8 @@ impl<'a> GrowingVolume<'a> {
         let mut counts = Totals::default();
         for group in 0..self.new.groups {
             let descriptor = self.table.get(&self.new, group)?;
-            counts.free_blocks = counts.free_blocks.saturating_add(descriptor.free_blocks.into());
-            counts.free_inodes = counts.free_inodes.saturating_add(descriptor.free_inodes.into());
+            counts.free_blocks += u64::from(descriptor.free_blocks);
+            counts.free_inodes += u64::from(descriptor.free_inodes);
         }
         let mut raw = *self.new.raw;
         set_counts(&self.new, &mut raw, counts);
@@ -224,7 +225,7 @@ impl<'a> GrowingVolume<'a> {
     }
 
     fn byte_of(&self, block: u64) -> u64 {
-        block.saturating_mul(self.new.block_size.into())
+        self.new.block_size.len(block)
     }
 
     fn bytes_of(&self, blocks: Range<u64>) -> Range<u64> {

@@ -32,15 +32,15 @@ impl Resize for Ext4Driver {
             let new = shape::grown(&old, len)?;
             return Ok(plan(&old, new.as_ref()));
         }
-        let size = u64::from(old.block_size);
-        let blocks = planned_blocks(device, &looking(), len.checked_div(size).unwrap_or(0))?;
-        let len = blocks.unwrap_or(old.blocks_count).saturating_mul(size);
+        let size = old.block_size;
+        let blocks = planned_blocks(device, &looking(), size.whole(len))?;
+        let len = size.len(blocks.unwrap_or(old.blocks_count));
         Ok(ResizePlan { old_len: old.volume_len(), len, notes: Vec::new() })
     }
 
     fn minimum(&self, device: &Arc<dyn BlockDevice>) -> ResizeResult<u64> {
         let sb = super_block(&**device)?;
-        Ok(minimum_blocks(device, &looking())?.saturating_mul(sb.block_size.into()))
+        Ok(sb.block_size.len(minimum_blocks(device, &looking())?))
     }
 
     fn resize(
@@ -70,9 +70,9 @@ impl Resize for Ext4Driver {
             return Err(ResizeRefusal::NeedsCheck("the journal cannot be replayed").into());
         }
         if options.len < old.volume_len() {
-            let size = u64::from(old.block_size);
-            let blocks = shrink(&device, &checking, options.len.checked_div(size).unwrap_or(0), observer)?;
-            let len = blocks.unwrap_or(old.blocks_count).saturating_mul(size);
+            let size = old.block_size;
+            let blocks = shrink(&device, &checking, size.whole(options.len), observer)?;
+            let len = size.len(blocks.unwrap_or(old.blocks_count));
             return Ok(ResizePlan { old_len: old.volume_len(), len, notes: Vec::new() });
         }
         let Some(new) = shape::grown(&old, options.len)? else { return Ok(plan(&old, None)) };

@@ -1,5 +1,6 @@
 //! Changes to the groups that exist before a volume grows: blocks become free at the end of the last group, and where a
 //! structure is no longer needed.
+#![allow(clippy::arithmetic_side_effects, reason = "`DescriptorTable::read` checks all places")]
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,6 +16,7 @@ use crate::feature::Compat;
 use crate::group::GroupFlags;
 use crate::map::check::numbers;
 use crate::raw::RawInode;
+use crate::size::ClusterSize;
 use crate::super_block::{Checksums, SuperBlock};
 use crate::unit::VolBlock;
 
@@ -42,11 +44,11 @@ impl OldGroups<'_> {
     /// - `Corrupt`: a bitmap is damaged.
     /// - The device failed.
     pub(super) fn change(&mut self) -> Result<()> {
-        let last = self.old.groups.saturating_sub(1);
+        let last = self.old.groups - 1;
         let added = self.old.group_clusters(last)..self.new.group_clusters(last);
         if !added.is_empty() {
             // Bits after the end do not count as free, whatever they say.
-            let count = added.end.saturating_sub(added.start);
+            let count = added.end - added.start;
             self.free(last, added, |_| count)?;
         }
         if self.old.compat.contains(Compat::SPARSE_SUPER2) {
@@ -58,7 +60,7 @@ impl OldGroups<'_> {
             self.old.compat.contains(Compat::RESIZE_INODE) && !self.new.compat.contains(Compat::RESIZE_INODE);
         if is_converted {
             let block = self.doubly()?;
-            self.release(block..block.saturating_add(1))?;
+            self.release(block..block + 1)?;
         }
         Ok(())
     }
@@ -70,16 +72,16 @@ impl OldGroups<'_> {
         }
         let (start, len) = self.old.reserved_start(group);
         let (_, left) = self.new.reserved_start(group);
-        self.release(start.0.saturating_add(left)..start.0.saturating_add(len))
+        self.release(start.0 + left..start.0 + len)
     }
 
     /// Returns the doubly indirect block of the resize inode.
     fn doubly(&self) -> Result<u64> {
         let sb = self.old;
-        let offset = u64::from(RESIZE_INO.saturating_sub(1)).saturating_mul(sb.inode_size.into());
-        let table = self.table.get(sb, 0)?.inode_table.0.saturating_mul(sb.block_size.into());
+        let offset = u64::from(RESIZE_INO - 1) * u64::from(sb.inode_size);
+        let table = self.table.get(sb, 0)?.inode_table.0;
         let mut bytes = [0; size_of::<RawInode>()];
-        self.device.read_at(table.saturating_add(offset), &mut bytes)?;
+        self.device.read_at(sb.block_size.len(table) + offset, &mut bytes)?;
         let raw = RawInode::read_from_bytes(&bytes).map_err(|_| Error::Invalid)?;
         let block = numbers(&raw.i_block).get(DOUBLY).map_or(0, |number| u64::from(number.get()));
         if sb.holds_blocks(VolBlock(block), 1) { Ok(block) } else { Err(Error::Invalid) }
@@ -91,28 +93,26 @@ impl OldGroups<'_> {
         let len = blocks.end.saturating_sub(blocks.start);
         let mut clusters = self.old.clusters_in_group(group, VolBlock(blocks.start), len);
         while !clusters.is_empty() && self.has_structure(group, clusters.start)? {
-            clusters.start = clusters.start.saturating_add(1);
+            clusters.start += 1;
         }
-        while !clusters.is_empty() && self.has_structure(group, clusters.end.saturating_sub(1))? {
-            clusters.end = clusters.end.saturating_sub(1);
+        while !clusters.is_empty() && self.has_structure(group, clusters.end - 1)? {
+            clusters.end -= 1;
         }
-        let all = clusters.end.saturating_sub(clusters.start);
+        let all = clusters.end - clusters.start;
         let range = clusters.clone();
         self.free(group, clusters, |bitmap| {
-            bitmap.map_or(all, |bitmap| all.saturating_sub(bits::count_clear(bitmap, range)))
+            bitmap.map_or(all, |bitmap| all - bits::count_clear(bitmap, range))
         })
     }
 
     /// Returns whether a cluster contains a bitmap, a part of an inode table, or a copy of the descriptors.
     fn has_structure(&self, group: u32, cluster: u32) -> Result<bool> {
-        let bits = self.old.cluster_bits;
-        if bits == 0 {
+        if self.old.cluster == ClusterSize::ONE {
             return Ok(false);
         }
-        let inside = u64::from(cluster).checked_shl(bits).unwrap_or(u64::MAX);
-        let start = self.old.group_start(group).0.saturating_add(inside);
-        let end = start.saturating_add(self.old.cluster_blocks().into());
-        let overlaps = |from: u64, len: u64| from < end && from.saturating_add(len) > start;
+        let start = self.old.cluster_start(group, cluster).0;
+        let end = start + u64::from(self.old.cluster_blocks());
+        let overlaps = |from: u64, len: u64| from < end && from + len > start;
         let (head, len) = self.new.reserved_start(group);
         if overlaps(head.0, len) {
             return Ok(true);
@@ -165,7 +165,7 @@ impl OldGroups<'_> {
         let len = to_usize(self.old.block_size.into());
         bytes.try_reserve_exact(len)?;
         bytes.resize(len, 0);
-        self.device.read_at(block.saturating_mul(self.old.block_size.into()), &mut bytes)?;
+        self.device.read_at(self.old.block_size.len(block), &mut bytes)?;
         let stored = self.table.bytes_of(self.old, group);
         let sums = bitmap_checksum(self.old, BitmapKind::Blocks, &bytes)
             .and_then(|sum| compare_sum(BitmapKind::Blocks, stored, sum));

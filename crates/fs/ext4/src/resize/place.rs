@@ -4,6 +4,7 @@
 //! from the first new group on. Otherwise, or if they do not fit, each group has its own.
 //! Invariant: all places are in new groups, so that nothing of the old volume is overwritten before the volume grows.
 //! Source: e2fsprogs `lib/ext2fs/alloc_tables.c`; Linux `fs/ext4/resize.c` `ext4_alloc_group_tables`.
+#![allow(clippy::arithmetic_side_effects, reason = "the groups and their structures are in the grown volume")]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -55,9 +56,10 @@ impl NewGroups {
         descriptors.try_reserve_exact(groups.len())?;
         descriptors.resize(groups.len(), UNUSED);
         let is_placed = pack(sb, groups.clone(), &mut descriptors)
-            || groups.clone().zip(descriptors.iter_mut()).all(|(group, descriptor)| {
-                pack(sb, group..group.saturating_add(1), core::slice::from_mut(descriptor))
-            });
+            || groups
+                .clone()
+                .zip(descriptors.iter_mut())
+                .all(|(group, descriptor)| pack(sb, group..group + 1, core::slice::from_mut(descriptor)));
         if !is_placed {
             return Ok(None);
         }
@@ -70,7 +72,7 @@ impl NewGroups {
 
     /// Returns the number of the group after the last one.
     pub(super) fn end(&self) -> u32 {
-        self.first.saturating_add(u32::try_from(self.descriptors.len()).unwrap_or(0))
+        self.first + u32::try_from(self.descriptors.len()).unwrap_or(0)
     }
 
     /// Returns the block bitmap of a group.
@@ -80,19 +82,18 @@ impl NewGroups {
         bitmap.try_reserve_exact(len)?;
         bitmap.resize(len, 0);
         for run in self.used_in(sb, group) {
-            let len = run.end.saturating_sub(run.start);
+            let len = run.end - run.start;
             bits::set(&mut bitmap, sb.clusters_in_group(group, VolBlock(run.start), len));
         }
-        bits::set(&mut bitmap, sb.group_clusters(group)..sb.block_size.saturating_mul(8));
+        bits::set(&mut bitmap, sb.group_clusters(group)..sb.block_size.bits());
         Ok(bitmap)
     }
 
     /// Returns the used runs that are at least partly in `group`.
     fn used_in(&self, sb: &SuperBlock, group: u32) -> &[Run] {
-        let start = sb.group_start(group).0;
-        let end = start.saturating_add(sb.blocks_per_group.into());
-        let from = self.used.partition_point(|run| run.end <= start);
-        let to = self.used.partition_point(|run| run.start < end);
+        let blocks = sb.group_blocks(group);
+        let from = self.used.partition_point(|run| run.end <= blocks.start);
+        let to = self.used.partition_point(|run| run.start < blocks.end);
         self.used.get(from..to).unwrap_or_default()
     }
 
@@ -103,7 +104,7 @@ impl NewGroups {
         let own = used_head(sb, group);
         let has_only_copies = self.used_in(sb, group).iter().all(|run| *run == own);
         let is_alone = self.descriptors.len() == 1;
-        let index = to_usize(group.saturating_sub(self.first).into());
+        let index = to_usize((group - self.first).into());
         let Some(descriptor) = self.descriptors.get_mut(index) else { return Ok(()) };
         descriptor.free_blocks = free;
         descriptor.free_inodes = sb.inodes_per_group;
@@ -112,7 +113,7 @@ impl NewGroups {
             descriptor.flags.insert(GroupFlags::INODE_UNINIT);
             // The bitmap can be computed if the group contains only its own structures. e2fsck expects the bitmap
             // of the last group.
-            if (has_only_copies || is_alone) && group.saturating_add(1) < sb.groups {
+            if (has_only_copies || is_alone) && group + 1 < sb.groups {
                 descriptor.flags.insert(GroupFlags::BLOCK_UNINIT);
             }
         }
@@ -123,19 +124,18 @@ impl NewGroups {
 /// Returns the end of the new groups that share their space with `first`.
 fn shared_end(sb: &SuperBlock, first: u32) -> u32 {
     let log = u32::from(sb.raw.s_log_groups_per_flex);
-    let next = first.saturating_add(1);
+    let next = first + 1;
     if !sb.incompat.contains(Incompat::FLEX_BG) || !(1..=31).contains(&log) {
         return next;
     }
-    let flex = first.checked_shr(log).unwrap_or(0).saturating_add(1);
-    let end = u64::from(flex).checked_shl(log).unwrap_or(u64::MAX);
+    let end = ((u64::from(first) >> log) + 1) << log;
     u32::try_from(end).unwrap_or(u32::MAX).clamp(next, sb.groups)
 }
 
 /// Returns the blocks at the start of `group` for copies of the super block and the descriptors.
 fn used_head(sb: &SuperBlock, group: u32) -> Run {
     let (start, len) = sb.reserved_start(group);
-    start.0..start.0.saturating_add(len)
+    start.0..start.0 + len
 }
 
 /// Returns the field with the place of one structure of a group.
@@ -144,8 +144,8 @@ type PlaceField = fn(&mut GroupDescriptor) -> &mut VolBlock;
 /// Places the structures of `groups` one after the other. Returns false if they do not fit.
 fn pack(sb: &SuperBlock, groups: Range<u32>, descriptors: &mut [GroupDescriptor]) -> bool {
     let mut gaps = Gaps::between(groups.map(|group| {
-        let end = sb.group_start(group).0.saturating_add(sb.blocks_per_group.into()).min(sb.blocks_count);
-        (used_head(sb, group).end.max(sb.group_start(group).0), end)
+        let blocks = sb.group_blocks(group);
+        (used_head(sb, group).end.max(blocks.start), blocks.end)
     }));
     let table = u64::from(sb.inode_table_blocks());
     let places: [(u64, PlaceField); 3] = [
@@ -169,9 +169,9 @@ fn used_runs(sb: &SuperBlock, groups: Range<u32>, descriptors: &[GroupDescriptor
     for descriptor in descriptors {
         let [blocks, inodes, start] =
             [descriptor.block_bitmap, descriptor.inode_bitmap, descriptor.inode_table].map(|block| block.0);
-        runs.push(blocks..blocks.saturating_add(1));
-        runs.push(inodes..inodes.saturating_add(1));
-        runs.push(start..start.saturating_add(table));
+        runs.push(blocks..blocks + 1);
+        runs.push(inodes..inodes + 1);
+        runs.push(start..start + table);
     }
     runs.sort_unstable_by_key(|run| run.start);
     runs

@@ -5,6 +5,7 @@
 //! further descriptor blocks are in the new groups (`meta_bg`), as when Linux grows a mounted volume.
 //! Source: e2fsprogs `resize/resize2fs.c` `adjust_fs_info`; Linux `fs/ext4/resize.c` `ext4_resize_fs`,
 //! `ext4_convert_meta_bg`; `docs/decisions/0069-a-volume-without-reserved-descriptor-blocks-grows-with-meta-bg.md`.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` and `limited` bound the volumes")]
 
 use obento_base::wire::{IntoBytes, split};
 use obento_driver::{ResizeRefusal, ResizeResult};
@@ -26,8 +27,7 @@ const SPARE: u64 = 50;
 ///
 /// `Refused`: the volume cannot grow to this size.
 pub(super) fn grown(old: &SuperBlock, len: u64) -> ResizeResult<Option<SuperBlock>> {
-    let blocks = len.checked_div(old.block_size.into()).unwrap_or(0);
-    let blocks = blocks & !u64::from(old.cluster_blocks().saturating_sub(1));
+    let blocks = old.cluster.round_down(old.block_size.whole(len));
     let Some(blocks) = usable(old, limited(old, blocks)?)? else { return Ok(None) };
     let mut raw = *old.raw;
     set_sizes(old, blocks, &mut raw)?;
@@ -73,8 +73,7 @@ pub(super) fn expect_resizable(sb: &SuperBlock) -> ResizeResult<()> {
     if !has_reserved && sb.raw.s_reserved_gdt_blocks.get() != 0 {
         return needs_check("blocks are reserved for growing without the feature resize_inode");
     }
-    let part = sb.blocks_count.checked_rem(sb.cluster_blocks().into());
-    if part != Some(0) {
+    if sb.cluster.inside(sb.blocks_count) != 0 {
         return feature("bigalloc with an incomplete last cluster");
     }
     Ok(())
@@ -88,18 +87,18 @@ fn limited(old: &SuperBlock, blocks: u64) -> ResizeResult<u64> {
     };
     let is_wide = old.incompat.contains(Incompat::SIXTY_FOUR_BIT);
     let last = u64::from(u32::MAX);
-    if !is_wide && blocks > last.saturating_add(1) {
+    if !is_wide && blocks > last + 1 {
         return too_long(last, "without the feature 64bit");
     }
     let blocks = if is_wide { blocks } else { blocks.min(last) };
     let per_group = u64::from(old.blocks_per_group);
-    let most = u64::from(MAX_LISTED_GROUPS).saturating_mul(per_group);
+    let most = u64::from(MAX_LISTED_GROUPS) * per_group;
     if blocks.saturating_sub(old.first_data_block.into()) > most {
         return too_long(most, "the maximum number of block groups that obento supports");
     }
     let groups = u64::from(u32::MAX).checked_div(old.inodes_per_group.into()).unwrap_or(0);
-    let most = groups.saturating_mul(per_group).saturating_add(old.first_data_block.into());
-    if blocks > most.saturating_add(per_group) {
+    let most = groups * per_group + u64::from(old.first_data_block);
+    if blocks > most + per_group {
         return too_long(most, "the maximum number of inodes");
     }
     Ok(blocks.min(most))
@@ -112,21 +111,21 @@ fn usable(old: &SuperBlock, mut blocks: u64) -> ResizeResult<Option<u64>> {
         if blocks <= old.blocks_count {
             return Ok(None);
         }
-        let inside = blocks.saturating_sub(old.first_data_block.into());
+        let inside = blocks - u64::from(old.first_data_block);
         let groups = u32::try_from(inside.div_ceil(old.blocks_per_group.into())).unwrap_or(u32::MAX);
         let rest = inside.checked_rem(old.blocks_per_group.into()).unwrap_or(0);
-        let needed = overhead(old, groups).saturating_add(SPARE);
+        let needed = overhead(old, groups) + SPARE;
         if groups < 2 || rest == 0 || rest >= needed {
             return Ok(Some(blocks));
         }
-        blocks = blocks.saturating_sub(rest);
+        blocks -= rest;
     }
 }
 
 /// Returns the number of blocks for the tables and copies of the last of `groups` groups. As in resize2fs, the blocks
 /// of all descriptors count also if `meta_bg` places them elsewhere.
 fn overhead(old: &SuperBlock, groups: u32) -> u64 {
-    let last = groups.saturating_sub(1);
+    let last = groups - 1;
     let has_copy = if old.compat.contains(Compat::SPARSE_SUPER2) {
         let [first, second] = old.raw.s_backup_bgs;
         if groups == 2 { first.get() != 0 } else { second.get() != 0 }
@@ -134,9 +133,9 @@ fn overhead(old: &SuperBlock, groups: u32) -> u64 {
         old.has_copy(last)
     };
     let descriptors = u64::from(groups.div_ceil(old.descs_per_block()));
-    let copies = descriptors.saturating_add(1).saturating_add(old.raw.s_reserved_gdt_blocks.get().into());
-    let tables = u64::from(old.inode_table_blocks()).saturating_add(2);
-    tables.saturating_add(if has_copy { copies } else { 0 })
+    let copies = descriptors + 1 + u64::from(old.raw.s_reserved_gdt_blocks.get());
+    let tables = u64::from(old.inode_table_blocks()) + 2;
+    tables + (if has_copy { copies } else { 0 })
 }
 
 /// Sets the numbers of blocks, reserved blocks and inodes.
@@ -148,14 +147,14 @@ fn set_sizes(old: &SuperBlock, blocks: u64, raw: &mut RawSuperBlock) -> ResizeRe
         raw.s_blocks_count_hi.set(high);
     }
     // The same part of the volume stays reserved.
-    let product = u128::from(old.reserved_blocks()).saturating_mul(blocks.into());
+    let product = u128::from(old.reserved_blocks()) * u128::from(blocks);
     let reserved = product.checked_div(old.blocks_count.into()).unwrap_or(0);
     let (low, high) = split(u64::try_from(reserved).unwrap_or(0));
     raw.s_r_blocks_count_lo.set(low);
     if is_wide {
         raw.s_r_blocks_count_hi.set(high);
     }
-    let inside = blocks.saturating_sub(old.first_data_block.into());
+    let inside = blocks - u64::from(old.first_data_block);
     let groups = inside.div_ceil(old.blocks_per_group.into());
     let inodes =
         groups.checked_mul(old.inodes_per_group.into()).and_then(|inodes| u32::try_from(inodes).ok());
@@ -167,7 +166,7 @@ fn set_sizes(old: &SuperBlock, blocks: u64, raw: &mut RawSuperBlock) -> ResizeRe
 
 /// Takes reserved blocks into use for descriptors, and places further ones by `meta_bg`.
 fn set_descriptors(old: &SuperBlock, new: &SuperBlock, raw: &mut RawSuperBlock) {
-    let added = new.desc_blocks().saturating_sub(old.desc_blocks());
+    let added = new.desc_blocks() - old.desc_blocks();
     if added == 0 || old.incompat.contains(Incompat::META_BG) {
         return;
     }
@@ -175,7 +174,7 @@ fn set_descriptors(old: &SuperBlock, new: &SuperBlock, raw: &mut RawSuperBlock) 
     match u16::try_from(added).ok().and_then(|added| reserved.checked_sub(added)) {
         Some(left) if old.compat.contains(Compat::RESIZE_INODE) => raw.s_reserved_gdt_blocks.set(left),
         _ => {
-            raw.s_first_meta_bg.set(old.desc_blocks().saturating_add(reserved.into()));
+            raw.s_first_meta_bg.set(old.desc_blocks() + u32::from(reserved));
             raw.s_reserved_gdt_blocks.set(0);
             raw.s_feature_compat.set(raw.s_feature_compat.get() & !Compat::RESIZE_INODE.bits());
             raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::META_BG.bits());
@@ -193,7 +192,7 @@ fn set_backups(old: &SuperBlock, groups: u32, raw: &mut RawSuperBlock) {
         first.set(1);
     }
     if old.groups < 3 && groups > 2 || second.get() != 0 {
-        second.set(groups.saturating_sub(1));
+        second.set(groups - 1);
     }
 }
 

@@ -1,9 +1,10 @@
 //! The descriptors of all groups while a volume grows.
+#![allow(clippy::arithmetic_side_effects, reason = "`limited` bounds the number of groups")]
 
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::wire::{to_u64, to_usize};
+use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 
@@ -34,7 +35,7 @@ impl DescriptorTable {
         bytes.try_reserve_exact(len(new))?;
         bytes.resize(len(old), 0);
         for (index, block) in (0..).zip(bytes.chunks_mut(block_size.max(1))) {
-            device.read_at(old.desc_block(index, 0).0.saturating_mul(old.block_size.into()), block)?;
+            device.read_at(old.block_size.len(old.desc_block(index, 0).0), block)?;
         }
         let mut before = Vec::new();
         before.try_reserve_exact(bytes.len())?;
@@ -47,7 +48,7 @@ impl DescriptorTable {
             GroupDescriptor::decode(slot, group, block)?.check_group(old, group)?;
         }
         // Bytes after the last descriptor are not used.
-        let end = this.slot(old, old.groups.saturating_sub(1)).end;
+        let end = this.slot(old, old.groups - 1).end;
         this.bytes.truncate(end);
         this.bytes.resize(len(new), 0);
         Ok(this)
@@ -91,15 +92,14 @@ impl DescriptorTable {
     /// Returns the descriptor blocks that the old volume does not have or that differ there.
     pub(super) fn changed(&self) -> impl Iterator<Item = (u32, &[u8])> {
         self.blocks().filter(|(index, block)| {
-            let start = to_usize(u64::from(*index)).saturating_mul(self.block_size);
-            self.old.get(start..start.saturating_add(block.len())) != Some(*block)
+            let start = to_usize(u64::from(*index)) * self.block_size;
+            self.old.get(start..start + block.len()) != Some(*block)
         })
     }
 
     fn slot(&self, sb: &SuperBlock, group: u32) -> Range<usize> {
         let (block, inside) = sb.desc_place(group);
-        let start = to_u64(self.block_size).saturating_mul(block.into());
-        let start = to_usize(start).saturating_add(inside);
-        start..start.saturating_add(self.desc_size)
+        let start = to_usize(sb.block_size.len(block.into())) + inside;
+        start..start + self.desc_size
     }
 }

@@ -43,7 +43,7 @@ impl Search<'_> {
             self.node(inode, old, &inode.i_block, None, &mut map);
             return map;
         }
-        let per_block = u64::from(self.volume.block_size() / 4);
+        let per_block = u64::from(self.volume.block_size().pointers());
         let mut at = 0;
         for (slot, number) in numbers(&inode.i_block).iter().enumerate() {
             let levels = u32::try_from(slot.saturating_sub(11)).unwrap_or(0);
@@ -111,7 +111,7 @@ impl Search<'_> {
     /// Adds the blocks below a pointer: its first file block, its number, and the levels of indirect blocks below.
     fn pointer(&mut self, inode: &OldInode, old: &OldBlocks, pointer: (u64, u32, u32), map: &mut OldMap) {
         let (at, number, levels) = pointer;
-        let file_blocks = inode.size.div_ceil(u64::from(self.volume.block_size()).max(1));
+        let file_blocks = inode.size.div_ceil(u64::from(self.volume.block_size()));
         if number == 0 || at >= file_blocks {
             return;
         }
@@ -120,7 +120,7 @@ impl Search<'_> {
             map.is_whole = false;
             return;
         };
-        let per_block = u64::from(self.volume.block_size() / 4);
+        let per_block = u64::from(self.volume.block_size().pointers());
         let span = per_block.saturating_pow(below);
         let pointers: &[U32] = numbers(&bytes);
         for (slot, number) in pointers.iter().enumerate() {
@@ -186,7 +186,7 @@ impl<'v> BlockClaims<'v> {
             self.bitmap = Some((group, self.load(group).unwrap_or_default()));
         }
         let within = block.saturating_sub(sb.group_start(group).0);
-        let cluster = within.checked_shr(sb.cluster_bits).unwrap_or(u64::MAX);
+        let cluster = sb.cluster.whole(within);
         let bytes = self.bitmap.as_ref().map_or(&[][..], |(_, bytes)| bytes);
         let bit = 1_u8.checked_shl(u32::try_from(cluster % 8).unwrap_or(0)).unwrap_or(0);
         bytes.get(to_usize(cluster / 8)).is_some_and(|byte| byte & bit == 0)

@@ -88,7 +88,7 @@ impl Search<'_> {
         let bitmap = self.volume.cache().get(descriptor.inode_bitmap.0)?;
         let unused = if has_flags { descriptor.itable_unused } else { 0 };
         let used = sb.inodes_per_group.saturating_sub(unused);
-        let per_block = sb.inodes_per_block().max(1);
+        let per_block = sb.inodes_per_block();
         for index in 0..used.div_ceil(per_block) {
             let Some(rest) = left.checked_sub(1) else { return Ok(()) };
             *left = rest;
@@ -176,9 +176,7 @@ impl Search<'_> {
 
     fn is_used(&self, ino: u32) -> bool {
         let sb = self.volume.super_block();
-        let index = ino.saturating_sub(1);
-        let group = index.checked_div(sb.inodes_per_group).unwrap_or(0);
-        let inside = index.checked_rem(sb.inodes_per_group).unwrap_or(0);
+        let (group, inside) = sb.inode_index(ino.into()).unwrap_or_default();
         let bitmap: Result<Block> = self
             .volume
             .group(group)

@@ -136,7 +136,7 @@ impl Writer {
             return Ok(());
         }
         self.txns().checkpoint()?;
-        let block_size = u64::from(self.volume().block_size()).max(1);
+        let block_size = u64::from(self.volume().block_size());
         let blocks = inode.size().div_ceil(block_size);
         let mut at = 0;
         while let Some(block) = u32::try_from(at).ok().filter(|_| at < blocks) {

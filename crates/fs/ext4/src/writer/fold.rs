@@ -52,7 +52,7 @@ pub(crate) fn fold_fast_commits(
     let again = locate::read_raw(&**device, PRIMARY_OFFSET)?.ok_or(Error::Invalid)?;
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
     let volume = Volume::new(Arc::<Overlay<_>>::clone(&copy), decode(&again)?, options.cache)?;
-    let geometry = AreaGeometry { block_size: sb.block_size, inode_size: sb.inode_size };
+    let geometry = AreaGeometry { block_size: sb.block_size.bytes(), inode_size: sb.inode_size };
     let commits = FastCommits::load(&journal, geometry, summary.next, &volume)?;
     if let Some(damage) = commits.damage {
         return Err(damage);
@@ -84,7 +84,7 @@ fn different_blocks(
     below: &Arc<dyn BlockDevice>,
 ) -> Result<Vec<Block>> {
     let volume = writer.volume();
-    let size = u64::from(volume.block_size()).max(1);
+    let size = u64::from(volume.block_size());
     let count = volume.super_block().blocks_count;
     let mut numbers: Vec<u64> = Vec::new();
     for range in copy.changed() {

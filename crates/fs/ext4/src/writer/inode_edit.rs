@@ -330,7 +330,7 @@ impl InodeEdit {
     /// can count.
     pub fn set_sectors(&mut self, sectors: u64) -> Result<()> {
         let huge = self.format.has_huge_files;
-        let per_block = u64::from(self.format.block_size / 512).max(1);
+        let per_block = u64::from(self.format.block_size.sectors());
         let (count, in_blocks) = match sectors >> 32 {
             0 => (sectors, false),
             _ if !huge => return Err(Error::FileTooBig),
@@ -352,14 +352,14 @@ impl InodeEdit {
 
     /// Adds `blocks` blocks to the allocated space. Fails with `FileTooBig`.
     pub fn add_blocks(&mut self, blocks: u64) -> Result<()> {
-        let per_block = u64::from(self.format.block_size / 512);
+        let per_block = u64::from(self.format.block_size.sectors());
         let more = blocks.checked_mul(per_block).ok_or(Error::FileTooBig)?;
         self.set_sectors(self.sectors().checked_add(more).ok_or(Error::FileTooBig)?)
     }
 
     /// Subtracts `blocks` blocks from the allocated space.
     pub fn remove_blocks(&mut self, blocks: u64) {
-        let per_block = u64::from(self.format.block_size / 512);
+        let per_block = u64::from(self.format.block_size.sectors());
         let left = self.sectors().saturating_sub(blocks.saturating_mul(per_block));
         // A smaller number always fits.
         let _ = self.set_sectors(left);

@@ -92,7 +92,7 @@ impl Writer {
             return Ok((whole, None));
         }
         let block = self.block_len_in_bytes();
-        let cluster = u64::from(self.volume().super_block().cluster_blocks()).max(1);
+        let cluster = u64::from(self.volume().super_block().cluster_blocks());
         let wanted = whole.end.saturating_sub(whole.start);
         let admissible =
             self.accounts().admissible(owners, wanted.saturating_mul(block), enforcement(), self.seconds());

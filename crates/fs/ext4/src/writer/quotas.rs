@@ -292,8 +292,7 @@ impl Writer {
 
     /// Returns the number of blocks that a new entry changes, with new blocks of the file.
     fn insertion_credits(&self) -> Credits {
-        let blocks =
-            to_u64(NEW_BLOCKS.saturating_mul(BLOCK)).div_ceil(u64::from(self.volume().block_size()).max(1));
+        let blocks = to_u64(NEW_BLOCKS.saturating_mul(BLOCK)).div_ceil(u64::from(self.volume().block_size()));
         let appended = cost::APPEND.0.saturating_mul(u32::try_from(blocks).unwrap_or(u32::MAX));
         INSERTION + cost::INODE + Credits(appended)
     }
@@ -309,7 +308,7 @@ impl Writer {
         let inode = volume.inode(ino)?;
         let mut edit = self.edit_inode(txn, InodeWrite::under(&growth, &inode))?;
         let needed = u64::from(new.len).saturating_mul(to_u64(BLOCK));
-        let block_size = u64::from(volume.block_size()).max(1);
+        let block_size = u64::from(volume.block_size());
         while edit.size().div_ceil(block_size).saturating_mul(block_size) < needed {
             let (_, taken) = self.append_dir_block(txn, &mut edit)?;
             txn.note(&taken);
@@ -404,7 +403,7 @@ fn read(volume: &Volume, ino: Ino, number: u32) -> Result<QuotaBlock> {
 /// `Corrupt` for a hole.
 fn block_place(volume: &Volume, ino: Ino, number: u32) -> Result<(VolBlock, usize)> {
     let byte = u64::from(number).saturating_mul(to_u64(BLOCK));
-    let size = u64::from(volume.block_size()).max(1);
+    let size = u64::from(volume.block_size());
     let at = u32::try_from(byte.checked_div(size).unwrap_or(0)).map_err(|_| Error::FileTooBig)?;
     let block = volume.map_block(&volume.inode(ino)?, FileBlock(at))?;
     let hole = Corrupt::BlockRange { structure: Structure::Quota(ino), at: at.into(), start: 0, len: 1 };

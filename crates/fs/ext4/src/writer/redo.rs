@@ -54,6 +54,6 @@ fn blocks_of(device: &Arc<dyn BlockDevice>, sb: &SuperBlock, changes: &[BlockIma
         }
         copy.write_at(number.saturating_mul(size), bytes)?;
     }
-    let cache = Cache::new(copy, sb.block_size, 0);
+    let cache = Cache::new(copy, sb.block_size.bytes(), 0);
     changes.iter().map(|(number, _)| cache.get(*number)).collect()
 }

@@ -171,7 +171,7 @@ const EFSCORRUPTED: u8 = 8;
 
 /// Returns the block that contains the primary super block, and its place there.
 pub(super) fn super_block_place(sb: &SuperBlock) -> (u64, Range<usize>) {
-    let block_size = u64::from(sb.block_size).max(1);
+    let block_size = u64::from(sb.block_size);
     let start = to_usize(PRIMARY_OFFSET.checked_rem(block_size).unwrap_or(0));
     let end = start.saturating_add(size_of::<RawSuperBlock>());
     (PRIMARY_OFFSET.checked_div(block_size).unwrap_or(0), start..end)
@@ -180,7 +180,7 @@ pub(super) fn super_block_place(sb: &SuperBlock) -> (u64, Range<usize>) {
 /// Sets the free counts.
 pub(crate) fn set_counts(sb: &SuperBlock, raw: &mut RawSuperBlock, counts: Totals) {
     // In blocks here, in clusters in the descriptors: `ext4_update_super`.
-    let blocks = counts.free_blocks.checked_shl(sb.cluster_bits).unwrap_or(0);
+    let blocks = counts.free_blocks.saturating_mul(sb.cluster_blocks().into());
     let (low, high) = split(blocks);
     raw.s_free_blocks_count_lo.set(low);
     if sb.incompat.contains(Incompat::SIXTY_FOUR_BIT) {

@@ -444,6 +444,6 @@ impl Volume {
     /// (`round_up_cluster`).
     fn clusters_of(&self, len: u64) -> u64 {
         let cluster = u64::from(self.super_block().cluster_blocks());
-        len.div_ceil(u64::from(self.block_size()).max(1)).next_multiple_of(cluster)
+        len.div_ceil(u64::from(self.block_size())).next_multiple_of(cluster)
     }
 }

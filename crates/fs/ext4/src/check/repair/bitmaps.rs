@@ -19,7 +19,7 @@ impl Edits {
     pub(super) fn set_blocks(&mut self, group: u32, block: u64, len: u64, in_use: bool) -> Result<()> {
         let sb = &self.view.sb;
         let start = sb.group_start(group).0;
-        let cluster = |block: u64| block.saturating_sub(start).checked_shr(sb.cluster_bits).unwrap_or(0);
+        let cluster = |block: u64| sb.cluster.whole(block.saturating_sub(start));
         let last = cluster(block.saturating_add(len).saturating_sub(1));
         let bits = cluster(block)..last.saturating_add(1);
         self.set_bits(RepairedBitmap::Blocks, group, bits, in_use)
@@ -37,14 +37,14 @@ impl Edits {
         let sb = &self.view.sb;
         let blocks = sb.blocks_count.saturating_sub(sb.group_start(group).0);
         let blocks = blocks.min(sb.blocks_per_group.into());
-        let bits = blocks.div_ceil(sb.cluster_blocks().into());
-        let all = u64::from(sb.block_size).saturating_mul(8);
+        let bits = sb.cluster.needed(blocks);
+        let all = u64::from(sb.block_size.bits());
         self.set_bits(RepairedBitmap::Blocks, group, bits..all, true)
     }
 
     /// Sets the bits after the end of an inode bitmap.
     pub(super) fn pad_inode_bitmap(&mut self, group: u32) -> Result<()> {
-        let all = u64::from(self.view.sb.block_size).saturating_mul(8);
+        let all = u64::from(self.view.sb.block_size.bits());
         let bits = u64::from(self.view.sb.inodes_per_group)..all;
         self.set_bits(RepairedBitmap::Inodes, group, bits, true)
     }
@@ -84,7 +84,7 @@ impl Edits {
             return Ok(());
         }
         let bits = match kind {
-            RepairedBitmap::Blocks => sb.blocks_per_group.checked_shr(sb.cluster_bits).unwrap_or(0),
+            RepairedBitmap::Blocks => sb.clusters_per_group(),
             RepairedBitmap::Inodes => sb.inodes_per_group,
         };
         let bytes = self.view.read(self.bitmap_place(kind, group), 1)?;

@@ -124,8 +124,8 @@ impl Edits {
         let extents: Vec<_> = entries.iter().map(piece).collect();
         let mut first = 0;
         while first < extents.len() {
-            let unit = unit_from(&extents, first, claims.bits);
-            if !keeps_rule(extents.get(unit.clone()).unwrap_or_default(), claims.bits) {
+            let unit = unit_from(&extents, first, claims.cluster.bits());
+            if !keeps_rule(extents.get(unit.clone()).unwrap_or_default(), claims.cluster.bits()) {
                 return Err(Error::NoSpace);
             }
             first = unit.end;
@@ -180,7 +180,7 @@ impl Edits {
             let inside = rest.start & cluster.saturating_sub(1);
             // The blocks in the cluster in which the piece begins.
             let begun = cluster.saturating_sub(inside).min(rest.len);
-            if let Some(place) = begun_cluster(pieces, &rest, claims.bits) {
+            if let Some(place) = begun_cluster(pieces, &rest, claims.cluster.bits()) {
                 rest.len = begun;
                 let new = place.saturating_add(inside.into());
                 if new != rest.place.0 {
@@ -286,9 +286,9 @@ impl Edits {
         let pieces: Vec<_> = entries.iter().map(piece).collect();
         let (mut first, mut kept) = (0, Vec::new());
         while first < pieces.len() {
-            let unit = unit_from(&pieces, first, claims.bits);
+            let unit = unit_from(&pieces, first, claims.cluster.bits());
             let some = pieces.get(unit.clone()).unwrap_or_default();
-            let is_moved = claims.must_move_any(some) || !keeps_rule(some, claims.bits);
+            let is_moved = claims.must_move_any(some) || !keeps_rule(some, claims.cluster.bits());
             let starts = if is_moved { self.copy_unit(plan, some)? } else { None };
             let mut own = entries.get(unit.clone()).unwrap_or_default().to_vec();
             for (entry, start) in own.iter_mut().zip(starts.iter().flatten()) {

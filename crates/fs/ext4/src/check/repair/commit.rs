@@ -187,7 +187,7 @@ impl<'a> Target<'a> {
         // The super block in the journal also requests recovery, until everything else is in its place.
         let reader = over(copy);
         change_super_block(&reader, &locate::find(&**copy)?.super_block, want_recovery)?;
-        let cache = Cache::new(Arc::new(reader), found.super_block.block_size, CACHE);
+        let cache = Cache::new(Arc::new(reader), found.super_block.block_size.bytes(), CACHE);
         let blocks = numbers.iter().map(|&number| cache.get(number)).collect::<Result<Vec<Block>>>()?;
         change_super_block(&**self.device, &found.super_block, want_recovery)?;
         journal.append(&summary, &blocks, self.options.clock.now())?;
@@ -251,7 +251,7 @@ impl<'a> Target<'a> {
         if descriptor.flags.contains(GroupFlags::BLOCK_UNINIT) {
             return true;
         }
-        let inside = block.0.saturating_sub(view.sb.group_start(group).0) >> view.sb.cluster_bits;
+        let inside = view.sb.cluster.whole(block.0.saturating_sub(view.sb.group_start(group).0));
         let mut bitmap = alloc::vec![0; to_usize(size.into())];
         let at = descriptor.block_bitmap.0.saturating_mul(size.into());
         let Ok(bit) = u32::try_from(inside) else { return false };

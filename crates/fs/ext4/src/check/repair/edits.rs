@@ -90,9 +90,7 @@ impl Edits {
         let wrong = Error::from(Corrupt::InodeNumber { structure, block: 0, offset: 0, found: ino.into() });
         let sb = &self.view.sb;
         let place = || {
-            let index = ino.checked_sub(1)?;
-            let group = index.checked_div(sb.inodes_per_group).filter(|&group| group < sb.groups)?;
-            let inside = index.checked_rem(sb.inodes_per_group)?;
+            let (group, inside) = sb.inode_index(ino.into()).filter(|&(group, _)| group < sb.groups)?;
             let table = self.view.group(group).inode_table;
             let at = u64::from(inside).checked_mul(sb.inode_size.into())?;
             table.0.checked_mul(sb.block_size.into())?.checked_add(at).filter(|_| table.0 != 0)

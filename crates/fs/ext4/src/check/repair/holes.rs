@@ -33,7 +33,7 @@ impl Edits {
     /// root until the next round finds the directory that contains it.
     pub(super) fn give_block(&mut self, dir: u32) -> Result<bool> {
         let Some(block) = self.take_run(1)? else { return Ok(false) };
-        let size = self.view.sb.block_size;
+        let size = self.view.sb.block_size.bytes();
         let extents = self.has_tree(dir)?;
         if extents {
             self.empty_root(dir)?;
@@ -142,7 +142,7 @@ impl Edits {
     /// Returns the number of blocks.
     fn close_pointers(&mut self, map: &mut [u8; 60], first: &mut Option<u64>) -> Result<Option<u64>> {
         let Some(mut found) = self.gather(map)? else { return Ok(None) };
-        let words = to_usize(u64::from(self.view.sb.block_size / 4));
+        let words = to_usize(u64::from(self.view.sb.block_size.pointers()));
         let suffices = |count: usize| tables_for(count, words) <= found.tables.len();
         if !suffices(found.data.len()) {
             return Ok(None);

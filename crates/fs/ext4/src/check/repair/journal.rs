@@ -152,7 +152,7 @@ impl Edits {
     fn journal_label(&self, blocks: u64, first: u32, uuid: &[u8; 16]) -> RawJournal {
         let sb = &self.view.sb;
         let size = JournalSize::of(blocks, sb.compat.contains(Compat::FAST_COMMIT));
-        let mut label = journal_label(sb.block_size, size, 1, first, uuid);
+        let mut label = journal_label(sb.block_size.bytes(), size, 1, first, uuid);
         label.s_sequence.set(Crc::new(!0).add(uuid).add(&self.now().to_le_bytes()).get());
         label
     }
@@ -165,7 +165,7 @@ impl Edits {
         let device: &Arc<dyn BlockDevice> = device;
         let raw = &self.view.sb.raw;
         let Some(found) = ExternalJournal::probe(&**device)? else { return Ok(false) };
-        if found.uuid != raw.s_journal_uuid || found.block_size != self.view.sb.block_size {
+        if found.uuid != raw.s_journal_uuid || found.block_size != self.view.sb.block_size.bytes() {
             return Ok(false);
         }
         let at = u64::from(found.super_block()).saturating_mul(found.block_size.into());

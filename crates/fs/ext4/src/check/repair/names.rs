@@ -180,7 +180,7 @@ impl Edits {
         while let Some((raw, rest)) =
             bytes.get(at..range.end).and_then(|rest| RawDirEntry::ref_from_prefix(rest).ok())
         {
-            let len = to_usize(record_len(raw.rec_len.get(), self.view.sb.block_size).into());
+            let len = to_usize(record_len(raw.rec_len.get(), self.view.sb.block_size.bytes()).into());
             if len < HEAD || at.saturating_add(len) > range.end {
                 return;
             }

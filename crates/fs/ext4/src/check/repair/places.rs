@@ -142,7 +142,7 @@ impl Edits {
                 let first = bits::next_clear(&bitmap, at..all);
                 let end = bits::next_set(&bitmap, first..all);
                 if end.saturating_sub(first) >= wanted {
-                    let inside = u64::from(first).checked_shl(sb.cluster_bits)?;
+                    let inside = sb.cluster.len(first.into());
                     return sb.group_start(group).0.checked_add(inside);
                 }
                 at = end.max(first.saturating_add(1));

@@ -42,7 +42,7 @@ impl Edits {
         }
         let Some(doubly) = self.doubly()? else { return Ok(false) };
         let sb = self.view.sb.clone();
-        let per_block = u64::from(sb.block_size / 4);
+        let per_block = u64::from(sb.block_size.pointers());
         let (first, kept) = (u64::from(sb.desc_blocks()), u64::from(sb.raw.s_reserved_gdt_blocks.get()));
         let copies = (1..sb.groups).filter(|&group| sb.has_copy(group)).take(to_usize(per_block));
         let into: alloc::vec::Vec<u64> =
@@ -63,7 +63,7 @@ impl Edits {
         let blocks = kept.saturating_mul(each).saturating_add(1);
         // As in e2fsprogs, each block counts as a cluster.
         let clusters = blocks.saturating_mul(sb.cluster_blocks().into());
-        let sectors = clusters.saturating_mul(u64::from(sb.block_size / 512));
+        let sectors = clusters.saturating_mul(u64::from(sb.block_size.sectors()));
         let mapped = per_block.saturating_mul(per_block).saturating_add(per_block).saturating_add(12);
         self.make_inode(doubly, mapped.saturating_mul(sb.block_size.into()), sectors).map(|()| true)
     }

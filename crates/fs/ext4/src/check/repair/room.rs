@@ -21,7 +21,7 @@ impl Edits {
     /// Allocates `len` contiguous blocks within a group, from the start of a cluster on. Returns `None` if there are
     /// not so many.
     pub(super) fn take_run(&mut self, len: u64) -> Result<Option<u64>> {
-        let Ok(wanted) = u32::try_from(len.div_ceil(self.view.sb.cluster_blocks().into())) else {
+        let Ok(wanted) = u32::try_from(self.view.sb.cluster.needed(len)) else {
             return Ok(None);
         };
         // Groups in use first, since an unused group needs a bitmap.
@@ -34,7 +34,7 @@ impl Edits {
                     self.begin_group(group)?;
                 }
                 if let Some(first) = self.take_in(group, wanted)? {
-                    let inside = u64::from(first).checked_shl(self.view.sb.cluster_bits).unwrap_or(0);
+                    let inside = self.view.sb.cluster.len(first.into());
                     return Ok(Some(self.view.sb.group_start(group).0.saturating_add(inside)));
                 }
             }
@@ -46,8 +46,8 @@ impl Edits {
     pub(super) fn release_run(&mut self, start: u64, len: u64) -> Result<()> {
         let sb = &self.view.sb;
         let Some(group) = sb.group_of(VolBlock(start)) else { return Ok(()) };
-        let first = start.saturating_sub(sb.group_start(group).0).checked_shr(sb.cluster_bits).unwrap_or(0);
-        let end = first.saturating_add(len.div_ceil(sb.cluster_blocks().into()));
+        let first = sb.cluster.whole(start.saturating_sub(sb.group_start(group).0));
+        let end = first.saturating_add(sb.cluster.needed(len));
         self.full_groups = self.full_groups.min(group);
         self.set_bits(RepairedBitmap::Blocks, group, first..end, false)?;
         let count = end.saturating_sub(first);

@@ -28,6 +28,7 @@ use crate::inode::InodeFlags;
 use crate::map::empty_root;
 use crate::ranges::NumberRanges;
 use crate::raw::RawInode;
+use crate::size::ClusterSize;
 use crate::unit::VolBlock;
 
 /// `EXT4_BAD_INO`.
@@ -36,7 +37,7 @@ const ROOT: u32 = 2;
 
 /// The owners of the clusters (or blocks, without clusters) that are claimed twice.
 pub(super) struct Claims {
-    pub(super) bits: u32,
+    pub(super) cluster: ClusterSize,
     twice: NumberRanges,
     owned: NumberRanges,
     /// Clusters that got their owner since [`Self::settle`].
@@ -44,14 +45,14 @@ pub(super) struct Claims {
 }
 
 impl Claims {
-    fn new(bits: u32) -> Self {
-        Self { bits, twice: NumberRanges::default(), owned: NumberRanges::default(), new: Vec::new() }
+    fn new(cluster: ClusterSize) -> Self {
+        Self { cluster, twice: NumberRanges::default(), owned: NumberRanges::default(), new: Vec::new() }
     }
 
     /// Returns the clusters of `len` blocks from `start` on.
     fn clusters(&self, start: u64, len: u64) -> Range<u64> {
         let last = start.saturating_add(len.max(1)).saturating_sub(1);
-        let [first, last] = [start, last].map(|block| block.checked_shr(self.bits).unwrap_or(0));
+        let [first, last] = [start, last].map(|block| self.cluster.whole(block));
         first..last.saturating_add(1)
     }
 
@@ -107,7 +108,7 @@ impl Edits {
             // The contents of its blocks are not needed any more, and the next round finds what it still shares.
             return self.give_up_map();
         }
-        let mut claims = Claims::new(self.view.sb.cluster_bits);
+        let mut claims = Claims::new(self.view.sb.cluster);
         // The number of shared blocks of each inode.
         let mut inodes: BTreeMap<u32, u64> = BTreeMap::new();
         let mut add = |ino: u32, len: u64| {
@@ -164,7 +165,7 @@ impl Edits {
     /// Returns whether a cluster contains metadata of the volume beside other blocks.
     fn has_metadata(&self, cluster: u64) -> bool {
         let sb = &self.view.sb;
-        let start = cluster.checked_shl(sb.cluster_bits).unwrap_or(u64::MAX);
+        let start = u64::from(sb.cluster_blocks()).saturating_mul(cluster);
         self.view.zones.overlap(VolBlock(start), sb.cluster_blocks().into())
     }
 

@@ -15,6 +15,7 @@ use super::mapping::{ExtentState, Mapping};
 use crate::checksum::Crc;
 use crate::map::extents::{MAGIC, extent_len, extent_start, index_leaf};
 use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex};
+use crate::size::BlockSize;
 use crate::unit::VolBlock;
 
 const HEADER: usize = size_of::<RawExtentHeader>();
@@ -23,8 +24,8 @@ const ENTRY: usize = size_of::<RawExtent>();
 const UNWRITTEN: u32 = 32768;
 
 /// Returns the maximum number of entries of a node that fills a block.
-pub(crate) fn room_in_block(block_size: u32) -> usize {
-    to_usize(u64::from(block_size)).saturating_sub(HEADER).checked_div(ENTRY).unwrap_or(0)
+pub(crate) fn room_in_block(block_size: BlockSize) -> usize {
+    to_usize(block_size.into()).saturating_sub(HEADER) / ENTRY
 }
 
 /// The place of a node's bytes.
@@ -248,10 +249,9 @@ mod tests {
 
     #[test]
     fn a_node_s_checksum_has_room_in_every_block_size() {
-        for bits in 10..=16 {
-            let size = 1_u32 << bits;
-            let used = HEADER + room_in_block(size) * ENTRY + 4;
-            assert!(used <= size as usize && to_u64(used) > u64::from(size) - 12);
+        for size in (0..=6).filter_map(BlockSize::from_log) {
+            let used = to_u64(HEADER + room_in_block(size) * ENTRY + 4);
+            assert!(used <= u64::from(size) && used > u64::from(size) - 12);
         }
     }
 

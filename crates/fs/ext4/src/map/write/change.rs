@@ -9,7 +9,7 @@ use obento_journal::{Credits, Taken, Tid, Txn};
 
 use crate::allocator::{Allocator, BlockRun, Freed};
 use crate::inode::{Inode, InodeFlags};
-use crate::map::change::{FileMap, Nodes, cluster_of};
+use crate::map::change::{FileMap, Nodes};
 use crate::map::reservation::Run;
 use crate::map::tree::NodeLocation;
 use crate::unit::VolBlock;
@@ -148,9 +148,9 @@ impl Writer {
         mut change: MapChange<'_, '_>,
     ) -> Result<()> {
         let taken = take_nodes(txn, &change.map)?;
-        let cluster = self.cluster_len();
+        let cluster = self.cluster();
         edit.add_blocks(change.gained_blocks())?;
-        let freed_nodes = to_u64(change.map.freed().len()).saturating_mul(cluster);
+        let freed_nodes = cluster.len(to_u64(change.map.freed().len()));
         edit.remove_blocks(count_blocks(&change.lost).saturating_add(freed_nodes));
         for &run in &change.gained {
             self.allocator().publish(txn, run)?;
@@ -163,7 +163,7 @@ impl Writer {
             self.allocator().free_blocks(txn, run.start, run.len, change.freed)?;
         }
         for &node in change.map.freed() {
-            let (start, len) = (VolBlock(cluster_of(node.0, cluster)), u32::try_from(cluster).unwrap_or(1));
+            let (start, len) = (VolBlock(cluster.round_down(node.0)), cluster.blocks());
             self.allocator().free_blocks(txn, start, len, Freed::Metadata)?;
         }
         Ok(())

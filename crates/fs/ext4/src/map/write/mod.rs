@@ -28,9 +28,9 @@ use core::ops::Range;
 use obento_base::{Error, FileKind, Ino, Result};
 use obento_driver::DataMode;
 
-use super::change::cluster_of;
 use crate::feature::Compat;
 use crate::inode::{Inode, InodeFlags};
+use crate::size::ClusterSize;
 use crate::writer::{InodeGuard, Writer};
 
 pub(crate) use own::OwnBlocks;
@@ -71,37 +71,36 @@ impl Writer {
         if size > most { Err(Error::FileTooBig) } else { Ok(()) }
     }
 
-    /// Returns the size of a block in bytes, which is not 0.
+    /// Returns the size of a block in bytes.
     fn block_bytes(&self) -> u64 {
-        u64::from(self.volume().block_size()).max(1)
+        u64::from(self.volume().block_size())
     }
 
     /// Returns the block that contains byte `offset`.
     fn block_at(&self, offset: u64) -> u64 {
-        offset.checked_div(self.block_bytes()).unwrap_or(0)
+        self.volume().block_size().whole(offset)
     }
 
     /// Returns the first block that starts at or after byte `offset`.
     fn block_from(&self, offset: u64) -> u64 {
-        offset.div_ceil(self.block_bytes())
+        self.volume().block_size().needed(offset)
     }
 
-    /// Returns the number of blocks per cluster.
-    fn cluster_len(&self) -> u64 {
-        self.volume().super_block().cluster_blocks().into()
+    fn cluster(&self) -> ClusterSize {
+        self.volume().super_block().cluster
     }
 
     /// Reduces `range` to the clusters that it covers completely.
     fn inner_clusters(&self, range: &Range<u64>) -> Range<u64> {
-        let size = self.cluster_len();
-        let start = range.start.div_ceil(size).saturating_mul(size);
-        start..cluster_of(range.end, size).max(start)
+        let cluster = self.cluster();
+        let start = cluster.round_up(range.start);
+        start..cluster.round_down(range.end).max(start)
     }
 
     /// Extends `range` to whole clusters.
     fn whole_clusters(&self, range: &Range<u64>) -> Range<u64> {
-        let size = self.cluster_len();
-        cluster_of(range.start, size)..range.end.div_ceil(size).saturating_mul(size)
+        let cluster = self.cluster();
+        cluster.round_down(range.start)..cluster.round_up(range.end)
     }
 }
 

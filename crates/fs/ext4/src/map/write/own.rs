@@ -14,6 +14,7 @@ use crate::map::extents::{Bounds, ExtentNode, extent_len, extent_start};
 use crate::map::indirect::direct;
 use crate::map::tree::Mapping;
 use crate::raw::RawExtent;
+use crate::size::ClusterSize;
 use crate::unit::VolBlock;
 use crate::writer::{InodeEdit, Writer, cost};
 
@@ -61,7 +62,7 @@ impl Writer {
         if !has_blocks(inode) {
             return Ok(Some(OwnBlocks::NONE));
         }
-        if self.volume().super_block().cluster_bits != 0 {
+        if self.volume().super_block().cluster != ClusterSize::ONE {
             return Ok(None);
         }
         let mut own = OwnBlocks { content: self.content_of(inode), ..OwnBlocks::NONE };

@@ -10,6 +10,7 @@ use super::steps::{Job, Progress, StepPosition};
 use crate::inode::{Inode, InodeFlags};
 use crate::map::change::{FileMap, Nodes};
 use crate::map::reservation::Run;
+use crate::size::ClusterSize;
 use crate::writer::{InodeEdit, InodeGuard, InodeWrite, Writer, cost};
 
 /// Number of mappings that a step removes: a few nodes, so that a full transaction is noticed in time.
@@ -20,7 +21,7 @@ pub(super) struct Removal {
     /// The rest of the range.
     pub range: Range<u64>,
     /// Blocks per cluster as a power of two.
-    pub cluster_bits: u32,
+    pub cluster: ClusterSize,
 }
 
 impl Removal {
@@ -35,7 +36,7 @@ impl Removal {
             let mut removed = Vec::new();
             map.splice(from..range.end, &[], &mut removed)?;
             // Now, before new mappings are in the place of the removed ones.
-            lost.append(&mut map.set_free(&removed, self.cluster_bits)?);
+            lost.append(&mut map.set_free(&removed, self.cluster)?);
         }
         range.end = from.min(range.end.saturating_sub(1));
         Ok(if range.is_empty() { Progress::Done } else { Progress::More })
@@ -109,7 +110,7 @@ impl Job for Trim {
 
 impl Writer {
     pub(super) fn removal(&self, range: Range<u64>) -> Removal {
-        Removal { range, cluster_bits: self.volume().super_block().cluster_bits }
+        Removal { range, cluster: self.volume().super_block().cluster }
     }
 
     /// Implements `truncate` of the contract.
@@ -156,7 +157,7 @@ impl Writer {
     /// Returns the blocks of `range`, which consists of whole blocks or ends at the end of the file. Fails with
     /// `Invalid`.
     pub(super) fn whole_blocks(&self, inode: &Inode, range: &Range<u64>) -> Result<Range<u64>> {
-        let is_whole = |offset: u64| offset.checked_rem(self.block_bytes()) == Some(0);
+        let is_whole = |offset: u64| self.volume().block_size().inside(offset) == 0;
         if !is_whole(range.start) || !is_whole(range.end) && range.end < inode.size() {
             return Err(Error::Invalid);
         }

@@ -31,7 +31,7 @@ impl Writer {
             removed.retain(|old| !is_kept(old));
         }
         map.splice(range, &kept, &mut Vec::new())?;
-        let lost = map.set_free(&removed, self.volume().super_block().cluster_bits)?;
+        let lost = map.set_free(&removed, self.volume().super_block().cluster)?;
         let change = self.plan_change(&inode, map, Vec::new(), lost)?;
         self.commit_change(inode.view(), change, Credits(0), |_, _| Ok(())).map(drop)
     }

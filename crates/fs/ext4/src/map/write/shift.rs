@@ -138,7 +138,7 @@ impl Writer {
 
     /// Returns the blocks of a range of whole clusters. Fails with `Invalid`.
     fn whole_units(&self, range: &Range<u64>) -> Result<Range<u64>> {
-        let unit = self.block_bytes().saturating_mul(self.cluster_len());
+        let unit = self.cluster().len(self.block_bytes());
         let is_whole = |offset: u64| offset.checked_rem(unit) == Some(0);
         if range.is_empty() || !is_whole(range.start) || !is_whole(range.end) {
             return Err(Error::Invalid);

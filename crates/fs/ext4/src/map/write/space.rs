@@ -9,9 +9,10 @@ use super::change::block_runs;
 use crate::allocator::BlockRun;
 use crate::group::Totals;
 use crate::inode::{Inode, InodeFlags};
-use crate::map::change::{FileMap, Nodes, cluster_of};
+use crate::map::change::{FileMap, Nodes};
 use crate::map::reservation::{Run, reservation};
 use crate::map::tree::{ExtentState, Mapping};
+use crate::size::ClusterSize;
 use crate::unit::VolBlock;
 use crate::writer::Writer;
 
@@ -26,8 +27,7 @@ impl Writer {
     /// Returns the default goal for blocks of a file: the start of its inode's group.
     pub(super) fn home_goal(&self, ino: Ino) -> VolBlock {
         let sb = self.volume().super_block();
-        let group = ino.0.saturating_sub(1).checked_div(sb.inodes_per_group.into()).unwrap_or(0);
-        sb.group_start(u32::try_from(group).unwrap_or(0))
+        sb.group_start(sb.inode_index(ino.0).map_or(0, |(group, _)| group))
     }
 
     /// Returns the goal for block `at`: after the block before it.
@@ -54,7 +54,7 @@ impl Writer {
     /// Returns the free space for `statfs`. Space ahead counts as free, since it is available on request.
     pub(crate) fn totals(&self) -> Totals {
         let totals = self.allocator().totals();
-        let ahead = self.reservations().ahead_blocks().checked_div(self.cluster_len()).unwrap_or(0);
+        let ahead = self.cluster().whole(self.reservations().ahead_blocks());
         Totals { free_blocks: totals.free_blocks.saturating_add(ahead), ..totals }
     }
 
@@ -111,11 +111,11 @@ impl Writer {
 
     /// Returns the place of a hole in a cluster that the file has.
     fn shared(&self, map: &mut FileMap<'_, Nodes<'_>>, wanted: &Range<u64>) -> Result<Option<Mapping>> {
-        let bits = self.volume().super_block().cluster_bits;
-        if bits == 0 {
+        let cluster = self.volume().super_block().cluster;
+        if cluster == ClusterSize::ONE {
             return Ok(None);
         }
-        let Some((place, len)) = map.shared_cluster(wanted.start, bits)? else { return Ok(None) };
+        let Some((place, len)) = map.shared_cluster(wanted.start, cluster)? else { return Ok(None) };
         Ok(mapping(wanted.start, place, len).and_then(|mapping| mapping.within(wanted)))
     }
 
@@ -132,8 +132,7 @@ impl Writer {
         }
         let goal = self.goal(inode, map, at)?;
         let run = self.insist(|| self.allocator().reserve_metadata(goal, 1))?;
-        let inside = at.saturating_sub(cluster_of(at, self.cluster_len()));
-        Ok((VolBlock(run.start.0.saturating_add(inside)), Some(run)))
+        Ok((VolBlock(run.start.0.saturating_add(self.cluster().inside(at))), Some(run)))
     }
 
     /// Reserves space for `whole` clusters of a hole, and more ahead of an append.
@@ -145,7 +144,7 @@ impl Writer {
         hole_end: u64,
     ) -> Result<Mapping> {
         // The cluster at the end of a hole belongs to the next mapping.
-        let end = cluster_of(hole_end.min(map.end()), self.cluster_len());
+        let end = self.cluster().round_down(hole_end.min(map.end()));
         self.release_old_space();
         let end = self.reservations().next_start(inode.ino(), whole.start).map_or(end, |next| next.min(end));
         let wanted = whole.end.min(end).saturating_sub(whole.start);

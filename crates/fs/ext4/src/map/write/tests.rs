@@ -188,7 +188,7 @@ impl Rig {
     fn act(&mut self, random: &mut Random, extents: bool) -> String {
         let (block, size) = (self.block(), self.model.len() as u64);
         let aligned = |n: u64| n / block * block;
-        let unit = block * self.writer.cluster_len();
+        let unit = block * u64::from(self.writer.cluster().blocks());
         let whole = |random: &mut Random, unit: u64, most: u64| {
             let start = random.below(MOST / unit) * unit;
             start..start + (1 + random.below(most)) * unit

@@ -144,7 +144,7 @@ impl Shrinking<'_> {
         }
         let mut root = [0; 60];
         write_node(&mut root, depth, ROOT_ENTRIES, &entries);
-        let sectors = |count: usize| u64::try_from(count).unwrap_or(0).saturating_mul(u64::from(size / 512));
+        let sectors = |count: usize| u64::try_from(count).unwrap_or(0).saturating_mul(size.sectors().into());
         self.edits.inode(ino, |raw| {
             raw.i_block = root;
             let is_huge = raw.i_flags.get() & InodeFlags::HUGE_FILE.bits() != 0;

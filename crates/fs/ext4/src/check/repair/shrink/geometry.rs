@@ -123,7 +123,7 @@ fn smaller(old: &SuperBlock, plan: &ShrinkPlan) -> ResizeResult<SuperBlock> {
         let released = old.desc_blocks().saturating_sub(desc_blocks);
         let reserved = u32::from(raw.s_reserved_gdt_blocks.get()).saturating_add(released);
         // An indirect block contains as many numbers.
-        let reserved = reserved.min(old.block_size / 4);
+        let reserved = reserved.min(old.block_size.pointers());
         raw.s_reserved_gdt_blocks.set(u16::try_from(reserved).unwrap_or(u16::MAX));
     }
     Ok(SuperBlock::decode(raw.as_bytes(), VolBlock(old.first_data_block.into()))?)

@@ -100,7 +100,7 @@ pub(super) fn owners(edits: &mut Edits) -> ResizeResult<Owners> {
 /// Returns the first `used` records of a table.
 fn read_table(edits: &Edits, group: u32, used: u32) -> ResizeResult<Vec<u8>> {
     let sb = &edits.view.sb;
-    let len = used.div_ceil(sb.inodes_per_block().max(1));
+    let len = used.div_ceil(sb.inodes_per_block());
     if len == 0 {
         return Ok(Vec::new());
     }
@@ -147,7 +147,7 @@ impl Owners {
 /// Returns whether the target of a symbolic link is in its inode: `ext4_inode_is_fast_symlink`.
 fn is_fast_link(edits: &Edits, raw: &RawInode) -> bool {
     let sectors = join(raw.i_blocks_lo.get(), raw.l_i_blocks_high.get().into());
-    let own = if raw.i_file_acl_lo.get() == 0 { 0 } else { u64::from(edits.view.sb.block_size / 512) };
+    let own = if raw.i_file_acl_lo.get() == 0 { 0 } else { u64::from(edits.view.sb.block_size.sectors()) };
     sectors <= own
 }
 
