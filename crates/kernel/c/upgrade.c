@@ -102,7 +102,7 @@ static int ob_check_limits(struct ob_sb *s, const struct ob_usage *u)
 
 	if (u->block_size == s->limits.block_size && !((u->features ^ s->limits.features) & fixed))
 		return 0;
-	pr_err("obento (%s): the other driver accesses data in another way\n", s->sb->s_id);
+	pr_err("obento (%s): the drivers differ in block size, holes, extended attributes or passing of file data\n", s->sb->s_id);
 	return -EPROTONOSUPPORT;
 }
 /* The old driver has departed. Lets it continue if the new one fails before its first write. */
