@@ -20,8 +20,10 @@ pub trait Check: Send + Sync {
     /// `observer`, and makes the repairs that `options.repair_mode` allows.
     ///
     /// With [`RepairMode::Nothing`], the check never writes to the device, and does not replay a dirty
-    /// journal onto the device. If the format has a journal, repairs are written as transactions of the
-    /// journal. If a crash interrupts a repair, the next check with the same options completes the repair.
+    /// journal onto the device. If the volume has a journal, repairs are written as transactions of the
+    /// journal. A step of the repair that does not fit into the journal is written directly, as on a volume
+    /// without a journal, in an order in which an interruption loses no contents. If a crash interrupts a
+    /// repair, the next check with the same options completes the repair.
     ///
     /// # Errors
     ///

@@ -58,11 +58,13 @@ bitflags::bitflags! {
     /// format does not store the property.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct StoredProperties: u16 {
-        /// All permission bits. Without this flag, a format stores at most one bit: whether the file is
-        /// writable. The driver then ignores the other bits of a mode that the caller sets.
+        /// All permission bits. Without this flag, the driver stores at most one bit of a mode that the
+        /// caller sets: whether the file is writable. It ignores the other bits. A driver that cannot change
+        /// volumes may return other modes (NTFS).
         const MODES = 1;
         /// Owner and group. Without this flag, all files have the same owner and group, which
-        /// [`VolumeOptions`](crate::VolumeOptions) may select. Setting another owner fails with `NotPermitted`.
+        /// [`VolumeOptions`](crate::VolumeOptions) may select. Setting another owner fails with
+        /// `NotPermitted`. Exception: a driver that cannot change volumes may return different owners (NTFS).
         const OWNERS = 1 << 1;
         /// Symbolic links. Without this flag, creating a symbolic link fails with `NotPermitted`.
         const SYMLINKS = 1 << 2;
@@ -77,8 +79,8 @@ bitflags::bitflags! {
         /// A change time that is separate from the modification time. Without this flag, the driver may
         /// return the modification time as the change time.
         const CTIME = 1 << 6;
-        /// Access times at the resolution of the format. Without this flag, access times have a resolution
-        /// of one day, or are not stored.
+        /// Access times at the resolution of the format. Without this flag, access times have a coarser
+        /// resolution (2 s on exFAT, one day on FAT), or are not stored.
         const ATIME = 1 << 8;
         /// Directories whose link count is 2 plus the number of subdirectories. Exception: with the feature
         /// `dir_nlink` of ext4, a directory may have more subdirectories than [`Limits::link_max`] allows;

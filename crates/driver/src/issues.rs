@@ -1,9 +1,10 @@
 //! Macros that declare the findings of a check, and the words in their messages. Each macro takes a list. It generates
 //! an enum, and the stable names and messages of its variants.
 
-/// Declares the enum `Issue`. Each entry of the list consists of documentation, fields, severity, stable name and
-/// message. If the list starts with `repaired by Stage;`, each severity is followed by a variant of `Stage`: the
-/// stage that repairs the issue. The calling crate must have `extern crate alloc`.
+/// Declares the enum `Issue`. Each entry of the list consists of documentation, name of the variant, fields,
+/// severity, stable name and message. If the list starts with `repaired by Stage;`, each severity is followed
+/// by a variant of `Stage`: the stage that repairs the issue. The calling crate must declare
+/// `extern crate alloc`.
 #[macro_export]
 macro_rules! issues {
     (repaired by $stages:ident; $($(#[doc = $doc:literal])+ $name:ident { $($field:ident: $type:ty),* } $severity:ident $stage:ident $code:literal, $($text:expr),+;)*) => {

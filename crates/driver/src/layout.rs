@@ -10,7 +10,8 @@ use obento_env::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 /// - A thread holds the lock shared from `map` or `begin_write` until the I/O and `end_write` have completed,
 ///   and during `read`, `write` and `allocate`.
 /// - A thread holds the lock exclusively during `truncate`, `punch`, `zero_range`, `collapse` and `insert`.
-/// - A thread that frees an inode needs no layout lock, because no other thread uses the inode.
+/// - A thread that frees an inode with [`forget`](crate::FileSystem::forget) holds no layout lock. It needs
+///   none, because no other thread uses the inode.
 /// - A driver never acquires the lock, not even during a commit.
 /// - A thread acquires the lock before every lock inside a driver.
 #[derive(Debug, Default)]

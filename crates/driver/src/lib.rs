@@ -22,9 +22,11 @@
 //! - A driver returns the location of file data ([`FileSystem::map`]). The layer above reads and writes the
 //!   data.
 //! - The caller counts the uses of an inode; the driver does not. The use of an inode starts with the first
-//!   call that returns its number to the caller. It ends with the last call to which the caller passes the
-//!   number. In between, the inode is *in use*. After the last use, the caller calls [`FileSystem::forget`].
-//! - A driver frees an inode only if the inode has no name, and only in these calls:
+//!   call that returns the inode (`lookup`, `create`, `create_nameless`), or to which the caller passes its
+//!   number. It ends with the last call to which the caller passes the number. An entry of a listing starts
+//!   no use. In between, the inode is *in use*. After the last use, the caller calls [`FileSystem::forget`].
+//! - A driver frees an inode only if the inode has no name, and only in these calls
+//!   ([`remove`](WritableFileSystem::remove) lists exceptions):
 //!   - `forget`;
 //!   - [`remove`](WritableFileSystem::remove) of an inode that is not in use;
 //!   - [`close`](WritableFileSystem::close);

@@ -115,7 +115,8 @@ pub struct VolumeOptions {
     pub code_page: Option<u16>,
     /// Local time minus UTC, in minutes, for formats that store local times: 60 for UTC+1.
     pub time_offset: Option<i16>,
-    /// Whether to preserve trailing dots in names. By default, trailing dots are removed, as in Windows and Linux.
+    /// Whether a name may end with a dot (exFAT). By default, the driver refuses such a name with `Invalid`;
+    /// Linux removes the dot.
     pub keep_last_dots: bool,
     /// Whether to discard freed space after the change that freed the space is durable.
     pub discard: bool,
@@ -238,9 +239,10 @@ pub enum Checksums {
 pub enum Notice {
     /// A structure is damaged. The driver used a substitute.
     Damaged(Error),
-    /// The primary super block is damaged. The driver used the backup at this block.
+    /// The driver used the super block at this block: the primary one is damaged, or
+    /// [`OpenOptions::super_block`] selects this one.
     BackupSuperBlock {
-        /// Block number of the backup.
+        /// Block number of the used super block.
         block: u64,
     },
     /// The image is shorter than the volume.
@@ -264,7 +266,7 @@ pub enum Notice {
         /// UUID of the journal device.
         uuid: [u8; 16],
     },
-    /// The previous user marked the volume as containing errors.
+    /// The driver that last had the volume open marked it as containing errors.
     MarkedWithErrors,
     /// The kernel that reads the volume was built without support for a part of the volume, and omits that part.
     Hidden {
@@ -344,10 +346,10 @@ pub trait Driver: Send + Sync {
     ///    - `ReadOnly`, or `DeviceError::ReadOnly` for the kernel engine: the device is read-only.
     /// 5. `Unsupported`, with `Access::ReadWrite`, in one of these cases:
     ///    - [`OpenOptions::super_block`] selects a super block (ext4).
-    ///    - The driver can only read volumes with a feature of this volume.
+    ///    - The volume has a feature that the driver supports only for reading.
     ///    - The external journal of the volume is missing.
     /// 6. `NotFound`: the volume has no tree with the number [`VolumeOptions::subvolume`].
-    /// 7. `Invalid`, with [`OpenOptions::adopt`]: another driver created the state.
+    /// 7. `Invalid`, with [`OpenOptions::adopt`]: the state is damaged, or another driver created it.
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>>;
 
     /// Returns the operations that create empty volumes, if the driver has them.

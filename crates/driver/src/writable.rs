@@ -238,14 +238,15 @@ pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 /// # Errors of every change
 ///
 /// - `ReadOnly`: the volume was closed, or became read-only because of a write error, or because of damage
-///   (ext4 with `errors=remount-ro`). A method returns this error instead of every other `Error::Refused`.
-///   Exception: a driver that never supports a method may return another error of that method.
-///   [`sync_file`](Self::sync_file), [`sync_files`](Self::sync_files), [`sync`](Self::sync) and
-///   [`close`](Self::close) document their own errors.
-/// - `QuotaExceeded`: the caller asked for limits ([`QuotaLimits`](crate::QuotaLimits)), and the method would exceed
-///   one. The driver returns this error wherever it may return `NoSpace`, and from
-///   [`set_attr`](Self::set_attr) for a new owner, group or project. After `NoSpace` and after this error, the same
-///   part of the change is present.
+///   (ext4 with `errors=remount-ro`). This error takes precedence over every other error of the class
+///   [`Refused`](obento_base::Error::Refused), such as `NotFound`. Exception: a driver that never supports a
+///   method may return another error of that method. [`sync_file`](Self::sync_file),
+///   [`sync_files`](Self::sync_files), [`sync`](Self::sync) and [`close`](Self::close) document their own
+///   errors.
+/// - `QuotaExceeded`: the caller asked for limits ([`QuotaLimits`](crate::QuotaLimits)), and the method would
+///   exceed one. The driver returns this error wherever it may return `NoSpace`, and from
+///   [`set_attr`](Self::set_attr) for a new owner, group or project. After this error, the volume is in the
+///   state that the method documents for `NoSpace`.
 /// - `NotPermitted`: the method changes the data of a file that fs-verity protects (ext4). The driver checks
 ///   this error after the type of the inode.
 ///
@@ -282,7 +283,7 @@ pub trait WritableFileSystem: Send + Sync {
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr>;
 
     /// Creates the name `name` in `dir` for the existing inode `ino`. Returns the new attributes of `ino`.
-    /// The uses of the inode do not change.
+    /// The call neither starts nor ends a use of the inode.
     ///
     /// # Errors
     ///
@@ -305,8 +306,10 @@ pub trait WritableFileSystem: Send + Sync {
     /// Afterwards, `lookup(dir, name)` fails with `NotFound`. The link count of a file is one less, and the
     /// link count of a directory is 0. If the format counts subdirectories, removing a directory decreases
     /// the link count of `dir` by 1. A removed directory accepts no new entries. If `ask` returns
-    /// [`Usage::Used`], the caller can read and write the inode until it calls `forget`. If `ask` returns
-    /// [`Usage::Unused`] and the inode has no other name, the driver frees the inode.
+    /// [`Usage::Used`], the caller can read and write the inode until it calls `forget`. Exception: an NFS
+    /// server, a FUSE server, or Linux on HFS may free the file with its last name. A later use then fails,
+    /// on NFS with `Stale`. If `ask` returns [`Usage::Unused`] and the inode has no other name, the driver
+    /// frees the inode.
     ///
     /// # Errors
     ///
@@ -444,8 +447,10 @@ pub trait WritableFileSystem: Send + Sync {
     ///
     /// # Errors
     ///
-    /// After any error, the file is unchanged, and the driver has released the blocks that it reserved for
-    /// the ticket. Exception: after `Device`, these blocks may stay allocated without being part of a file.
+    /// After an error of this list, the file is unchanged. After `Corrupt`, `Device` or `NoMemory`, the
+    /// change may be present in full, in part, or not at all. After any error, the driver has released the
+    /// blocks that it reserved for the ticket and that are not part of the file. Exception: after `Device`,
+    /// these blocks may stay allocated.
     ///
     /// 1. `IsDirectory`: the inode of the ticket is a directory. Only a ticket of `resume_write` can have such an
     ///    inode.

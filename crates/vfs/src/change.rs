@@ -281,8 +281,8 @@ impl Vfs {
     /// 3. `NotFound`: the old name does not exist.
     /// 4. `NotPermitted`: the caller may not remove the old name, or the existing new name, for the reasons in
     ///    [`unlink`](Self::unlink). `vfs` may check the existing new name only after the errors 5 and 6.
-    /// 5. `AccessDenied`: a directory would get another parent, and the caller lacks write permission for
-    ///    that directory.
+    /// 5. `AccessDenied`: a directory would get another parent, and the caller lacks write permission for the
+    ///    moved directory.
     /// 6. One of these errors, if a directory would get another parent:
     ///    - `Invalid`: the directory would become its own descendant.
     ///    - `Loop`: the volume is damaged, and the parents of the new directory form a cycle.

@@ -186,7 +186,8 @@ impl Vfs {
         Node::new(self.clone(), Arc::clone(&self.0.root))
     }
 
-    /// Checks that the root is a directory. No path exists without one, so a host must not serve such a volume.
+    /// Checks that the root is a directory. Without a root directory, no path exists. A host must not serve
+    /// such a volume.
     ///
     /// # Errors
     ///
@@ -218,8 +219,8 @@ impl Vfs {
     /// then writes all changes to their final location. Returns the state that the other process needs to
     /// open the volume with [`OpenOptions::adopt`](obento_driver::OpenOptions::adopt).
     ///
-    /// Afterwards, the caller must not change the volume, unless the other process ends before it has changed
-    /// the volume.
+    /// Afterwards, the caller must not change the volume. Exception: the other process has ended without
+    /// changing the volume.
     ///
     /// # Errors
     ///
