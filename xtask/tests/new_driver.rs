@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use obento_testkit::conformance::{reading_cases, writing_cases};
 use obento_testkit::{Oracle, require};
 
-/// The number of tests of `xtask/skeleton/tests` besides the cases of the contract.
+/// The number of tests of `xtask/skeleton/tests` besides the conformance cases.
 const OTHERS: usize = 13;
 
 fn said(command: &mut Command) -> String {

@@ -1,4 +1,4 @@
-//! The cases of the contract on recorded volumes: the results are those of the volumes without a log.
+//! The conformance cases on recorded volumes: the results are those of the volumes without a log.
 
 mod common;
 

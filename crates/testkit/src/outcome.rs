@@ -83,7 +83,8 @@ pub(crate) const LARGE_FILES: Need =
 pub(crate) const LARGE_ROOM: Need = Need::new("no holes, and no space for 4 GiB", |means| {
     means.limits.keeps.contains(StoredProperties::HOLES) || means.free > 5 << 30
 });
-pub(crate) const LITTLE_ROOM: Need = Need::new("more space than a case fills", |means| means.free < 1 << 30);
+pub(crate) const LITTLE_ROOM: Need =
+    Need::new("no volume small enough to fill", |means| means.free < 1 << 30);
 pub(crate) const THREADS: Need =
     Need::new("threads, which do another thing in each run", |means| !means.repeats);
 pub(crate) const REMOVED: Need = Need::new("no use of removed files", |means| means.keeps_removed);

@@ -1,4 +1,4 @@
-//! The tests that obento has for every driver: the cases of the contract, power failures, device errors, damage.
+//! The tests that obento has for every driver: the conformance cases, power failures, device errors, damage.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The cases of programs on mounts of the module: the results are a part of docs/matrix.md.
+//! The host cases on mounts of the module: the results are a part of docs/matrix.md.
 
 use std::fs;
 use std::path::{Path, PathBuf};

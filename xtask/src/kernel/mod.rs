@@ -51,7 +51,7 @@ enum Command {
     Damaged(DamagedOptions),
     /// Print the functions in which an operation spends its time, in user-mode-linux.
     Profile(ProfileOptions),
-    /// Run the cases of programs on a mount of each driver, in user-mode-linux.
+    /// Run the host cases on a mount of each driver, in user-mode-linux.
     Hosts(HostsOptions),
 }
 

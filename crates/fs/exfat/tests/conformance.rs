@@ -1,4 +1,4 @@
-//! The cases of the contract, on volumes with a tree and on empty volumes that are open for changes, which
+//! The conformance cases, on volumes with a tree and on empty volumes that are open for changes, which
 //! `fsck.exfat` checks after each case. The limits of the format exclude cases that it does not support.
 
 mod common;

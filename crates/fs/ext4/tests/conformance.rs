@@ -1,4 +1,4 @@
-//! The cases of the contract on volumes that are open for changes, with the features that use other code paths of the
+//! The conformance cases on volumes that are open for changes, with the features that use other code paths of the
 //! driver. After each case the volume is closed, opened and closed again, and checked with `e2fsck`.
 
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! The cases of the contract, on volumes that mtools filled and on empty volumes that are open for changes, which
+//! The conformance cases, on volumes that mtools filled and on empty volumes that are open for changes, which
 //! `fsck.fat` checks after each case. The limits of the format exclude cases that it does not support.
 
 mod common;

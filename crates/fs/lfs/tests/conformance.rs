@@ -1,4 +1,4 @@
-//! The cases of the contract for volumes that are read.
+//! The conformance cases for volumes that are read.
 
 mod common;
 

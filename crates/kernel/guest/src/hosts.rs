@@ -1,4 +1,4 @@
-//! The cases of programs (`obento_testkit::hosts`) on a mount of the module, for the page with all drivers and hosts.
+//! The host cases (`obento_testkit::hosts`) on a mount of the module, for the page with all drivers and hosts.
 
 use std::fs;
 use std::sync::Arc;

@@ -46,7 +46,7 @@ pub const EXCEPT: &[Exception] = &[
     except(
         "a_symbolic_link_has_its_target_and_an_empty_one_is_invalid",
         &["affs"],
-        "a target is stored in the form of AmigaOS; a target that Linux would return changed is refused",
+        "a target is stored in the form of AmigaOS; a target is refused if Linux would return a different target",
     ),
     except("link_adds_a_name_and_counts_it", &["hfsplus"], "only regular files can have several names"),
     except(
@@ -178,7 +178,7 @@ pub const EXCEPT: &[Exception] = &[
     except(
         "inodes_run_out_before_a_name_is_created",
         &["hpfs"],
-        "the reported number is that of directories for which their band has space",
+        "the reported number of free inodes is the number of directories for which the directory band of HPFS has space",
     ),
     except(
         "allocate_tests_its_errors_in_order",
@@ -195,7 +195,11 @@ pub const EXCEPT: &[Exception] = &[
         &["f2fs"],
         "if there is no space for a whole range, the file has grown by the part that was allocated",
     ),
-    except("zeros_past_the_end_extend_the_size_if_requested", &["xfs"], "space is allocated ahead of a file"),
+    except(
+        "zeros_past_the_end_extend_the_size_if_requested",
+        &["xfs"],
+        "Linux preallocates space past the end of a file",
+    ),
     except("free_space_is_discarded_and_nothing_else", &["f2fs"], "space is discarded in the background"),
     except(
         "free_space_is_discarded_and_nothing_else",
@@ -225,7 +229,7 @@ pub const EXCEPT: &[Exception] = &[
     except(
         "set_xattr_obeys_its_mode",
         &["hfsplus"],
-        "an attribute that exists, or does not, is reported as not supported",
+        "if the mode forbids or requires an existing attribute, Linux returns `NotSupported` instead of `Exists` or `NoData`",
     ),
     except(
         "set_xattr_tests_its_errors_in_order",

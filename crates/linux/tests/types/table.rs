@@ -69,10 +69,10 @@ fn row(kind: &Type) -> String {
 /// Returns the text between the marks.
 fn part() -> String {
     let mut part = String::from(
-        "\n| type | read | written | cases of the contract | does not store | check |\n|---|---|---|---|---|---|\n",
+        "\n| type | read | written | conformance cases | does not store | check |\n|---|---|---|---|---|---|\n",
     );
     TYPES.iter().for_each(|kind| part += &row(kind));
-    part += "\nCases of the contract that Linux does not satisfy on these types:\n\n| case | types | what Linux does |\n|---|---|---|\n";
+    part += "\nConformance cases that Linux does not satisfy on these types:\n\n| case | types | what Linux does |\n|---|---|---|\n";
     for except in EXCEPT {
         let (case, types) = (except.case.replace('_', " "), except.types.join(", "));
         writeln!(part, "| {case} | {types} | {} |", except.why).unwrap();

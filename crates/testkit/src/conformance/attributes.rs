@@ -88,7 +88,7 @@ pub fn new_files_inherit_the_flags_of_their_directory(fs: &dyn FileSystem) -> Ou
 }
 
 /// Times are truncated to the format's granularity.
-pub fn times_are_stored_with_the_granularity(fs: &dyn FileSystem) -> Outcome {
+pub fn times_are_rounded_down_to_the_granularity_of_the_format(fs: &dyn FileSystem) -> Outcome {
     let ino = file(fs, fs.root(), "f");
     let grain = i128::from(fs.limits().time_granularity.max(1));
     let at = |secs: i64, nanos: u32| {
@@ -221,7 +221,9 @@ pub fn the_change_counter_grows_with_every_change_or_with_the_times(fs: &dyn Fil
 }
 
 /// A time outside the range of the format is `OutOfRange`, or becomes the nearest time in the range.
-pub fn a_time_that_the_format_cannot_store_is_out_of_range_or_the_nearest(fs: &dyn FileSystem) -> Outcome {
+pub fn a_time_that_the_format_cannot_store_fails_with_out_of_range_or_becomes_the_nearest(
+    fs: &dyn FileSystem,
+) -> Outcome {
     let ino = file(fs, fs.root(), "f");
     let mut lacking = 0;
     for far in [[-(1 << 60), -(1 << 40)], [1 << 60, 1 << 40]] {

@@ -70,7 +70,7 @@ macro_rules! each_writing_case {
     ($run:path, $with:expr) => {
         $run! { $with, names:
             a_new_inode_has_the_requested_properties_and_name
-            a_directory_starts_with_two_links_and_counts_in_its_parents
+            a_new_directory_has_the_link_count_of_the_format_and_is_counted_in_its_parent
             a_symbolic_link_has_its_target_and_an_empty_one_is_invalid
             create_tests_its_errors_in_order
             link_adds_a_name_and_counts_it
@@ -102,7 +102,7 @@ macro_rules! each_writing_case {
             rename_without_replacing_returns_exists_if_the_name_exists
             exchange_swaps_two_names_of_any_types
             both_flags_at_once_are_invalid
-            rename_leaving_gives_the_old_name_to_a_whiteout
+            a_rename_that_leaves_a_whiteout_gives_the_old_name_to_it
             rename_tests_its_errors_in_order
             a_rename_between_two_names_of_one_inode_changes_nothing
             a_moved_directory_has_its_new_parent_and_is_counted_there
@@ -117,13 +117,13 @@ macro_rules! each_writing_case {
         $run! { $with, attributes:
             set_attr_changes_the_named_attributes_and_leaves_the_rest
             new_files_inherit_the_flags_of_their_directory
-            times_are_stored_with_the_granularity
+            times_are_rounded_down_to_the_granularity_of_the_format
             the_time_of_the_last_change_can_be_set_if_it_is_reported
             the_time_of_birth_is_reported_from_the_start_and_can_be_set_if_it_is_reported
             a_project_is_stored_or_not_supported
             data_and_attribute_changes_set_different_times
             the_change_counter_grows_with_every_change_or_with_the_times
-            a_time_that_the_format_cannot_store_is_out_of_range_or_the_nearest
+            a_time_that_the_format_cannot_store_fails_with_out_of_range_or_becomes_the_nearest
             an_owner_that_the_format_cannot_store_is_out_of_range_at_create
         }
         $run! { $with, data:
@@ -142,7 +142,7 @@ macro_rules! each_writing_case {
             a_size_past_the_largest_is_file_too_big
         }
         $run! { $with, open_writes:
-            a_dropped_ticket_leaves_the_blocks_of_other_tickets
+            dropping_a_ticket_does_not_release_the_blocks_of_other_tickets
             writes_past_the_end_of_a_file_end_in_any_order
             a_file_that_grows_keeps_the_blocks_of_open_writes
         }

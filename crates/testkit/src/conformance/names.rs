@@ -67,8 +67,10 @@ fn a_device_number_is_stored_whole_or_refused(fs: &dyn FileSystem) {
     }
 }
 
-/// A directory starts with link count 2, and is counted in the link count of `dir`.
-pub fn a_directory_starts_with_two_links_and_counts_in_its_parents(fs: &dyn FileSystem) -> Outcome {
+/// If the format counts subdirectories, a new directory has link count 2 and increases the link count of `dir` by 1.
+pub fn a_new_directory_has_the_link_count_of_the_format_and_is_counted_in_its_parent(
+    fs: &dyn FileSystem,
+) -> Outcome {
     needs(fs, DIRECTORIES)?;
     let before = attr(fs, fs.root()).nlink;
     let made = dir(fs, fs.root(), "d");

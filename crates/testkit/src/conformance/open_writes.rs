@@ -36,7 +36,7 @@ fn assert_other_is_intact(fs: &dyn FileSystem, other: Ino) {
 }
 
 /// Dropping a ticket releases no block of another ticket.
-pub fn a_dropped_ticket_leaves_the_blocks_of_other_tickets(fs: &dyn FileSystem) -> Outcome {
+pub fn dropping_a_ticket_does_not_release_the_blocks_of_other_tickets(fs: &dyn FileSystem) -> Outcome {
     let (ino, part) = (file(fs, fs.root(), "f"), PART * block(fs));
     let lock = LayoutLock::new();
     let layout = lock.shared();

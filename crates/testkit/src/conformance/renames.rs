@@ -109,7 +109,7 @@ pub fn both_flags_at_once_are_invalid(fs: &dyn FileSystem) -> Outcome {
 
 /// `rename_leaving`: the old name refers to a new inode with the given attributes, unless both names refer to one
 /// inode; nothing changes if it fails; `Invalid` with `EXCHANGE`.
-pub fn rename_leaving_gives_the_old_name_to_a_whiteout(fs: &dyn FileSystem) -> Outcome {
+pub fn a_rename_that_leaves_a_whiteout_gives_the_old_name_to_it(fs: &dyn FileSystem) -> Outcome {
     needs(fs, WHITEOUTS)?;
     let root = fs.root();
     let whiteouts = fs.whiteouts().expect("the capability is present");

@@ -39,7 +39,7 @@ pub struct Volume<'a> {
     pub bounds: Bounds,
     /// The limits of random plans.
     pub limits: Limits,
-    /// Cases of the contract that fail on such a small volume, each with the reason. Any other failure counts.
+    /// Conformance cases that fail on such a small volume, each with the reason. Any other failure counts.
     pub left_out: &'static [(&'static str, &'static str)],
 }
 
@@ -61,7 +61,7 @@ impl Volume<'_> {
 pub enum Work {
     /// A plan, and how it ends.
     Plan(Plan, PlanEnd),
-    /// A case of the contract, by name.
+    /// A conformance case, by name.
     Conformance(&'static str, WritingCase),
     /// A case for hosts.
     Host(hosts::HostCase),
@@ -461,7 +461,7 @@ fn next_pair(volume: &Volume<'_>, seed: u64, pairs: &AtomicUsize) -> Plan {
     }
 }
 
-/// Returns every deterministic case of the contract, and every case for hosts.
+/// Returns every deterministic conformance case, and every case for hosts.
 pub fn conformance_cases<'a>(volume: &'a Volume<'a>) -> impl Iterator<Item = CrashCase<'a>> {
     let is_same = |(name, _): &(&str, WritingCase)| !name.contains("from_any_thread");
     let contract = writing_cases().into_iter().filter(is_same);

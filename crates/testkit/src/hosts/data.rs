@@ -22,7 +22,11 @@ pub(super) const CASES: &[Row] = &[
     ("writing and truncating set the modification time", &[], times),
     ("each change sets the change time", &[CTIME], changed),
     ("opening with truncation sets the modification time, even of an empty file", &[], emptied),
-    ("the owner can set any time, and a user who may write the current time", &[OWNERS, MODES], owned_times),
+    (
+        "the owner can set any time, and a user with write permission only the current time",
+        &[OWNERS, MODES],
+        owned_times,
+    ),
     ("written data is present after the volume is reopened", &[LASTING], kept),
     ("a full volume reports no space, and reuses freed space", &[LITTLE_ROOM], full),
     ("a read-only volume refuses every change", &[LASTING], read_only),

@@ -76,7 +76,7 @@ pub fn unknown_names(volume: &Volume<'_>) {
     }
 }
 
-/// Tests each case of the contract, except those that the volume leaves out.
+/// Tests each conformance case, except those that the volume leaves out.
 #[track_caller]
 pub fn conformance(volume: &Volume<'_>, least: usize) {
     let outcome = campaign::conformance(volume, &Depth::quick());

@@ -1,4 +1,4 @@
-//! Driver x host x case: the cases of the contract, and the behaviour that programs see. Every format that can be
+//! Driver x host x case: the conformance cases, and the behaviour that programs see. Every format that can be
 //! created is tested through the library and behind a mount point. This test prints `docs/matrix.md`; `cargo xtask
 //! matrix` writes the page.
 
@@ -144,7 +144,7 @@ fn close(fs: &dyn obento::driver::FileSystem) {
     fs.writable().map_or(Ok(()), |changes| changes.close()).expect("a sound device");
 }
 
-/// Runs the cases of programs, and then the cases that read a volume, on what the former have written. Both
+/// Runs the host cases, and then the cases that read a volume, on what the former have written. Both
 /// have the same form.
 fn looked_at(shape: &Shape) -> (Vec<CaseEnd>, Vec<CaseEnd>) {
     let volume = Arc::new(shape.volume());
@@ -186,7 +186,7 @@ fn sentence(name: &str) -> String {
     name.replace('_', " ")
 }
 
-/// Runs the contract, and the cases of programs through the library.
+/// Runs the contract, and the host cases through the library.
 static LIBRARY: LazyLock<[Table; 2]> = LazyLock::new(|| {
     let (mut contract, mut programs) = (Vec::new(), Vec::new());
     for shape in SHAPES {
@@ -232,7 +232,7 @@ fn programs_see_what_they_should_behind_a_mount_as_the_page_says() {
     }
 }
 
-/// Runs the cases of programs behind mounts over this transport.
+/// Runs the host cases behind mounts over this transport.
 fn behind_a_mount(transport: &'static str) -> Table {
     let cases = cases();
     let behind = SHAPES.iter().filter(|shape| shape.is_mounted()).map(|shape| {

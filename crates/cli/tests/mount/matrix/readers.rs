@@ -220,7 +220,7 @@ fn every_driver_that_only_reads_is_on_the_page() {
     assert_eq!(missing, Vec::<&str>::new());
 }
 
-/// Runs the cases that read on every source, and the cases of programs on the export. One server serves both: a port
+/// Runs the cases that read on every source, and the host cases on the export. One server serves both: a port
 /// mapper belongs to the first server.
 static TABLES: LazyLock<Option<[Table; 2]>> = LazyLock::new(|| {
     if !has_programs() {

@@ -1,4 +1,4 @@
-//! FUSE servers whose files are changed, with the cases of programs: servers of Debian, and obento's own one.
+//! FUSE servers whose files are changed, with the host cases: servers of Debian, and obento's own one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -78,7 +78,7 @@ impl Drop for Lab {
     }
 }
 
-/// Runs the cases of programs on a server of another project.
+/// Runs the host cases on a server of another project.
 fn foreign(server: &Foreign) -> (&'static str, Vec<CaseEnd>) {
     let lab = Lab::new();
     let command: OsString = server.command.replace('@', lab.path().to_str().unwrap()).into();
@@ -127,7 +127,7 @@ impl Own {
     }
 }
 
-/// Runs the cases of programs on obento's own server.
+/// Runs the host cases on obento's own server.
 fn own() -> (&'static str, Vec<CaseEnd>) {
     let own = Own::default();
     let mut library = Library::new(move |access| Ok(own.open(access)))

@@ -57,7 +57,7 @@ pub const SHAPES: &[Shape] = &[
 const MADE_ONLY: &[&str] = &["jffs2"];
 
 impl Shape {
-    /// Whether the volume has the size that a case of the contract requires.
+    /// Whether the volume has the size that a conformance case requires.
     pub fn is_small(&self) -> bool {
         self.mib <= 64
     }
