@@ -21,6 +21,8 @@ use crate::raw::{RawExtent, RawExtentHeader, RawExtentIndex};
 
 /// `EXT_INIT_MAX_LEN`.
 pub(crate) const MAX_EXTENT: u64 = 1 << 15;
+/// Maximum length of a piece to which blocks are added one by one.
+const MAX_JOINED: u16 = (1 << 15) - 1;
 /// `EXT4_EXT_MAGIC`.
 const MAGIC: u16 = 0xf30a;
 /// Number of extents in an inode.
@@ -210,17 +212,20 @@ impl Draft {
     }
 }
 
-/// Merges a block with the piece before it or after it, as `ext2fs_extent_set_bmap` does.
+/// Merges a block with the piece before it or after it, up to a length of [`MAX_JOINED`], as `ext2fs_extent_set_bmap`
+/// does.
 fn join(pieces: &mut Vec<Piece>, at: u32, block: u64) {
-    let ends =
-        |piece: &Piece| (piece.at + u32::from(piece.len), piece.block + u64::from(piece.len)) == (at, block);
+    let ends = |piece: &Piece| {
+        (piece.at + u32::from(piece.len), piece.block + u64::from(piece.len)) == (at, block)
+            && piece.len < MAX_JOINED
+    };
     if let Some(before) = pieces.iter_mut().find(|piece| ends(piece)) {
-        before.len = before.len.saturating_add(1);
+        before.len += 1;
         return;
     }
-    let next = (at + 1, block + 1);
-    match pieces.iter_mut().find(|piece| (piece.at, piece.block) == next) {
-        Some(behind) => *behind = Piece { at, block, len: behind.len.saturating_add(1) },
+    let begins = |piece: &Piece| (piece.at, piece.block) == (at + 1, block + 1) && piece.len < MAX_JOINED;
+    match pieces.iter_mut().find(|piece| begins(piece)) {
+        Some(behind) => *behind = Piece { at, block, len: behind.len + 1 },
         None => pieces.push(Piece { at, block, len: 1 }),
     }
 }
@@ -343,5 +348,22 @@ fn seal_node(bytes: &mut [u8], room: usize, seed: u32) {
         && let Some(field) = rest.first_chunk_mut()
     {
         *field = Crc::new(seed).add(covered).get().to_le_bytes();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn joined_pieces_are_not_longer_than_an_extent() {
+        let (mut forwards, mut backwards) = (Vec::new(), Vec::new());
+        for at in 0..40_000 {
+            join(&mut forwards, at, 100 + u64::from(at));
+            join(&mut backwards, 40_000 - at, 50_000 - u64::from(at));
+        }
+        for pieces in [forwards, backwards] {
+            assert_eq!(pieces.iter().map(|piece| piece.len).collect::<Vec<_>>(), [32_767, 7233]);
+        }
     }
 }
