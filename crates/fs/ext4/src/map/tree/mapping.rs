@@ -3,6 +3,7 @@
 //! Invariant: a list is sorted by file block, and its mappings are disjoint. Each mapping, except new ones that are
 //! passed in, has a length that one extent can have.
 //! Source: Linux `fs/ext4/extents.c` `ext4_can_extents_be_merged`, `fs/ext4/ext4_extents.h`.
+#![allow(clippy::arithmetic_side_effects, reason = "blocks of files have 32 bits")]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -41,7 +42,7 @@ impl Mapping {
     /// Returns the file blocks of the mapping.
     pub fn range(&self) -> Range<u64> {
         let start = u64::from(self.start);
-        start..start.saturating_add(self.len.into())
+        start..start + u64::from(self.len)
     }
 
     pub fn end(&self) -> u64 {
@@ -80,7 +81,7 @@ pub(crate) fn push(list: &mut Vec<Mapping>, next: Mapping) -> Result<()> {
         let take = match list.last_mut() {
             Some(last) if last.is_followed_by(&next) && last.len < most => {
                 let take = most.saturating_sub(last.len).min(next.len);
-                last.len = last.len.saturating_add(take);
+                last.len += take;
                 take
             }
             _ => {
@@ -90,7 +91,7 @@ pub(crate) fn push(list: &mut Vec<Mapping>, next: Mapping) -> Result<()> {
                 take
             }
         };
-        let left = next.range().start.saturating_add(take.into())..next.end();
+        let left = next.range().start + u64::from(take)..next.end();
         rest = next.within(&left);
     }
     Ok(())
@@ -109,7 +110,7 @@ pub(crate) fn splice(
     let (kept, touched) =
         (list.get(..before).unwrap_or_default(), list.get(before..after).unwrap_or_default());
     let mut out = Vec::new();
-    out.try_reserve_exact(list.len().saturating_add(new.len()).saturating_add(2))?;
+    out.try_reserve_exact(list.len() + new.len() + 2)?;
     out.extend_from_slice(kept);
     removed.try_reserve(touched.len())?;
     removed.extend(touched.iter().filter_map(|mapping| mapping.within(range)));

@@ -4,6 +4,7 @@
 //! Invariant: the maximum number of entries of a node comes from its own header, since the place of the checksum
 //! depends on it.
 //! Source: Linux `fs/ext4/extents.c` `ext4_ext_space_block`, `ext4_extent_block_csum_set`.
+#![allow(clippy::arithmetic_side_effects, reason = "a node fits a block")]
 
 use alloc::vec::Vec;
 
@@ -170,7 +171,7 @@ impl TreeNode {
 
     /// Writes the checksum after the space for entries.
     pub fn seal(&self, bytes: &mut [u8], seed: u32) {
-        let at = self.room.saturating_mul(ENTRY).saturating_add(HEADER);
+        let at = self.room * ENTRY + HEADER;
         let Some((node, tail)) = bytes.split_at_mut_checked(at) else { return };
         let crc = Crc::new(seed).add(node).get();
         if let Some(tail) = tail.first_chunk_mut() {
@@ -182,7 +183,7 @@ impl TreeNode {
 pub(super) fn reserve<T>(len: usize) -> Result<Vec<T>> {
     let mut list = Vec::new();
     // One more, since most lists are extended.
-    list.try_reserve_exact(len.saturating_add(1))?;
+    list.try_reserve_exact(len + 1)?;
     Ok(list)
 }
 
@@ -204,7 +205,7 @@ fn encode_extent(mapping: &Mapping) -> RawExtent {
     let (low, high) = split(mapping.place.0);
     let len = match mapping.state {
         ExtentState::Written => mapping.len,
-        ExtentState::Unwritten => mapping.len.saturating_add(UNWRITTEN),
+        ExtentState::Unwritten => mapping.len + UNWRITTEN,
     };
     RawExtent {
         ee_block: mapping.start.into(),

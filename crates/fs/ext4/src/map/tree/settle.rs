@@ -3,6 +3,7 @@
 //!
 //! Source: Linux `fs/ext4/extents.c` `ext4_ext_split`, `ext4_ext_grow_indepth`, `ext4_ext_rm_idx`,
 //! `ext4_ext_try_to_merge_up`.
+#![allow(clippy::arithmetic_side_effects, reason = "the entries are in memory")]
 
 use obento_base::{Error, Result};
 
@@ -48,7 +49,7 @@ impl<S: NodeSource> ExtentTree<'_, S> {
     /// Returns whether `path` leads to the last leaf.
     fn is_last(&self, path: &Path) -> bool {
         let inner = path.split_last().map_or(&[][..], |(_, inner)| inner);
-        inner.iter().all(|step| step.slot.saturating_add(1) == self.len(step.node))
+        inner.iter().all(|step| step.slot + 1 == self.len(step.node))
     }
 
     /// Restores one node below `parent`. Returns the trend of `parent`.
@@ -69,7 +70,7 @@ impl<S: NodeSource> ExtentTree<'_, S> {
             self.split(parent, id, deal)?;
             return Ok(EntryTrend::Grew);
         }
-        let sparse = trend == EntryTrend::Shrank && len.saturating_mul(4) <= self.room_of(id);
+        let sparse = trend == EntryTrend::Shrank && len * 4 <= self.room_of(id);
         if sparse && self.join(parent)? { Ok(EntryTrend::Shrank) } else { Ok(EntryTrend::Grew) }
     }
 
@@ -121,7 +122,7 @@ impl<S: NodeSource> ExtentTree<'_, S> {
         node.changed = true;
         while let Some(start) = rest.first_key() {
             let others = rest.split_off(share);
-            fresh.push(IndexEntry { start, child: Child::Loaded(first.saturating_add(fresh.len())) });
+            fresh.push(IndexEntry { start, child: Child::Loaded(first + fresh.len()) });
             self.nodes.push(TreeNode {
                 depth,
                 entries: rest,
@@ -133,7 +134,7 @@ impl<S: NodeSource> ExtentTree<'_, S> {
         node.changed = true;
         if let Entries::Inner(list) = &mut node.entries {
             list.try_reserve(fresh.len())?;
-            let at = parent.slot.saturating_add(1).min(list.len());
+            let at = (parent.slot + 1).min(list.len());
             list.splice(at..at, fresh);
         }
         Ok(())
@@ -144,7 +145,7 @@ impl<S: NodeSource> ExtentTree<'_, S> {
     fn join(&mut self, parent: Step) -> Result<bool> {
         let slot = parent.slot.saturating_sub(1);
         let Some((_, left_bounds)) = self.entry_bounds(parent.node, slot) else { return Ok(false) };
-        let Some((right, right_bounds)) = self.entry_bounds(parent.node, slot.saturating_add(1)) else {
+        let Some((right, right_bounds)) = self.entry_bounds(parent.node, slot + 1) else {
             return Ok(false);
         };
         // The range of the last entry is unknown here, so a node below it cannot be checked.
@@ -152,9 +153,9 @@ impl<S: NodeSource> ExtentTree<'_, S> {
             return Ok(false);
         }
         let left = self.child(parent.node, slot, left_bounds)?;
-        let right = self.child(parent.node, slot.saturating_add(1), right_bounds)?;
-        let both = self.len(left).saturating_add(self.len(right));
-        if both.saturating_mul(4) > self.room_of(left).saturating_mul(3) {
+        let right = self.child(parent.node, slot + 1, right_bounds)?;
+        let both = self.len(left) + self.len(right);
+        if both * 4 > self.room_of(left) * 3 {
             return Ok(false);
         }
         let Some(node) = self.nodes.get_mut(right) else { return Ok(false) };
@@ -163,14 +164,14 @@ impl<S: NodeSource> ExtentTree<'_, S> {
             node.entries.append(&mut entries);
             node.changed = true;
         }
-        self.drop_child(Step { node: parent.node, slot: slot.saturating_add(1) }, right);
+        self.drop_child(Step { node: parent.node, slot: slot + 1 }, right);
         Ok(true)
     }
 
     fn entry_bounds(&self, node: usize, slot: usize) -> Option<(IndexEntry, Bounds)> {
         let Entries::Inner(list) = &self.nodes.get(node)?.entries else { return None };
         let entry = *list.get(slot)?;
-        let end = list.get(slot.saturating_add(1)).map_or(Bounds::ALL.end, |next| next.start.into());
+        let end = list.get(slot + 1).map_or(Bounds::ALL.end, |next| next.start.into());
         Some((entry, Bounds { start: entry.start.into(), end }))
     }
 
@@ -187,7 +188,7 @@ impl<S: NodeSource> ExtentTree<'_, S> {
         list.push(IndexEntry { start: root.entries.first_key().unwrap_or(0), child: Child::Loaded(id) });
         let entries = core::mem::replace(&mut root.entries, Entries::Inner(list));
         let depth = root.depth;
-        root.depth = depth.saturating_add(1);
+        root.depth = depth + 1;
         root.changed = true;
         self.nodes.push(TreeNode { depth, entries, ..TreeNode::empty(NodeLocation::New, room) });
         if self.len(id) > room { self.split(Step { node: 0, slot: 0 }, id, deal) } else { Ok(()) }
