@@ -72,7 +72,7 @@ fn facts(sb: &SuperBlock) -> Vec<Fact> {
     let mut add = |name: &'static str, value: String| facts.push(Fact { name, value });
     add("block size", sb.block_size.to_string());
     if sb.has_bigalloc() {
-        add("cluster size", u64::from(sb.block_size).saturating_mul(sb.cluster_blocks().into()).to_string());
+        add("cluster size", sb.cluster.len(sb.block_size.into()).to_string());
     }
     add("blocks", sb.blocks_count.to_string());
     add("reserved blocks", sb.reserved_blocks().to_string());
@@ -188,27 +188,19 @@ pub(crate) fn printable(bytes: &[u8]) -> String {
 
 /// Formats a time as `2026-11-21 13:42:22 UTC`, in the proleptic Gregorian calendar (Hinnant, "chrono-Compatible
 /// Low-Level Date Algorithms").
+#[allow(clippy::arithmetic_side_effects, reason = "a number of days is below 2^48")]
 pub(crate) fn utc(secs: u64) -> String {
     let (days, second) = (secs / 86_400, secs % 86_400);
-    let shifted = days.saturating_add(719_468);
+    let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = day_of_era
-        .saturating_sub(day_of_era / 1460)
-        .saturating_add(day_of_era / 36_524)
-        .saturating_sub(day_of_era / 146_096)
-        / 365;
-    let leap_days = (year_of_era / 4).saturating_sub(year_of_era / 100);
-    let day_of_year = day_of_era.saturating_sub(year_of_era.saturating_mul(365).saturating_add(leap_days));
-    let month_from_march = day_of_year.saturating_mul(5).saturating_add(2) / 153;
-    let day = day_of_year
-        .saturating_sub(month_from_march.saturating_mul(153).saturating_add(2) / 5)
-        .saturating_add(1);
-    let (month, next_year) = if month_from_march < 10 {
-        (month_from_march.saturating_add(3), 0)
-    } else {
-        (month_from_march.saturating_sub(9), 1)
-    };
-    let year = era.saturating_mul(400).saturating_add(year_of_era).saturating_add(next_year);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let leap_days = year_of_era / 4 - year_of_era / 100;
+    let day_of_year = day_of_era - (year_of_era * 365 + leap_days);
+    let month_from_march = (day_of_year * 5 + 2) / 153;
+    let day = day_of_year - (month_from_march * 153 + 2) / 5 + 1;
+    let (month, next_year) =
+        if month_from_march < 10 { (month_from_march + 3, 0) } else { (month_from_march - 9, 1) };
+    let year = era * 400 + year_of_era + next_year;
     let (hour, minute) = (second / 3600, second / 60 % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02} UTC", second % 60)
 }

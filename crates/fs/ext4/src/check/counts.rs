@@ -2,6 +2,7 @@
 //!
 //! Source: e2fsprogs `e2fsck/pass5.c` `check_block_bitmaps`, `check_inode_bitmaps`, `check_inode_end`,
 //! `check_block_end`.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` limits groups and their bits")]
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -40,7 +41,7 @@ pub(super) fn check(view: &Arc<View>, state: &Arc<CheckState>, threads: u32, rep
     let work = {
         let (view, state) = (Arc::clone(view), Arc::clone(state));
         Arc::new(move |share: u32| {
-            let first = share.saturating_mul(SHARE);
+            let first = share * SHARE;
             Share { view: &view, state: &state, part: CountedGroups::default() }
                 .all(first, first.saturating_add(SHARE).min(groups))
         })
@@ -48,10 +49,10 @@ pub(super) fn check(view: &Arc<View>, state: &Arc<CheckState>, threads: u32, rep
     let (mut free_blocks, mut free_inodes, mut directories) = (0_u64, 0_u64, 0_u64);
     each_part(threads, shares, &work, |share, part: CountedGroups| {
         part.issues.into_iter().for_each(|issue| reported.found(issue));
-        free_blocks = free_blocks.saturating_add(part.free_blocks);
-        free_inodes = free_inodes.saturating_add(part.free_inodes);
-        directories = directories.saturating_add(part.directories);
-        reported.progress("bitmaps", share.saturating_add(1).into(), shares.into());
+        free_blocks += part.free_blocks;
+        free_inodes += part.free_inodes;
+        directories += part.directories;
+        reported.progress("bitmaps", (share + 1).into(), shares.into());
     });
     let sb = &view.sb;
     let expected = free_blocks.saturating_mul(sb.cluster_blocks().into());
@@ -112,22 +113,22 @@ impl Share<'_> {
         while group < end {
             let Some(start) = wanted(group) else {
                 all.push(None);
-                group = group.saturating_add(1);
+                group += 1;
                 continue;
             };
             let follows = |&(n, group): &(u64, u32)| wanted(group) == start.checked_add(n);
-            let more = (1_u64..).zip(group.saturating_add(1)..end).take_while(follows).count();
-            let len = to_u64(more).saturating_add(1);
+            let more = (1_u64..).zip(group + 1..end).take_while(follows).count();
+            let len = to_u64(more) + 1;
             let bytes = view.read(start, len);
             if let Err(why) = &bytes {
                 self.part.issues.push(Issue::BitmapUnreadable { group, why: *why });
             }
             for n in 0..=more {
-                let from = n.saturating_mul(size);
-                let one = bytes.as_ref().ok().and_then(|bytes| bytes.get(from..from.saturating_add(size)));
+                let from = n * size;
+                let one = bytes.as_ref().ok().and_then(|bytes| bytes.get(from..from + size));
                 all.push(one.map(<[u8]>::to_vec));
             }
-            group = group.saturating_add(u32::try_from(len).unwrap_or(u32::MAX));
+            group += u32::try_from(len).unwrap_or(u32::MAX);
         }
         all
     }
@@ -142,7 +143,7 @@ impl Share<'_> {
         let uninit = self.is_uninit(group, GroupFlags::BLOCK_UNINIT);
         let used = self.state.with_used(group, |used| used.map_or(0, count));
         let free = u64::from(clusters).saturating_sub(used);
-        self.part.free_blocks = self.part.free_blocks.saturating_add(free);
+        self.part.free_blocks += free;
         let descriptor = view.group(group);
         if let Some(bitmap) = &bitmap {
             self.checksum(group, BitmapKind::Blocks, bitmap);
@@ -156,7 +157,7 @@ impl Share<'_> {
             self.state
                 .with_used(group, |used| differences(&bitmap, used.unwrap_or_default(), clusters, &mut runs));
             let start = sb.group_start(group).0;
-            let block = |bit: u64| start.saturating_add(sb.cluster.len(bit));
+            let block = |bit: u64| start + sb.cluster.len(bit);
             if uninit && !runs.is_empty() {
                 self.part.issues.push(Issue::GroupUninit { group, what: "blocks" });
                 runs.clear();
@@ -168,7 +169,7 @@ impl Share<'_> {
             if !is_padded(&bitmap, clusters) {
                 self.part.issues.push(Issue::BlockBitmapPadding { group });
             }
-            if uninit && group.saturating_add(1) == sb.groups {
+            if uninit && group + 1 == sb.groups {
                 self.part.issues.push(Issue::LastGroupUninit { group });
             }
         }
@@ -181,21 +182,21 @@ impl Share<'_> {
     fn inodes(&mut self, group: u32, bitmap: Option<Vec<u8>>) {
         let (view, sb) = (self.view, &self.view.sb);
         let slots = self.state.inodes.get(to_usize(group.into())).map(|slots| &**slots).unwrap_or_default();
-        let first = group.saturating_mul(sb.inodes_per_group).saturating_add(1);
+        let first = group * sb.inodes_per_group + 1;
         let is_used = |(ino, slot): (u32, &InodeSlot)| slot.is_used() || view.is_own(ino);
         let used = (first..).zip(slots).filter(|&(ino, slot)| is_used((ino, slot))).count();
         // Inodes of the format itself after the known slots are in use, too.
         let free = u64::from(sb.inodes_per_group).saturating_sub(to_u64(used));
         let directories = to_u64(slots.iter().filter(|slot| slot.kind == 2 && slot.is_used()).count());
-        self.part.free_inodes = self.part.free_inodes.saturating_add(free);
-        self.part.directories = self.part.directories.saturating_add(directories);
+        self.part.free_inodes += free;
+        self.part.directories += directories;
         if let Some(bitmap) = &bitmap {
             self.checksum(group, BitmapKind::Inodes, bitmap);
             let words = words_of((first..).zip(slots).map(is_used), sb.inodes_per_group);
             let mut runs = Vec::new();
             differences(bitmap, &words, sb.inodes_per_group, &mut runs);
             for WrongBits { first: bit, len, stored } in runs {
-                let ino = first.saturating_add(u32::try_from(bit).unwrap_or(0));
+                let ino = first + u32::try_from(bit).unwrap_or(0);
                 let len = u32::try_from(len).unwrap_or(u32::MAX);
                 self.part.issues.push(Issue::InodeBitmap { group, ino, len, stored });
             }
@@ -243,18 +244,18 @@ fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<WrongB
         let mut word = [0; 8];
         word.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         let (word, right) = (u64::from_le_bytes(word), words.next().unwrap_or(0));
-        let left = bits.saturating_sub(base);
-        let mask = if left >= 64 { u64::MAX } else { !u64::MAX.checked_shl(left).unwrap_or(0) };
+        let left = bits - base;
+        let mask = if left >= 64 { u64::MAX } else { !(u64::MAX << left) };
         let mut wrong = (word ^ right) & mask;
         while wrong != 0 {
             let bit = wrong.trailing_zeros();
             wrong &= wrong.wrapping_sub(1);
-            let at = u64::from(base.saturating_add(bit));
-            let stored = u8::from(word.checked_shr(bit).unwrap_or(0) & 1 == 1);
+            let at = u64::from(base + bit);
+            let stored = u8::from(word >> bit & 1 == 1);
             let is_full = runs.len() >= MAX_RUNS;
             match runs.last_mut() {
-                Some(run) if run.first.saturating_add(run.len) == at && run.stored == stored => {
-                    run.len = run.len.saturating_add(1);
+                Some(run) if run.first + run.len == at && run.stored == stored => {
+                    run.len += 1;
                 }
                 _ if is_full => return,
                 _ => runs.push(WrongBits { first: at, len: 1, stored }),
@@ -265,7 +266,7 @@ fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<WrongB
 
 /// Returns whether the bits from `bits` on to the end of the block are set.
 fn is_padded(bitmap: &[u8], bits: u32) -> bool {
-    let all = u32::try_from(bitmap.len().saturating_mul(8)).unwrap_or(u32::MAX);
+    let all = u32::try_from(bitmap.len() * 8).unwrap_or(u32::MAX);
     let bitmap = Bitmap::new(bitmap);
     bitmap.count_ones(all).saturating_sub(bitmap.count_ones(bits)) == all.saturating_sub(bits)
 }
@@ -275,7 +276,7 @@ fn words_of(set: impl Iterator<Item = bool>, bits: u32) -> Vec<u64> {
     let mut words = vec![0_u64; to_usize(u64::from(bits).div_ceil(64))];
     for at in (0_u32..).zip(set).filter_map(|(at, is_set)| is_set.then_some(at)) {
         if let Some(word) = words.get_mut(to_usize(u64::from(at / 64))) {
-            *word |= 1_u64.checked_shl(at % 64).unwrap_or(0);
+            *word |= 1 << (at % 64);
         }
     }
     words

@@ -3,6 +3,7 @@
 //! Invariant: memory is bounded for every geometry. Descriptors stay in the block cache. Only replacements of damaged
 //! descriptors are stored, for volumes of at most [`MAX_LISTED_GROUPS`] groups, whose descriptors are all read when the
 //! volume is opened. The descriptors of larger volumes are read when they are needed.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` limits groups and descriptors")]
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -81,8 +82,8 @@ impl Groups {
             this.tables.push(descriptor.map_or(0, |descriptor| descriptor.inode_table.0));
             let Ok(descriptor) = descriptor else { continue };
             zones.add_descriptor(sb, &descriptor)?;
-            totals.free_blocks = totals.free_blocks.saturating_add(descriptor.free_blocks.into());
-            totals.free_inodes = totals.free_inodes.saturating_add(descriptor.free_inodes.into());
+            totals.free_blocks += u64::from(descriptor.free_blocks);
+            totals.free_inodes += u64::from(descriptor.free_inodes);
         }
         zones.finish();
         this.totals = Some(totals);
@@ -130,7 +131,7 @@ impl Groups {
 /// Returns the descriptor of `group` from backup `copy`, checked.
 fn read(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<GroupDescriptor> {
     let (descriptor, block, start) = decode(sb, cache, group, copy)?;
-    let bytes = block.get(start..start.saturating_add(sb.desc_size.into())).unwrap_or_default();
+    let bytes = block.get(start..start + usize::from(sb.desc_size)).unwrap_or_default();
     verify_descriptor(sb, group, bytes, VolBlock(block.number()))?;
     descriptor.check_places(sb, group)?;
     Ok(descriptor)
@@ -141,8 +142,8 @@ fn decode(sb: &SuperBlock, cache: &Cache, group: u32, copy: u32) -> Result<(Grou
     let (index, start) = sb.desc_place(group);
     let at = sb.desc_block(index, copy);
     let ahead = if sb.is_meta(index) { 1 } else { u64::from(sb.desc_blocks()).saturating_sub(index.into()) };
-    let block = cache.get_ahead(at.0, at.0..at.0.saturating_add(ahead))?;
-    let bytes = block.get(start..start.saturating_add(sb.desc_size.into())).unwrap_or_default();
+    let block = cache.get_ahead(at.0, at.0..at.0 + ahead)?;
+    let bytes = block.get(start..start + usize::from(sb.desc_size)).unwrap_or_default();
     let descriptor = GroupDescriptor::decode(bytes, group, at)?;
     Ok((descriptor, block, start))
 }
