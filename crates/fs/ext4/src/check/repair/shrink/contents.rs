@@ -2,6 +2,7 @@
 //!
 //! Several threads copy. Every target is free, and no source changes before a map refers to its copy, so that the order of
 //! the copies does not matter.
+#![allow(clippy::arithmetic_side_effects, reason = "the blocks are in the volume")]
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -15,6 +16,7 @@ use obento_env::sync::Mutex;
 use super::Shrinking;
 use super::plan::BlockMove;
 use crate::check::parallel::each_part;
+use crate::size::BlockSize;
 
 /// Number of bytes that are read and written at once.
 const CHUNK: u64 = 256 << 10;
@@ -28,7 +30,7 @@ impl Shrinking<'_> {
         moves: &[BlockMove],
         observer: ResizeObserver<'_>,
     ) -> ResizeResult<()> {
-        let size = u64::from(self.edits.view.sb.block_size);
+        let size = self.edits.view.sb.block_size;
         let total: u64 = moves.iter().map(|moved| moved.len).sum();
         let parts = parts(moves, size);
         let count = u32::try_from(parts.len()).unwrap_or(u32::MAX);
@@ -47,7 +49,7 @@ impl Shrinking<'_> {
         let (mut done, mut first) = (0_u64, Ok(()));
         each_part(self.options.threads, count, &work, |_, copied: obento_base::Result<u64>| match copied {
             Ok(blocks) => {
-                done = done.saturating_add(blocks);
+                done += blocks;
                 observer(done, total);
             }
             Err(error) => first = first.and(Err(error)),
@@ -58,25 +60,25 @@ impl Shrinking<'_> {
 }
 
 /// Sorts moves by their sources, joins contiguous ones, and divides them into parts for threads.
-fn parts(moves: &[BlockMove], size: u64) -> Vec<Vec<BlockMove>> {
+fn parts(moves: &[BlockMove], size: BlockSize) -> Vec<Vec<BlockMove>> {
     let mut sorted = moves.to_vec();
     sorted.sort_unstable_by_key(|moved| moved.from);
-    let (chunk, mut parts) = (CHUNK.checked_div(size).unwrap_or(1).max(1), Vec::new());
+    let (chunk, mut parts) = (size.whole(CHUNK), Vec::new());
     let (mut part, mut blocks) = (Vec::<BlockMove>::new(), 0_u64);
     for mut rest in sorted {
         while rest.len > 0 {
             let before = part.last_mut().filter(|last| follows(last, &rest) && last.len < chunk);
-            let len = rest.len.min(chunk.saturating_sub(before.as_ref().map_or(0, |last| last.len)));
+            let len = rest.len.min(chunk - before.as_ref().map_or(0, |last| last.len));
             match before {
-                Some(last) => last.len = last.len.saturating_add(len),
+                Some(last) => last.len += len,
                 None => part.push(BlockMove { len, ..rest }),
             }
-            rest.from = rest.from.saturating_add(len);
-            rest.to = rest.to.saturating_add(len);
-            rest.len = rest.len.saturating_sub(len);
-            blocks = blocks.saturating_add(len);
+            rest.from += len;
+            rest.to += len;
+            rest.len -= len;
+            blocks += len;
         }
-        if blocks.saturating_mul(size) >= PART {
+        if size.len(blocks) >= PART {
             parts.push(core::mem::take(&mut part));
             blocks = 0;
         }
@@ -86,7 +88,7 @@ fn parts(moves: &[BlockMove], size: u64) -> Vec<Vec<BlockMove>> {
 }
 
 fn follows(last: &BlockMove, next: &BlockMove) -> bool {
-    let end = |start: u64| start.saturating_add(last.len);
+    let end = |start: u64| start + last.len;
     end(last.from) == next.from && end(last.to) == next.to
 }
 
@@ -94,21 +96,21 @@ fn follows(last: &BlockMove, next: &BlockMove) -> bool {
 fn copy(
     device: &dyn BlockDevice,
     moves: &[BlockMove],
-    size: u64,
+    size: BlockSize,
     writing: &Mutex<()>,
 ) -> obento_base::Result<u64> {
     let longest = moves.iter().map(|moved| moved.len).max().unwrap_or(0);
     let mut buffer = Vec::new();
-    buffer.try_reserve_exact(to_usize(longest.saturating_mul(size)))?;
-    buffer.resize(to_usize(longest.saturating_mul(size)), 0);
+    buffer.try_reserve_exact(to_usize(size.len(longest)))?;
+    buffer.resize(to_usize(size.len(longest)), 0);
     let mut blocks = 0_u64;
     for moved in moves {
-        let bytes = buffer.get_mut(..to_usize(moved.len.saturating_mul(size))).unwrap_or_default();
-        device.read_at(moved.from.saturating_mul(size), bytes)?;
+        let bytes = buffer.get_mut(..to_usize(size.len(moved.len))).unwrap_or_default();
+        device.read_at(size.len(moved.from), bytes)?;
         let held = writing.lock();
-        device.write_at(moved.to.saturating_mul(size), bytes)?;
+        device.write_at(size.len(moved.to), bytes)?;
         drop(held);
-        blocks = blocks.saturating_add(to_u64(bytes.len()).checked_div(size).unwrap_or(0));
+        blocks += size.whole(to_u64(bytes.len()));
     }
     Ok(blocks)
 }
@@ -140,13 +142,13 @@ mod tests {
                 moves.insert(moves.len() / 2, BlockMove { from, to, len });
                 (from, to) = (from + len, to + len);
             }
-            let size = 4096;
+            let size = BlockSize::USUAL;
             let parts = parts(&moves, size);
             prop_assert_eq!(each_block(&parts.concat()), each_block(&moves));
             for part in &parts {
-                prop_assert!(part.iter().all(|moved| moved.len * size <= CHUNK && moved.len > 0));
+                prop_assert!(part.iter().all(|moved| size.len(moved.len) <= CHUNK && moved.len > 0));
                 let mut pairs = part.iter().zip(part.iter().skip(1));
-                prop_assert!(pairs.all(|(one, next)| !follows(one, next) || one.len * size == CHUNK));
+                prop_assert!(pairs.all(|(one, next)| !follows(one, next) || size.len(one.len) == CHUNK));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The last step: the volume gets its new size.
 //!
 //! Invariant: nothing that is in use is after the new end by then.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` limits both volumes")]
 
 use alloc::vec::Vec;
 
@@ -27,8 +28,8 @@ impl Shrinking<'_> {
         let new = smaller(&old, plan)?;
         self.release_tables(&old, &new, plan);
         // The bits after the end of the last group are set, and do not count as free.
-        let last = new.groups.saturating_sub(1);
-        let stop = old.group_start(last).0.saturating_add(old.blocks_per_group.into()).min(old.blocks_count);
+        let last = new.groups - 1;
+        let stop = old.group_blocks(last).end;
         self.set_blocks(plan.end..stop, true);
         self.changed.insert(last);
         self.changed.retain(|&group| group < new.groups);
@@ -44,28 +45,28 @@ impl Shrinking<'_> {
         seal_super_block(&new, &mut raw);
         let new = SuperBlock::decode(raw.as_bytes(), VolBlock(new.first_data_block.into()))?;
         self.edits.super_block(|primary| *primary = raw)?;
-        let size = u64::from(new.block_size);
+        let size = new.block_size;
         let backups: Vec<u32> = (1..new.groups).filter(|&group| new.has_copy(group)).collect();
         for &group in backups.iter().take(BACKUPS) {
             let backup = backup_super_block(&new, group);
-            self.copy.write_at(new.group_start(group).0.saturating_mul(size), backup.as_bytes())?;
+            self.copy.write_at(size.len(new.group_start(group).0), backup.as_bytes())?;
         }
         let renews = new.compat.contains(Compat::RESIZE_INODE) && new.groups != old.groups;
         commit_growth(self.device, self.options, &self.copy, renews)?;
         for &group in &backups {
             let backup = backup_super_block(&new, group);
-            self.device.write_at(new.group_start(group).0.saturating_mul(size), backup.as_bytes())?;
+            self.device.write_at(size.len(new.group_start(group).0), backup.as_bytes())?;
         }
         let plain: Vec<u32> = backups.into_iter().filter(|&group| new.has_plain_copies(group)).collect();
-        let mut bytes = alloc::vec![0; to_usize(size)];
+        let mut bytes = alloc::vec![0; to_usize(size.into())];
         for index in 0..new.desc_blocks() {
             let copies: Vec<VolBlock> = if new.is_meta(index) {
                 new.desc_homes(index).into_iter().skip(1).collect()
             } else {
                 plain.iter().map(|&group| new.desc_block(index, group)).collect()
             };
-            self.device.read_at(new.desc_block(index, 0).0.saturating_mul(size), &mut bytes)?;
-            copies.iter().try_for_each(|home| self.device.write_at(home.0.saturating_mul(size), &bytes))?;
+            self.device.read_at(size.len(new.desc_block(index, 0).0), &mut bytes)?;
+            copies.iter().try_for_each(|home| self.device.write_at(size.len(home.0), &bytes))?;
         }
         Ok(self.device.flush()?)
     }
@@ -86,7 +87,7 @@ impl Shrinking<'_> {
         for group in 0..new.groups {
             let ((start, before), (_, after)) = (old.reserved_start(group), new.reserved_start(group));
             if after < before {
-                self.set_blocks(start.0.saturating_add(after)..start.0.saturating_add(before), false);
+                self.set_blocks(start.0 + after..start.0 + before, false);
             }
         }
     }
@@ -107,21 +108,21 @@ fn smaller(old: &SuperBlock, plan: &ShrinkPlan) -> ResizeResult<SuperBlock> {
         }
     };
     // The same part of the volume stays reserved.
-    let product = u128::from(old.reserved_blocks()).saturating_mul(plan.end.into());
+    let product = u128::from(old.reserved_blocks()) * u128::from(plan.end);
     let reserved = product.checked_div(old.blocks_count.into()).and_then(|count| u64::try_from(count).ok());
     set(plan.end, reserved.unwrap_or(0));
-    raw.s_inodes_count.set(plan.groups.saturating_mul(old.inodes_per_group));
+    raw.s_inodes_count.set(plan.groups * old.inodes_per_group);
     // The kernel counts the blocks of the format again.
     raw.s_overhead_clusters.set(0);
-    let desc_blocks = plan.groups.div_ceil(old.descs_per_block().max(1));
+    let desc_blocks = plan.groups.div_ceil(old.descs_per_block());
     if old.incompat.contains(Incompat::META_BG) && desc_blocks < old.raw.s_first_meta_bg.get() {
         // As in resize2fs: all descriptors that are left follow the copies of the super block.
         raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::META_BG.bits());
         raw.s_first_meta_bg.set(0);
     }
     if old.compat.contains(Compat::RESIZE_INODE) {
-        let released = old.desc_blocks().saturating_sub(desc_blocks);
-        let reserved = u32::from(raw.s_reserved_gdt_blocks.get()).saturating_add(released);
+        let released = old.desc_blocks() - desc_blocks;
+        let reserved = u32::from(raw.s_reserved_gdt_blocks.get()) + released;
         // An indirect block contains as many numbers.
         let reserved = reserved.min(old.block_size.pointers());
         raw.s_reserved_gdt_blocks.set(u16::try_from(reserved).unwrap_or(u16::MAX));

@@ -1,4 +1,5 @@
 //! Free blocks below the new end, and the block bitmaps of all groups.
+#![allow(clippy::arithmetic_side_effects, reason = "`SuperBlock::decode` limits blocks and clusters")]
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -49,17 +50,15 @@ impl FreeRuns {
             while next < all {
                 let first = bits::next_clear(bitmap, next..all);
                 let last = bits::next_set(bitmap, first..all);
-                let (from, len) = (start.saturating_add(first.into()), u64::from(last.saturating_sub(first)));
+                let (from, len) = (start + u64::from(first), u64::from(last - first));
                 open = match open {
-                    Some((begin, count)) if begin.saturating_add(count) == from => {
-                        Some((begin, count.saturating_add(len)))
-                    }
+                    Some((begin, count)) if begin + count == from => Some((begin, count + len)),
                     before => {
                         before.into_iter().for_each(|(begin, count)| this.add(begin, count));
                         Some((from, len))
                     }
                 };
-                next = last.max(first.saturating_add(1));
+                next = last.max(first + 1);
             }
         }
         open.into_iter().for_each(|(begin, count)| this.add(begin, count));
@@ -81,8 +80,8 @@ impl FreeRuns {
         self.lengths.remove(&(all, start));
         self.places.remove(&start);
         let len = len.min(all);
-        self.add(start.saturating_add(len), all.saturating_sub(len));
-        Some(start..start.saturating_add(len))
+        self.add(start + len, all - len);
+        Some(start..start + len)
     }
 }
 
@@ -93,9 +92,9 @@ impl Shrinking<'_> {
         let mut next = blocks.start;
         while next < blocks.end {
             let Some(group) = sb.group_of(VolBlock(next)) else { return };
-            let first = sb.group_start(group).0;
-            let stop = first.saturating_add(sb.blocks_per_group.into()).min(blocks.end);
-            let bit = |block: u64| u32::try_from(block.saturating_sub(first)).unwrap_or(u32::MAX);
+            let own = sb.group_blocks(group);
+            let stop = own.end.min(blocks.end);
+            let bit = |block: u64| u32::try_from(block - own.start).unwrap_or(u32::MAX);
             if let Some(bitmap) = self.bitmaps.get_mut(at(group)) {
                 let range = bit(next)..bit(stop);
                 if is_used {
