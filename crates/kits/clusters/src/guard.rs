@@ -1,9 +1,10 @@
 //! A volume that is locked for a change, and the inodes and directories that were found under this lock.
 //!
-//! Invariant: a function that changes an inode or its clusters takes an [`InodeWrite`], and one that changes names takes
-//! a [`DirWrite`]. Both borrow a [`Locked`] volume, which owns the lock, so the lock is held until the change is made.
-//! Invariant: an [`InodeWrite`] shows the inode as it was read under this lock. A function that stores the inode consumes
-//! the view, unless its caller continues to change it.
+//! Invariant: a function that changes an inode or its clusters takes an [`InodeWrite`], and one that changes
+//! names takes a [`DirWrite`]. Both borrow a [`Locked`] volume, which owns the lock, so the lock is held
+//! until the change is made.
+//! Invariant: an [`InodeWrite`] shows the inode as it was read under this lock. A function that stores the
+//! inode consumes the view, unless its caller continues to change it.
 //! Locking: the lock is taken before the mutex of the writer. [`Mounted`](crate::Mounted) takes both.
 
 use alloc::sync::Arc;
@@ -64,8 +65,8 @@ impl<'m, V: Volume> Locked<'m, V> {
         self.volume.directory(ino).map(|_| DirWrite { volume: self, ino })
     }
 
-    /// Returns a directory in which an entry may be created. Fails with `NotDirectory`, or with `NotFound` if it was
-    /// removed.
+    /// Returns a directory in which an entry may be created. Fails with `NotDirectory`, or with `NotFound` if
+    /// it was removed.
     pub(crate) fn live_dir(&self, ino: Ino) -> Result<DirWrite<'_, V>> {
         let inode = self.volume.inode(ino)?;
         match inode.is_dir() {
@@ -125,8 +126,8 @@ impl<'l, V: Volume> DirWrite<'l, V> {
         self.ino
     }
 
-    /// Returns the current state of the directory, which is another object after the directory has grown. Fails as
-    /// [`Volume::directory`] does.
+    /// Returns the current state of the directory, which is another object after the directory has grown.
+    /// Fails as [`Volume::directory`] does.
     pub fn current(&self) -> Result<Arc<V::Directory>> {
         self.volume.directory(self.ino)
     }

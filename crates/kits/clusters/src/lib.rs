@@ -8,7 +8,7 @@
 //! - [`time`]: dates and times of 16 bits; [`utf16`]: names.
 //! - [`sectors`]: writing sectors to the device; [`Waiting`]: changes that wait for a commit.
 //! - [`mod@format`]: common steps of creating volumes; [`ops`]: operations on names.
-//! - [`Locked`], [`InodeWrite`], [`DirWrite`]: what a change may change, and the lock under which it was read.
+//! - [`Locked`], [`InodeWrite`], [`DirWrite`]: a locked volume, and the views of it that a change requires.
 //! - [`Mounted`]: the driver contract, and passing an open volume to another process.
 //!
 //! This crate contains no on-disk format: the drivers implement the traits of [`Volume`] for their tables and directory

@@ -20,9 +20,9 @@ pub struct Inode<M> {
     pub map: M,
 }
 
-/// An inode, as it was read or created under the lock of an [`Op`](crate::Op). It cannot outlive the lock. A change of
-/// this copy takes effect when the `Op` stores the copy.
-#[derive(Clone, Debug)]
+/// An inode, as it was read or created under the lock of an [`Op`](crate::Op). It cannot outlive the lock. A
+/// change of this copy takes effect when the `Op` stores the copy.
+#[derive(Debug)]
 pub struct LockedInode<'l, M> {
     inode: Inode<M>,
     lock: PhantomData<&'l ()>,

@@ -1,6 +1,7 @@
 //! One read or one change of the volume.
 //!
-//! Invariant: only [`Volume::change`] creates an `Op` that is passed by `&mut`, and holds the lock exclusively meanwhile.
+//! Invariant: only [`Volume::change`] creates an `Op` that is passed by `&mut`, and holds the lock
+//! exclusively meanwhile.
 //! Invariant: an edit is a new version of the block that only this change can read. Dropping the edit
 //! discards the new version.
 

@@ -1,5 +1,5 @@
-//! Operations on names and attributes. Each operation gets what its caller found in the locked volume, then checks for
-//! errors, then makes its changes.
+//! Operations on names and attributes. Each operation gets what its caller found in the locked volume, then
+//! checks for errors, then makes its changes.
 
 mod attributes;
 mod names;

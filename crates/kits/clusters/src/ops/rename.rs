@@ -34,8 +34,8 @@ impl<'a, V: Volume> End<'a, V> {
     }
 }
 
-/// Renames a file, as `rename` of the contract requires; `flags` contains at most one of the two flags. Also fails with
-/// `Invalid` for a name that the format cannot store.
+/// Renames a file, as `rename` of the contract requires; `flags` contains at most one of the two flags. Also
+/// fails with `Invalid` for a name that the format cannot store.
 pub fn rename<V: Volume>(
     writer: &mut V::Writer,
     from: NamePlace<'_, V>,
