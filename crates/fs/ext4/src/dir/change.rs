@@ -59,7 +59,7 @@ impl RecordRun {
 
 impl<'a> DirEdit<'a> {
     /// Prepares a locked directory for changes. Fails with `NoMemory`, or if the device fails.
-    pub(crate) fn new(writer: &'a Writer, txn: &mut Txn<'_>, view: InodeWrite<'_>) -> Result<Self> {
+    pub(crate) fn new<'t>(writer: &'a Writer, txn: &mut Txn<'t>, view: InodeWrite<'t>) -> Result<Self> {
         Self::of(writer, writer.edit_inode(txn, view)?, &view)
     }
 

@@ -131,7 +131,12 @@ impl Writer {
     }
 
     /// Returns the new record of an existing inode, with its current blocks.
-    fn edit_merged(&self, txn: &mut Txn<'_>, step: &Step<'_>, inode: InodeWrite<'_>) -> Result<InodeEdit> {
+    fn edit_merged<'t>(
+        &self,
+        txn: &mut Txn<'t>,
+        step: &Step<'_>,
+        inode: InodeWrite<'t>,
+    ) -> Result<InodeEdit> {
         let before = self.edit_inode(txn, inode)?;
         let record = step.change.merge(inode.record())?;
         let taken = txn.take(inode.place().block.0)?;

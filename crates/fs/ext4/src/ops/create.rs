@@ -65,10 +65,10 @@ impl Writer {
         }
     }
 
-    fn create_in(
+    fn create_in<'t>(
         &self,
-        txn: &mut Txn<'_>,
-        parent: InodeWrite<'_>,
+        txn: &mut Txn<'t>,
+        parent: InodeWrite<'t>,
         name: &Name,
         room: EntrySpace,
         new: &NewNode<'_>,
@@ -230,10 +230,10 @@ impl Writer {
         self.settle(ended)
     }
 
-    fn link_in(
+    fn link_in<'t>(
         &self,
-        txn: &mut Txn<'_>,
-        (parent, inode): (InodeWrite<'_>, InodeWrite<'_>),
+        txn: &mut Txn<'t>,
+        (parent, inode): (InodeWrite<'t>, InodeWrite<'t>),
         name: &Name,
         room: EntrySpace,
     ) -> Result<Attr> {

@@ -70,11 +70,11 @@ impl Writer {
         }
     }
 
-    fn remove_in(
+    fn remove_in<'t>(
         &self,
-        txn: &mut Txn<'_>,
-        (dir, hit): (InodeWrite<'_>, &FoundName),
-        inode: InodeWrite<'_>,
+        txn: &mut Txn<'t>,
+        (dir, hit): (InodeWrite<'t>, &FoundName),
+        inode: InodeWrite<'t>,
         eviction: Option<PreparedEviction>,
         dead: &mut UnreferencedValues,
     ) -> Result<Ending> {

@@ -200,14 +200,15 @@ impl Writer {
         };
         let growth = if matches!(locked_rename.room, Some(EntrySpace::Grow(_))) { GROWTH } else { ENTRY };
         let whiteout = if matches!(old, OldName::Whiteout(_)) { NEW_INODE } else { Credits(0) };
-        let mut txn = self.begin(ENTRY * 4 + LAST_NAME + growth + whiteout)?;
         let LockedRename { from, to, moved, target, room, locked } = locked_rename;
+        let mut txn = self.begin(ENTRY * 4 + LAST_NAME + growth + whiteout)?;
         let mut from_dir = match from.ino() == to.ino() {
             true => None,
             false => Some(DirEdit::new(self, &mut txn, locked.view(&from))?),
         };
         let mut to_dir = DirEdit::new(self, &mut txn, locked.view(&to))?;
-        let replacing = Replacing { moved, target, name, new_name, old, locked: &locked };
+        let target = target.as_ref();
+        let replacing = Replacing { moved: &moved, target, name, new_name, old, locked: &locked };
         let done = self.replace_in(&mut txn, from_dir.as_mut(), &mut to_dir, replacing, room);
         if done.is_err() {
             to_dir.store_grown(&mut txn);
@@ -217,18 +218,18 @@ impl Writer {
         self.settle(ended)
     }
 
-    fn replace_in<'w>(
+    fn replace_in<'w, 't>(
         &'w self,
-        txn: &mut Txn<'_>,
+        txn: &mut Txn<'t>,
         mut from_dir: Option<&mut DirEdit<'w>>,
         to_dir: &mut DirEdit<'w>,
-        replacing: Replacing<'_>,
+        replacing: Replacing<'t>,
         room: Option<EntrySpace>,
     ) -> Result<()> {
         let Replacing { moved, target, name, new_name, old: old_name, locked } = replacing;
         let (ino, kind) = (moved.hit.ino, moved.inode.kind());
         let moves_dir = kind == FileKind::Directory;
-        let destination = match (&target, room) {
+        let destination = match (target, room) {
             (Some(target), _) => Destination::Taken(to_dir.take(txn, &target.hit.home)?, target.hit.spot),
             (None, Some(room)) => {
                 let (run, slot) = to_dir.make_room(txn, new_name, room)?;
@@ -237,7 +238,9 @@ impl Writer {
             (None, None) => return Err(Error::Invalid),
         };
         // The growth of the directory has moved its entries.
-        let hit = if from_dir.is_none() && to_dir.has_grown() { to_dir.find(name)? } else { moved.hit };
+        let moves = from_dir.is_none() && to_dir.has_grown();
+        let found = if moves { Some(to_dir.find(name)?) } else { None };
+        let hit = found.as_ref().unwrap_or(&moved.hit);
         let old = from_dir.as_deref().unwrap_or(to_dir).take(txn, &hit.home)?;
         let mut spot = hit.spot;
         let mut moved = DirEdit::new(self, txn, locked.view(&moved.inode))?;
@@ -246,7 +249,7 @@ impl Writer {
             false => None,
         };
         let mut replaced = match target {
-            Some(Named { inode, .. }) => Some(self.edit_inode(txn, locked.view(&inode))?),
+            Some(Named { inode, .. }) => Some(self.edit_inode(txn, locked.view(inode))?),
             None => None,
         };
         let whiteout = match old_name {
@@ -328,28 +331,28 @@ impl Writer {
             _ => {}
         }
         let mut txn = self.begin(ENTRY * 6)?;
-        let done = self.exchange_in(&mut txn, &locked, (&from, &to), (moved, target));
+        let done = self.exchange_in(&mut txn, &locked, (&from, &to), (&moved, &target));
         let ended = self.end(txn, &[&from, &to], done);
         drop(locked);
         self.settle(ended)
     }
 
-    fn exchange_in(
+    fn exchange_in<'t>(
         &self,
-        txn: &mut Txn<'_>,
-        locked: &LockedInodes<'_>,
-        (from, to): (&Inode, &Inode),
-        (a, b): (Named, Named),
+        txn: &mut Txn<'t>,
+        locked: &'t LockedInodes<'_>,
+        (from, to): (&'t Inode, &'t Inode),
+        (a, b): (&'t Named, &'t Named),
     ) -> Result<()> {
         let crosses = from.ino() != to.ino();
         let mut from_dir = if crosses { Some(DirEdit::new(self, txn, locked.view(from))?) } else { None };
         let mut to_dir = DirEdit::new(self, txn, locked.view(to))?;
         let a_run = from_dir.as_ref().unwrap_or(&to_dir).take(txn, &a.hit.home)?;
         let b_run = to_dir.take(txn, &b.hit.home)?;
-        let ((a_spot, b_spot), (a, b)) = ((a.hit.spot, b.hit.spot), (a.inode, b.inode));
+        let ((a_spot, b_spot), (a, b)) = ((a.hit.spot, b.hit.spot), (&a.inode, &b.inode));
         let ((a_kind, b_kind), (a_ino, b_ino)) = ((a.kind(), b.kind()), (a.ino(), b.ino()));
         let (mut a, mut b) =
-            (DirEdit::new(self, txn, locked.view(&a))?, DirEdit::new(self, txn, locked.view(&b))?);
+            (DirEdit::new(self, txn, locked.view(a))?, DirEdit::new(self, txn, locked.view(b))?);
         let parent = |txn: &mut Txn<'_>, dir: &DirEdit<'_>, kind| match crosses && kind == FileKind::Directory
         {
             true => dir.take_parent(txn).map(Some),
@@ -388,8 +391,8 @@ impl Writer {
 
 /// The objects of a rename without exchange.
 struct Replacing<'a> {
-    moved: Named,
-    target: Option<Named>,
+    moved: &'a Named,
+    target: Option<&'a Named>,
     name: &'a Name,
     new_name: &'a Name,
     old: OldName<'a>,

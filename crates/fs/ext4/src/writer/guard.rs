@@ -1,13 +1,12 @@
 //! Inodes that may be changed.
 //!
-//! Invariant: `Writer::edit_inode`, the only way to change an inode, takes an [`InodeWrite`]. Such a view borrows a
-//! lock of the inode, so the lock is held until the inode is copied into the transaction.
+//! Invariant: `Writer::edit_inode` takes an [`InodeWrite`], which borrows the lock of the inode for the life
+//! of the transaction. The lock is therefore taken before the transaction begins, and held until it ends.
+//! Other inodes that change are new, or have no lock of their own (`Writer::edit_shared_inode`).
 //! Invariant: the view shows the inode as it was last read under this lock. After a transaction that changed
 //! the inode, the owner of the lock reads the inode again (`Writer::refresh`) before the next change.
 
 use core::ops::Deref;
-
-use obento_env::sync::MutexGuard;
 
 use super::locks::{LockedInode, LockedInodes};
 use crate::inode::Inode;
@@ -15,14 +14,6 @@ use crate::inode::Inode;
 /// An inode, as it was read under the exclusive lock that this borrows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InodeWrite<'l>(&'l Inode);
-
-impl<'l> InodeWrite<'l> {
-    /// Returns a view of an inode that belongs to several files, or to the format: a value of an attribute, or a quota
-    /// file. Such inodes have no lock of their own, but change only under the mutex of `_guard`.
-    pub(crate) fn under<T>(_guard: &'l MutexGuard<'_, T>, inode: &'l Inode) -> Self {
-        Self(inode)
-    }
-}
 
 impl Deref for InodeWrite<'_> {
     type Target = Inode;

@@ -3,6 +3,7 @@
 use obento_base::wire::{FromBytes, to_usize};
 use obento_base::{FileKind, Ino, Result};
 use obento_driver::NewNode;
+use obento_env::sync::MutexGuard;
 use obento_journal::Txn;
 
 use super::{FULL_EXTRA_ISIZE, InodeEdit, InodeGuard, InodeWrite, Time, Writer};
@@ -60,8 +61,25 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns a copy of a locked inode for a change. Uses one credit. Fails with `NoMemory`, or if the device fails.
-    pub(crate) fn edit_inode(&self, txn: &mut Txn<'_>, inode: InodeWrite<'_>) -> Result<InodeEdit> {
+    /// Returns a copy of a locked inode for a change. The lock is held until the transaction ends. Uses one
+    /// credit. Fails with `NoMemory`, or if the device fails.
+    pub(crate) fn edit_inode<'t>(&self, txn: &mut Txn<'t>, inode: InodeWrite<'t>) -> Result<InodeEdit> {
+        self.copy_inode(txn, &inode)
+    }
+
+    /// Returns a copy of an inode that belongs to several files, or to the format: a value of an attribute,
+    /// or a quota file. Such inodes have no lock of their own, but change only under the mutex of `_guard`.
+    /// Fails as [`Self::edit_inode`] does.
+    pub(crate) fn edit_shared_inode<T>(
+        &self,
+        txn: &mut Txn<'_>,
+        _guard: &MutexGuard<'_, T>,
+        inode: &Inode,
+    ) -> Result<InodeEdit> {
+        self.copy_inode(txn, inode)
+    }
+
+    fn copy_inode(&self, txn: &mut Txn<'_>, inode: &Inode) -> Result<InodeEdit> {
         let taken = txn.take(inode.place().block.0)?;
         let (format, seed) = (self.volume().super_block().into(), inode.checksum_seed());
         InodeEdit::new(format, inode.ino(), inode.place(), inode.record(), taken, seed)

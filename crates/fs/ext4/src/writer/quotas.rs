@@ -19,7 +19,7 @@ use obento_env::sync::Mutex;
 use obento_env::sync::atomic::{AtomicBool, Ordering};
 use obento_journal::{Credits, Tid, Txn};
 
-use super::{InodeEdit, InodeWrite, Writer, cost};
+use super::{InodeEdit, Writer, cost};
 use crate::quota::{
     Accounts, BLOCK, Charge, Entries, EntryPlace, MAX_SIZE, QuotaBlock, QuotaKind, RawEntry, UsageChanges,
     copy_of, decode, find, header, insert,
@@ -306,7 +306,7 @@ impl Writer {
         }
         let new = insert(kind, (ino, id), |number| read(volume, ino, number))?;
         let inode = volume.inode(ino)?;
-        let mut edit = self.edit_inode(txn, InodeWrite::under(&growth, &inode))?;
+        let mut edit = self.edit_shared_inode(txn, &growth, &inode)?;
         let needed = u64::from(new.len).saturating_mul(to_u64(BLOCK));
         let block_size = u64::from(volume.block_size());
         while edit.size().div_ceil(block_size).saturating_mul(block_size) < needed {

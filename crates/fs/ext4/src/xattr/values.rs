@@ -19,7 +19,7 @@ use obento_journal::Txn;
 use super::share::SharedNumbers;
 use crate::inode::{Inode, InodeFlags};
 use crate::volume::Volume;
-use crate::writer::{InodeEdit, InodeWrite, Time, Writer};
+use crate::writer::{InodeEdit, Time, Writer};
 
 /// Value inodes without references: on the orphan list, to be freed after the transaction.
 #[must_use]
@@ -63,7 +63,7 @@ impl Counts {
             return Ok(is_lustre(&counted.edit, owner, entry_hash));
         }
         let inode = writer.volume().inode(ino)?;
-        let edit = writer.edit_inode(txn, InodeWrite::under(known, &inode))?;
+        let edit = writer.edit_shared_inode(txn, known, &inode)?;
         if !edit.has(InodeFlags::EA_INODE) || ino == owner.ino() {
             return Err(edit.inode()?.bad_field("i_flags", 0x20, edit.flags().bits()));
         }
