@@ -14,9 +14,12 @@
  */
 #include <linux/blkdev.h>
 #include <linux/completion.h>
+#include <linux/delay.h>
+#include <linux/jiffies.h>
 #include <linux/ktime.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 #include <linux/writeback.h>
 #include "obento.h"
@@ -238,10 +241,29 @@ static int ob_replace(struct ob_sb *s, struct ob_driver *new)
 	module_put(old->owner);
 	return 0;
 }
+/* How long a replacement waits for users of s_umount, such as sync(2) and writeback. */
+#define OB_MOUNT_PATIENCE (5 * HZ)
 /*
- * Replaces the driver of a volume by the one of `module`, or by the newest one. The caller has ob_lock. Since an unmount waits for
- * that lock, s_umount is tried only.
+ * Takes s_umount for writing: memory reclaim evicts inodes of volumes whose s_umount it can take for reading. It would wait for
+ * the gate, which is held while the new driver may wait for memory or for a new thread.
+ *
+ * The caller has ob_lock. An unmount has s_umount and waits for that lock, so this function only tries.
  */
+static int ob_lock_mount(struct super_block *sb)
+{
+	unsigned long end = jiffies + OB_MOUNT_PATIENCE;
+
+	while (!down_write_trylock(&sb->s_umount)) {
+		if (!(READ_ONCE(sb->s_flags) & SB_ACTIVE) || time_after(jiffies, end))
+			return -EBUSY;
+		/* less than the time for which sync(2) leaves the volume */
+		usleep_range(20, 50);
+		if (fatal_signal_pending(current))
+			return -EINTR;
+	}
+	return 0;
+}
+/* Replaces the driver of a volume by the one of `module`, or by the newest one. The caller has ob_lock. */
 int ob_upgrade(struct ob_sb *s, const char *module)
 {
 	struct ob_driver *new = ob_find(s->sb->s_type->name, module);
@@ -251,12 +273,9 @@ int ob_upgrade(struct ob_sb *s, const char *module)
 		return -ENOENT;
 	if (new == s->driver)
 		return -EALREADY;
-	/*
-	 * For writing: memory reclaim evicts inodes of volumes whose s_umount it can take for reading. It would wait for the
-	 * gate, which is held while the new driver may wait for memory or for a new thread.
-	 */
-	if (!down_write_trylock(&s->sb->s_umount))
-		return -EBUSY;
+	err = ob_lock_mount(s->sb);
+	if (err)
+		return err;
 	if (READ_ONCE(ob_dead) || s->sb->s_writers.frozen != SB_UNFROZEN) {
 		err = READ_ONCE(ob_dead) ? -EIO : -EBUSY;
 	} else if (!try_module_get(new->owner)) {

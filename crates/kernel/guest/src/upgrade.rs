@@ -222,9 +222,19 @@ fn direct(work: &Work<'_>, root: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Syncs all volumes, which use the lock of their mounts.
+fn syncs(work: &Work<'_>) -> Result<()> {
+    work.repeat(|_| {
+        rustix::fs::sync();
+        Ok(())
+    })?;
+    Ok(())
+}
+
 type Job<'a> = Box<dyn FnOnce(&Work<'_>) -> Result<()> + Send + 'a>;
 
-/// The jobs of the threads. Several models at once fail on FAT and exFAT also without a replacement, and sometimes on xv6.
+/// The jobs of the threads. Several models at once sometimes fail on xv6, also without a replacement. On FAT, the writes of
+/// these jobs last longer than a replacement waits.
 fn jobs<'a>(machine: &Machine, root: &'a Path) -> Vec<Job<'a>> {
     let (links, is_ext4) = (has_links(machine), machine.kind() == "obento-ext4");
     let mut jobs: Vec<Job<'a>> = vec![
@@ -233,6 +243,7 @@ fn jobs<'a>(machine: &Machine, root: &'a Path) -> Vec<Job<'a>> {
         Box::new(working_directory),
     ];
     if is_ext4 {
+        jobs.push(Box::new(syncs));
         jobs.push(Box::new(move |work| models(work, root, 1000, links)));
         jobs.push(Box::new(move |work| models(work, root, 2000, links)));
         jobs.push(Box::new(move |work| direct(work, root)));
