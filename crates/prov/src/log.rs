@@ -489,7 +489,9 @@ impl Log {
         Ok(node)
     }
 
-    /// Removes the oldest segment after adding its edges to the compacted ones.
+    /// Removes the oldest segment after adding its edges to the compacted ones. Its stack is not in use while a
+    /// segment is created.
+    #[inline(never)]
     fn remove_oldest(&mut self) -> Result<()> {
         let Some(&number) = self.kept.iter().find(|&&number| number != 0) else { return Ok(()) };
         let node = self.files.find(&segment_name(number))?;
