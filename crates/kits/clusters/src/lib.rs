@@ -41,6 +41,7 @@ mod guard;
 mod handover;
 mod inode;
 pub mod inspect;
+mod late;
 mod mount_state;
 mod numbers;
 pub mod ops;

@@ -63,7 +63,11 @@ pub fn write(cache: &Cache, distance: u64, sectors: &Sectors) -> Result<()> {
 }
 
 /// Returns sectors of `size` bytes in which the directory entries of `shown` replace the current ones.
-pub fn with_entries(mut sectors: Sectors, size: u64, shown: &BTreeMap<Slot, [u8; 32]>) -> Sectors {
+pub fn with_entries<'e>(
+    mut sectors: Sectors,
+    size: u64,
+    shown: impl Iterator<Item = (Slot, &'e [u8])>,
+) -> Sectors {
     for (slot, bytes) in shown {
         let number = slot.offset().checked_div(size).unwrap_or(0);
         let within = to_usize(slot.offset().checked_rem(size).unwrap_or(0));

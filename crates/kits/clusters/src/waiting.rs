@@ -20,10 +20,11 @@ use obento_env::Clock;
 
 use crate::allocator::Allocator;
 use crate::handover::FirstMark;
+use crate::late::LateEntries;
 use crate::pieces::{Piece, last_of};
 use crate::reservations::Reservations;
 use crate::sectors::{self, current, with_entries};
-use crate::unit::{Cluster, ENTRY_LEN, Slot};
+use crate::unit::{Cluster, Slot};
 
 /// The mark of changed sectors. Only one change is active at a time.
 pub const MARK: u32 = 1;
@@ -45,7 +46,7 @@ pub struct Waiting {
     /// FAT entries that end a chain on disk and now continue in new clusters: their old values.
     pub tails: BTreeMap<Cluster, u32>,
     /// Directory entries that have other contents on disk until all other entries are written.
-    pub late: BTreeMap<Slot, [u8; 32]>,
+    pub late: LateEntries,
     /// Clusters that are reserved for files.
     pub reservations: Reservations,
     /// Whether a directory grew since the last commit: its new clusters must be zeroed before anything refers to
@@ -77,7 +78,7 @@ impl Waiting {
             dir_sectors: BTreeSet::new(),
             deferred: BTreeMap::new(),
             tails: BTreeMap::new(),
-            late: BTreeMap::new(),
+            late: LateEntries::default(),
             reservations: Reservations::default(),
             directory_grew: false,
             data_written: false,
@@ -162,22 +163,19 @@ impl Waiting {
             self.dir_sectors.remove(&number);
             cache.forget(number);
         }
-        let slots = Slot(range.start / ENTRY_LEN)..Slot(range.end / ENTRY_LEN);
-        while let Some((&slot, _)) = self.late.range(slots.clone()).next() {
-            self.late.remove(&slot);
-        }
+        self.late.forget(&range);
     }
 
     /// Writes directories: first with the old contents of the entries of `late`, then with the new ones.
     pub fn write_directories(&self, cache: &Cache) -> Result<()> {
         let size = u64::from(cache.block_size());
         let directories = current(cache, self.dir_sectors.iter().copied())?;
-        sectors::write(cache, 0, &with_entries(directories, size, &self.late))?;
+        sectors::write(cache, 0, &with_entries(directories, size, self.late.iter()))?;
         cache.device().flush()?;
         if self.late.is_empty() {
             return Ok(());
         }
-        let numbers = self.late.keys().filter_map(|slot| slot.offset().checked_div(size));
+        let numbers = self.late.iter().filter_map(|(slot, _)| slot.offset().checked_div(size));
         sectors::write(cache, 0, &current(cache, numbers)?)?;
         cache.device().flush()
     }

@@ -43,7 +43,7 @@ impl<F: Inodes> Op<'_, F> {
             let stop = end.min((from | last).saturating_add(1));
             let can_be_had = |number: &u32| {
                 let is_free = bits.get(number & last) == Some(false);
-                is_free && !held.contains(number) && !self.freed.contains(number)
+                is_free && !held.contains(*number) && !self.freed.contains(number)
             };
             if let Some(found) = (from..stop).find(can_be_had) {
                 return Ok(Some(found));
@@ -60,7 +60,7 @@ impl<F: Inodes> Op<'_, F> {
             return Ok(());
         }
         self.set_bit(number, false)?;
-        self.edits.remove(&number);
+        self.edits.remove(number);
         self.freed.push(number);
         self.counters.free_blocks = self.counters.free_blocks.saturating_add(1);
         Ok(())

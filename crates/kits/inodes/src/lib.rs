@@ -40,6 +40,7 @@ mod inode;
 mod log;
 mod make;
 mod names;
+mod numbers;
 mod op;
 mod open;
 mod volume;

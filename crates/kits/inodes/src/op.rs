@@ -5,16 +5,15 @@
 //! Invariant: an edit is a new version of the block that only this change can read. Dropping the edit
 //! discards the new version.
 
-use alloc::collections::BTreeMap;
-use alloc::collections::btree_map::Entry;
 use alloc::vec::Vec;
 use core::ops::Deref;
 
 use obento_base::wire::to_u64;
 use obento_base::{Corrupt, Error, Ino, Result, Structure, Timestamp};
-use obento_block::{Block, Edit};
+use obento_block::Block;
 use obento_driver::{INHERITED, NewNode};
 
+use crate::numbers::Edits;
 use crate::volume::Counters;
 use crate::{Geometry, Inode, Inodes, LockedInode, Map, Volume};
 
@@ -22,7 +21,7 @@ use crate::{Geometry, Inode, Inodes, LockedInode, Map, Volume};
 pub struct Op<'v, F> {
     pub(crate) volume: &'v Volume<F>,
     pub(crate) counters: Counters,
-    pub(crate) edits: BTreeMap<u32, Edit<'v>>,
+    pub(crate) edits: Edits<'v>,
     pub(crate) freed: Vec<u32>,
 }
 
@@ -46,7 +45,7 @@ impl Deref for Bytes<'_> {
 
 impl<'v, F: Inodes> Op<'v, F> {
     pub(crate) fn new(volume: &'v Volume<F>, counters: Counters) -> Self {
-        Self { volume, counters, edits: BTreeMap::new(), freed: Vec::new() }
+        Self { volume, counters, edits: Edits::default(), freed: Vec::new() }
     }
 
     /// Returns the format.
@@ -65,19 +64,17 @@ impl<'v, F: Inodes> Op<'v, F> {
 
     /// Returns metadata block `number`. Fails if the device fails.
     pub fn get(&self, number: u32) -> Result<Bytes<'_>> {
-        match self.edits.get(&number) {
+        match self.edits.get(number) {
             Some(edit) => Ok(Bytes::Edited(edit)),
             None => self.volume.cache.get(number.into()).map(Bytes::Cached),
         }
     }
 
     /// Returns metadata block `number` for editing. Fails if the device fails.
+    #[inline(never)]
     pub fn edit(&mut self, number: u32) -> Result<&mut [u8]> {
         let cache = &self.volume.cache;
-        match self.edits.entry(number) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(entry) => Ok(entry.insert(cache.edit(&cache.get(number.into())?))),
-        }
+        self.edits.get_or_start(number, || Ok(cache.edit(&cache.get(number.into())?)))
     }
 
     /// Allocates a block for file data, with unspecified contents. Fails with `NoSpace`, or if the device

@@ -5,7 +5,6 @@
 //! Invariant: after a failed commit, nothing more is written, and every later sync returns the error. The
 //! device then contains the previous commit or the failed one; the log determines which.
 
-use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -15,6 +14,7 @@ use obento_driver::Notice;
 use obento_env::Clock;
 use obento_env::sync::{Mutex, RwLock};
 
+use crate::numbers::BlockSet;
 use crate::{Inodes, Op, log};
 
 /// Counts that are computed when the volume is opened, and then updated by each change.
@@ -33,7 +33,7 @@ pub(crate) struct State {
     pub(crate) counters: Counters,
     pub(crate) sequence: u64,
     /// Blocks whose newest version is only in the cache.
-    pub(crate) dirty: BTreeSet<u32>,
+    pub(crate) dirty: BlockSet,
     /// Time of the oldest uncommitted change.
     since: Option<Timestamp>,
     /// The reason why changes are refused.
@@ -51,7 +51,7 @@ pub struct Volume<F> {
     pub(crate) notices: Vec<Notice>,
     pub(crate) state: RwLock<State>,
     /// Blocks that were freed since the last commit.
-    pub(crate) held: Mutex<BTreeSet<u32>>,
+    pub(crate) held: Mutex<BlockSet>,
 }
 
 impl<F: Inodes> Volume<F> {
@@ -96,15 +96,15 @@ impl<F: Inodes> Volume<F> {
     /// Makes a change visible. Fails with the errors of the commit that makes room for it in the log.
     fn publish(&self, state: &mut State, op: Op<'_, F>, now: Timestamp) -> Result<()> {
         let room = self.format.geometry().log_room();
-        let more = op.edits.keys().filter(|number| !state.dirty.contains(number)).count();
+        let more = op.edits.0.iter().filter(|(number, _)| !state.dirty.contains(*number)).count();
         if state.dirty.len().saturating_add(more) > room {
             self.commit(state)?;
         }
         // The format's log is long enough for any single change.
-        if op.edits.len() > room {
+        if op.edits.0.len() > room {
             return Err(Error::NoSpace);
         }
-        for (number, edit) in op.edits {
+        for (number, edit) in op.edits.0 {
             edit.publish(0);
             state.dirty.insert(number);
             state.since.get_or_insert(now);
@@ -112,9 +112,11 @@ impl<F: Inodes> Volume<F> {
         // Otherwise the commit would overwrite the data of the next file that gets these blocks.
         for &number in &op.freed {
             self.cache.forget(number.into());
-            state.dirty.remove(&number);
+            state.dirty.remove(number);
         }
-        self.held.lock().extend(op.freed);
+        let mut held = self.held.lock();
+        op.freed.into_iter().for_each(|number| held.insert(number));
+        drop(held);
         state.counters = op.counters;
         Ok(())
     }
@@ -137,7 +139,7 @@ impl<F: Inodes> Volume<F> {
             return Ok(());
         }
         let mut blocks = Vec::new();
-        for &number in &state.dirty {
+        for number in state.dirty.iter() {
             blocks.push((number, self.cache.get(number.into())?));
         }
         let blocks: Vec<(u32, &[u8])> = blocks.iter().map(|(number, block)| (*number, &**block)).collect();
@@ -153,10 +155,10 @@ impl<F: Inodes> Volume<F> {
     /// Writes logged blocks to their home locations. Fails if the device fails.
     pub(crate) fn bring_home(&self, state: &mut State) -> Result<()> {
         let geometry = self.format.geometry();
-        for &number in &state.dirty {
+        for number in state.dirty.iter() {
             self.device().write_at(geometry.offset_of(number), &self.cache.get(number.into())?)?;
         }
-        state.dirty.iter().for_each(|&number| self.cache.unpin(number.into(), 0));
+        state.dirty.iter().for_each(|number| self.cache.unpin(number.into(), 0));
         state.dirty.clear();
         Ok(())
     }

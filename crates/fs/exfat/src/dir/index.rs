@@ -16,8 +16,8 @@ use crate::up_case::UpCase;
 
 /// The index of a directory.
 pub struct Index {
-    /// Hash and first entry of each set.
-    by_hash: BTreeSet<(u16, u32)>,
+    /// The [`key`] of each set.
+    by_hash: BTreeSet<u64>,
     /// For each number of entries, minus one: where to start searching for free entries.
     room: [u32; 19],
     /// The error of the first part that could not be read.
@@ -48,17 +48,17 @@ impl Index {
 
     /// Returns the sets whose names have this hash.
     pub fn with_hash(&self, hash: u16) -> impl Iterator<Item = u32> + '_ {
-        self.by_hash.range((hash, 0)..=(hash, u32::MAX)).map(|&(_, index)| index)
+        self.by_hash.range(key(hash, 0)..=key(hash, u32::MAX)).map(|&key| index_of(key))
     }
 
     /// Adds a set.
     pub fn insert(&mut self, hash: u16, index: u32) {
-        self.by_hash.insert((hash, index));
+        self.by_hash.insert(key(hash, index));
     }
 
     /// Removes a set. The entries from `from` on may be free.
     pub fn remove(&mut self, hash: u16, index: u32, from: u32) {
-        self.by_hash.remove(&(hash, index));
+        self.by_hash.remove(&key(hash, index));
         for start in &mut self.room {
             *start = (*start).min(from);
         }
@@ -77,6 +77,17 @@ impl Index {
             *start = (*start).max(next);
         }
     }
+}
+
+/// Returns hash and first entry of a set as one number: sets of numbers share their code in a kernel module.
+fn key(hash: u16, index: u32) -> u64 {
+    u64::from(hash) << 32 | u64::from(index)
+}
+
+/// Returns the first entry of a set from its [`key`].
+fn index_of(key: u64) -> u32 {
+    let [.., a, b, c, d] = key.to_be_bytes();
+    u32::from_be_bytes([a, b, c, d])
 }
 
 /// Fails with the error of a part that could not be read, since a name that was not found may be there.

@@ -56,7 +56,7 @@ impl Entries<Volume> for Writer {
             let raw = volume.entry(slot)?;
             // Entries in other sectors than the first one are erased after it.
             if !in_one_sector(volume, &[first, slot]) {
-                self.waiting.late.entry(slot).or_insert(bytes_of(&raw));
+                self.waiting.late.show(slot, bytes_of(&raw));
             }
             self.put(volume, slot, &[raw.EntryType & !kind::IN_USE])?;
         }
@@ -111,7 +111,7 @@ impl Entries<Volume> for Writer {
             return self.show_late(volume, &slots);
         }
         for (&slot, raw) in slots.iter().zip(&on_disk) {
-            self.waiting.late.entry(slot).or_insert(bytes_of(raw));
+            self.waiting.late.show(slot, bytes_of(raw));
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Writer {
         }
         // The first sector of a set in several sectors is written last. So is a set over entries that have other
         // contents on disk until then.
-        let is_late = slots.iter().any(|slot| self.waiting.late.contains_key(slot));
+        let is_late = slots.iter().any(|&slot| self.waiting.late.contains(slot));
         if is_late || !in_one_sector(volume, &slots) {
             self.show_late(volume, &slots)?;
         }
@@ -268,10 +268,10 @@ impl Writer {
     fn show_late(&mut self, volume: &Locked<'_, Volume>, slots: &[Slot]) -> Result<()> {
         let first = slots.first().copied().ok_or(Error::Stale)?;
         for &slot in slots {
-            if in_one_sector(volume, &[first, slot]) || self.waiting.late.contains_key(&slot) {
+            if in_one_sector(volume, &[first, slot]) || self.waiting.late.contains(slot) {
                 let mut shown = bytes_of(&volume.entry(slot)?);
                 shown[0] &= !kind::IN_USE;
-                self.waiting.late.entry(slot).or_insert(shown);
+                self.waiting.late.show(slot, shown);
             }
         }
         Ok(())

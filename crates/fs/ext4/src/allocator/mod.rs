@@ -64,7 +64,7 @@ pub struct Allocator {
     /// Clusters that were freed by transactions that are not durable.
     freed: Mutex<VecDeque<FreedBy>>,
     /// Groups whose descriptors the next commit writes.
-    dirty: Mutex<BTreeSet<u32>>,
+    dirty: Mutex<BTreeSet<u64>>,
     /// Number of clusters that can be allocated now.
     available: AtomicU64,
     /// Number of clusters with clear bits, for the super block.
@@ -159,7 +159,7 @@ impl Allocator {
     }
 
     fn note_dirty(&self, index: u32) {
-        self.dirty.lock().insert(index);
+        self.dirty.lock().insert(index.into());
     }
 
     fn hint(&self, index: u32) -> u32 {

@@ -12,7 +12,7 @@ impl Allocator {
     /// were any.
     pub fn write_back(&self, txn: &mut Txn<'_>) -> Result<bool> {
         let dirty = core::mem::take(&mut *self.dirty.lock());
-        for &index in &dirty {
+        for index in dirty.iter().filter_map(|&index| u32::try_from(index).ok()) {
             self.write_descriptor(txn, index)?;
         }
         Ok(!dirty.is_empty())

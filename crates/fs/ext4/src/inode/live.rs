@@ -8,6 +8,7 @@
 //! Locking: leaves, one shard at a time. A caller that stores an inode holds its lock, or has just allocated or freed
 //! it.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -35,7 +36,8 @@ const MOST_CLEAN: usize = 1024;
 /// The changed inodes of a volume.
 #[derive(Debug)]
 pub(crate) struct Live {
-    shards: Vec<Apart>,
+    /// The first shard, and the others: each number selects one.
+    shards: (Box<Apart>, Vec<Apart>),
     /// Whether any inode was ever stored, so that nothing is looked up on a volume that is only read.
     is_used: AtomicBool,
 }
@@ -72,7 +74,7 @@ struct Entry {
 
 impl Default for Live {
     fn default() -> Self {
-        let shards = (0..SHARDS).map(|_| Apart::default()).collect();
+        let shards = (Box::default(), (1..SHARDS).map(|_| Apart::default()).collect());
         Self { shards, is_used: AtomicBool::new(false) }
     }
 }
@@ -81,8 +83,14 @@ impl Live {
     fn shard(&self, ino: Ino) -> MutexGuard<'_, Shard> {
         let group = ino.0.saturating_sub(1).checked_shr(TOGETHER).unwrap_or(0);
         let mixed = group.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        #[expect(clippy::indexing_slicing, reason = "there are SHARDS of them")]
-        self.shards[to_usize(mixed % SHARDS)].0.lock()
+        let (first, others) = &self.shards;
+        let shard = to_usize(mixed % SHARDS).checked_sub(1).and_then(|at| others.get(at)).unwrap_or(first);
+        shard.0.lock()
+    }
+
+    fn shards(&self) -> impl Iterator<Item = &Apart> {
+        let (first, others) = &self.shards;
+        core::iter::once(&**first).chain(others)
     }
 
     fn look<T>(&self, ino: Ino, at: impl FnOnce(&Entry) -> T) -> Option<T> {
@@ -231,14 +239,14 @@ impl Live {
         dtime: impl Fn(Ino) -> Option<u32>,
         mut charge: impl FnMut(Ino, Option<Charge>, Option<Charge>),
     ) {
-        for shard in &self.shards {
+        for shard in self.shards() {
             shard.0.lock().flush(txn, sb, &dtime, &mut charge);
         }
     }
 
     /// Drops most inodes that equal those in the table. All transactions up to `tid` are durable.
     pub(crate) fn durable(&self, tid: Tid) {
-        for shard in &self.shards {
+        for shard in self.shards() {
             let mut shard = shard.0.lock();
             shard.data.retain(|_, last| last.is_after(tid));
             if shard.inodes.len() > MOST_CLEAN {

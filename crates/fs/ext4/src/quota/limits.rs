@@ -13,6 +13,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use hashbrown::HashMap;
 use obento_base::{Error, Ino, Result};
 use obento_env::sync::Mutex;
 
@@ -136,7 +137,7 @@ pub(crate) struct Accounts {
 struct AccountState {
     accounts: BTreeMap<(QuotaKind, u32), Account>,
     /// The bytes of blocks that were returned to callers, of files whose owners have limits.
-    held: BTreeMap<Ino, (OwnerIds, u64)>,
+    held: HashMap<Ino, (OwnerIds, u64)>,
 }
 
 /// Room that a running operation has taken, until it is dropped.

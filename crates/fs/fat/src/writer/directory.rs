@@ -67,7 +67,7 @@ impl Entries<Volume> for Writer {
         bytes.push(entry);
         let places = (room.start..=last).map(|index| dir.slot(index).ok_or(Error::NoSpace));
         let places: Vec<Slot> = places.collect::<Result<_>>()?;
-        if places.iter().any(|slot| self.waiting.late.contains_key(slot)) {
+        if places.iter().any(|&slot| self.waiting.late.contains(slot)) {
             // The disk has other contents there until the end of a commit.
             self.commit(volume)?;
         }
@@ -104,10 +104,10 @@ impl Entries<Volume> for Writer {
         volume.with_index(&dir, |index| index.remove(hashes, (at.start, at.index), short));
         for index in at.start..=at.index {
             let slot = dir.slot(index).ok_or(Error::Stale)?;
-            if !is_written_with(slot, at.slot) && !self.waiting.late.contains_key(&slot) {
+            if !is_written_with(slot, at.slot) && !self.waiting.late.contains(slot) {
                 // The long name stays until the short entry is removed.
                 let shown = self.bytes_of(volume, slot)?;
-                self.waiting.late.insert(slot, shown);
+                self.waiting.late.show(slot, shown);
             }
             self.put(volume, slot, &[FREE])?;
         }
@@ -152,7 +152,7 @@ impl Entries<Volume> for Writer {
         if !is_this || old.first(width).is_some_and(|first| self.waiting.allocator.is_fresh(first)) {
             shown[0] = FREE;
         }
-        self.waiting.late.entry(at.slot).or_insert(shown);
+        self.waiting.late.show(at.slot, shown);
         Ok(())
     }
 
@@ -323,7 +323,7 @@ impl Writer {
     fn show_late(&mut self, volume: &Locked<'_, Volume>, slot: Slot) -> Result<()> {
         let mut shown = self.bytes_of(volume, slot)?;
         shown[0] = FREE;
-        self.waiting.late.entry(slot).or_insert(shown);
+        self.waiting.late.show(slot, shown);
         Ok(())
     }
 

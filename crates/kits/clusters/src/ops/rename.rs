@@ -74,7 +74,7 @@ fn check_replaced<V: Volume>(source: &InodeWrite<'_, V>, target: &InodeWrite<'_,
 /// Returns whether one write changes both places, and neither place must be written late. A place must be written late
 /// if a file moved to it since the last commit: the file must not appear on disk before its old place is written.
 fn is_at_once<V: Volume>(writer: &V::Writer, one: At<'_, V>, other: At<'_, V>) -> Result<bool> {
-    let is_late = |at: At<'_, V>| writer.waiting().late.contains_key(&at.1.slot());
+    let is_late = |at: At<'_, V>| writer.waiting().late.contains(at.1.slot());
     Ok(!is_late(one) && !is_late(other) && V::Writer::is_one_write(one, other)?)
 }
 
