@@ -19,7 +19,7 @@ pub enum Toy {
     /// Names and inodes, or damage.
     Dir(Vec<Result<(&'static str, u64)>>),
     /// The runs of a regular file.
-    File(Vec<Piece>),
+    File(Vec<ToyPiece>),
     /// The target of a symbolic link.
     Link(&'static str),
     /// A file of another kind.
@@ -28,7 +28,7 @@ pub enum Toy {
 
 /// A run of a file.
 #[derive(Clone, Debug)]
-pub enum Piece {
+pub enum ToyPiece {
     /// On the device: this byte, repeated this many times.
     Mapped(u8, u64),
     /// Stored by the driver, and not on the device.
@@ -41,7 +41,7 @@ pub enum Piece {
     Unmapped(u64),
 }
 
-impl Piece {
+impl ToyPiece {
     fn len(&self) -> u64 {
         match self {
             Self::Inside(text) => text.len() as u64,
@@ -94,7 +94,7 @@ pub fn dir(entries: &[(&'static str, u64)]) -> Toy {
 
 /// Returns a file with this text.
 pub fn text(text: &'static str) -> Toy {
-    Toy::File(vec![Piece::Inside(text)])
+    Toy::File(vec![ToyPiece::Inside(text)])
 }
 
 impl FileSystem for ToyFs {
@@ -145,7 +145,7 @@ impl FileSystem for ToyFs {
         let node = self.node(ino)?;
         let (kind, size) = match node {
             Toy::Dir(_) => (FileKind::Directory, 4096),
-            Toy::File(pieces) => (FileKind::Regular, pieces.iter().map(Piece::len).sum()),
+            Toy::File(pieces) => (FileKind::Regular, pieces.iter().map(ToyPiece::len).sum()),
             Toy::Link(target) => (FileKind::Symlink, target.len() as u64),
             Toy::Node(kind) => (*kind, 0),
         };
@@ -202,11 +202,11 @@ impl FileSystem for ToyFs {
             if range.start < end {
                 let len = (end.min(range.end)) - range.start;
                 let span = match piece {
-                    Piece::Mapped(byte, _) => Span::Mapped((u64::from(*byte) << 16) + skip),
-                    Piece::Inside(_) => Span::Driver,
-                    Piece::Hole(_) => Span::Hole,
-                    Piece::Lost(_) => Span::Mapped(1 << 40),
-                    Piece::Unmapped(_) => return Err(Error::OutOfRange),
+                    ToyPiece::Mapped(byte, _) => Span::Mapped((u64::from(*byte) << 16) + skip),
+                    ToyPiece::Inside(_) => Span::Driver,
+                    ToyPiece::Hole(_) => Span::Hole,
+                    ToyPiece::Lost(_) => Span::Mapped(1 << 40),
+                    ToyPiece::Unmapped(_) => return Err(Error::OutOfRange),
                 };
                 return Ok(Extent { len, span });
             }
@@ -220,7 +220,7 @@ impl FileSystem for ToyFs {
         let mut start = 0;
         for piece in pieces {
             let end = start + piece.len();
-            if let (Piece::Inside(text), true) = (piece, offset < end) {
+            if let (ToyPiece::Inside(text), true) = (piece, offset < end) {
                 let rest = &text.as_bytes()[usize::try_from(offset - start).unwrap()..];
                 let len = rest.len().min(buf.len());
                 buf[..len].copy_from_slice(&rest[..len]);

@@ -59,7 +59,7 @@ pub(crate) use layers::host_error;
 use opened::OpenVolumes;
 pub use options::{DiskChecksums, JournalUse, Locking, Options, Recording, Writing};
 #[cfg(not(feature = "host"))]
-use plain::Parts;
+use plain::NoParts as Parts;
 pub use signature::{DataDescription, DataForm};
 
 /// A notice for the user about an image that was opened.

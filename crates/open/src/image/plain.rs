@@ -3,16 +3,16 @@
 use super::{Image, OpenError, Options};
 
 /// The open files that decoding needs: none.
-pub(super) struct Parts;
+pub(super) struct NoParts;
 
-impl Parts {
+impl NoParts {
     pub fn of_device(_: &Options) -> Result<Self, OpenError> {
         Ok(Self)
     }
 }
 
 impl Image {
-    pub(super) fn decode_layers(&mut self, _: Parts) -> Result<(), OpenError> {
+    pub(super) fn decode_layers(&mut self, _: NoParts) -> Result<(), OpenError> {
         Ok(())
     }
 }
