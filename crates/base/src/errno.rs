@@ -13,7 +13,7 @@ pub struct Errno(pub i32);
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            0 => "the data is damaged, or the device gave no reason",
+            0 => "the data is damaged",
             1 => "operation not permitted",
             4 => "interrupted",
             5 => "input/output error",

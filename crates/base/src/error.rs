@@ -7,7 +7,9 @@
 //!
 //! Errors consist of typed fields. Only `Display` converts them to text.
 
-use crate::{Errno, Ino};
+use core::fmt;
+
+use crate::{Errno, Ino, Quantity};
 
 /// The result of every fallible operation.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -243,7 +245,7 @@ pub enum Structure {
 #[non_exhaustive]
 pub enum Corrupt {
     /// A magic number is wrong.
-    #[error("{structure}: magic number is {found:#x}, expected {expected:#x} (block {block})")]
+    #[error("{structure}: magic number is {found:#x}, expected {expected:#x} ({})", place(*structure, *block))]
     Magic {
         /// Damaged structure.
         structure: Structure,
@@ -255,7 +257,7 @@ pub enum Corrupt {
         expected: u64,
     },
     /// A checksum does not match.
-    #[error("{structure}: checksum is {found:#x}, computed {expected:#x} (block {block})")]
+    #[error("{structure}: stored checksum is {found:#x}, computed {expected:#x} (block {block})")]
     Checksum {
         /// Damaged structure.
         structure: Structure,
@@ -317,7 +319,10 @@ pub enum Corrupt {
         ino: Ino,
     },
     /// A directory record does not fit into its block.
-    #[error("directory {dir}: record of {rec_len} bytes at byte {offset} of block {block} does not fit")]
+    #[error(
+        "directory {dir}: record of {} at byte {offset} of block {block} does not fit",
+        Quantity::new((*rec_len).into(), "byte")
+    )]
     RecordLength {
         /// The directory.
         dir: Ino,
@@ -349,7 +354,8 @@ pub enum Corrupt {
     /// An entry of an extent tree is out of order, overlaps another entry, or exceeds the range of its
     /// parent.
     #[error(
-        "extent tree of inode {ino}: entry {index} of block {block} covers file block {at}, which is out of order"
+        "extent tree of inode {ino}: entry {index} ({}) covers file block {at}, which is out of order",
+        place(Structure::ExtentTree(*ino), *block)
     )]
     ExtentOrder {
         /// The inode.
@@ -384,7 +390,10 @@ pub enum Corrupt {
         expected: u16,
     },
     /// The length that a structure states is greater than its actual length.
-    #[error("{structure}: {len} bytes at byte {offset} of block {block} extend past the end")]
+    #[error(
+        "{structure}: a range of {} at byte {offset} of block {block} extends past the end",
+        Quantity::new(*len, "byte")
+    )]
     Truncated {
         /// Damaged structure.
         structure: Structure,
@@ -402,7 +411,7 @@ pub enum Corrupt {
 #[non_exhaustive]
 pub enum DeviceError {
     /// A read failed.
-    #[error("reading {len} bytes at {offset} failed: {}", Errno(*errno))]
+    #[error("reading {} at byte {offset} failed: {}", Quantity::new(*len, "byte"), Errno(*errno))]
     Read {
         /// Byte offset on the device.
         offset: u64,
@@ -412,7 +421,7 @@ pub enum DeviceError {
         errno: i32,
     },
     /// A write failed.
-    #[error("writing {len} bytes at {offset} failed: {}", Errno(*errno))]
+    #[error("writing {} at byte {offset} failed: {}", Quantity::new(*len, "byte"), Errno(*errno))]
     Write {
         /// Byte offset on the device.
         offset: u64,
@@ -456,6 +465,14 @@ pub enum DeviceError {
     Nfs(&'static str),
 }
 
+/// Displays the place of a structure. The root of an extent tree is in the inode, and has the block number 0.
+fn place(structure: Structure, block: u64) -> impl fmt::Display {
+    fmt::from_fn(move |f| match (structure, block) {
+        (Structure::ExtentTree(_), 0) => f.write_str("in the inode"),
+        _ => write!(f, "block {block}"),
+    })
+}
+
 impl Error {
     /// Returns whether this error is `Corrupt` or `Device`: the volume is damaged, or the device failed.
     pub fn is_damage(&self) -> bool {
@@ -492,6 +509,22 @@ mod tests {
         let error = Error::from(Corrupt::RecordLength { dir: Ino(12), block: 99, offset: 40, rec_len: 3 });
         assert_eq!(error.to_string(), "directory 12: record of 3 bytes at byte 40 of block 99 does not fit");
         assert_eq!(error.errno().0, 117);
+    }
+
+    #[test]
+    fn the_root_of_an_extent_tree_is_in_the_inode() {
+        let magic = |block| {
+            let structure = Structure::ExtentTree(Ino(15));
+            Corrupt::Magic { structure, block, found: 0, expected: 0xf30a }.to_string()
+        };
+        assert_eq!(magic(0), "extent tree of inode 15: magic number is 0x0, expected 0xf30a (in the inode)");
+        assert_eq!(magic(9), "extent tree of inode 15: magic number is 0x0, expected 0xf30a (block 9)");
+    }
+
+    #[test]
+    fn one_byte_is_in_the_singular() {
+        let error = DeviceError::Read { offset: 0, len: 1, errno: 5 };
+        assert_eq!(error.to_string(), "reading 1 byte at byte 0 failed: input/output error");
     }
 
     #[test]

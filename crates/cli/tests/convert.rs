@@ -253,7 +253,7 @@ fn nothing_is_left_of_a_conversion_that_fails() {
     fails(
         &["convert", "bad.vmdk", "bad.img"],
         2,
-        "cannot read 'bad.vmdk': reading 65536 bytes at 0 failed: the data is damaged",
+        "cannot read 'bad.vmdk': reading 65536 bytes at byte 0 failed: the data is damaged",
     );
     let mut names: Vec<_> = fs::read_dir(folder.path())
         .unwrap()
