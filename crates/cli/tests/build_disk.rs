@@ -329,7 +329,7 @@ fn files_that_a_small_format_cannot_store_are_refused_or_counted() {
     }
     fs::File::create(tree.join("huge")).unwrap().set_len(1 << 40).unwrap();
     let (_, said) = bench.run("build other.img -t xv6 --from tree", 2);
-    assert!(said.contains("cannot store '/huge': it is longer than "), "{said}");
+    assert!(said.contains("cannot store '/huge': the file is longer than "), "{said}");
     let (_, said) = bench.run("build other.img -t xv6 --from tree --exclude huge --size 64k", 2);
     assert!(said.contains("too small"), "{said}");
 }
@@ -360,7 +360,7 @@ fn a_fat_volume_refuses_files_without_space_and_stores_the_rest() {
     let (_, said) = bench.run("build bad.img -t vfat --from tree", 2);
     for words in [
         "cannot store '/link': the format does not support files of this type",
-        "cannot store '/twice': the format treats its name as equal to another name in the directory",
+        "cannot store '/twice': the format treats the name as equal to another name in the directory",
     ] {
         assert!(said.contains(words), "{words}: {said}");
     }

@@ -139,7 +139,7 @@ fn build_refuses_by_reasons_and_makes_files_of_hard_links() {
     let lines: Vec<&str> = err.lines().collect();
     assert_eq!(lines.len(), 4, "{err}");
     assert!(lines[0].starts_with("obento: cannot store 4 files, such as '/wh"), "{err}");
-    assert!(lines[0].ends_with(": its name has characters that cannot be stored"), "{err}");
+    assert!(lines[0].ends_with(": the name has characters that cannot be stored"), "{err}");
     assert!(lines[1].starts_with("obento: cannot store 6 files, such as '/"), "{err}");
     assert!(lines[1].ends_with(": the format does not support files of this type"), "{err}");
     assert!(lines[2].contains("10 files cannot be stored; nothing was written"), "{err}");
@@ -170,7 +170,8 @@ fn names_that_end_with_dots_and_spaces_are_counted_and_one_of_them_is_named() {
         let copied = format!("obento: {kind}.img:/: note: {why} '{kind}.img:/tree/...'\n");
         says(folder, &format!("cp -r tree {kind}.img:/"), 1, &copied);
         assert_eq!(obento(folder, &format!("ls -A {kind}.img:/tree")).1, "kept.txt\n");
-        let refused = "obento: cannot store 6 files, such as '/...': its name ends with a dot or a space\n\
+        let refused = "obento: cannot store 6 files, such as '/...': the name ends with a dot or a space, \
+            which the format does not allow\n\
             obento: cannot build 'built.img': 6 files cannot be stored; nothing was written\n  \
             help: fix these files, or omit them with --exclude\n";
         says(folder, &format!("build -q -t {kind} built.img --from tree"), 2, refused);

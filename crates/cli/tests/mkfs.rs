@@ -122,7 +122,7 @@ fn a_wrong_option_costs_nothing() {
             .contains("help: supported types: bfs, btrfs, exfat, ext4/ext3/ext2, ")
     );
     assert!(said("mkfs -d folder new.img 1M").contains("obento build IMAGE --from DIR"));
-    assert!(said("mkfs -t ext2 new.img 17T").contains("is too large for these features"));
+    assert!(said("mkfs -t ext2 new.img 17T").contains("is too large for these settings"));
     assert!(said("mkfs new.img 20k").contains("too small"));
     assert!(
         said("mkfs new.img ten")

@@ -6,6 +6,7 @@ use core::fmt;
 use core::ops::Range;
 
 use obento_base::Quantity;
+use obento_base::wire::to_u64;
 use obento_block::BlockDevice;
 
 use crate::tree::DataId;
@@ -202,27 +203,27 @@ pub enum Unfit {
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Name(max) => write!(f, "its name is longer than {max} bytes"),
-            Self::Links(max) => write!(f, "it has more than {max} links"),
-            Self::Size(max) => write!(f, "it is longer than {max} bytes"),
-            Self::Target(max) => write!(f, "its target is empty or longer than {max} bytes"),
-            Self::Time => f.write_str("its time cannot be stored"),
-            Self::Device => f.write_str("its device number cannot be stored"),
-            Self::XattrName => {
-                f.write_str("one of its extended attributes has a name or value that cannot be stored")
-            }
-            Self::Xattrs => f.write_str("its extended attributes are too large"),
+            Self::Name(max) => write!(f, "the name is longer than {max} bytes"),
+            Self::Links(max) => write!(f, "the file has more than {max} links"),
+            Self::Size(max) => write!(f, "the file is longer than {max} bytes"),
+            Self::Target(max) => write!(f, "the target is empty or longer than {max} bytes"),
+            Self::Time => f.write_str("the time cannot be stored"),
+            Self::Device => f.write_str("the device number cannot be stored"),
+            Self::XattrName => f.write_str("an extended attribute has a name or value that cannot be stored"),
+            Self::Xattrs => f.write_str("the extended attributes are too large"),
             Self::XattrsNeed(feature) => {
-                write!(f, "its extended attributes are too large without the feature {feature}")
+                write!(f, "the extended attributes are too large without the feature {feature}")
             }
-            Self::Directory => f.write_str("it has too many entries"),
-            Self::Characters => f.write_str("its name has characters that cannot be stored"),
-            Self::LastCharacter => f.write_str("its name ends with a dot or a space"),
+            Self::Directory => f.write_str("the directory has too many entries"),
+            Self::Characters => f.write_str("the name has characters that cannot be stored"),
+            Self::LastCharacter => {
+                f.write_str("the name ends with a dot or a space, which the format does not allow")
+            }
             Self::Twice => {
-                f.write_str("the format treats its name as equal to another name in the directory")
+                f.write_str("the format treats the name as equal to another name in the directory")
             }
             Self::Kind => f.write_str("the format does not support files of this type"),
-            Self::Reserved => f.write_str("the format reserves its name for another directory"),
+            Self::Reserved => f.write_str("the format reserves the name for another directory"),
         }
     }
 }
@@ -235,7 +236,10 @@ impl fmt::Display for BuildError {
                 let len = Quantity::new(*len, "byte");
                 write!(f, "a size of {len} is too small; {needed} bytes are required")
             }
-            Self::Unfit(files) => write!(f, "{} files cannot be stored", files.len()),
+            Self::Unfit(files) => {
+                let count = Quantity::new(to_u64(files.len()), "file");
+                write!(f, "{count} cannot be stored")
+            }
         }
     }
 }

@@ -248,3 +248,41 @@ impl CheckReport {
         self.left() == 0
     }
 }
+
+/// Returns the text of an error about an inode. A violation of the format names the damaged structure itself; for
+/// other errors, the text starts with the inode.
+pub fn about_inode(ino: impl fmt::Display, error: &Error) -> String {
+    match error {
+        Error::Corrupt(corrupt) => corrupt.to_string(),
+        other => alloc::format!("inode {ino}: {other}"),
+    }
+}
+
+/// Returns a display of the bytes of a name, without control characters: as [`obento_base::Name`] displays a name,
+/// also for bytes that are not a valid name.
+pub fn escaped_name(bytes: &[u8]) -> impl fmt::Display + '_ {
+    fmt::from_fn(move |f| obento_base::write_escaped(bytes, f))
+}
+
+#[cfg(test)]
+mod tests {
+    use obento_base::{Corrupt, Ino, Structure};
+
+    use super::*;
+
+    #[test]
+    fn an_error_about_an_inode_names_the_inode_once() {
+        let corrupt = Corrupt::DirectoryHole { dir: Ino(7), at: 2 };
+        assert_eq!(about_inode(7, &corrupt.into()), "directory 7: block 2 is a hole");
+        assert_eq!(about_inode(7, &Error::OutOfRange), "inode 7: value out of range");
+        let truncated =
+            Corrupt::Truncated { structure: Structure::Inode(Ino(7)), block: 1, offset: 0, len: 9 };
+        assert!(about_inode(7, &truncated.into()).starts_with("inode 7: 9 bytes"));
+    }
+
+    #[test]
+    fn bytes_that_are_not_a_name_are_displayed_like_a_name() {
+        assert_eq!(escaped_name("a/\u{e4}\n".as_bytes()).to_string(), "a/\u{e4}\\x0a");
+        assert_eq!(escaped_name(b"").to_string(), "");
+    }
+}

@@ -190,6 +190,7 @@ impl Allowed {
 impl fmt::Display for Allowed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Range(min, max) if max.checked_sub(*min) == Some(1) => write!(f, "{min} or {max}"),
             Self::Range(min, max) => write!(f, "a number from {min} to {max}"),
             Self::PowerOfTwo(min, max) => write!(f, "a power of two from {min} to {max}"),
             Self::Words(words) => {
@@ -301,16 +302,15 @@ impl fmt::Display for FormatError {
                 write!(f, "a size of {} is too small for {what}", Quantity::new(*len, "byte"))
             }
             Self::TooLarge { len, max } => {
-                write!(
-                    f,
-                    "a size of {len} bytes is too large for these features and this block size; the maximum is {max}"
-                )
+                let (len, max) = (Quantity::new(*len, "byte"), Quantity::new(*max, "byte"));
+                write!(f, "a size of {len} is too large for these settings; the maximum is {max}")
             }
             Self::TooMany { what, found, max } => {
                 write!(f, "{found} {what} are too many; the maximum is {max}")
             }
             Self::PastDevice { len, device_len } => {
-                write!(f, "a size of {len} bytes is larger than the device, which has {device_len} bytes")
+                let (len, device_len) = (Quantity::new(*len, "byte"), Quantity::new(*device_len, "byte"));
+                write!(f, "a size of {len} is larger than the device, which has {device_len}")
             }
             Self::Unsupported(feature) => write!(f, "creating {feature} is not supported"),
             Self::Journal(why) => write!(f, "the device for the journal {why}"),

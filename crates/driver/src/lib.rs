@@ -95,6 +95,7 @@ pub use capability::{
 };
 pub use check::{
     Check, CheckObserver, CheckOptions, CheckProgress, CheckReport, Finding, RepairMode, Severity, ToField,
+    about_inode, escaped_name,
 };
 pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};

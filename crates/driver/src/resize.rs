@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use obento_base::Error;
+use obento_base::{Error, Quantity};
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
@@ -80,7 +80,9 @@ impl fmt::Display for ResizeRefusal {
             Self::Journal { blocks } => {
                 write!(f, "the journal is too small for a change of {blocks} blocks at once")
             }
-            Self::TooLong { max, why } => write!(f, "the volume can have at most {max} bytes ({why})"),
+            Self::TooLong { max, why } => {
+                write!(f, "the volume can have at most {} ({why})", Quantity::new(*max, "byte"))
+            }
             Self::OnlyGrows => f.write_str("volumes of this type can grow, but not shrink"),
             Self::Feature(name) => write!(f, "the feature '{name}' prevents resizing"),
             Self::NeedsCheck(why) => f.write_str(why),

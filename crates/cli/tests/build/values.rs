@@ -67,10 +67,10 @@ fn without_the_feature_or_beyond_what_linux_reads_a_long_value_names_its_file() 
     assert!(err.contains("ea_inode"), "{err}");
     fs::write(bench.path("tree.mtree"), manifest(65_535)).unwrap();
     let (_, err) = bench.run("build -O ea_inode x.img --from tree.mtree", 2);
-    assert!(err.contains("'/d/e': its extended attributes are too large"), "{err}");
+    assert!(err.contains("'/d/e': the extended attributes are too large"), "{err}");
     let link = format!("#mtree\n./link type=link link=a xattr.trusted.long={}\n", value(30_000));
     fs::write(bench.path("tree.mtree"), link).unwrap();
     let (_, err) = bench.run("build -O ea_inode x.img --from tree.mtree", 2);
-    assert!(err.contains("'/link': its extended attributes are too large"), "{err}");
+    assert!(err.contains("'/link': the extended attributes are too large"), "{err}");
     assert!(!bench.path("x.img").exists());
 }
