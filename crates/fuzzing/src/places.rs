@@ -85,7 +85,7 @@ fn place_of(inode: &Inode) -> u64 {
 
 fn block_place(block: u64) -> (u64, usize) {
     let size = SOUND.block_size();
-    (block * u64::from(size), size as usize)
+    (block * u64::from(size), u32::from(size) as usize)
 }
 
 /// Returns the directory blocks that `wanted` accepts.

@@ -251,8 +251,8 @@ fn a_block_is_shared_by_equals_and_freed_with_the_last() {
 
 /// Removes the link counts of an inode but not its name: the volume is not consistent afterwards.
 fn make_nameless(writer: &Writer, ino: Ino) {
-    let mut txn = writer.begin(cost::INODE + cost::ORPHAN).unwrap();
     let inode = writer.lock_inode(ino).unwrap();
+    let mut txn = writer.begin(cost::INODE + cost::ORPHAN).unwrap();
     let mut edit = writer.edit_inode(&mut txn, inode.view()).unwrap();
     writer.add_orphan(ino).unwrap();
     edit.set_links(0);
