@@ -28,6 +28,40 @@ enum ServerError {
     Address(#[from] AddressError),
 }
 
+impl ServerError {
+    /// Returns what the user can do next.
+    fn help(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Start(StartError::Empty) => "write an address such as fuse:sshfs host:/dir",
+            Self::Start(StartError::Program { .. }) => {
+                "check the name of the program, and that it is installed"
+            }
+            Self::Start(StartError::Folder { .. }) => "set TMPDIR to another directory",
+            Self::Start(StartError::Refused(_)) => {
+                "the server must accept /dev/fd/N as its mount point, as servers with libfuse 3.3 and later do"
+            }
+            Self::Start(StartError::Unconnected(_)) => {
+                "check the messages of the server; one with libfuse 2 requires a mount namespace, as unshare(1) \
+                 creates"
+            }
+            Self::Mount(MountError::Host { .. }) => "check the name of the host",
+            Self::Mount(MountError::Connect { .. }) => {
+                "check that the server runs and that no firewall blocks the port"
+            }
+            Self::Mount(MountError::NoServer(_)) => {
+                "start the server, or name its port with ?port=N or ?mountport=N"
+            }
+            Self::Mount(MountError::Refused(_)) => "list the exports of the host with 'showmount -e HOST'",
+            Self::Address(AddressError::Form) => "write an address such as nfs://server/srv/data",
+            Self::Address(AddressError::Port(_)) => "use a number from 1 to 65535",
+            Self::Address(AddressError::Option(_)) => "the options are port=N and mountport=N",
+            Self::Start(StartError::Quote) | Self::Mount(MountError::Credentials | MountError::Failed(_)) => {
+                return None;
+            }
+        })
+    }
+}
+
 /// A server that `image` names.
 struct Started {
     image: PathBuf,
@@ -59,7 +93,13 @@ impl Servers {
     pub fn volume(&mut self, image: &Path, command: &OsStr, access: Access) -> Result<Volume, Report> {
         let shown = image.as_os_str().as_bytes();
         self.start(image, command, access);
-        let failed = |error: ServerError| Report::on("cannot open", shown, error);
+        let failed = |error: ServerError| {
+            let report = Report::on("cannot open", shown, &error);
+            match error.help() {
+                Some(help) => report.help(help),
+                None => report,
+            }
+        };
         let index = self.0.iter().position(|known| known.image == image);
         let started = index.map_or(Err(StartError::Empty.into()), |index| self.0.remove(index).server);
         let mounted = started.and_then(|server| match server {

@@ -36,15 +36,13 @@ const MOUNT_POINT: &str = "/dev/fd/0";
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address contains no program.
-    #[error("the address names no program\n  help: write an address such as fuse:sshfs host:/dir")]
+    #[error("the address names no program")]
     Empty,
     /// A quotation mark has no counterpart.
     #[error("a quotation mark is not closed")]
     Quote,
     /// The program did not start.
-    #[error(
-        "cannot start '{program}': {error}\n  help: check the name of the program, and that it is installed"
-    )]
+    #[error("cannot start '{program}': {error}")]
     Program {
         /// Name of the program.
         program: String,
@@ -52,7 +50,7 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// No folder for the server can be created.
-    #[error("cannot create a directory for '{program}': {error}\n  help: set TMPDIR to another directory")]
+    #[error("cannot create a directory for '{program}': {error}")]
     Folder {
         /// Name of the program.
         program: String,
@@ -60,14 +58,10 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// The server refused the connection.
-    #[error(
-        "{0}\n  help: the server must accept /dev/fd/N as its mount point, as servers with libfuse 3.3 and later do"
-    )]
+    #[error("{0}")]
     Refused(Error),
     /// The server did not connect through the helper.
-    #[error(
-        "{0}\n  help: check the messages of the server; one with libfuse 2 requires a mount namespace, as unshare(1) creates"
-    )]
+    #[error("{0}")]
     Unconnected(Error),
 }
 

@@ -17,15 +17,13 @@ pub struct NfsAddress {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressError {
     /// There is no host or no export.
-    #[error(
-        "the address of an export has the form nfs://HOST[:PORT]/EXPORT\n  help: write an address such as nfs://server/srv/data"
-    )]
+    #[error("the address of an export has the form nfs://HOST[:PORT]/EXPORT")]
     Form,
     /// A port is not a number from 1 to 65535.
-    #[error("invalid port '{0}'\n  help: use a number from 1 to 65535")]
+    #[error("invalid port '{0}'")]
     Port(String),
     /// An option is unknown.
-    #[error("unknown option '{0}'\n  help: the options are port=N and mountport=N")]
+    #[error("unknown option '{0}'")]
     Option(String),
 }
 

@@ -37,7 +37,7 @@ fn resolver(error: &io::Error) -> String {
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The host is unknown.
-    #[error("cannot find the host '{host}': {}\n  help: check the name of the host", resolver(error))]
+    #[error("cannot find the host '{host}': {}", resolver(error))]
     Host {
         /// The host.
         host: String,
@@ -45,9 +45,7 @@ pub enum MountError {
         error: io::Error,
     },
     /// The host does not accept connections.
-    #[error(
-        "cannot connect to {what} at {address}: {error}\n  help: check that the server runs and that no firewall blocks the port"
-    )]
+    #[error("cannot connect to {what} at {address}: {error}")]
     Connect {
         /// The server.
         what: &'static str,
@@ -57,14 +55,10 @@ pub enum MountError {
         error: io::Error,
     },
     /// The port mapper knows no such server.
-    #[error(
-        "the host runs no {0} for version 3 over TCP\n  help: start the server, or name its port with ?port=N or ?mountport=N"
-    )]
+    #[error("the host runs no {0} for version 3 over TCP")]
     NoServer(&'static str),
     /// The server refuses the export.
-    #[error(
-        "the server refuses access to the export: {0}\n  help: list the exports of the host with 'showmount -e HOST'"
-    )]
+    #[error("the server refuses access to the export: {0}")]
     Refused(Error),
     /// The export requires other credentials.
     #[error("the export requires credentials other than AUTH_SYS")]
