@@ -265,6 +265,13 @@ pub enum FormatError {
         /// The maximum.
         max: u64,
     },
+    /// The settings give the volume fewer inodes than its contents need.
+    TooFewInodes {
+        /// The number of inodes of the volume.
+        found: u64,
+        /// The required number.
+        needed: u64,
+    },
     /// The requested length exceeds the length of the device.
     PastDevice {
         /// Requested length in bytes.
@@ -307,6 +314,9 @@ impl fmt::Display for FormatError {
             }
             Self::TooMany { what, found, max } => {
                 write!(f, "{found} {what} are too many; the maximum is {max}")
+            }
+            Self::TooFewInodes { found, needed } => {
+                write!(f, "{} cannot store the contents, which need {needed}", Quantity::new(*found, "inode"))
             }
             Self::PastDevice { len, device_len } => {
                 let (len, device_len) = (Quantity::new(*len, "byte"), Quantity::new(*device_len, "byte"));

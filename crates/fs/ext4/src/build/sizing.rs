@@ -164,7 +164,9 @@ impl<'t, 'o> Search<'t, 'o> {
         let has_inode_wish = self.has_inode_wish();
         let full = match self.fit(len) {
             // The number of inodes is given, and another length does not help.
-            Err(error @ BuildError::Format(FormatError::TooMany { .. })) if has_inode_wish => {
+            Err(
+                error @ BuildError::Format(FormatError::TooMany { .. } | FormatError::TooFewInodes { .. }),
+            ) if has_inode_wish => {
                 return Err(error);
             }
             Err(error) if is_full(&error) => error,
@@ -219,7 +221,7 @@ impl<'t, 'o> Search<'t, 'o> {
         let draught = self.draft(len)?;
         match self.missing(&draught, FreeSpace::Free(0))? {
             (0, 0) => self.lay_out(draught),
-            (0, _) => Err(self.too_many(&draught).into()),
+            (0, more) => Err(too_few_inodes(&draught, more)),
             _ => Err(self.full(len)),
         }
     }
@@ -233,11 +235,6 @@ impl<'t, 'o> Search<'t, 'o> {
         let values = self.needs.as_ref().map_or(0, |needs| needs.values.len());
         let values = u32::try_from(values).unwrap_or(u32::MAX);
         self.tree.len().saturating_add(crate::format::FIRST_INO).saturating_add(2).saturating_add(values)
-    }
-
-    fn too_many(&self, draught: &EmptyVolume) -> FormatError {
-        let (found, max) = (self.tree.len().into(), draught.draft.sb.inodes_count.into());
-        FormatError::TooMany { what: "files", found, max }
     }
 
     fn full(&self, len: u64) -> BuildError {
@@ -272,7 +269,7 @@ impl<'t, 'o> Search<'t, 'o> {
             let is_cut = draught.draft.sb.blocks_count < blocks;
             if more == 0 && (more_inodes == 0 || fixed_inodes) {
                 if more_inodes > 0 {
-                    return Err(self.too_many(&draught).into());
+                    return Err(too_few_inodes(&draught, more_inodes));
                 }
                 match self.lay_out(draught) {
                     Err(BuildError::Format(FormatError::TooSmall { .. })) => {
@@ -397,10 +394,18 @@ fn owners_of<'n>(files: impl Iterator<Item = (&'n Node, u64, u64)>) -> [Entries;
 /// Returns whether a volume of `blocks` blocks is too short for its own structures.
 fn is_too_short(error: &BuildError, blocks: u64) -> bool {
     match error {
-        BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. }) => true,
+        BuildError::Format(
+            FormatError::TooSmall { .. } | FormatError::TooMany { .. } | FormatError::TooFewInodes { .. },
+        ) => true,
         BuildError::Format(FormatError::BadValue { name: "journal_size", .. }) => blocks < 64 * LEAST_JOURNAL,
         _ => false,
     }
+}
+
+/// Returns the error of a volume that lacks `more` inodes.
+fn too_few_inodes(draught: &EmptyVolume, more: u32) -> BuildError {
+    let found = u64::from(draught.draft.sb.inodes_count);
+    FormatError::TooFewInodes { found, needed: found.saturating_add(more.into()) }.into()
 }
 
 /// Returns whether a larger volume could help.
@@ -408,7 +413,9 @@ fn is_full(error: &BuildError) -> bool {
     matches!(
         error,
         BuildError::TooSmall { .. }
-            | BuildError::Format(FormatError::TooSmall { .. } | FormatError::TooMany { .. })
+            | BuildError::Format(
+                FormatError::TooSmall { .. } | FormatError::TooMany { .. } | FormatError::TooFewInodes { .. }
+            )
     )
 }
 
