@@ -439,7 +439,7 @@ pub enum DeviceError {
     /// The range is not on the device. Either the image is truncated, or a structure refers to a location past the
     /// end of the device.
     #[error(
-        "{len} bytes at {offset} are past the end of the image, which has {device_len} bytes: the image or its \
+        "{len} bytes at byte {offset} extend past the end of the image, which has {device_len} bytes: the image or its \
          partition is truncated by at least {} bytes",
         offset.saturating_add(*len).saturating_sub(*device_len)
     )]

@@ -64,7 +64,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "bento",
-        about: "the tables of the reproduction of Bento, with its published ratios",
+        about: "the measurements of the paper on Bento, next to its published results",
         targets: EXT4,
         baseline: "kernel:ext4,data=journal",
         workloads: &[
@@ -114,7 +114,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "bonnie",
-        about: "Bonnie's table, and bonnie++'s files",
+        about: "the file and block tests of Bonnie, and the file tests of bonnie++",
         targets: EXT4,
         baseline: "kernel:ext4",
         workloads: &["bonnie"],

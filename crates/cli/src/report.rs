@@ -170,6 +170,9 @@ pub fn sentence(text: &str) -> String {
 pub fn notice(notice: &Notice, access: Access, image: &Image) -> String {
     match notice {
         Notice::Damaged(error) => format!("damaged: {error}; the undamaged rest is shown"),
+        Notice::BackupSuperBlock { block } if image.super_block().is_some() => {
+            format!("the super block at block {block} is used, as requested")
+        }
         Notice::BackupSuperBlock { block } => {
             format!("the primary super block is damaged; the copy at block {block} is used")
         }

@@ -12,6 +12,8 @@ pub const WORDS: &str =
     "uid, gid, umask, dmask, fmask, codepage, tz, time_offset, keep_last_dots, discard, streams and subvolid";
 /// The reason why the words have no effect on a volume.
 pub const KEPT: &str = "the file system stores owners, permissions and times itself";
+/// The reason why `discard` has no effect.
+const ONLY_FAT: &str = "discard is supported only on FAT and exFAT";
 /// The reason why `subvolid` has no effect.
 pub const ONE_TREE: &str = "subvolid requires a Btrfs or bcachefs volume";
 
@@ -72,7 +74,8 @@ pub fn in_vain(shown: VolumeOptions, volume: &Volume) -> Option<&'static str> {
     let of_files = VolumeOptions { subvolume: None, ..shown };
     if of_files != VolumeOptions::default() && volume.vfs().limits().keeps.contains(StoredProperties::OWNERS)
     {
-        return Some(KEPT);
+        let only_discard = VolumeOptions { discard: true, ..VolumeOptions::default() };
+        return Some(if of_files == only_discard { ONLY_FAT } else { KEPT });
     }
     let has_trees = || matches!(volume.info().probe.fs_type, "btrfs" | "bcachefs");
     (shown.subvolume.is_some() && !has_trees()).then_some(ONE_TREE)

@@ -404,7 +404,7 @@ fn a_damaged_directory_costs_its_own_entries() {
     );
     assert_eq!(output.status.code(), Some(1));
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.starts_with("obento: cannot read all of 'disk.img:/b': "), "{error}");
+    assert!(error.starts_with("obento: cannot read 'disk.img:/b': "), "{error}");
 }
 
 #[test]

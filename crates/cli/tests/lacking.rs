@@ -109,7 +109,7 @@ fn cp_counts_owners_and_modes_that_it_was_to_keep() {
     }
     fs::set_permissions(folder.join("tree"), fs::Permissions::from_mode(0o755)).unwrap();
     says(folder, "mkfs -q -t exfat exfat.img 4M", 0, "");
-    let modes = "obento: exfat.img:/: note: 2 files with different permissions (operation not supported), such as 'exfat.img:/tree/a'\n";
+    let modes = "obento: exfat.img:/: note: 2 files whose permissions are not preserved (operation not supported), such as 'exfat.img:/tree/a'\n";
     let owners = match fs::metadata(folder).unwrap().uid() {
         0 => String::new(),
         _ => "obento: exfat.img:/: note: 3 owners not preserved (operation not permitted), such as 'exfat.img:/tree/a'\n".into(),

@@ -927,7 +927,7 @@ fn touch_leaves_no_file_behind_if_the_time_cannot_be_stored() {
         1,
         "",
         "obento: cannot touch 'disk.img:/late': the volume cannot store this time\n  \
-         help: FAT and exFAT store the years 1980 to 2107, and ext4 the years 1901 to 2446\n",
+         help: FAT and exFAT store the years 1980 to 2107, and ext4 the years 1901 to 2446, or to 2038 with inodes of 128 bytes\n",
     );
     check_in(folder.path(), &["ls", "disk.img"], 0, "lost+found\n", "");
 }

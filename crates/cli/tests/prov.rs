@@ -132,11 +132,11 @@ fn the_lineage_of_a_file_is_a_tree_of_files_and_programs() {
     let back = said(&folder, &["prov", "disk.img", "--of", "/app", "--ascii"]);
     assert_eq!(
         back,
-        "/app  version 1 by ld[12] of 1000, 2026-01-02 03:04:01\n\
+        "/app  version 1 by ld[12], user 1000, 2026-01-02 03:04:01\n\
          |-- /lib.a  older than the log\n\
-         `-- /src/a.o (removed)  version 1 by cc[11] of 1000, 2026-01-02 03:04:01\n    \
-             `-- /src/a.c  version 1 by vi[10] of 1000, 2026-01-02 03:04:01\n\
-         \n4 versions, 2 steps, 3 programs; each edge is possible, not certain\n"
+         `-- /src/a.o (removed)  version 1 by cc[11], user 1000, 2026-01-02 03:04:01\n    \
+             `-- /src/a.c  version 1 by vi[10], user 1000, 2026-01-02 03:04:01\n\
+         \n4 versions, 2 steps, 3 programs; each source is possible, not certain\n"
     );
     let forward = said(&folder, &["prov", "disk.img", "--of", "src/a.c", "--forward", "--ascii"]);
     assert_eq!(
@@ -514,7 +514,7 @@ fn the_first_records_of_a_built_image_name_the_sources_of_its_files() {
         let shown = said(&folder, &["prov", &image, "--of", "/etc/settings"]);
         assert_eq!(
             shown.lines().next().unwrap(),
-            "/etc/settings  version 1 by obento build[0] of 0, 2026-01-02 03:04:01, from settings"
+            "/etc/settings  version 1 by obento build[0], user 0, 2026-01-02 03:04:01, from settings"
         );
         assert_eq!(obento(&folder, &["check", &image]).status.code(), Some(0));
     }
@@ -556,10 +556,10 @@ fn the_history_of_a_built_image_continues_on_a_mount() {
     let back = said(&folder, &["prov", "disk.img", "--of", "/out", "--ascii"]);
     assert_eq!(
         back,
-        "/out  version 1 by ld[20] of 1000, 2026-01-02 03:04:02\n\
-         |-- /data  version 1 by obento build[0] of 0, 2026-01-02 03:04:01, from more.tar:data\n\
-         `-- /etc/settings  version 1 by obento build[0] of 0, 2026-01-02 03:04:01, from settings\n\
-         \n3 versions, 1 step, 2 programs; each edge is possible, not certain\n"
+        "/out  version 1 by ld[20], user 1000, 2026-01-02 03:04:02\n\
+         |-- /data  version 1 by obento build[0], user 0, 2026-01-02 03:04:01, from more.tar:data\n\
+         `-- /etc/settings  version 1 by obento build[0], user 0, 2026-01-02 03:04:01, from settings\n\
+         \n3 versions, 1 step, 2 programs; each source is possible, not certain\n"
     );
     assert_eq!(obento(&folder, &["check", "disk.img"]).status.code(), Some(0));
 }

@@ -281,7 +281,7 @@ fn a_program_that_fails_after_another_one_leaves_an_error_that_names_the_changed
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(
-            said.contains(&format!("btrfstune ended with exit code 1: no luck{state}")),
+            said.contains(&format!("btrfstune ended with exit status 1: no luck{state}")),
             "{image}: {said}"
         );
         let (shown, _) = bench.run(&format!("info {image}"), 0);

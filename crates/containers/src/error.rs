@@ -29,9 +29,7 @@ pub enum OpenFailure {
         feature: &'static str,
     },
     /// The image cannot be changed before its reference counts are repaired.
-    #[error(
-        "{format} with reference counts that have to be repaired first (qemu-img check -r all) is not supported"
-    )]
+    #[error("the reference counts of the {format} image must be repaired first")]
     WrongCounts {
         /// The name of the format.
         format: &'static str,

@@ -189,8 +189,7 @@ pub enum HostError {
     },
     /// The container cannot be changed before its reference counts are repaired.
     #[error(
-        "cannot open '{}': {format} with reference counts that have to be repaired first (qemu-img check -r all) \
-         is not supported",
+        "cannot change '{}': the reference counts of the {format} image must be repaired first",
         PathText(path)
     )]
     WrongCounts {

@@ -52,8 +52,12 @@ pub fn parse(text: &str, says: EntryForm, owners: &Owners) -> Result<Vec<EntrySp
 
 fn parse_entry(text: &str, says: EntryForm, owners: &Owners) -> Result<EntrySpec, Report> {
     let bad = |cause: &str| {
-        Report::on("invalid ACL entry", text, cause)
-            .help("write u:USER:rwx, g:GROUP:rx, m::rx or o::r; the prefix d: selects the default ACL")
+        let form = match says {
+            EntryForm::Permissions => "u:USER:rwx, g:GROUP:rx, m::rx or o::r",
+            EntryForm::WhomAlone => "u:USER, g:GROUP or m",
+        };
+        let help = format!("write {form}; the prefix d: selects the default ACL");
+        Report::on("invalid ACL entry", text, cause).help(help)
     };
     let mut parts: Vec<&str> = text.split(':').map(str::trim).collect();
     let is_default = parts.len() > 1 && matches!(parts[0], "d" | "default");
@@ -67,6 +71,7 @@ fn parse_entry(text: &str, says: EntryForm, owners: &Owners) -> Result<EntrySpec
         (EntryForm::WhomAlone, [_]) => ("", None),
         (EntryForm::WhomAlone, [_, name]) => (*name, None),
         (EntryForm::WhomAlone, [_, name, ""]) => (*name, None),
+        (EntryForm::WhomAlone, [_, _, _]) => return Err(bad("an entry to remove has no permissions")),
         (EntryForm::Permissions, [_, perm]) if !has_name => ("", Some(*perm)),
         (EntryForm::Permissions, [_, name, perm]) => (*name, Some(*perm)),
         _ => return Err(bad("unknown type, or wrong number of fields")),

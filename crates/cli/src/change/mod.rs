@@ -131,7 +131,7 @@ pub fn each_below(walk: Walk, found: &Found, context: &Context, mut act: impl Fn
         let done = match step {
             Ok(entry) if entry.step == Step::Leave => continue,
             Ok(entry) => act(&entry, &name(&entry.path)),
-            Err(Damage { path, error }) => Err(Report::on("cannot read all of", name(&path), error)),
+            Err(Damage { path, error }) => Err(Report::on("cannot read", name(&path), error)),
         };
         if let Err(report) = done {
             context.warn(&report);
@@ -171,6 +171,10 @@ impl Verbose {
         }
     }
 }
+
+/// The hint for `NotPermitted`, if only flags forbid the change to the owner of the volume.
+pub const IMMUTABLE: &str = "the file or its directory may be immutable or append-only: 'obento lsattr -d' shows \
+                             the flags, and 'obento chattr -ia' removes them";
 
 /// Returns whether `error` is that a file does not exist.
 pub fn is_missing(error: Error) -> bool {

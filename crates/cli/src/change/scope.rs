@@ -2,7 +2,7 @@
 
 use crate::change::Done;
 use crate::open::Found;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The common options.
 #[derive(clap::Args, Debug)]
@@ -16,7 +16,7 @@ pub struct Scope {
     /// Print each file that changes
     #[arg(short, long)]
     pub changes: bool,
-    /// Do not report failures
+    /// Do not report existing files that cannot be changed
     #[arg(short = 'f', long, visible_alias = "quiet")]
     pub silent: bool,
     /// Refuse to change the root directory recursively
@@ -31,7 +31,8 @@ impl Scope {
     /// Errors: `found` is the root directory, and --preserve-root was given.
     pub fn expect_no_root(&self, found: &Found) -> Done {
         if self.preserve_root && found.node.is_root() {
-            let report = Report::on("cannot change recursively", found.shown(), "this is the root directory");
+            let what = format!("cannot change {} recursively", subject(found.shown()));
+            let report = Report::new(what, "it is the root directory");
             return Err(report.help("use --no-preserve-root to change all files of the volume"));
         }
         Ok(())

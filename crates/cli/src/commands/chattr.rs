@@ -29,7 +29,7 @@ pub struct Args {
     /// Print each file with its flags
     #[arg(short = 'V')]
     verbose: bool,
-    /// Do not report failures
+    /// Do not report existing files that cannot be changed
     #[arg(short = 'f')]
     silent: bool,
     /// Set the project number for quotas
@@ -134,7 +134,8 @@ impl Changer<'_> {
             Err(error) => Err(failed(error.to_string())),
             Ok(after) if !self.change.refused(after.flags).is_empty() => {
                 let refused = letters(self.change.refused(after.flags)).replace('-', "");
-                Err(failed(format!("the file system cannot change these flags: {refused}")))
+                let what = if refused.len() == 1 { "the flag" } else { "these flags:" };
+                Err(failed(format!("the file system cannot change {what} {refused}")))
             }
             Ok(after) => {
                 self.verbose.say(|| format!("Flags of {} set as {}", subject(shown), letters(after.flags)));

@@ -134,7 +134,7 @@ impl Counter<'_> {
                 Err(damage) => {
                     let path =
                         if damage.path.is_empty() { shown.clone() } else { join(&shown, &damage.path) };
-                    self.context.warn(&Report::on("cannot read all of", path, damage.error));
+                    self.context.warn(&Report::on("cannot read", path, damage.error));
                     continue;
                 }
             };

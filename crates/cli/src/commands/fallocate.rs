@@ -72,22 +72,20 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     verbose.finish()
 }
 
-/// The start of error messages about a file.
-const ACTION: &str = "cannot change the space of";
-
 fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
+    let makes = !(args.punch_hole || args.collapse_range || args.insert_range || args.dig_holes);
+    let action = if makes { "cannot allocate space for" } else { "cannot change the space of" };
     let failed = |error: Error| {
-        let report = Report::on(ACTION, location.shown(), error);
+        let report = Report::on(action, location.shown(), error);
         if error == Error::Invalid && (args.collapse_range || args.insert_range) {
             return report.help("the range must consist of whole blocks and end before the end of the file");
         }
         report
     };
-    let makes = !(args.punch_hole || args.collapse_range || args.insert_range || args.dig_holes);
     let found = match makes {
         true => {
             let made = location.open_or_create(0o666).map(|(node, _)| node);
-            made.map_err(|error| location.failed(ACTION, error))
+            made.map_err(|error| location.failed(action, error))
         }
         false => location.volume.resolve(&location.place, Symlinks::Follow).map_err(failed),
     };

@@ -50,7 +50,7 @@ pub struct Args {
     /// Set the encoding of values. By default values are text, or base64 if they are mostly unprintable
     #[arg(short, long, value_enum, value_name = "ENCODING")]
     encoding: Option<Encoding>,
-    /// Show the attributes of symbolic links instead of their targets
+    /// Show the attributes of symbolic links, not those of their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
     /// Also show the files below directories
@@ -115,7 +115,7 @@ impl Reader<'_> {
                 }
                 Err(damage) => {
                     let path = join(&found.shown(), &damage.path);
-                    self.context.warn(&Report::on("cannot read all of", path, damage.error));
+                    self.context.warn(&Report::on("cannot read", path, damage.error));
                 }
             }
         }

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use obento::address::PartSelector;
+use obento::base::Quantity;
 use obento::driver::{Access, StatFs, VolumeInfo};
 use obento::host::Snapshot;
 use obento::image::{PartitionChoice, PartitionContents};
@@ -189,7 +190,7 @@ fn write_text(out: &mut impl Write, findings: &Findings, clock: &mut Clock) -> i
     writeln!(out, "{}", printable(shown))?;
     if !one_part {
         let len = image.device().len();
-        fact(out, 2, "size", &format!("{} ({len} bytes)", human_size(len)))?;
+        fact(out, 2, "size", &size_text(len))?;
         if !image.layers().is_empty() {
             fact(out, 2, "packed in", &image.layers().join(", "))?;
         }
@@ -239,11 +240,17 @@ fn fact(out: &mut impl Write, indent: usize, name: &str, value: &str) -> io::Res
     writeln!(out, "{}", line.trim_end())
 }
 
+/// Returns `12 MiB (12582912 bytes)`, or `1 byte`.
+fn size_text(len: u64) -> String {
+    let bytes = Quantity::new(len, "byte");
+    if len < 1024 { bytes.to_string() } else { format!("{} ({bytes})", human_size(len)) }
+}
+
 fn partition_text(out: &mut impl Write, partition: &Partition) -> io::Result<()> {
     let Partition { number, start, len, kind, name, uuid, .. } = partition;
     let name = if name.is_empty() { String::new() } else { format!(" \"{}\"", printable(name)) };
     writeln!(out, "\n  partition {number}{name}")?;
-    fact(out, 4, "location", &format!("{} ({len} bytes) at byte {start}", human_size(*len)))?;
+    fact(out, 4, "location", &format!("{} at byte {start}", size_text(*len)))?;
     fact(out, 4, "type", &kind.to_string())?;
     fact(out, 4, "partition UUID", uuid)
 }

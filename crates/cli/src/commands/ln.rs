@@ -17,7 +17,7 @@ use obento::{Error, Node};
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
 use crate::change::place::{NameInDirectory, last_component, new_node};
-use crate::change::{Done, Verbose};
+use crate::change::{Done, IMMUTABLE, Verbose};
 use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
 use crate::open::{Location, open_for_change, operand};
@@ -179,13 +179,18 @@ impl Linker<'_> {
     }
 
     fn hard_link(&mut self, target: &Location, link: &Location) -> Done {
+        let symlinks = if self.args.logical { Symlinks::Follow } else { Symlinks::Keep };
+        let found = || target.volume.resolve(&target.place, symlinks);
+        let is_directory = || found().and_then(|node| node.kind()) == Ok(FileKind::Directory);
         let failed = |error: Error| {
             let what = format!("cannot create hard link {} to", subject(link.shown()));
             let report = Report::on(&what, target.shown(), error);
             match error {
-                Error::NotPermitted => {
+                Error::NotPermitted if is_directory() => {
                     report.help("a directory cannot have several names; use -s to create a symbolic link")
                 }
+                // Only flags forbid a change to the owner of the volume.
+                Error::NotPermitted => report.help(IMMUTABLE),
                 Error::TooManyLinks => link.without(
                     StoredProperties::SYMLINKS,
                     report,
@@ -198,11 +203,7 @@ impl Linker<'_> {
         if target.volume.vfs().root() != link.volume.vfs().root() {
             return Err(failed(Error::CrossDevice));
         }
-        let symlinks = if self.args.logical { Symlinks::Follow } else { Symlinks::Keep };
-        let node = target
-            .volume
-            .resolve(&target.place, symlinks)
-            .map_err(|error| Report::on("cannot access", target.shown(), error))?;
+        let node = found().map_err(|error| Report::on("cannot access", target.shown(), error))?;
         let make = |spot: &NameInDirectory| node.vfs().link(&Caller::Owner, &node, &spot.dir, &spot.name);
         if self.put(link, Some(&node), make).map_err(failed)? {
             self.verbose.say(|| format!("{} => {}", subject(link.shown()), subject(target.shown())));

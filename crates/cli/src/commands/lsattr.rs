@@ -110,7 +110,7 @@ impl Lister<'_> {
                 }
                 Err(damage) => {
                     let path = join(&top, &damage.path);
-                    self.context.warn(&Report::on("cannot read all of", path, damage.error));
+                    self.context.warn(&Report::on("cannot read", path, damage.error));
                 }
             }
         }

@@ -261,6 +261,10 @@ impl Mover<'_> {
             if let Some(shortage) = Shortage::find(to.volume.vfs(), error).filter(is_full) {
                 return failed(&shortage).help(shortage.remedy());
             }
+            if error == Error::Invalid && self.args.exchange {
+                let what = format!("cannot exchange {} and", subject(source.shown()));
+                return Report::on(&what, to.shown(), "one path contains the other");
+            }
             match (error == Error::Invalid && is_dir, error == Error::NotEmpty) {
                 (true, _) => failed(&"a directory cannot be moved into itself"),
                 (_, true) => failed(&error).help("use 'obento rm -r' to remove the target first"),

@@ -12,7 +12,7 @@ use obento::remove::{Removal, RemoveObserver, remove_children, remove_tree};
 use obento::vfs::{Caller, Symlinks};
 
 use crate::change::consent::agrees;
-use crate::change::{Done, Verbose, each_place};
+use crate::change::{Done, IMMUTABLE, Verbose, each_place};
 use crate::context::Context;
 use crate::format::mode::kind_name;
 use crate::help::page::Page;
@@ -173,7 +173,7 @@ impl Remover<'_> {
     fn remove_root(&mut self, found: &Found) -> Done {
         let failed = |cause: &str| Report::on("cannot remove", found.shown(), cause);
         if !self.args.recursive {
-            return Err(failed("is a directory"));
+            return Err(failed("this is the root directory of the volume"));
         }
         if !self.args.no_preserve_root {
             return Err(failed("this is the root directory of the volume")
@@ -226,9 +226,6 @@ impl RemoveObserver for Remover<'_> {
         });
     }
 }
-
-const IMMUTABLE: &str = "the file or its directory may be immutable or append-only: 'obento lsattr -d' shows \
-                         the flags, and 'obento chattr -ia' removes them";
 
 fn is_missing(location: &Location) -> bool {
     location.volume.resolve(&location.place, Symlinks::Keep).is_err_and(crate::change::is_missing)

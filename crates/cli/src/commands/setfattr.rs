@@ -86,6 +86,9 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
             Error::NotSupported if node.get_xattr(b"user.any") == Err(Error::NotSupported) => {
                 report.help("the file system has no extended attributes")
             }
+            Error::NotSupported if name.ends_with(b".") => {
+                report.help("a name follows the full stop, such as user.origin")
+            }
             Error::NotSupported => {
                 report.help("the name of an attribute starts with user., trusted., security. or system.")
             }

@@ -59,7 +59,7 @@ pub struct Args {
     /// Images, and files and directories in them
     #[arg(required = true, value_name = "IMAGE[:PATH]")]
     paths: Vec<OsString>,
-    /// Show the targets of symbolic links
+    /// Follow symbolic links: show the attributes of their targets
     #[arg(short = 'L', long)]
     dereference: bool,
     /// Show the file system instead of the file

@@ -132,8 +132,10 @@ fn referred_times(args: &Args, zone: &TimeZone, context: &Context) -> Result<Tim
 fn touch(location: &Location, args: &Args, times: Times) -> Done {
     let failed = |error: Error| match error {
         Error::OutOfRange => {
-            Report::on("cannot touch", location.shown(), "the volume cannot store this time")
-                .help("FAT and exFAT store the years 1980 to 2107, and ext4 the years 1901 to 2446")
+            Report::on("cannot touch", location.shown(), "the volume cannot store this time").help(
+                "FAT and exFAT store the years 1980 to 2107, and ext4 the years 1901 to 2446, or \
+                 to 2038 with inodes of 128 bytes",
+            )
         }
         error => location.failed("cannot touch", error),
     };

@@ -46,7 +46,7 @@ pub struct Args {
     /// Label; an empty TEXT removes the label
     #[arg(short = 'L', long, value_name = "TEXT")]
     label: Option<OsString>,
-    /// UUID, random, time or clear; for FAT and exFAT a volume ID such as 1234-ABCD, or random
+    /// UUID, random, time (a time-based UUID) or clear (zeros); for FAT and exFAT a volume ID such as 1234-ABCD, or random
     #[arg(short = 'U', long, value_name = "UUID")]
     uuid: Option<String>,
     /// Percentage of blocks that are reserved for the super user (ext)
@@ -77,7 +77,8 @@ pub struct Args {
     /// Default mount options to set, or with ^ to clear, separated by commas (ext)
     #[arg(short = 'o', long, value_name = "[^]OPTION,...")]
     default_mount_options: Option<String>,
-    /// Features to enable, or with ^ to disable: dir_index, ext_attr, large_file, huge_file, dir_nlink, metadata_csum_seed,
+    /// Features to enable; those marked [^] can also be disabled, with ^: dir_index, ext_attr, large_file, huge_file,
+    /// dir_nlink, metadata_csum_seed,
     /// [^]read-only, [^]has_journal, [^]quota, [^]project (ext). A new journal has the default size of mke2fs; quota
     /// creates the quota files of users and groups, and project creates the quota file of projects
     #[arg(short = 'O', long, value_name = "[^]FEATURE,...")]
@@ -244,7 +245,9 @@ impl Args {
             Some(text) if is_volume_id(text) => {
                 options.serial = u32::from_str_radix(&text.replace('-', ""), 16).ok();
             }
-            Some(text) => match uuid_or_volume_id(text)? {
+            Some(text) => match uuid_or_volume_id(text)
+                .map_err(|report| report.also("time selects a time-based UUID"))?
+            {
                 Some(uuid) => options.uuid = Some(uuid),
                 None => is_random = true,
             },

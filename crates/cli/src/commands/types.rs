@@ -40,6 +40,11 @@ const HELPER: Tool = Tool { program: "fusermount3", package: "fuse3" };
 /// The kinds of file servers, and whether their files can be changed.
 const SERVERS: [(&str, bool); 2] = [("fuse", true), ("nfs", true)];
 
+/// Returns whether `name` is a kind of file servers.
+pub(super) fn is_server(name: &str) -> bool {
+    SERVERS.iter().any(|(server, _)| *server == name)
+}
+
 /// The facts of a type.
 struct Row {
     names: Vec<&'static str>,

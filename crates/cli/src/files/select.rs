@@ -159,7 +159,7 @@ impl<'a> Tasks<'a> {
                 Ok(entry) => entry,
                 Err(damage) => {
                     let path = if damage.path.is_empty() { top.clone() } else { join(top, &damage.path) };
-                    return Some(Err(Report::on("cannot read all of", path, damage.error)));
+                    return Some(Err(Report::on("cannot read", path, damage.error)));
                 }
             };
             if entry.step == Step::Leave || entry.depth == 0 && !every_kind {

@@ -267,11 +267,11 @@ impl Opener {
         for notice in notices.into_iter().filter(is_reported) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
             with.messages.note(shown, crate::report::notice(&notice, access, &image));
-            if matches!(notice, Notice::BackupSuperBlock { .. }) && can_be_checked(&volume, with.registry) {
-                with.messages.note(
-                    shown,
-                    "the super block is damaged; run 'obento check -y' to restore it from a copy",
-                );
+            let is_restorable = matches!(notice, Notice::BackupSuperBlock { .. })
+                && image.super_block().is_none()
+                && can_be_checked(&volume, with.registry);
+            if is_restorable {
+                with.messages.note(shown, "run 'obento check -y' to restore the primary super block");
             }
         }
         if let Some(why) = in_vain(with.options.shown(), &volume) {

@@ -1,6 +1,7 @@
 //! The commands that change an image, as a user runs them.
 
 mod border;
+mod causes;
 mod coreutils;
 mod foreign;
 mod full_host;

@@ -153,7 +153,7 @@ fn a_time_out_of_range_becomes_the_nearest_and_is_reported() {
         bench.quiet(&["touch", "-d", date, &from]);
         let copied = bench.obento(&["cp", "-a", &from, &to]);
         let said = text(&copied.stderr);
-        assert_eq!(said.contains("1 file with different times"), name == "late", "{said}");
+        assert_eq!(said.contains("1 file whose times are not preserved"), name == "late", "{said}");
         let found = bench.prints(&["stat", "-c", "%y", &to]);
         assert!(found.starts_with(nearest), "{name}: {found}");
     }

@@ -114,8 +114,8 @@ fn counts_times(kind: &str, make: &str, days: &[&str], lost: usize) {
     bench.shell("touch -d 2001-02-03 old && tar cf old.tar -C old .");
     let words = match lost {
         0 => None,
-        1 => Some("1 file with different times".to_owned()),
-        lost => Some(format!("{lost} files with different times")),
+        1 => Some("1 file whose times are not preserved".to_owned()),
+        lost => Some(format!("{lost} files whose times are not preserved")),
     };
     let expect = |output: std::process::Output, what: &str| {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -158,7 +158,7 @@ fn a_time_that_one_volume_holds_and_another_of_its_type_does_not_is_counted_ther
     let bench = Bench::new();
     bench.shell("mkdir old && echo a > old/a && echo b > old/b");
     bench.shell("touch -d 2040-01-01 old/a && touch -d 1965-01-01 old/b && touch -d 2001-02-03 old");
-    for (bigtime, words) in [(0, "1 file with different times"), (1, "")] {
+    for (bigtime, words) in [(0, "1 file whose times are not preserved"), (1, "")] {
         bench.shell(&format!("rm -f image; truncate -s 310M image; mkfs.xfs -q -m bigtime={bigtime} image"));
         let output = bench.obento("cp -a old image:/");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -203,7 +203,7 @@ fn a_failed_build_leaves_nothing_and_reports_the_reason() {
         assert!(output.status.code() == Some(2) && said.contains(why), "{line}: {said}");
         assert!(!bench.path("image").exists(), "{line}");
     };
-    refused("build image -t xfs --from tree --size 1M", "mkfs.xfs ended with exit code");
+    refused("build image -t xfs --from tree --size 1M", "mkfs.xfs ended with exit status");
     refused("build image -t minix --from tree --size 300k", "the files do not fit in ");
     refused("build image -t xfs --from tree --verify", "--verify is not supported");
     refused("build image -t xfs --from tree --minimize", "--minimize is not available for XFS\n");

@@ -138,7 +138,7 @@ fn an_impossible_partition_is_reported_with_its_line_and_leaves_nothing() {
         "'layout.toml:4': content: obento supports no program that creates erofs volumes",
     );
     refused("content = \"xfs\"", "--verify", "--verify is not supported");
-    refused("content = \"xfs\"\nsize = \"2M\"", "", "partition 1: mkfs.xfs ended with exit code");
+    refused("content = \"xfs\"\nsize = \"2M\"", "", "partition 1: mkfs.xfs ended with exit status");
     refused("content = \"minix\"\nsize = \"1M\"", "", "the files do not fit in ");
     let left = fs::read_dir(bench.path(".")).unwrap().count();
     assert_eq!(left, 2, "the tree and the layout");

@@ -203,7 +203,7 @@ fn a_program_that_fails_says_why_and_leaves_no_file() {
     assert!(!reported.contains("Usage"), "{reported}");
     assert!(!bench.path("image").exists());
     let (_, reported, code) = all(&bench, "mkfs -t xfs -L more-than-twelve-bytes image 310M");
-    assert!(code == Some(2) && reported.contains("mkfs.xfs ended with exit code 1: "), "{reported}");
+    assert!(code == Some(2) && reported.contains("mkfs.xfs ended with exit status 1: "), "{reported}");
     assert!(!reported.contains("Usage") && !bench.path("image").exists(), "{reported}");
     // Options that the program would not get are refused by name.
     let (_, reported, _) = all(&bench, "mkfs -t xfs -b 4096 image 310M");
@@ -243,7 +243,7 @@ fn a_log_is_to_be_replayed_where_a_checker_needs_that_and_the_kernel_does_it() {
         let output = bench.command("check -y image").env("PATH", bench.path("")).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(8), "{said}");
-        assert!(said.contains(&format!("{checker} failed with exit code {code}")), "{said}");
+        assert!(said.contains(&format!("{checker} failed with exit status {code}")), "{said}");
         assert_eq!(said.contains("help: run 'obento sync image' first"), helps, "{said}");
     }
 }

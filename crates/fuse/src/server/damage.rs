@@ -1,4 +1,4 @@
-//! The log of damage. Each damage is logged once, however many requests meet it.
+//! The log of damage. Each damaged structure is logged once, however many requests find it.
 //!
 //! A request that fails because of damage logs it. A lookup succeeds if the name can be decoded although its block is
 //! damaged: the driver then adds a notice, which is logged at the next lookup, but at most once a second, and when the
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The damage that this process has logged.
 static LOGGED: Mutex<Vec<Error>> = Mutex::new(Vec::new());
 
-/// Logs an error of a request, unless it is a refusal. Logs each damage once.
+/// Logs an error of a request, unless it is a refusal. Logs each damaged structure once.
 pub(super) fn log(error: &Error, what: &'static str) {
     match error {
         Error::Refused(_) => {}

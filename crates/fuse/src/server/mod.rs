@@ -284,7 +284,7 @@ impl Server {
     }
 }
 
-/// Returns the number of an error. Logs the error unless it is a refusal, and each damage once.
+/// Returns the number of an error. Logs the error unless it is a refusal, and each damaged structure once.
 pub(crate) fn errno(error: Error) -> Errno {
     damage::log(&error, "a request failed");
     error.errno()

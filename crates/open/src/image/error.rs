@@ -4,8 +4,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use obento_base::Error;
-use obento_driver::Probe;
+use obento_base::{Error, Quantity};
+use obento_driver::{Access, Probe};
 #[cfg(feature = "host")]
 use obento_host::HostError;
 
@@ -267,8 +267,9 @@ pub enum OpenError {
     },
     /// The requested offset is past the end of the image.
     #[error(
-        "cannot open '{}@+{offset}': the offset is past the end of the image, which has {len} bytes",
-        shown(image)
+        "cannot open '{}@+{offset}': the offset is past the end of the image, which has {}",
+        shown(image),
+        Quantity::new(*len, "byte")
     )]
     PastTheEnd {
         /// The image.

@@ -36,7 +36,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento_base::Error;
+use obento_base::{Error, Quantity};
 use obento_block::{BlockDevice, Slice};
 use obento_driver::{Access, CheckOptions};
 #[cfg(feature = "host")]
@@ -109,7 +109,8 @@ impl fmt::Display for ImageNotice {
         match self {
             #[cfg(feature = "host")]
             Self::Incomplete { layer, incomplete: Incomplete::Truncated { decoded } } => {
-                write!(f, "the {layer} data ends too early; only the first {decoded} bytes of the image are present")
+                let first = Quantity::new(*decoded, "byte");
+                write!(f, "the {layer} data ends too early; the image is cut after {first}")
             }
             #[cfg(feature = "host")]
             Self::Incomplete { layer, incomplete: Incomplete::Damaged { decoded, reason } } => {
@@ -356,6 +357,11 @@ impl Image {
     /// Returns the device of the external journal, if the options contain a journal.
     pub fn journal(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.journal.as_ref()
+    }
+
+    /// Returns the block of the super block that the caller selected.
+    pub fn super_block(&self) -> Option<u64> {
+        self.options.super_block
     }
 
     /// Returns whether the image was opened for reading or for change.

@@ -157,7 +157,7 @@ pub enum TableNotice {
     OnlyMbr(Error),
     /// The table describes a disk that is larger than the image.
     #[error(
-        "the partition table is for a disk of {expected} bytes, but the image is truncated to {found} bytes"
+        "the partition table uses the disk up to byte {expected}, but the image is truncated to {found} bytes"
     )]
     Truncated {
         /// The end in bytes of the last partition or of the copy of the table.

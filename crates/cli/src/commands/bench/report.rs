@@ -131,7 +131,7 @@ fn print_changes(args: &CompareArgs, changes: &[Changed]) -> Outcome {
     }
     writeln!(
         out,
-        "{slower} slower, {faster} faster, {same} unchanged within the noise and {} %",
+        "{slower} slower, {faster} faster, {same} unchanged (noise, or less than {} %)",
         args.least
     )?;
     out.finish()

@@ -123,11 +123,7 @@ impl Args {
         let shown = self.out().as_os_str().as_bytes();
         let format = self.format.or_else(|| ImageFormat::of_name_or_raw(self.out()));
         let format = format.ok_or_else(|| {
-            let report = Report::on(
-                "cannot build",
-                shown,
-                "the extension does not select a format that obento writes",
-            );
+            let report = Report::on("cannot build", shown, "the name has no extension that selects a format");
             report.help(NAME_THE_FORMAT)
         })?;
         if format != ImageFormat::Qcow2 && self.compress {

@@ -48,7 +48,9 @@ fn layout(table: &Table, len: u64) -> Result<String, &'static str> {
     let primary = if has_logical { 3 } else { 4 };
     let expected = (1..=primary).chain(5..).take(partitions.len());
     if is_mbr && (has_logical && partitions.len() < 5 || !numbers.eq(expected)) {
-        return Err("its numbers are not those that a layout with an MBR creates: 1, 2, 3, then 5 and more");
+        return Err(
+            "a layout numbers the partitions of an MBR from 1 to 4, or 1, 2, 3, 5 and so on; this disk has other numbers",
+        );
     }
     let mut text = String::new();
     let kind = if is_mbr { "mbr" } else { "gpt" };

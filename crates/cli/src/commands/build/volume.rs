@@ -70,7 +70,7 @@ pub struct VolumeArgs {
     /// Label
     #[arg(short = 'L', long, value_name = "TEXT")]
     pub label: Option<OsString>,
-    /// UUID, or clear
+    /// UUID, or clear (zeros)
     #[arg(short = 'U', long, value_name = "UUID")]
     pub uuid: Option<String>,
     /// Block size in bytes

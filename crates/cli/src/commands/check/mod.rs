@@ -382,6 +382,7 @@ fn summary(out: &mut Output, shown: &[u8], report: &CheckReport) -> std::io::Res
     let CheckReport { inodes, blocks, directories, .. } = report;
     let state = match (report.left(), report.repaired) {
         (0, 0) => "no problems".to_owned(),
+        (0, 1) => "1 error, repaired".to_owned(),
         (0, repaired) => format!("{}, all repaired", things(repaired)),
         (left, 0) => format!("{} found", things(left)),
         (left, repaired) => format!("{} repaired, {} left", things(repaired), things(left)),

@@ -112,7 +112,7 @@ impl Subject {
         }
         if verdict == Verdict::Failed {
             let end = code
-                .map_or("was ended by a signal".to_owned(), |code| format!("failed with exit code {code}"));
+                .map_or("was ended by a signal".to_owned(), |code| format!("failed with exit status {code}"));
             let report = cannot(&format!("{} {end}", program.name()));
             let help = format!("run 'obento sync {}' first if its log must be replayed", printable(shown));
             return Err((if checker.needs_replay { report.help(help) } else { report }, FAILED));

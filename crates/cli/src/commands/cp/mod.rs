@@ -310,12 +310,14 @@ fn words(loss: Loss, count: u64) -> &'static str {
             "file without its set-user-ID or set-group-ID bit",
             "files without their set-user-ID or set-group-ID bits",
         ),
-        Loss::Mode => ("file with different permissions", "files with different permissions"),
+        Loss::Mode => {
+            ("file whose permissions are not preserved", "files whose permissions are not preserved")
+        }
         Loss::Xattr => ("extended attribute not preserved", "extended attributes not preserved"),
         Loss::Acl => ("access control list not preserved", "access control lists not preserved"),
         Loss::Flags => ("file without its attribute flags", "files without their attribute flags"),
         Loss::Project => ("file without its project", "files without their projects"),
-        Loss::Times => ("file with different times", "files with different times"),
+        Loss::Times => ("file whose times are not preserved", "files whose times are not preserved"),
         Loss::HardLink => ("hard link copied as a separate file", "hard links copied as separate files"),
         Loss::Device => ("device node not created", "device nodes not created"),
         Loss::Special => ("FIFO or socket not created", "FIFOs and sockets not created"),

@@ -254,7 +254,7 @@ impl Search<'_, '_> {
                     continue;
                 }
                 Err(damage) => {
-                    self.warn("cannot read all of", &self.start.path_of(&damage.path), damage.error);
+                    self.warn("cannot read", &self.start.path_of(&damage.path), damage.error);
                     continue;
                 }
             };

@@ -44,10 +44,10 @@ pub struct Args {
     /// List directories themselves, not their contents
     #[arg(short, long)]
     pub directory: bool,
-    /// Show the targets of symbolic links
+    /// Follow symbolic links: show the attributes of their targets
     #[arg(short = 'L', long, overrides_with_all = ["dereference_command_line", "dereference_command_line_symlink_to_dir"])]
     pub dereference: bool,
-    /// Show the targets of symbolic links that are operands
+    /// Follow symbolic links that are operands
     #[arg(short = 'H', long, overrides_with_all = ["dereference", "dereference_command_line_symlink_to_dir"])]
     pub dereference_command_line: bool,
     /// Show the targets of operands that are symbolic links to directories
@@ -80,7 +80,7 @@ pub struct Args {
     /// Print sizes with powers of 1000
     #[arg(long, overrides_with_all = ["human_readable", "kibibytes"])]
     pub si: bool,
-    /// Print sizes in blocks of 1024 bytes (default)
+    /// Print allocated sizes in blocks of 1024 bytes (default)
     #[arg(short = 'k', long)]
     pub kibibytes: bool,
     /// Print inode numbers

@@ -40,7 +40,7 @@ pub struct Args {
     /// The current time in seconds, instead of the clock and SOURCE_DATE_EPOCH
     #[arg(skip)]
     pub epoch: Option<i64>,
-    /// Block size in bytes
+    /// Block size in bytes; for vfat and exfat the cluster size
     #[arg(short, long, value_name = "BYTES")]
     pub block_size: Option<String>,
     /// Features to add, or with ^ to remove, separated by commas
@@ -48,18 +48,18 @@ pub struct Args {
     pub features: Vec<String>,
     /// Further settings, separated by commas. ext2, ext3, ext4: stride, stripe_width, resize, lazy_itable_init, lazy_journal_init,
     /// packed_meta_blocks, root_owner, num_backup_sb, hash_seed, encoding, encoding_flags, quotatype, desc_size,
-    /// mmp_update_interval, orphan_file_size, assume_storage_prezeroed, offset, discard, nodiscard, test_fs. vfat:
+    /// mmp_update_interval, orphan_file_size, assume_storage_prezeroed, no_copy_xattrs, test_fs. vfat:
     /// fat, sectors_per_cluster, sector_size, reserved_sectors, fats, root_entries, no_align, hidden_sectors, media,
     /// drive_number, geometry, backup_boot_sector, volume_id, codepage, message, bad_blocks,
     /// check_blocks, mbr. exfat: cluster_size, sector_size, boundary_align,
     /// pack_bitmap, full_format, volume_id. jffs2: eraseblock, pagesize, little-endian, big-endian, cleanmarker, no-cleanmarkers,
-    /// pad, compressor
+    /// pad, compressor. Every type: offset, discard, nodiscard
     #[arg(short = 'E', long = "extended", value_name = "NAME=VALUE")]
     pub extended: Vec<String>,
     /// Label
     #[arg(short = 'L', long, value_name = "TEXT")]
     pub label: Option<OsString>,
-    /// UUID, random, or clear; for vfat and exfat also a volume ID such as 1234-ABCD
+    /// UUID, random, or clear (zeros); for vfat and exfat also a volume ID such as 1234-ABCD
     #[arg(short = 'U', long, value_name = "UUID")]
     pub uuid: Option<String>,
     /// Cluster size in bytes, for exfat, and for ext4 with the feature bigalloc
@@ -160,10 +160,12 @@ impl Args {
 
     fn block_bytes(&self) -> Result<Option<u32>, Report> {
         let parse = |text: &String| {
-            let size = size_in(text, 1).and_then(|size| u32::try_from(size).ok());
-            size.filter(|size| size.is_power_of_two()).ok_or_else(|| {
+            let size = size_in(text, 1);
+            let exact = size.and_then(|size| u32::try_from(size).ok()).filter(|size| size.is_power_of_two());
+            exact.ok_or_else(|| {
                 let what = format!("invalid block size '{}'", text.escape_default());
-                Report::new(what, "not a power of two").help("use a power of two from 1024 to 65536")
+                let cause = if size.is_some() { "not a power of two" } else { "not a number" };
+                Report::new(what, cause).help("use a power of two from 1024 to 65536")
             })
         };
         self.block_size.as_ref().map(parse).transpose()

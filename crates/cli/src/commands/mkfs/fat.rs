@@ -158,7 +158,12 @@ impl Args {
         }
         let mut settings = Vec::new();
         for (name, path) in [("bad_blocks", &self.bad_blocks), ("message", &self.message)] {
-            settings.extend(path.as_deref().map(|path| Ok((name.to_owned(), text(path)?))).transpose()?);
+            let Some(path) = path else { continue };
+            let text = text(path)?;
+            if name == "bad_blocks" {
+                expect_numbers(path, &text)?;
+            }
+            settings.push((name.to_owned(), text));
         }
         Ok(Common {
             image: self.image.clone(),
@@ -200,6 +205,19 @@ impl Args {
 
 /// The maximum length of a list or a message, in bytes.
 const TEXT_MAX: u64 = 1 << 20;
+
+/// Fails with the first line of a list of bad blocks that is not a number.
+fn expect_numbers(path: &Path, text: &str) -> Result<(), Report> {
+    let is_number = |word: &str| word.parse::<u64>().is_ok();
+    match text.lines().position(|line| !line.split_ascii_whitespace().all(is_number)) {
+        None => Ok(()),
+        Some(at) => {
+            let cause = format!("line {} is not a number", at + 1);
+            Err(Report::on("cannot read the bad blocks in", path.as_os_str().as_bytes(), cause)
+                .help("write the number of one block of 1024 bytes on each line"))
+        }
+    }
+}
 
 /// Returns the bytes of a file or of standard input as Latin-1 text: one character for each byte.
 fn text(path: &Path) -> Result<String, Report> {

@@ -22,6 +22,7 @@ use obento::image::{FormatTarget, PartitionChoice, PartitionContents};
 use obento::text::{human_size, volume_id_text};
 use obento::{Error, Image, OpenError, Options, Registry};
 
+use super::types::is_server;
 use crate::context::Context;
 use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
@@ -32,6 +33,8 @@ pub use args::Args;
 use args::HostOptions;
 use watched::Watched;
 
+/// The settings of every type, which the command itself handles.
+const HOST_SETTINGS: &str = "offset, discard, nodiscard";
 /// `ENOSPC`.
 const NO_SPACE: i32 = 28;
 
@@ -177,6 +180,7 @@ fn format_of<'r>(registry: &'r Registry, fs_type: &str) -> Result<&'r dyn Format
         let what = format!("cannot create a file system of type '{}'", printable(fs_type.as_bytes()));
         let why = match registry.find(fs_type) {
             Some(_) => "obento opens volumes of this type, but does not create them",
+            None if is_server(fs_type) => "this type is a server, which obento does not create",
             None => "the type is unknown",
         };
         Report::new(what, why).help(created_types(registry))
@@ -328,7 +332,8 @@ fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report
         FormatError::UnknownSetting { .. } => {
             let known: Vec<&str> = format.settings().iter().map(|setting| setting.name).collect();
             let fs_type = format.types().first().copied().unwrap_or_default();
-            report(error).help(format!("supported settings of {fs_type}: {}", known.join(", ")))
+            let known = known.join(", ");
+            report(error).help(format!("supported settings of {fs_type}: {known}, {HOST_SETTINGS}"))
         }
         FormatError::TooSmall { .. } if format.types().contains(&"ext4") => {
             report(error).help("use a larger size, or fewer features or inodes, which also need space")

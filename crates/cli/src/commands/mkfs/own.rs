@@ -161,7 +161,7 @@ pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), Stri
     match code {
         Ok(Some(0)) => Ok(()),
         Ok(code) => {
-            let code = code.map_or("a signal".to_owned(), |code| format!("exit code {code}"));
+            let code = code.map_or("a signal".to_owned(), |code| format!("exit status {code}"));
             let lines = explanation(&lines);
             let reason = if lines.is_empty() { String::new() } else { format!(": {}", lines.join("; ")) };
             Err(format!("{name} ended with {code}{reason}"))

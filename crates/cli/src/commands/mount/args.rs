@@ -17,7 +17,8 @@ Mount options:
   noatime, relatime, strictatime
                           when a read updates the access time; the default is
                           relatime
-  sync                    each change is durable before it returns
+  sync                    each system call that changes the volume returns
+                          when the change is durable
   data=MODE, commit=SECONDS, barrier=0|1
                           as for ext4; MODE is ordered (the default), journal or
                           writeback
@@ -51,8 +52,8 @@ Mount options:
 /// Mount a volume at a directory, through FUSE
 ///
 /// The command returns when the volume is mounted. `obento umount` ends the mount, and returns when all data
-/// is on stable storage. Root mounts directly, other users through fusermount3. A FUSE server (fuse:COMMAND)
-/// or an NFS export (nfs://HOST/EXPORT) is mounted read-only.
+/// is on stable storage. Root mounts directly, other users through fusermount3. A FUSE server
+/// (fuse:COMMAND:/) or an NFS export (nfs://HOST/EXPORT) is mounted read-only.
 #[derive(clap::Args, Debug)]
 #[command(after_help = MOUNT_OPTIONS)]
 pub struct Args {

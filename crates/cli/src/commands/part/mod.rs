@@ -153,7 +153,8 @@ enum Action {
     },
     /// Set or clear attributes of a partition
     ///
-    /// The attributes are required, no-block-io, legacy-bootable, grow-file-system, read-only, no-auto and bit-N, and for an MBR active.
+    /// The attributes are required, no-block-io, legacy-bootable (or active),
+    /// grow-file-system, read-only, no-auto and bit-N; an MBR has only active. NAME without a sign sets the attribute.
     Attributes {
         /// The partition: a number, name or UUID
         part: String,
@@ -470,8 +471,8 @@ impl Disk<'_> {
             (Scheme::Mbr, text) => {
                 let digits = text.strip_prefix("0x").unwrap_or(text);
                 u32::from_str_radix(digits, 16).map(DiskId::Signature).map_err(|_| {
-                    Report::plain(format!("invalid number of a disk '{}'", text.escape_default()))
-                        .help("an MBR has a number of 8 hexadecimal digits: 0x1234abcd")
+                    Report::plain(format!("invalid disk number '{}'", text.escape_default()))
+                        .help("write 8 hexadecimal digits, such as 0x1234abcd")
                 })
             }
         }

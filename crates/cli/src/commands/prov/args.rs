@@ -43,7 +43,7 @@ pub struct Args {
     /// With --changed-since: end each path with a NUL
     #[arg(short = '0', long, requires = "changed_since")]
     pub null: bool,
-    /// Write the whole graph to standard output
+    /// Write all records as a graph to standard output
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["by", "since", "lines"])]
     pub export: Option<ExportFormat>,
 }

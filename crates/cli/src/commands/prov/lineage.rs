@@ -188,7 +188,7 @@ impl Drawer<'_> {
             0 => String::new(),
             time => format!(", {}", seconds(&mut self.clock, time)),
         };
-        format!("  version {} by {program}[{}] of {user}{time}", version.number, edge.actor.pid)
+        format!("  version {} by {program}[{}], user {user}{time}", version.number, edge.actor.pid)
     }
 
     fn json(&mut self, version: Version, of: Option<Version>, depth: usize, path: &[u8]) -> Outcome {
@@ -217,7 +217,7 @@ impl Drawer<'_> {
         let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let (versions, steps) = (plural(files, "version"), plural(self.depth, "step"));
         let programs = plural(self.programs.len(), "program");
-        Ok(writeln!(self.out, "\n{versions}, {steps}, {programs}; each edge is possible, not certain")?)
+        Ok(writeln!(self.out, "\n{versions}, {steps}, {programs}; each source is possible, not certain")?)
     }
 }
 

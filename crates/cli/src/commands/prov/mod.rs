@@ -78,8 +78,12 @@ fn mounted_at(args: &Args, context: &Context) -> Result<Option<MountPoint>, Repo
     if context.inside().is_some() || !directory.is_dir() {
         return Ok(None);
     }
-    let failed = |error| Report::on("cannot show the history of", args.image_bytes(), error);
-    own::mount_at(directory).map_err(failed)
+    let what = "cannot show the history of";
+    match own::mount_at(directory).map_err(|error| Report::on(what, args.image_bytes(), error))? {
+        Some(mount) => Ok(Some(mount)),
+        None => Err(Report::on(what, args.image_bytes(), "obento has mounted no volume at this directory")
+            .help("name an image, or the directory of a mount with -o provenance")),
+    }
 }
 
 /// Fails if the operand names a file in an image.

@@ -9,8 +9,20 @@ use obento::Error;
 use obento::base::DeviceError;
 use obento::block::BlockDevice;
 
-/// The error number of a medium that cannot be read (EIO).
-const EIO: i32 = 5;
+/// The error number of a range that the map does not list as finished (ENODATA). Reading an image fails with no other
+/// cause for this number.
+const UNFINISHED: i32 = 61;
+
+/// Describes why a range could not be read.
+pub fn reason(error: &Error) -> String {
+    match error {
+        Error::Device(DeviceError::Read { offset, len, errno: UNFINISHED }) => {
+            let last = offset.saturating_add(len.saturating_sub(1));
+            format!("the map does not list the bytes {offset} to {last} as finished")
+        }
+        error => error.to_string(),
+    }
+}
 
 /// The ranges that were read, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,7 +116,7 @@ impl BlockDevice for BadRanges {
         let len = buf.len() as u64;
         match self.map.contains(offset..offset.saturating_add(len)) {
             true => self.device.read_at(offset, buf),
-            false => Err(DeviceError::Read { offset, len, errno: EIO }.into()),
+            false => Err(DeviceError::Read { offset, len, errno: UNFINISHED }.into()),
         }
     }
 

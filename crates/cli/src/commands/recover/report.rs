@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use obento::copy::{CopyReport, Observer, Problem, ProblemReason};
 use obento::host::interrupt;
 
+use super::bad::reason;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
@@ -138,7 +139,8 @@ impl<'c> Recovery<'c> {
             }
         };
         let reason = match &problem.trouble {
-            ProblemReason::Unread(unread) => unread.error.to_string(),
+            ProblemReason::Unread(unread) => reason(&unread.error),
+            ProblemReason::Volume(error) => reason(error),
             trouble => trouble.to_string(),
         };
         if self.context.json() {

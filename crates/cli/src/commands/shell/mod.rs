@@ -319,7 +319,7 @@ impl<'a> Shell<'a> {
             [code, ..] => {
                 let number = code.to_str().and_then(|code| code.parse().ok());
                 number.ok_or_else(|| {
-                    Report::on("invalid exit code", code.as_bytes(), "not a number from 0 to 255")
+                    Report::on("invalid exit status", code.as_bytes(), "not a number from 0 to 255")
                 })?
             }
         };

@@ -34,7 +34,7 @@ pub enum BadLine {
     #[error("missing command")]
     Nothing,
     #[error(
-        "pipes and redirections are not supported; use 'obento COMMAND IMAGE:PATH' in a shell of the host"
+        "pipes, redirections and background jobs are not supported; use 'obento COMMAND IMAGE:PATH' in a shell of the host"
     )]
     Pipe,
 }

@@ -155,7 +155,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         context.warn(&Report::on("cannot search all of directory", path, part.reason));
     }
     if listing.count == 0 {
-        context.note(args.image.as_bytes(), "no deleted files were found");
+        let found = match args.patterns.is_empty() {
+            true => "no deleted files were found",
+            false => "no deleted file matches a pattern",
+        };
+        context.note(args.image.as_bytes(), found);
         context.raise(1);
     }
     listing.out.finish()
