@@ -219,7 +219,13 @@ impl SuperBlock {
     fn check_counts(&self, block: VolBlock) -> Result<()> {
         let inodes = u64::from(self.groups).checked_mul(self.inodes_per_group.into());
         if inodes != Some(self.inodes_count.into()) {
-            return Err(bad_field!(block, s_inodes_count, self.inodes_count));
+            // The inodes of whole groups contradict only the number of blocks.
+            let is_whole = self.inodes_count > 0 && self.inodes_count.is_multiple_of(self.inodes_per_group);
+            return Err(if is_whole {
+                bad_field!(block, s_blocks_count_lo, self.blocks_count)
+            } else {
+                bad_field!(block, s_inodes_count, self.inodes_count)
+            });
         }
         let reserved = self.raw.s_reserved_gdt_blocks.get();
         if u32::from(reserved) > self.block_size.pointers() {

@@ -4,7 +4,7 @@
 //! Invariant: all values are checked before anything is written. Space for a journal or quota files is not.
 //! Source: e2fsprogs misc/tune2fs.c, lib/e2p/mntopts.c, lib/e2p/parse_num.c; kernel fs/ext4/ext4.h.
 
-use alloc::string::String;
+use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -278,7 +278,9 @@ fn mount_options(raw: &mut RawSuperBlock, value: &str) -> Result<()> {
         let (name, is_set) = word.strip_prefix('^').map_or((word, true), |name| (name, false));
         let found = MOUNT_OPTIONS.iter().find(|(known, ..)| *known == name);
         let Some((_, value, mask)) = found else {
-            return Err(TuneError::refused("mount_options", alloc::format!("unknown option '{name}'")));
+            let known: Vec<&str> = MOUNT_OPTIONS.iter().map(|&(known, ..)| known).collect();
+            let why = alloc::format!("'{name}' is none of {}", known.join(", "));
+            return Err(TuneError::refused("mount_options", why));
         };
         bits = if is_set { bits & !mask | value } else { bits & !mask };
     }
@@ -319,7 +321,7 @@ fn set_feature(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str) -> Result<(
             raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::METADATA_CSUM_SEED.bits());
         }
         _ if is_enabled(sb, name)? => {}
-        _ => return Err(not_in_place(name, "enable")),
+        _ => return Err(not_in_place(name, true)),
     }
     Ok(())
 }
@@ -339,7 +341,7 @@ fn clear_feature(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str) -> Result
             Ok(())
         }
         _ if !is_enabled(sb, name)? => Ok(()),
-        _ => Err(not_in_place(name, "disable")),
+        _ => Err(not_in_place(name, false)),
     }
 }
 
@@ -353,7 +355,14 @@ fn is_enabled(sb: &SuperBlock, name: &str) -> Result<bool> {
     }
 }
 
-fn not_in_place(name: &str, how: &str) -> TuneError {
-    let why = alloc::format!("obento cannot {how} '{name}'; try 'tune2fs -O', or 'resize2fs' for 64bit");
-    TuneError::refused("features", why)
+/// Returns the error of a feature that obento does not change on an existing volume. It names the program that does.
+fn not_in_place(name: &str, enables: bool) -> TuneError {
+    let how = if enables { "enable" } else { "disable" };
+    let program = match (name, enables) {
+        ("64bit", true) => "resize2fs -b".to_string(),
+        ("64bit", false) => "resize2fs -s".to_string(),
+        (_, true) => alloc::format!("tune2fs -O {name}"),
+        (_, false) => alloc::format!("tune2fs -O ^{name}"),
+    };
+    TuneError::refused("features", alloc::format!("obento cannot {how} '{name}'; try '{program}'"))
 }

@@ -226,7 +226,7 @@ fn is_unknown(reported: &str, all: &[String]) -> bool {
     // the reserved descriptor blocks (`check_resize_inode` stops at `s_reserved_gdt_blocks / 4`). Linux does not grow a
     // volume with a block that does not refer to its backups (`reserve_backup_gdb`).
     let is_kept =
-        reported.starts_with("resize-inode ") && reported.contains("it does not refer to a reserved block");
+        reported.starts_with("resize-inode ") && reported.contains("does not refer to a reserved block");
     // Linux opens no file or directory with the flag of attribute values.
     let is_value_flag = reported.starts_with("inode-flag ") && reported.contains("ea_inode");
     // Only Linux compares the contents of a value with its size and its hash. e2fsck marks such an inode with an

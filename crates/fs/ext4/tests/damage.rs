@@ -121,6 +121,7 @@ fn a_damaged_field_of_the_only_super_block_is_named() {
     refused!(s_inodes_per_group, [0, 0, 0, 0], 0);
     refused!(s_inodes_per_group, [1, 0x20], 0x2001);
     refused!(s_inodes_count, [0xff], 0xff);
+    refused!(s_blocks_count_lo, [0, 0, 1], 0x1_0000);
     refused!(s_first_data_block, [0], 0);
     refused!(s_first_data_block, [0xff; 4], 0xffff_ffff);
     refused!(s_first_ino, [10], 10);

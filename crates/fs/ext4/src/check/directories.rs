@@ -287,7 +287,12 @@ impl<'a> DirectoryCheck<'a> {
             last = record.offset;
             if at == 0 && position < 2 && !is_followed_by_zero(bytes, &record) {
                 let name = if position == 0 { DotName::Dot } else { DotName::DotDot };
-                self.emit(Issue::Dot { dir: self.dir.ino, block, name, why: "is not followed by a zero" });
+                self.emit(Issue::Dot {
+                    dir: self.dir.ino,
+                    block,
+                    name,
+                    why: "does not end with a zero byte",
+                });
             }
             match (at, position) {
                 (0, 0) => self.dot(&record, block),

@@ -43,6 +43,7 @@ mod orphans;
 mod parallel;
 mod part;
 mod passes;
+mod phrases;
 mod quota;
 pub mod reason;
 mod repair;

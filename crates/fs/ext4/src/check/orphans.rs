@@ -155,17 +155,17 @@ fn list(view: &View, reported: &mut EventSink<'_>) -> BTreeSet<u32> {
         let ino = next;
         let broken = |why| Issue::OrphanList { ino, why };
         if ino < view.sb.first_ino || ino > view.sb.inodes_count {
-            reported.found(broken("it contains an invalid inode number"));
+            reported.found(broken("contains an invalid inode number"));
             break;
         }
         if !found.insert(ino) {
-            reported.found(broken("it is circular"));
+            reported.found(broken("is circular"));
             break;
         }
         let record = view.record(ino);
         let raw = record.as_ref().and_then(|(record, _)| RawInode::ref_from_prefix(record).ok());
         let Some((raw, _)) = raw else {
-            reported.found(broken("an inode on it cannot be read"));
+            reported.found(broken("contains an inode that cannot be read"));
             break;
         };
         reported.found(Issue::Orphan { ino });

@@ -42,7 +42,7 @@ impl InodeCheck<'_> {
                 || raw.i_file_acl_lo.get() != 0
                 || self.has(InodeFlags::INLINE_DATA);
             if is_set {
-                self.emit(Issue::BadBlocksInode { why: "it has a mode, an owner, links or attributes" });
+                self.emit(Issue::BadBlocksInode { why: "has a mode, an owner, links or attributes" });
             }
             let mut owned = Owned::default();
             self.pointers(&mut owned);

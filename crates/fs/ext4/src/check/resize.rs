@@ -43,22 +43,22 @@ fn look(view: &View) -> Result<(), &'static str> {
             return Err("blocks are reserved for growing without a resize inode");
         }
         let is_clear = map.iter().all(|number| number.get() == 0);
-        return if is_clear { Ok(()) } else { Err("it has blocks, but the feature resize_inode is not set") };
+        return if is_clear { Ok(()) } else { Err("has blocks, but the feature resize_inode is not set") };
     }
     let doubly = map.get(DOUBLY).map_or(0, |number| number.get().into());
     let others = map.iter().enumerate().any(|(at, number)| at != DOUBLY && number.get() != 0);
     let is_regular = raw.i_mode.get() & 0o170_000 == 0o100_000;
     if others || raw.i_links_count.get() == 0 || !is_regular || !on_volume(sb, doubly, 1) {
-        return Err("it is invalid");
+        return Err("is invalid");
     }
-    let unreadable = |_| "it cannot be read";
+    let unreadable = |_| "cannot be read";
     let bytes = view.read(VolBlock(doubly), 1).map_err(unreadable)?;
     let places = numbers(&bytes);
     let per_block = u64::from(sb.block_size.pointers());
     let kept_blocks = u64::from(sb.raw.s_reserved_gdt_blocks.get());
     let named = places.iter().filter(|number| number.get() != 0).count();
     if to_u64(named) > kept_blocks {
-        return Err("it refers to more blocks than are reserved");
+        return Err("refers to more blocks than are reserved");
     }
     let first = sb.desc_block(0, 0).0;
     let groups: Vec<u32> = (1..sb.groups).filter(|&group| sb.has_copy(group)).collect();
@@ -67,7 +67,7 @@ fn look(view: &View) -> Result<(), &'static str> {
         let block = first.saturating_add(index);
         let place = index.checked_rem(per_block).unwrap_or(0);
         if places.get(to_usize(place)).map(|number| u64::from(number.get())) != Some(block) {
-            return Err("it does not refer to a reserved block");
+            return Err("does not refer to a reserved block");
         }
         let below = view.read(VolBlock(block), 1).map_err(unreadable)?;
         let mut copies = numbers(&below).iter();
@@ -76,7 +76,7 @@ fn look(view: &View) -> Result<(), &'static str> {
             // Backups past the end of a block have no entry.
             let Some(copy) = copies.next() else { break };
             if u64::from(copy.get()) != block.saturating_add(into) {
-                return Err("it does not refer to a reserved block of a backup group");
+                return Err("does not refer to a reserved block of a backup group");
             }
         }
     }

@@ -60,13 +60,14 @@ impl Geometry {
         is_device: bool,
         notices: &mut Vec<FormatNotice>,
     ) -> Result<Self, FormatError> {
+        let given = len;
         let len = if is_device { len - len % PAGE } else { len };
         let defaults = Defaults::new(wishes.usage.as_deref(), len)?;
         let block_size = wishes.block_size.unwrap_or(defaults.block_size);
         let mut features = wishes.features;
         let blocks = block_size.whole(len);
         if blocks == 0 {
-            return Err(FormatError::TooSmall { what: "a volume", len });
+            return Err(FormatError::TooSmall { what: "a volume", len: given });
         }
         check_blocks(&mut features, block_size, blocks)?;
         features.check()?;
