@@ -132,7 +132,7 @@ fn the_structures_of_exfat_are_shown_with_their_places() {
     let of = |words: &[&str]| obento(folder, words);
     let said = of(&["inspect", "super", "disk.img"]);
     assert!(
-        said.contains("\"EXFAT   \"") && said.contains("VolumeLength") && said.contains("right"),
+        said.contains("\"EXFAT   \"") && said.contains("VolumeLength") && said.contains("correct"),
         "{said}"
     );
     assert!(of(&["inspect", "super", "--copy", "1", "disk.img"]).contains("6144      3  JumpBoot"));
@@ -161,7 +161,7 @@ fn the_structures_of_exfat_are_shown_with_their_places() {
     let said = of(&["inspect", "block", "disk.img", "2"]);
     assert!(
         said.contains("by the bitmap               in use")
-            && said.contains("by the FAT                  Last"),
+            && said.contains("FAT entry                   last cluster of a chain"),
         "{said}"
     );
 }

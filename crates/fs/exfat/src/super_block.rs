@@ -103,7 +103,10 @@ impl SuperBlock {
         demand(raw.MustBeZero.iter().all(|&byte| byte == 0), bad("MustBeZero", 11, 1_u8))?;
         demand(raw.BootSignature == [0x55, 0xaa], bad("BootSignature", 510, raw.BootSignature[0]))?;
         let revision = raw.FileSystemRevision.get();
-        demand(revision >> 8 == 1, Error::Unsupported(Feature::Named("another version of exFAT than 1")))?;
+        demand(
+            revision >> 8 == 1,
+            Error::Unsupported(Feature::Named("a major version of exFAT other than 1")),
+        )?;
         let (shift, cluster_shift) = (raw.BytesPerSectorShift, raw.SectorsPerClusterShift);
         demand((9..=12).contains(&shift), bad("BytesPerSectorShift", 108, shift))?;
         demand(

@@ -682,7 +682,7 @@ fn an_entry_of_the_bitmap_that_names_a_files_clusters_is_made_right() {
     one(Found, |volume| {
         let (at, first) = (volume.root_entry(0x81), volume.first("100000"));
         volume.put(at + 20, &first.to_le_bytes());
-        Issue::BitmapEntry { why: "is not in clusters of its own" }
+        Issue::BitmapEntry { why: "has a cluster that another structure uses" }
     });
 }
 

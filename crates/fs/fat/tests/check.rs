@@ -209,17 +209,13 @@ fn a_start_that_no_cluster_has_is_one_issue() {
         let old = volume.first(E);
         volume.set_first(E, 0);
         volume.free(old);
-        vec![Issue::DirectoryStart { ino: volume.ino(E), cluster: 0, why: "refers to the root directory" }]
+        vec![Issue::DirectoryStart { ino: volume.ino(E), cluster: 0, why: "is that of the root directory" }]
     });
     one(&ALL, |volume| {
         let (old, d) = (volume.first(E), volume.first(D));
         volume.set_first(E, d);
         volume.free(old);
-        vec![Issue::DirectoryStart {
-            ino: volume.ino(E),
-            cluster: d,
-            why: "has no '.' entry that refers to it",
-        }]
+        vec![Issue::DirectoryStart { ino: volume.ino(E), cluster: d, why: "has no valid '.' entry" }]
     });
 }
 

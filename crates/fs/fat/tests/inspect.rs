@@ -135,8 +135,8 @@ fn a_cluster_is_shown_with_its_bytes_and_its_fat_entry() {
         let first = volume.first(F);
         let cluster = records(fs, Target::Block(first.into()));
         assert_eq!(field(&cluster, "bytes").value, FieldValue::Bytes(vec![7; volume.cluster]));
-        let next = format!("Next(Cluster({}))", first + 1);
-        assert_eq!(field(&cluster, "by the FAT").value, FieldValue::Text(next));
+        let next = format!("next cluster {}", first + 1);
+        assert_eq!(field(&cluster, "FAT entry").value, FieldValue::Text(next));
         for none in [0, 1, 1 << 28, 1 << 40] {
             assert_eq!(error(fs, Target::Block(none)), Error::NotFound);
         }

@@ -5,6 +5,7 @@
 //! Invariant: a walk ends, since it visits no more clusters than the volume has.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use obento_base::{Corrupt, Ino, Result};
 
@@ -23,6 +24,18 @@ pub enum Entry {
     Bad,
     /// A number that is not a cluster of the volume.
     Invalid(u32),
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Free => f.write_str("free"),
+            Self::Next(cluster) => write!(f, "next cluster {}", cluster.0),
+            Self::Last => f.write_str("last cluster of a chain"),
+            Self::Bad => f.write_str("bad"),
+            Self::Invalid(number) => write!(f, "invalid: {number:#x}"),
+        }
+    }
 }
 
 /// A file allocation table.

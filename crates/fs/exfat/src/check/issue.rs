@@ -5,7 +5,8 @@
 
 use alloc::vec::Vec;
 
-use obento_base::Error;
+use obento_base::{Error, Quantity};
+use obento_driver::escaped_name;
 
 obento_driver::issues! {
     // Boot regions.
@@ -35,7 +36,7 @@ obento_driver::issues! {
         "the allocation bitmap is missing; a repair writes a new bitmap from cluster {cluster} on";
     /// The length of the bitmap does not match the number of clusters.
     BitmapLength { found: u64, expected: u64 } Safe "bitmap-length",
-        "the allocation bitmap has {found} bytes, expected {expected}";
+        "the allocation bitmap has {}, expected {expected}", Quantity::new(*found, "byte");
     /// The entry of the bitmap has flags of a volume with two FATs.
     BitmapFlags { found: u8 } Safe "bitmap-flags",
         "the entry of the allocation bitmap has the flags {found:#x}, expected 0";
@@ -51,10 +52,10 @@ obento_driver::issues! {
     // Sets.
     /// The checksum of a set is wrong.
     SetChecksum { ino: u64, dir: u64, found: u32, expected: u32 } Damage "set-checksum",
-        "directory {dir}: the checksum of an entry set is {found:#x}, expected {expected:#x} (inode {ino})";
+        "directory {dir}: the checksum of the entry set of inode {ino} is {found:#x}, expected {expected:#x}";
     /// Entries do not form a set.
     EntrySet { ino: u64, dir: u64, field: &'static str } Damage "entry-set",
-        "directory {dir}: the entries at {ino} are not a valid entry set: {field} is wrong";
+        "directory {dir}: the entry set of inode {ino} is damaged: {field} is wrong";
     /// An entry belongs to no set, or has a kind that must not be there.
     StrayEntry { dir: u64, index: u32, kind: u32 } Damage "stray-entry",
         "directory {dir}: entry {index} of type {kind:#x} belongs to no file";
@@ -63,22 +64,24 @@ obento_driver::issues! {
         "directory {dir}: entries follow the end of the directory, which is at entry {index}";
     /// A name contains invalid characters.
     EntryName { ino: u64, dir: u64, name: Vec<u8> } Damage "entry-name",
-        "directory {dir}: invalid name '{}' (inode {ino})", name.escape_ascii();
+        "directory {dir}: invalid name '{}' (inode {ino})", escaped_name(name);
     /// Two sets of a directory have one name.
     DuplicateName { ino: u64, dir: u64, name: Vec<u8> } Damage "duplicate-name",
-        "directory {dir}: duplicate name '{}' (inode {ino})", name.escape_ascii();
+        "directory {dir}: duplicate name '{}' (inode {ino})", escaped_name(name);
     /// The length of a name differs from the name in its entries.
     NameLength { ino: u64, found: u8, expected: u8 } Damage "name-length",
-        "inode {ino}: the length of the name is {found}, expected {expected}";
+        "inode {ino}: the length of its name is {found}, expected {expected}";
     /// The hash of a name is wrong.
     NameHash { ino: u64, found: u32, expected: u32 } Safe "name-hash",
         "inode {ino}: the hash of its name is {found:#x}, expected {expected:#x}";
     /// A file is longer than the volume.
     Length { ino: u64, found: u64, expected: u64 } Damage "length",
-        "inode {ino}: the length of {found} bytes exceeds the volume; {expected} bytes are valid";
+        "inode {ino}: the length of {} exceeds the volume; the valid length is {expected}",
+        Quantity::new(*found, "byte");
     /// The valid length of a file exceeds its length.
     ValidLength { ino: u64, found: u64, expected: u64 } Damage "valid-length",
-        "inode {ino}: the valid length of {found} bytes exceeds the length of {expected} bytes";
+        "inode {ino}: the valid length of {} exceeds the length of {}",
+        Quantity::new(*found, "byte"), Quantity::new(*expected, "byte");
     /// The flags of a stream are invalid.
     StreamFlags { ino: u64, found: u8, expected: u8 } Safe "stream-flags",
         "inode {ino}: its stream has the flags {found:#x}, expected {expected:#x}";
@@ -88,24 +91,27 @@ obento_driver::issues! {
     EmptyContiguous { ino: u64 } Safe "empty-contiguous", "inode {ino} is empty, but is marked as contiguous";
     /// The length of a directory differs from the length of its clusters.
     DirectoryLength { ino: u64, found: u64, expected: u64 } Damage "directory-length",
-        "inode {ino}: the length of the directory is {found} bytes, expected {expected}";
+        "directory {ino}: its length is {}, expected {expected}", Quantity::new(*found, "byte");
 
     // Clusters.
     /// The first cluster of a file is missing or not on the volume.
     StartCluster { ino: u64, cluster: u32, length: u64 } Damage "start-cluster",
-        "inode {ino}: the first cluster {cluster} is invalid for a length of {length} bytes";
+        "inode {ino}: its first cluster ({cluster}) is invalid for a length of {}",
+        Quantity::new(*length, "byte");
     /// Clusters cannot be followed.
     Chain { ino: u64, at: u32, cluster: u32, why: &'static str } Damage "chain",
-        "inode {ino}: cluster {at} of the chain ({cluster}) {why}";
+        "inode {ino}: cluster {cluster}, at position {at} of its chain, {why}";
     /// A cluster belongs to another file.
     CrossLink { ino: u64, at: u32, cluster: u32 } Damage "cross-link",
-        "inode {ino}: cluster {at} of the chain ({cluster}) belongs to another file";
+        "inode {ino}: cluster {cluster}, at position {at} of its chain, belongs to another file";
     /// There are more clusters than the length needs.
     LongChain { ino: u64, length: u64, clusters: u32 } Damage "long-chain",
-        "inode {ino}: the chain is too long for {length} bytes (required clusters: {clusters})";
+        "inode {ino}: the chain is too long for {} (required clusters: {clusters})",
+        Quantity::new(*length, "byte");
     /// There are fewer clusters than the length needs.
     ShortChain { ino: u64, length: u64, clusters: u32 } Damage "short-chain",
-        "inode {ino}: the chain is too short for {length} bytes (clusters in the chain: {clusters})";
+        "inode {ino}: the chain is too short for {} (clusters in the chain: {clusters})",
+        Quantity::new(*length, "byte");
     /// Clusters of files are free in the bitmap.
     UnmarkedClusters { cluster: u32, clusters: u32 } Safe "unmarked-clusters",
         "clusters in use that are free in the bitmap: {clusters}, from cluster {cluster} on";

@@ -131,7 +131,7 @@ fn check_bitmap(view: &mut View, slot: Slot, raw: RawBitmap, look: &mut Pass<'_>
     }
     let walk = walk_table(view, first.0, expected, look)?;
     if walk.count < count {
-        look.no_bitmap = Some(("is not in clusters of its own", Some(slot), None));
+        look.no_bitmap = Some((why_no_clusters(&walk), Some(slot), None));
         look.is_damaged = true;
         return Ok(());
     }
@@ -233,6 +233,14 @@ fn walk_table(view: &View, first: u32, length: u64, look: &mut Pass<'_>) -> Resu
     claim(view, owner, look)
 }
 
+/// Returns why a table does not have all its clusters, for the text after its name.
+fn why_no_clusters(walk: &Walk) -> &'static str {
+    match walk.issue {
+        Some(Issue::CrossLink { .. }) => "has a cluster that another structure uses",
+        _ => "has a damaged cluster chain",
+    }
+}
+
 fn check_up_case(
     view: &mut View,
     found: Option<(Slot, RawEntry)>,
@@ -262,7 +270,7 @@ fn check_up_case(
             let walk = walk_table(view, raw.FirstCluster.get(), length, look)?;
             if walk.count < view.sb.clusters_for(length) {
                 chain::release(look, &walk.runs)?;
-                ("is not in clusters of its own", Vec::new())
+                (why_no_clusters(&walk), Vec::new())
             } else {
                 let bytes = read(view, &walk.runs, length)?;
                 match UpCase::decode(&bytes)? {

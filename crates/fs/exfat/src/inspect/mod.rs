@@ -6,6 +6,8 @@
 mod entries;
 mod locate;
 
+use alloc::string::ToString as _;
+
 use obento_base::wire::to_usize;
 use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice as _;
@@ -80,8 +82,8 @@ impl Volume {
         let at = start.saturating_add(size.saturating_mul(SECTORS.saturating_sub(1)));
         let mut record = Builder::new("boot checksum", 1, at);
         record.hex("Checksum", 0, 4, found.into());
-        let verdict = if found == checksum(&bytes, sector) { "right" } else { "wrong" };
-        sink(Ok(record.text("it is", 0, 4, verdict).finish()));
+        let verdict = if found == checksum(&bytes, sector) { "correct" } else { "wrong" };
+        sink(Ok(record.text("state", 0, 4, verdict).finish()));
         Ok(())
     }
 
@@ -138,10 +140,10 @@ impl Volume {
         let start = sb.offset_of(cluster).ok_or(Error::NotFound)?;
         let bytes = cluster_bytes(self.cache(), start, sb.cluster_size)?;
         let used = if locate::is_used(self, cluster)? { "in use" } else { "free" };
-        let entry = alloc::format!("{:?}", self.table().entry(cluster)?);
+        let entry = self.table().entry(cluster)?.to_string();
         let len = bytes.len();
         let mut record = Builder::new("cluster", 0, start);
-        record.text("by the bitmap", 0, len, used).text("by the FAT", 0, len, entry);
+        record.text("by the bitmap", 0, len, used).text("FAT entry", 0, len, entry);
         sink(Ok(record.add("bytes", 0, len, FieldValue::Bytes(bytes)).finish()));
         Ok(())
     }

@@ -196,7 +196,7 @@ pub fn claim(view: &View, state: &mut ClusterOwners, named: &Named<'_>, pass: &m
     let first = named.raw.first(view.sb.width);
     let Some(first) = first else {
         if is_dir {
-            let why = "refers to the root directory";
+            let why = "is that of the root directory";
             pass.found(Issue::DirectoryStart { ino, cluster: 0, why }, named.remove());
         } else if size > 0 {
             pass.found(Issue::ShortChain { ino, size, clusters: 0 }, vec![named.set_size(0)]);
@@ -243,7 +243,7 @@ pub fn claim(view: &View, state: &mut ClusterOwners, named: &Named<'_>, pass: &m
             Issue::LongChain { ino, size, clusters: at }
         }
         _ if is_dir && at == 0 => {
-            Issue::DirectoryStart { ino, cluster: cluster.0, why: "has no '.' entry that refers to it" }
+            Issue::DirectoryStart { ino, cluster: cluster.0, why: "has no valid '.' entry" }
         }
         Stop::Owned => Issue::CrossLink { ino, at, cluster: cluster.0 },
         // The cluster itself belongs to the file; the next cluster does not.

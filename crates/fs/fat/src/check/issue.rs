@@ -4,9 +4,9 @@
 //! directory is 1.
 
 use alloc::vec::Vec;
-use core::fmt;
 
-use obento_base::Error;
+use obento_base::{Error, Quantity};
+use obento_driver::escaped_name;
 
 obento_driver::issues! {
     // Boot sector and FATs.
@@ -23,7 +23,8 @@ obento_driver::issues! {
         "the volume has {expected} bytes, of which {found} are present";
     /// A FAT has fewer entries than there are clusters.
     ShortFat { found: u32, expected: u32 } Damage "short-fat",
-        "the volume has {expected} clusters, but the FAT has entries for {found}";
+        "the FAT has entries for {found} of the {} of the volume",
+        Quantity::new((*expected).into(), "cluster");
     /// The backup boot sector differs.
     BackupBootSector { sector: u16, offset: u32 } Safe "backup-boot-sector",
         "the copy of the boot sector in sector {sector} differs from byte {offset} on";
@@ -33,16 +34,16 @@ obento_driver::issues! {
     FsInfo { sector: u16 } Safe "fs-info", "sector {sector} is not a valid FSInfo sector";
     /// FSInfo counts the free clusters wrongly.
     FreeCount { found: u32, expected: u32 } Safe "free-count",
-        "FSInfo counts {found} free clusters, expected {expected}";
+        "the free cluster count of FSInfo is {found}, expected {expected}";
     /// A FAT has a wrong start.
     FatStart { copy: u8, found: u32 } Safe "fat-start", "FAT {copy} starts with {found:#x}, which is invalid";
     /// A copy of the FAT differs from the copy that contains the complete chains of files.
     FatCopy { copy: u8, cluster: u32 } Safe "fat-copy",
-        "FAT {copy} differs from the FAT with the complete chains, first at cluster {cluster}";
+        "FAT {copy} differs from another FAT, whose chains are complete; the first difference is at cluster {cluster}";
     /// A copy of the FAT that is not in use differs from the one that is. `fsck.fat` and Linux do not read
     /// `BPB_ExtFlags`, and use the first copy.
     UnusedFat { copy: u8, cluster: u32 } Safe "unused-fat",
-        "FAT {copy}, which is inactive, differs from the active FAT, first at cluster {cluster}";
+        "FAT {copy}, which is inactive, differs from the active FAT; the first difference is at cluster {cluster}";
     /// The copies of the FAT contain different chains of a file, and not exactly one of them fits.
     FatChoice { cluster: u32 } Damage "fat-choice",
         "the FATs differ at cluster {cluster}, and it is unknown which one is right";
@@ -53,9 +54,9 @@ obento_driver::issues! {
     /// The root directory has another label than the boot sector.
     BootLabel { found: Vec<u8>, expected: Vec<u8> } Safe "boot-label",
         "the label in the boot sector is '{}', but in the root directory '{}'",
-        printable(found), printable(expected);
+        escaped_name(found), escaped_name(expected);
     /// The label contains invalid characters.
-    Label { found: Vec<u8> } Damage "label", "invalid label '{}'", printable(found);
+    Label { found: Vec<u8> } Damage "label", "invalid label '{}'", escaped_name(found);
 
     // Directories.
     /// `.` or `..` is missing or refers to another directory.
@@ -74,10 +75,10 @@ obento_driver::issues! {
     LongDirectory { dir: u64 } Damage "long-directory", "directory {dir} has more than 65536 entries";
     /// A short name contains invalid characters.
     EntryName { ino: u64, dir: u64, name: Vec<u8> } Damage "entry-name",
-        "directory {dir}: invalid name '{}' (inode {ino})", printable(name);
+        "directory {dir}: invalid name '{}' (inode {ino})", escaped_name(name);
     /// Two entries of a directory have one short name.
     DuplicateName { ino: u64, dir: u64, name: Vec<u8> } Damage "duplicate-name",
-        "directory {dir}: duplicate name '{}' (inode {ino})", printable(name);
+        "directory {dir}: duplicate name '{}' (inode {ino})", escaped_name(name);
     /// Parts of a long name belong to no file.
     OrphanedLongName { dir: u64, index: u32 } Safe "orphaned-long-name",
         "directory {dir}: the parts of a long name at entry {index} belong to no file";
@@ -89,32 +90,30 @@ obento_driver::issues! {
         "directory {dir}: {field} of entry {index} is {found:#x}, expected {expected:#x}";
     /// The entry of a directory has a size.
     DirectorySize { ino: u64, found: u32 } Safe "directory-size",
-        "inode {ino}: the size in the entry of the directory is {found}, expected 0";
+        "directory {ino}: its entry has the size {found}, expected 0";
     /// A directory does not refer to clusters of its own.
     DirectoryStart { ino: u64, cluster: u32, why: &'static str } Damage "directory-start",
-        "inode {ino}: the first cluster {cluster} of the directory {why}";
+        "directory {ino}: its first cluster ({cluster}) {why}";
 
     // Chains.
     /// The first cluster of a file is not on the volume.
-    StartCluster { ino: u64, cluster: u32 } Damage "start-cluster", "inode {ino}: the first cluster {cluster} does not exist";
+    StartCluster { ino: u64, cluster: u32 } Damage "start-cluster",
+        "inode {ino}: its first cluster ({cluster}) does not exist";
     /// A chain cannot be followed.
     Chain { ino: u64, at: u32, cluster: u32, why: &'static str } Damage "chain",
-        "inode {ino}: cluster {at} of the chain ({cluster}) {why}";
+        "inode {ino}: cluster {cluster}, at position {at} of its chain, {why}";
     /// A cluster of the chain belongs to another file.
     CrossLink { ino: u64, at: u32, cluster: u32 } Damage "cross-link",
-        "inode {ino}: cluster {at} of the chain ({cluster}) belongs to another file";
+        "inode {ino}: cluster {cluster}, at position {at} of its chain, belongs to another file";
     /// There are more clusters than the size needs.
     LongChain { ino: u64, size: u32, clusters: u32 } Damage "long-chain",
-        "inode {ino}: the chain is too long for {size} bytes (required clusters: {clusters})";
+        "inode {ino}: the chain is too long for {} (required clusters: {clusters})",
+        Quantity::new((*size).into(), "byte");
     /// There are fewer clusters than the size needs.
     ShortChain { ino: u64, size: u32, clusters: u32 } Damage "short-chain",
-        "inode {ino}: the chain is too short for {size} bytes (clusters in the chain: {clusters})";
+        "inode {ino}: the chain is too short for {} (clusters in the chain: {clusters})",
+        Quantity::new((*size).into(), "byte");
     /// Clusters are in use and have no owner.
     LostChain { cluster: u32, clusters: u32 } Safe "lost-chain",
         "the chain that starts at cluster {cluster} belongs to no file (clusters: {clusters})";
-}
-
-/// Formats bytes for display.
-fn printable(bytes: &[u8]) -> impl fmt::Display + '_ {
-    bytes.escape_ascii()
 }

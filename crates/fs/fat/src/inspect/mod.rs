@@ -6,6 +6,8 @@
 mod entries;
 mod locate;
 
+use alloc::string::ToString as _;
+
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Ino, Result};
 use obento_block::BlockDevice as _;
@@ -214,10 +216,10 @@ impl Volume {
         let cluster = Cluster(u32::try_from(number).map_err(|_| Error::NotFound)?);
         let start = sb.offset_of(cluster).ok_or(Error::NotFound)?;
         let bytes = cluster_bytes(self.cache(), start, sb.cluster_size)?;
-        let entry = alloc::format!("{:?}", self.table().entry(cluster)?);
+        let entry = self.table().entry(cluster)?.to_string();
         let len = bytes.len();
         let mut record = Builder::new("cluster", 0, start);
-        record.text("by the FAT", 0, len, entry);
+        record.text("FAT entry", 0, len, entry);
         sink(Ok(record.add("bytes", 0, len, FieldValue::Bytes(bytes)).finish()));
         Ok(())
     }
