@@ -4,7 +4,8 @@
 
 use alloc::vec::Vec;
 
-use obento_base::Error;
+use obento_base::{Error, Quantity};
+use obento_driver::escaped_name;
 
 obento_driver::issues! {
     // The volume.
@@ -15,7 +16,7 @@ obento_driver::issues! {
         "the copy of the boot sector in sector {sector} differs from the boot sector";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage "truncated",
-        "the volume has {expected} bytes, but the device has only {found}";
+        "the volume has {}, but the image has only {found}", Quantity::new(*expected, "byte");
     /// The volume was not unmounted, or is in use.
     InUse {} Safe "in-use", "the volume is marked dirty: it was not unmounted, or is in use";
     /// No format of this version is known.
@@ -48,7 +49,7 @@ obento_driver::issues! {
         "inode {ino}: the link count is {found}, expected {expected}";
     /// A name of a file is in no directory.
     MissingEntry { ino: u64, names: u16, entries: u16 } Damage "missing-entry",
-        "inode {ino} has {names} names, but directories contain only {entries} of them";
+        "inode {ino} records {}, but directories contain {entries}", Quantity::new((*names).into(), "name");
 
     // Clusters.
     /// A size contradicts the others or the runs.
@@ -69,10 +70,10 @@ obento_driver::issues! {
     Directory { ino: u64, why: Error } Damage "directory", "{why}";
     /// An entry is before its predecessor, or has the same name.
     IndexOrder { ino: u64, name: Vec<u8> } Damage "index-order",
-        "directory {ino}: entry '{}' is out of order", name.escape_ascii();
+        "directory {ino}: entry '{}' is out of order", escaped_name(name);
     /// An entry refers to no file of this name.
     IndexEntry { ino: u64, name: Vec<u8>, file: u64, why: &'static str } Damage "index-entry",
-        "directory {ino}: entry '{}' refers to record {file}, which {why}", name.escape_ascii();
+        "directory {ino}: entry '{}' refers to record {file}, which {why}", escaped_name(name);
     /// A node refers to a block that it cannot have.
     IndexChild { ino: u64, vcn: u64, why: &'static str } Damage "index-child",
         "directory {ino}: block {vcn} of its index {why}";

@@ -52,7 +52,7 @@ impl Mft {
         let (first, damage) = match main {
             Ok(first) => (first, None),
             Err(error) => {
-                let error = if error == Error::Stale { boot::no_table(&geometry) } else { error };
+                let error = if error == Error::Stale { record::no_magic(&geometry) } else { error };
                 (read_first(&*device, &geometry, geometry.mirror).map_err(|_| error)?, Some(error))
             }
         };

@@ -26,6 +26,16 @@ pub const IN_USE: u16 = 1;
 /// Bit of the flags: the file has an index of names.
 pub const DIRECTORY: u16 = 2;
 
+fn bad_magic(number: u64, block: u64, found: u32) -> Error {
+    let expected = u64::from(u32::from_le_bytes(*b"FILE"));
+    Corrupt::Magic { structure: Structure::Inode(Ino(number)), block, found: found.into(), expected }.into()
+}
+
+/// Returns the error for a first record of the table that contains only zeros.
+pub fn no_magic(geometry: &Geometry) -> Error {
+    bad_magic(0, geometry.mft.checked_div(geometry.cluster_size.into()).unwrap_or(0), 0)
+}
+
 impl Record {
     /// Verifies a record. `bytes` is changed to its contents.
     ///
@@ -40,15 +50,7 @@ impl Record {
             Some(&[0, 0, 0, 0]) => return Err(Error::Stale),
             magic => {
                 let found = magic.map_or(0, |&magic| u32::from_le_bytes(magic));
-                let expected = u64::from(u32::from_le_bytes(*b"FILE"));
-                let structure = Structure::Inode(Ino(number));
-                return Err(Corrupt::Magic {
-                    structure,
-                    block: empty.block(),
-                    found: found.into(),
-                    expected,
-                }
-                .into());
+                return Err(bad_magic(number, empty.block(), found));
             }
         }
         match fixup::apply(bytes) {
