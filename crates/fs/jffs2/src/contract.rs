@@ -1,6 +1,5 @@
 //! [`FileSystem`] for a volume.
 
-use alloc::format;
 use alloc::string::{String, ToString as _};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -8,7 +7,7 @@ use core::ops::Range;
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{
-    Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Name, Result, Timestamp,
+    Attr, DeviceNumber, Error, FileFlags, FileKind, Generation, Ino, Mode, Name, Quantity, Result, Timestamp,
 };
 use obento_block::BlockDevice;
 use obento_driver::{
@@ -97,7 +96,7 @@ impl Volume {
             fact("summaries", counts.summaries.to_string()),
             fact("inodes", self.catalogue.files().count().to_string()),
             fact("compression", if codecs.is_empty() { "none".to_string() } else { codecs.join(", ") }),
-            fact("erased", format!("{} bytes", counts.erased)),
+            fact("erased", Quantity::new(counts.erased.into(), "byte").to_string()),
         ]);
         let state = if counts.damaged > 0 { "has damaged nodes" } else { "clean" };
         VolumeInfo {
