@@ -149,7 +149,7 @@ impl Directories for SuperBlock {
     fn misplaced(&self, _: &Inode, entry: &Entry) -> Option<(&'static str, String)> {
         let level = entry.place.at.saturating_add(1).ilog2();
         let is_right = bucket(level, self.hash(&entry.name)) == entry.place.at;
-        (!is_right).then(|| ("bucket", "in the wrong bucket".to_string()))
+        (!is_right).then(|| ("bucket", "in the wrong hash bucket".to_string()))
     }
 }
 

@@ -79,15 +79,21 @@ impl<'v, F: Directories> Pass<'_, 'v, F> {
         self.observer.found(Finding { code, severity, fields, text, repaired: false });
     }
 
+    /// Reports damage of an inode. `text` is a sentence that names the inode.
     fn damage(&mut self, code: &'static str, ino: Ino, text: String) {
-        self.found(code, Severity::Damage, ("ino", ino.0), format!("inode {ino}: {text}"));
+        self.found(code, Severity::Damage, ("ino", ino.0), text);
+    }
+
+    /// Reports a violation of the format. The error names the damaged structure.
+    fn violation(&mut self, code: &'static str, ino: Ino, error: Error) {
+        self.damage(code, ino, format!("{error}"));
     }
 
     /// Returns the inode, if it is allocated and readable.
     fn inode(&mut self, ino: Ino) -> Result<Option<LockedInode<'v, F::Map>>> {
         match self.op.inode_if_used(ino) {
             Err(error @ Error::Corrupt(_)) => {
-                self.damage("inode", ino, format!("{error}"));
+                self.violation("inode", ino, error);
                 Ok(None)
             }
             found => found,
@@ -108,11 +114,8 @@ impl<'v, F: Directories> Pass<'_, 'v, F> {
         })?;
         let stored = inode.attr.blocks.checked_div(op.sectors()).unwrap_or(0);
         if found != stored {
-            self.damage(
-                "block-count",
-                inode.ino(),
-                format!("counts {} and has {found}", Quantity::new(stored, "block")),
-            );
+            let (ino, stored) = (inode.ino(), Quantity::new(stored, "block"));
+            self.damage("block-count", ino, format!("inode {ino} records {stored}, but has {found}"));
         }
         let mut past = op.geometry().blocks_of(inode.attr.size);
         let most = op.geometry().blocks_of(op.format().limits().file_size_max);
@@ -120,7 +123,12 @@ impl<'v, F: Directories> Pass<'_, 'v, F> {
             match op.format().walk(op, inode, past) {
                 Ok((None, reach)) => past = past.saturating_add(reach),
                 Ok((Some(_), _)) => {
-                    self.damage("size", inode.ino(), format!("has block {past} past its size"));
+                    let ino = inode.ino();
+                    self.damage(
+                        "size",
+                        ino,
+                        format!("inode {ino} has file block {past}, which is past its size"),
+                    );
                     break;
                 }
                 Err(_) => break,
@@ -136,18 +144,13 @@ impl<'v, F: Directories> Pass<'_, 'v, F> {
         }
         let is_data = self.op.geometry().is_data(block);
         let is_free = is_data && self.claim(block);
+        let ino = inode.ino();
         if !is_data {
-            self.damage(
-                "block-number",
-                inode.ino(),
-                format!("refers to block {block}, which no file may use"),
-            );
+            let text = format!("inode {ino} refers to block {block}, which no file may use");
+            self.damage("block-number", ino, text);
         } else if !is_free {
-            self.damage(
-                "block-twice",
-                inode.ino(),
-                format!("refers to block {block}, which another file uses"),
-            );
+            let text = format!("inode {ino} refers to block {block}, which is already in use");
+            self.damage("block-twice", ino, text);
         }
         is_free
     }
@@ -165,7 +168,7 @@ impl<'v, F: Directories> Pass<'_, 'v, F> {
             for entry in entries {
                 match entry {
                     Ok(entry) => self.entry(dir, &entry)?,
-                    Err(error) => self.damage("entry", dir.ino(), format!("{error}")),
+                    Err(error) => self.violation("entry", dir.ino(), error),
                 }
             }
             from = next;
@@ -173,21 +176,23 @@ impl<'v, F: Directories> Pass<'_, 'v, F> {
     }
 
     fn entry(&mut self, dir: &Inode<F::Map>, entry: &Entry<F::Place>) -> Result<()> {
-        let name = &entry.name;
+        let shown = || format!("directory {}: the entry '{}'", dir.ino(), entry.name);
         if let Some((code, text)) = self.op.format().misplaced(dir, entry) {
-            self.damage(code, dir.ino(), format!("has {name} {text}"));
+            self.damage(code, dir.ino(), format!("{} is {text}", shown()));
         }
         let Some(inode) = self.inode(entry.ino)? else {
-            let text = format!("{name} names inode {}, which is free", entry.ino);
+            let text = format!("{} refers to inode {}, which is free", shown(), entry.ino);
             self.damage("entry-inode", dir.ino(), text);
             return Ok(());
         };
         if entry.kind.is_some_and(|kind| kind != inode.attr.kind) {
-            self.damage("entry-kind", dir.ino(), format!("{name} has another kind than its inode"));
+            let text = format!("{} has a different type than its inode", shown());
+            self.damage("entry-kind", dir.ino(), text);
         }
         if inode.is_dir() {
             if inode.parent != dir.ino() || inode.ino() == F::ROOT {
-                let text = format!("has its name in directory {}, which is not its parent", dir.ino());
+                let (shown, ino) = (shown(), inode.ino());
+                let text = format!("{shown} refers to directory {ino}, whose parent is another directory");
                 self.damage("parent", inode.ino(), text);
             }
             self.name(dir.ino());
@@ -211,15 +216,12 @@ impl<'v, F: Directories> Pass<'_, 'v, F> {
         let expected = if is_named { named.saturating_add(own) } else { 0 };
         match () {
             () if stored == 0 && named == 0 => {
-                let text = format!("inode {ino} has no name and is freed by the next change");
+                let text = format!("inode {ino} has no name; the next change frees it");
                 self.found("nameless", Severity::Note, ("ino", ino.0), text);
             }
             () if stored != expected => {
-                self.damage(
-                    "link-count",
-                    ino,
-                    format!("counts {} and has {expected}", Quantity::new(stored.into(), "link")),
-                );
+                let text = format!("inode {ino}: link count is {stored}, should be {expected}");
+                self.damage("link-count", ino, text);
             }
             () => {}
         }
@@ -232,7 +234,7 @@ impl<'v, F: Directories> Pass<'_, 'v, F> {
             self.report.blocks.0 = self.report.blocks.0.saturating_add(u64::from(owned));
             if stored != owned {
                 let word = |used| if used { "in use" } else { "free" };
-                let text = format!("block {block} is {} in the bitmap, but {}", word(stored), word(owned));
+                let text = format!("block {block} is marked {}, but is {}", word(stored), word(owned));
                 self.found("bitmap", Severity::Damage, ("block", block.into()), text);
             }
         }

@@ -150,7 +150,8 @@ pub trait Directories: Map {
         target: &Inode<Self::Map>,
     ) -> Result<()>;
 
-    /// Returns the error of an entry in a wrong place, for the check: a code, and a text that follows "has NAME".
+    /// Returns the error of an entry in a wrong place, for the check: a code, and a text that follows
+    /// "the entry NAME is".
     fn misplaced(
         &self,
         dir: &Inode<Self::Map>,
