@@ -271,8 +271,7 @@ fn names_of_snapshots_need_no_memory_without_a_limit() {
         return;
     }
     let fixture = Fixture::new();
-    for (count, name_len, reason) in
-        [(1_u32, 65_535_u16, "a name is too long"), (65_536, 1_000, "it is too large")]
+    for (count, name_len, reason) in [(1_u32, 65_535_u16, "a name is too long"), (65_536, 1_000, "too large")]
     {
         fixture.run("qemu-img", &["create", "-q", "-f", "qcow2", "disk.qcow2", "1M"]);
         // The entries are a hole of the file, but for their lengths.

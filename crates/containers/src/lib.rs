@@ -172,7 +172,7 @@ fn read_raw<T: FromBytes + KnownLayout + Immutable + Unaligned + Clone>(
     structure: &'static str,
 ) -> Result<T, Opening> {
     let bytes = read_bytes(file, offset, to_u64(size_of::<T>()), structure)?;
-    T::read_from_bytes(&bytes).map_err(|_| Opening::damaged(structure, "it is too short"))
+    T::read_from_bytes(&bytes).map_err(|_| Opening::damaged(structure, "too short"))
 }
 
 /// Reads the table of `len` bytes at `offset`.
@@ -190,7 +190,7 @@ fn read_bytes(
         return Err(Opening::Unsupported("a table of more than 64 MiB"));
     }
     if check_range(file.len(), offset, len).is_err() {
-        return Err(Opening::damaged(structure, "it is past the end of the file; the file may be truncated"));
+        return Err(Opening::damaged(structure, "past the end of the file; the file may be truncated"));
     }
     let mut bytes = zeros(to_usize(len)).ok_or(Opening::Unsupported("a table larger than the memory"))?;
     file.read_at(offset, &mut bytes)?;

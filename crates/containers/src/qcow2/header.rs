@@ -98,8 +98,7 @@ impl Header {
         const HEADER: &str = "header";
         let mut bytes = read_bytes(file, 0, to_u64(RAW_LEN).min(file.len()), HEADER)?;
         bytes.resize(RAW_LEN, 0);
-        let raw =
-            RawHeader::read_from_bytes(&bytes).map_err(|_| Opening::damaged(HEADER, "it is too short"))?;
+        let raw = RawHeader::read_from_bytes(&bytes).map_err(|_| Opening::damaged(HEADER, "too short"))?;
         let version = raw.version.get();
         if raw.magic.get() != MAGIC || !matches!(version, 2 | 3) {
             return Err(Opening::damaged(HEADER, "the magic number or version is wrong"));

@@ -99,7 +99,7 @@ pub(super) fn read(file: &dyn BlockDevice, header: &Header) -> Result<Vec<Snapsh
         });
         at = at.saturating_add(ENTRY_LEN).saturating_add(rest).next_multiple_of(8);
         if at.saturating_sub(header.snapshots_at) > TABLE_MAX {
-            return Err(Opening::damaged(TABLE, "it is too large"));
+            return Err(Opening::damaged(TABLE, "too large"));
         }
     }
     Ok(all)

@@ -163,7 +163,7 @@ fn active(ring: &Ring<'_>) -> Result<Vec<Entry>, Opening> {
             best = Some((number, entries.into_iter().skip(first).collect()));
         }
     }
-    best.map(|(_, entries)| entries).ok_or(Opening::damaged(LOG, "it has no valid sequence of entries"))
+    best.map(|(_, entries)| entries).ok_or(Opening::damaged(LOG, "no valid sequence of entries"))
 }
 
 /// Writes the changes of `entry` to `target`. `zeros` is the number of zero bytes that may still be written.

@@ -212,10 +212,10 @@ impl Parameters {
             return Err(Opening::damaged("file parameters", "the block size is impossible"));
         }
         if !matches!(sector, 512 | 4096) {
-            return Err(Opening::damaged("logical sector size", "it is neither 512 nor 4096"));
+            return Err(Opening::damaged("logical sector size", "neither 512 nor 4096"));
         }
         if len == 0 || len > DISK_MAX || !len.is_multiple_of(sector.into()) {
-            return Err(Opening::damaged("virtual disk size", "it is impossible"));
+            return Err(Opening::damaged("virtual disk size", "impossible"));
         }
         Ok(Self { block: block.into(), len, sector: sector.into() })
     }
@@ -229,7 +229,7 @@ impl Parameters {
         let bitmaps = count.saturating_sub(1).checked_div(ratio).unwrap_or(0);
         let len = count.saturating_add(bitmaps).saturating_mul(8);
         if len > region.length.get().into() {
-            return Err(Opening::damaged(BAT, "it is too short for the disk"));
+            return Err(Opening::damaged(BAT, "too short for the disk"));
         }
         let bytes = read_bytes(file, region.offset.get(), len, BAT)?;
         let row = ratio.saturating_add(1);

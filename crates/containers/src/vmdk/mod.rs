@@ -108,7 +108,7 @@ pub(crate) fn open(file: Arc<dyn BlockDevice>, inflate: Inflate) -> Result<Arc<d
         let at = file.len().saturating_sub(FOOTER_BACK);
         header = read_raw(&*file, at, "footer")?;
         if header.magic != *MAGIC || header.directory.get() == AT_END {
-            return Err(Opening::damaged("footer", "it is missing; the file may be truncated"));
+            return Err(Opening::damaged("footer", "missing; the file may be truncated"));
         }
     }
     if !matches!(header.version.get(), 1..=3) {
