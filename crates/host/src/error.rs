@@ -77,7 +77,7 @@ pub enum HostError {
         path: PathBuf,
     },
     /// A file that is not a directory would replace a directory.
-    #[error("cannot replace '{}': it is a directory, which only a directory can replace", PathText(path))]
+    #[error("cannot replace '{}': it is a directory, but the source is not", PathText(path))]
     IsDirectory {
         /// The path.
         path: PathBuf,
@@ -199,7 +199,11 @@ pub enum HostError {
         format: &'static str,
     },
     /// The container refers to another file, and the caller does not allow opening it.
-    #[error("cannot open '{}': its {role} '{}' may not be opened", PathText(path), PathText(file))]
+    #[error(
+        "cannot open '{}': it refers to the {role} '{}', and opening other files is not allowed",
+        PathText(path),
+        PathText(file)
+    )]
     Reference {
         /// The path.
         path: PathBuf,

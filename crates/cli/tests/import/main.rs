@@ -212,7 +212,7 @@ fn the_readable_part_of_a_damaged_or_truncated_archive_is_kept_and_the_damage_re
         at,
         &["import", "disk.img:/", "cut.tar"],
         2,
-        "obento: cannot import all of 'cut.tar': the archive ends too early, after 1952 bytes\n\
+        "obento: cannot import all of 'cut.tar': the archive ends too early, after 1952 bytes of tar data\n\
          obento: disk.img:/: note: extracted 0 entries\n",
     );
     fs::write(at.join("none.tar"), "no archive, but some text").unwrap();
@@ -220,7 +220,7 @@ fn the_readable_part_of_a_damaged_or_truncated_archive_is_kept_and_the_damage_re
         at,
         &["import", "disk.img:/", "none.tar"],
         2,
-        "obento: cannot import 'none.tar': not a tar archive: the archive ends too early, after 25 bytes\n",
+        "obento: cannot import 'none.tar': not a tar archive: the archive ends too early, after 25 bytes of tar data\n",
     );
     let mut child = Command::new(env!("CARGO_BIN_EXE_obento"));
     child.current_dir(at).args(["import", "disk.img:/", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped());

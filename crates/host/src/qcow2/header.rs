@@ -37,6 +37,10 @@ const _: () = assert!(HIDDEN as u64 == DIRTY | CORRUPT | COMPRESSION_TYPE);
 /// The position of the type of compression.
 const COMPRESSION: usize = 104;
 
+/// Largest byte offset in a file, and longest name of a backing file, that `imago` accepts.
+const OFFSET_MAX: u64 = 1 << 56;
+const BACKING_NAME_MAX: u32 = 1023;
+
 /// The header fields that this module needs.
 pub(super) struct Qcow2Header {
     pub cluster_size: u64,
@@ -105,13 +109,22 @@ impl Qcow2Header {
         if u64::from(l1).saturating_mul(cluster_size / 8 * cluster_size) < disk {
             return Err(damaged(path, "the L1 table is too short for the disk"));
         }
+        let (l1_offset, backing) = (long(40).unwrap_or(0), (long(8).unwrap_or(0), word(16).unwrap_or(0)));
+        let l1_end = l1_offset.checked_add(u64::from(l1) * 8).filter(|end| *end <= OFFSET_MAX);
+        l1_end.ok_or_else(|| damaged(path, "the offset of the L1 table is impossible"))?;
+        let name_end = backing.0.saturating_add(backing.1.into());
+        if backing.0 != 0 && (backing.1 > BACKING_NAME_MAX || name_end >= cluster_size) {
+            return Err(damaged(
+                path,
+                "the name of the backing file is too long or outside the first cluster",
+            ));
+        }
         // An entry of the L1 table takes 8 bytes on disk and in memory, and refers to one L2 table.
         let l2 = u64::from(l1).min(L2_TABLES) * cluster_size;
         if u64::from(l1) * 16 + l2 > TABLES_MAX {
             return Err(unsupported(format!("{l1} tables of {cluster_size} bytes")));
         }
-        let (l1_offset, l1_entries) = (long(40).unwrap_or(0), l1.into());
-        Ok(Some(Self { cluster_size, l1_offset, l1_entries, compression }))
+        Ok(Some(Self { cluster_size, l1_offset, l1_entries: l1.into(), compression }))
     }
 }
 

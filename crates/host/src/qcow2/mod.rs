@@ -86,7 +86,7 @@ impl Qcow2Device {
         let bottom = loop {
             let Some(top) = chain.last() else { break None };
             let Some(backing) = top.backing(references)? else { break None };
-            let device = FileDevice::open(&backing)?;
+            let device = open_other("open the backing file", &backing)?;
             if seen.contains(&device.file_id()) || chain.len() >= MAX_CHAIN {
                 return Err(damaged(&backing, "the chain of backing files is too long or forms a cycle"));
             }
@@ -287,7 +287,7 @@ impl Opened {
             let name = name.ok_or_else(|| damaged(path, "the data file has no name"))?;
             let file = resolve(path, name);
             allow(references, path, "data file", &file)?;
-            let device = Arc::new(FileDevice::open(&file)?);
+            let device = Arc::new(open_other("open the data file", &file)?);
             data_id = Some(device.file_id());
             Some(DeviceStorage::new(device, header.cluster_size))
         } else {
@@ -331,6 +331,14 @@ fn allow(references: References, path: &Path, role: &'static str, file: &Path) -
         References::Open => Ok(()),
         References::Refuse => Err(HostError::Reference { path: path.into(), role, file: file.into() }),
     }
+}
+
+/// Opens a file that an image refers to. An error shows the role of the file, which `operation` names.
+fn open_other(operation: &'static str, file: &Path) -> Result<FileDevice, HostError> {
+    FileDevice::open(file).map_err(|error| match error.errno() {
+        Some(errno) => HostError::system(operation, file, errno),
+        None => error,
+    })
 }
 
 /// Resolves a file name in an image, relative to the folder of the image. qemu may write `file:` before the

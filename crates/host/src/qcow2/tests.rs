@@ -151,6 +151,27 @@ fn unsupported_features_are_named() {
 }
 
 #[test]
+fn an_impossible_place_in_the_header_is_named() {
+    let dir = with_raw();
+    if !qemu_img(&dir, &["convert", "-O", "qcow2", "raw", "image"]) {
+        return;
+    }
+    let whole = fs::read(dir.path().join("image")).unwrap();
+    let cases = [
+        (40, u64::MAX << 20, "the offset of the L1 table is impossible"),
+        (40, u64::MAX - 7, "the offset of the L1 table is impossible"),
+        (8, 64 << 10, "the name of the backing file is too long or outside the first cluster"),
+    ];
+    for (at, value, why) in cases {
+        let mut bytes = whole.clone();
+        bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
+        fs::write(dir.path().join("image"), bytes).unwrap();
+        let said = open(&dir, "image", References::Open).err().unwrap().to_string();
+        assert!(said.ends_with(&format!("damaged qcow2 data: {why}")), "{said}");
+    }
+}
+
+#[test]
 fn images_of_a_chain_may_be_compressed_in_different_ways() {
     let dir = with_raw();
     let base = ["convert", "-c", "-O", "qcow2", "-o", "compression_type=zstd,cluster_size=4k", "raw", "base"];

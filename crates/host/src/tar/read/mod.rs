@@ -45,7 +45,7 @@ pub enum TarError {
     #[error("cannot read: {0}")]
     Input(io::Error),
     /// The archive ends within a member.
-    #[error("the archive ends too early, after {}", Quantity::new(*offset, "byte"))]
+    #[error("the archive ends too early, after {} of tar data", Quantity::new(*offset, "byte"))]
     Truncated {
         /// The number of existing bytes.
         offset: u64,
@@ -150,7 +150,10 @@ impl<R: Read> TarReader<R> {
                 return Ok(());
             }
             if is_empty && buffer.iter().take(len).any(|&byte| byte != 0) {
-                return Err(TarError::Damaged { offset: 0, reason: "it is not a tar archive" });
+                return Err(TarError::Damaged {
+                    offset: 0,
+                    reason: "other data follows the end mark of an empty archive",
+                });
             }
         }
     }

@@ -50,7 +50,7 @@ fn data_that_begins_with_zeros_is_not_an_empty_archive() {
     assert_eq!(finished(&image), Ok(()));
     // The signature of an ext4 volume.
     image[1080..1082].copy_from_slice(&[0x53, 0xef]);
-    assert!(finished(&image).unwrap_err().contains("it is not a tar archive"));
+    assert!(finished(&image).unwrap_err().contains("other data follows the end mark of an empty archive"));
 }
 
 /// Returns a header of an old archive with its checksum.
@@ -166,7 +166,7 @@ fn a_truncated_archive_yields_its_members_and_is_reported() {
     archive.extend([1; 700]);
     let (members, errors) = read_all(&archive);
     assert_eq!((members[0].1.as_slice(), members[1].1.len()), (&b"abc"[..], 700));
-    assert_eq!(errors, ["the archive ends too early, after 2236 bytes"]);
+    assert_eq!(errors, ["the archive ends too early, after 2236 bytes of tar data"]);
     let (members, errors) = read_all(&archive[..2 * BLOCK]);
     assert_eq!((members.len(), errors.len()), (1, 0), "a missing end is intended");
 }
@@ -177,7 +177,11 @@ fn the_claims_of_a_header_take_no_memory() {
         let archive = header("claims", flag, b"77777777777");
         let (members, errors) = read_all(&archive);
         assert!(members.len() <= 1, "{flag}");
-        assert_eq!(errors.last().unwrap(), "the archive ends too early, after 512 bytes", "{flag}");
+        assert_eq!(
+            errors.last().unwrap(),
+            "the archive ends too early, after 512 bytes of tar data",
+            "{flag}"
+        );
     }
 }
 
