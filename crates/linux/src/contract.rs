@@ -50,7 +50,7 @@ impl FileSystem for Volume {
         VolumeInfo {
             probe: self.probe.clone(),
             // Linux does not report whether the volume was closed.
-            state: "opened by Linux".into(),
+            state: "unknown, since the kernel engine opened the volume".into(),
             facts: vec![fact],
             notices: truncated.into_iter().chain(hidden).collect(),
             ..VolumeInfo::default()

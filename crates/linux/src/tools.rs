@@ -277,7 +277,7 @@ pub(crate) const CHECK_REISERFS: Checker = Checker {
 pub(crate) const CHECK_GFS2: Checker =
     Checker { safe: Some(&["-p"]), all: Some(&["-y"]), ..checker("fsck.gfs2", "gfs2-utils", &["-n"]) };
 pub(crate) const CHECK_MINIX: Checker = Checker {
-    lacks: "reports repairs that it does not perform",
+    lacks: "is not reliable: it reports repairs that it does not perform",
     ..checker("fsck.minix", "util-linux", &["-f"])
 };
 pub(crate) const CHECK_EROFS: Checker =
