@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use obento_base::{Error, Quantity};
-use obento_driver::{Access, Probe};
+use obento_driver::Probe;
 #[cfg(feature = "host")]
 use obento_host::HostError;
 

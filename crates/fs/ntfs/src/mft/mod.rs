@@ -19,7 +19,7 @@ use obento_block::{BlockDevice, Slots};
 
 use crate::attribute::{Attributes, Body, list};
 use crate::data::stream::Stream;
-use crate::layout::boot::{self, Geometry};
+use crate::layout::boot::Geometry;
 use crate::layout::raw::{kind, record as numbers, record_of};
 
 /// Bytes of the table that are read at once.
