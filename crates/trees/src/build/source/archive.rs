@@ -1,9 +1,9 @@
 //! Reads a tar archive once, from front to back. An archive with whiteouts is a layer of a container image.
 //!
 //! Handling of the bytes of files:
-//! - Bytes of a plain archive in a file are copied from that file.
+//! - Bytes of a plain archive in a file are copied from that file, unless their digest is verified.
 //! - Bytes from a pipe are written to the image at once, if the driver supports that.
-//! - Bytes of a compressed archive are stored in an unnamed file beside the image, in the order of the tree.
+//! - Bytes of a compressed archive or with a digest are stored in an unnamed file beside the image, in the order of the tree.
 //!
 //! Source: OCI image specification, layer.md, "Whiteouts"; moby, pkg/archive/diff.go, for remains of AUFS in
 //! layers.
@@ -22,7 +22,7 @@ use obento_host::{HostError, SystemErrno};
 use obento_open::image::DataDescription;
 use sha2::{Digest as _, Sha256};
 
-use super::store::FilePart;
+use super::store::{FilePart, HashedPart, Writers};
 use super::{Raw, SourceReader, data, full, input_name, open};
 use crate::build::Input;
 use crate::build::model::{PathError, names};
@@ -52,6 +52,8 @@ pub(super) enum Whiteouts {
 pub(super) struct ContainerLayer<'a> {
     /// The path for messages.
     pub path: &'a Path,
+    /// The digest of the layer's stored bytes, if the image contains it.
+    pub digest: Option<&'a str>,
     /// The digest of the layer's uncompressed bytes, if the image contains it.
     pub diff_id: Option<&'a str>,
     /// The budget of uncompressed bytes for this layer and those above it. `None` gives the layer a limit of
@@ -81,7 +83,8 @@ pub(super) fn read(
         }
         _ => Bytes::Streamed,
     };
-    read_stream(reader, file, bytes, &mut ContainerLayer { path, diff_id: None, unpacks: None }, whiteouts)
+    let mut layer = ContainerLayer { path, digest: None, diff_id: None, unpacks: None };
+    read_stream(reader, file, bytes, &mut layer, whiteouts)
 }
 
 /// Reads a layer of a container image, which is a part of a file.
@@ -90,8 +93,24 @@ pub(super) fn read_layer(
     part: FilePart,
     layer: &mut ContainerLayer<'_>,
 ) -> Result<(), HostError> {
-    let bytes = Bytes::Stored(part.file()?, part.start());
-    read_stream(reader, part, bytes, layer, Whiteouts::Hide)
+    let is_verified = layer.digest.is_some() || layer.diff_id.is_some();
+    let bytes = match part.writers() {
+        // The file could change between the verification and the copying of its bytes.
+        Writers::Any if is_verified => Bytes::Verified,
+        Writers::Any | Writers::ThisProcess => Bytes::Stored(part.file()?, part.start()),
+    };
+    let Some(digest) = layer.digest else {
+        return read_stream(reader, part, bytes, layer, Whiteouts::Hide);
+    };
+    let part = HashedPart::new(part);
+    let read = read_stream(reader, part.clone(), bytes, layer, Whiteouts::Hide);
+    if matches!(read, Err(HostError::Stopped)) {
+        return read;
+    }
+    // A wrong digest explains other errors.
+    let found = part.finish().map_err(|error| HostError::of_io("read", layer.path, &error))?;
+    super::oci::expect_digest(found, digest, layer.path)?;
+    read
 }
 
 /// The access to the bytes of an archive.
@@ -101,6 +120,8 @@ enum Bytes {
     Stored(File, u64),
     /// The bytes can be read once.
     Streamed,
+    /// The bytes are used as they were when their digest was computed.
+    Verified,
 }
 
 fn read_stream(
@@ -115,15 +136,18 @@ fn read_stream(
     limits.bytes = layer.unpacks.as_deref().copied().or(limits.bytes);
     let stream = Stream::new(input, limits);
     let stream = stream.map_err(|error| HostError::of_io("read", path, &error))?;
+    // The digest of the stored bytes is verified anyway.
+    let is_stored = stream.compression().is_none() && layer.digest == layer.diff_id;
+    let is_hashed = layer.diff_id.is_some() && !is_stored;
     let bytes = match bytes {
         Bytes::Streamed if reader.stream.is_some() => Way::Stream,
         Bytes::Stored(file, start) if stream.compression().is_none() => {
             Way::Copy(reader.supply.file(file, path).map_err(|error| full(&error))?, start)
         }
-        Bytes::Streamed | Bytes::Stored(..) => Way::Spool,
+        Bytes::Streamed | Bytes::Stored(..) | Bytes::Verified => Way::Spool,
     };
     let mut archive = Archive {
-        tar: TarReader::new(Hashed::new(stream, layer.diff_id.is_some())),
+        tar: TarReader::new(Hashed::new(stream, is_hashed)),
         bytes,
         whiteouts,
         buffer: vec![0; CHUNK],

@@ -3,10 +3,12 @@
 //! Invariant: a blob is used only if its digest, its length and its type equal those in its descriptor. A layer is
 //! used only if its uncompressed bytes have the digest in the configuration of the image. Two readers therefore
 //! cannot interpret one image differently.
+//! Invariant: the digest of a blob is computed from the bytes that are used, in the same reading. A process that
+//! changes the blob meanwhile cannot change the image without an error.
 //! Source: OCI image specification: image-layout.md, image-index.md, manifest.md, descriptor.md, config.md,
 //! media-types.md; moby, image/tarexport, for `manifest.json`.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 use std::path::Path;
 
@@ -36,18 +38,24 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
         image.saved()?
     };
     let limit = unpacked_at_most(reader.settings.unpack, &store, &layers);
-    let mut left = limit;
-    for (part, diff_id) in layers {
+    let (mut left, mut seen) = (limit, HashSet::new());
+    for NamedLayer { blob: NamedBlob { part, digest }, diff_id } in layers {
         reader.model.begin_layer();
-        let layer = part.path().to_owned();
-        archive::read_layer(
-            reader,
-            part,
-            &mut ContainerLayer { path: &layer, diff_id: diff_id.as_deref(), unpacks: Some(&mut left) },
-        )
-        .map_err(|error| with_limit(error, limit))?;
+        let path = part.path().to_owned();
+        if !seen.insert(path.clone()) {
+            left = left_after(left, part.len(), limit, &path)?;
+        }
+        let (digest, diff_id) = (digest.as_deref(), diff_id.as_deref());
+        let mut layer = ContainerLayer { path: &path, digest, diff_id, unpacks: Some(&mut left) };
+        archive::read_layer(reader, part, &mut layer).map_err(|error| with_limit(error, limit))?;
     }
     Ok(())
+}
+
+/// Returns the rest of `limit` after `len` bytes of a layer that is named again, since each copy takes space.
+fn left_after(left: u64, len: u64, limit: u64, path: &Path) -> Result<u64, HostError> {
+    let exceeded = || HostError::Unpack { path: path.into(), error: UnpackError::Bytes { limit } };
+    left.checked_sub(len).ok_or_else(exceeded)
 }
 
 /// Replaces the rest of the limit, which a layer exceeds, with the limit of all layers.
@@ -61,11 +69,10 @@ fn with_limit(error: HostError, limit: u64) -> HostError {
 }
 
 /// Returns how many bytes all layers may unpack to. A layer that is named again does not raise the limit.
-fn unpacked_at_most(limits: UnpackLimits, store: &Store, layers: &[Named]) -> u64 {
-    let distinct: HashSet<&Path> = layers.iter().map(|(part, _)| part.path()).collect();
-    let len =
-        |path: &Path| layers.iter().find(|(part, _)| part.path() == path).map_or(0, |(part, _)| part.len());
-    let len = distinct.into_iter().map(len).fold(0, u64::saturating_add);
+fn unpacked_at_most(limits: UnpackLimits, store: &Store, layers: &[NamedLayer]) -> u64 {
+    let parts = layers.iter().map(|layer| &layer.blob.part);
+    let distinct: HashMap<&Path, u64> = parts.map(|part| (part.path(), part.len())).collect();
+    let len = distinct.into_values().fold(0, u64::saturating_add);
     limits.bytes_for(len.min(store.file_len().unwrap_or(u64::MAX)))
 }
 
@@ -144,8 +151,17 @@ fn is_attestation(descriptor: &Value) -> bool {
     kind.and_then(Value::as_str) == Some("attestation-manifest")
 }
 
+/// A file of the image, and its digest in the descriptor. The bytes are not verified yet.
+struct NamedBlob {
+    part: FilePart,
+    digest: Option<String>,
+}
+
 /// A layer, and the digest of its uncompressed bytes.
-type Named = (FilePart, Option<String>);
+struct NamedLayer {
+    blob: NamedBlob,
+    diff_id: Option<String>,
+}
 
 impl Layout<'_> {
     fn bad(&self, path: &Path, reason: impl std::fmt::Display) -> HostError {
@@ -153,8 +169,8 @@ impl Layout<'_> {
     }
 
     /// Returns the layers of the image that the index names.
-    fn layers(&self) -> Result<Vec<Named>, HostError> {
-        let index = self.json(self.store.part("index.json")?)?;
+    fn layers(&self) -> Result<Vec<NamedLayer>, HostError> {
+        let index = self.json(self.file("index.json")?)?;
         let manifest = self.manifest(index, Some(Kind::Index), 0)?;
         let layers = manifest.get("layers").and_then(Value::as_array);
         let layers = layers.ok_or_else(|| self.bad(self.path, "the manifest lists no layers"))?;
@@ -166,8 +182,8 @@ impl Layout<'_> {
     }
 
     /// Returns the layers of the image that the `manifest.json` of `docker save` names.
-    fn saved(&self) -> Result<Vec<Named>, HostError> {
-        let images = self.json(self.store.part("manifest.json")?)?;
+    fn saved(&self) -> Result<Vec<NamedLayer>, HostError> {
+        let images = self.json(self.file("manifest.json")?)?;
         let images = images.as_array().map_or(&[][..], Vec::as_slice);
         let tags = |image: &Value| -> Vec<String> {
             let tags = image.get("RepoTags").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
@@ -175,7 +191,7 @@ impl Layout<'_> {
         };
         let image = self.only(images, tags)?;
         let file = |value: Option<&Value>| match value.and_then(Value::as_str) {
-            Some(path) => self.store.part(path),
+            Some(path) => self.file(path),
             None => Err(self.bad(self.path, "the manifest contains no file name where one is required")),
         };
         let config = self.json(file(image.get("Config"))?)?;
@@ -189,8 +205,8 @@ impl Layout<'_> {
         &self,
         layers: &[Value],
         config: Option<&Value>,
-        open: impl Fn(&Value) -> Result<FilePart, HostError>,
-    ) -> Result<Vec<Named>, HostError> {
+        open: impl Fn(&Value) -> Result<NamedBlob, HostError>,
+    ) -> Result<Vec<NamedLayer>, HostError> {
         if layers.len() > MAX_LAYERS {
             return Err(self.bad(self.path, format!("the image has more than {MAX_LAYERS} layers")));
         }
@@ -207,15 +223,21 @@ impl Layout<'_> {
         }
         let id =
             |at: usize| ids.and_then(|ids| ids.get(at)).map(|id| id.as_str().unwrap_or_default().to_owned());
-        layers.iter().enumerate().map(|(at, layer)| Ok((open(layer)?, id(at)))).collect()
+        let named = |(at, layer)| Ok(NamedLayer { blob: open(layer)?, diff_id: id(at) });
+        layers.iter().enumerate().map(named).collect()
     }
 
     fn config(&self, descriptor: &Value) -> Result<Value, HostError> {
         self.json(self.blob(descriptor, Some(Kind::Config))?)
     }
 
-    /// Reads a blob of JSON.
-    fn json(&self, mut part: FilePart) -> Result<Value, HostError> {
+    /// Returns a file that no descriptor names.
+    fn file(&self, path: &str) -> Result<NamedBlob, HostError> {
+        Ok(NamedBlob { part: self.store.part(path)?, digest: None })
+    }
+
+    /// Reads a blob of JSON, and verifies the bytes that it decodes.
+    fn json(&self, NamedBlob { mut part, digest }: NamedBlob) -> Result<Value, HostError> {
         let path = part.path().to_owned();
         if part.len() > MAX_JSON {
             return Err(
@@ -224,6 +246,9 @@ impl Layout<'_> {
         }
         let mut text = Vec::new();
         part.read_to_end(&mut text).map_err(|error| HostError::of_io("read", &path, &error))?;
+        if let Some(digest) = digest {
+            expect_digest(Sha256::new_with_prefix(&text), &digest, &path)?;
+        }
         serde_json::from_slice(&text).map_err(|error| self.bad(&path, error))
     }
 
@@ -298,8 +323,8 @@ impl Layout<'_> {
         self.bad(self.path, format!("a blob has the media type '{found}', but must be {}", wanted.words()))
     }
 
-    /// Opens the blob that a descriptor names with `kind`, after verifying its bytes.
-    fn blob(&self, descriptor: &Value, kind: Option<Kind>) -> Result<FilePart, HostError> {
+    /// Opens the blob that a descriptor names with `kind`, and verifies its length.
+    fn blob(&self, descriptor: &Value, kind: Option<Kind>) -> Result<NamedBlob, HostError> {
         if let (Some(kind), Some(text)) = (kind, media_type(descriptor))
             && Kind::of(text) != Some(kind)
         {
@@ -320,23 +345,18 @@ impl Layout<'_> {
                 self.bad(&path, format!("the file has {} bytes, but the image requires {size}", part.len()))
             );
         }
-        let sum = sum(part.again()?).map_err(|error| HostError::of_io("read", &path, &error))?;
-        let found = text(sum);
-        if found != digest {
-            return Err(self.bad(&path, format!("the digest of the data is {found}")));
-        }
-        Ok(part)
+        Ok(NamedBlob { part, digest: Some(digest.to_owned()) })
     }
 }
 
-fn sum(mut part: FilePart) -> std::io::Result<Sha256> {
-    let (mut sum, mut buffer) = (Sha256::new(), vec![0; 256 << 10]);
-    loop {
-        match part.read(&mut buffer)? {
-            0 => return Ok(sum),
-            len => sum.update(buffer.get(..len).unwrap_or_default()),
-        }
+/// Compares the digest of the bytes of the blob `path` with `expected`. Errors: Damaged.
+pub(super) fn expect_digest(found: Sha256, expected: &str, path: &Path) -> Result<(), HostError> {
+    let found = text(found);
+    if found == expected {
+        return Ok(());
     }
+    let reason = format!("the digest of the data is {found}");
+    Err(HostError::Damaged { path: path.into(), format: "OCI image", reason })
 }
 
 /// Formats a digest as in descriptors.

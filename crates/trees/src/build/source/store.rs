@@ -10,10 +10,12 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use obento_host::HostError;
 use obento_host::compressed::Stream;
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
+use sha2::{Digest as _, Sha256};
 
 use super::{SourceReader, archive};
 use crate::build::model::names;
@@ -32,7 +34,13 @@ const CHUNK: usize = 256 << 10;
 /// The files of an image, by their paths.
 pub(super) enum Store {
     Folder(PathBuf),
-    Archive { path: PathBuf, file: File, members: HashMap<Vec<u8>, StoredEntry>, file_len: u64 },
+    Archive {
+        path: PathBuf,
+        file: File,
+        writers: Writers,
+        members: HashMap<Vec<u8>, StoredEntry>,
+        file_len: u64,
+    },
 }
 
 /// The entry of an archive at a path.
@@ -60,7 +68,7 @@ impl Store {
             Some(_) => unpacked(reader, stream, path)?,
         };
         let members = members(part.again()?, path)?;
-        Ok(Self::Archive { path: path.into(), file: part.file()?, members, file_len })
+        Ok(Self::Archive { path: path.into(), file: part.file()?, writers: part.writers, members, file_len })
     }
 
     /// Returns the length of the archive file before decompression, or `None` for a directory.
@@ -97,7 +105,7 @@ impl Store {
         let way = names(path.as_bytes()).map_err(|error| bad(&error.to_string()))?;
         match self {
             Self::Folder(folder) => FilePart::of_file(&folder.join(OsStr::from_bytes(&joined(&way)))),
-            Self::Archive { file, members, .. } => {
+            Self::Archive { file, writers, members, .. } => {
                 let mut key = joined(&way);
                 for _ in 0..MAX_LINKS {
                     match members.get(&key) {
@@ -110,6 +118,7 @@ impl Store {
                                 start: *start,
                                 len: *len,
                                 at: 0,
+                                writers: *writers,
                                 path: self.name(path),
                             });
                         }
@@ -137,7 +146,14 @@ fn unpacked(reader: &mut SourceReader<'_>, mut stream: Stream, path: &Path) -> R
         }
     }
     spool.end(start, len)?;
-    Ok(FilePart { file: spool.reader()?, start, len, at: 0, path: path.into() })
+    Ok(FilePart {
+        file: spool.reader()?,
+        start,
+        len,
+        at: 0,
+        writers: Writers::ThisProcess,
+        path: path.into(),
+    })
 }
 
 /// Returns the positions of the files of an archive.
@@ -193,6 +209,15 @@ fn joined(names: &[obento_base::NameBuf]) -> Vec<u8> {
     names.iter().map(|name| name.as_bytes()).collect::<Vec<_>>().join(&b'/')
 }
 
+/// The processes that can change a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Writers {
+    /// Only this process: the file has no name.
+    ThisProcess,
+    /// Any process with the permission.
+    Any,
+}
+
 /// A part of a regular file, read from front to back.
 #[derive(Debug)]
 pub(super) struct FilePart {
@@ -200,6 +225,7 @@ pub(super) struct FilePart {
     start: u64,
     len: u64,
     at: u64,
+    writers: Writers,
     path: PathBuf,
 }
 
@@ -213,7 +239,7 @@ impl FilePart {
             let reason = "not a regular file".into();
             return Err(HostError::Damaged { path: path.into(), format: "OCI image", reason });
         }
-        Ok(Self { file, start: 0, len: meta.len(), at: 0, path: path.into() })
+        Ok(Self { file, start: 0, len: meta.len(), at: 0, writers: Writers::Any, path: path.into() })
     }
 
     /// Returns the same part, from its first byte. Errors: System.
@@ -236,6 +262,11 @@ impl FilePart {
         self.len
     }
 
+    /// Returns which processes can change its bytes.
+    pub fn writers(&self) -> Writers {
+        self.writers
+    }
+
     /// Returns its name for messages.
     pub fn path(&self) -> &Path {
         &self.path
@@ -247,6 +278,38 @@ impl Read for FilePart {
         let left = usize::try_from(self.len - self.at).unwrap_or(usize::MAX).min(buf.len());
         let len = self.file.read_at(buf.get_mut(..left).unwrap_or_default(), self.start + self.at)?;
         self.at += len as u64;
+        Ok(len)
+    }
+}
+
+/// A part that is hashed while it is read. Clones share the position and the digest.
+#[derive(Clone, Debug)]
+pub(super) struct HashedPart(Arc<Mutex<(FilePart, Sha256)>>);
+
+impl HashedPart {
+    /// Hashes `part` from its first byte.
+    pub fn new(part: FilePart) -> Self {
+        Self(Arc::new(Mutex::new((part, Sha256::new()))))
+    }
+
+    fn state(&self) -> MutexGuard<'_, (FilePart, Sha256)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the bytes that no reader requested. Returns the digest of all bytes as they were read.
+    pub fn finish(mut self) -> io::Result<Sha256> {
+        let mut buffer = vec![0; CHUNK];
+        while self.read(&mut buffer)? > 0 {}
+        Ok(std::mem::take(&mut self.state().1))
+    }
+}
+
+impl Read for HashedPart {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.state();
+        let (part, sum) = &mut *state;
+        let len = part.read(buf)?;
+        sum.update(buf.get(..len).unwrap_or_default());
         Ok(len)
     }
 }
