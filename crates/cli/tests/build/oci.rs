@@ -185,6 +185,45 @@ fn the_digests_of_an_image_are_checked() {
 }
 
 #[test]
+fn a_selection_that_no_image_has_is_an_error_also_if_there_is_one_image() {
+    let bench = Bench::new();
+    let layout = Layout::new(bench.path("image"));
+    let tar = layer(&[file("a", "1")]);
+    let sound = layout.manifest(&[digest(&tar)], &[layout.blob(LAYER, &tar)]);
+    let id = sound.split('"').find(|word| word.starts_with("sha256:")).unwrap();
+    let named = |descriptor: &str, more: &str| format!("{},{more}}}", descriptor.trim_end_matches('}'));
+    let tag = |name: &str| format!("\"annotations\":{{\"org.opencontainers.image.ref.name\":\"{name}\"}}");
+    let platform = named(&sound, "\"platform\":{\"os\":\"linux\",\"architecture\":\"arm64\"}");
+    let nested = layout.blob(INDEX, format!("{{\"manifests\":[{platform}]}}"));
+    let other = format!("sha256:{}", "a".repeat(64));
+    for (index, good) in
+        [(named(&sound, &tag("v1")), ["v1", id]), (named(&nested, &tag("v1")), ["v1", "linux/arm64"])]
+    {
+        layout.index(&index);
+        for image in [&*other, "v2", "linux/amd64"] {
+            let (_, said) = bench.run(&format!("build disk.img --from image --image {image}"), 2);
+            assert!(
+                said.contains(&format!("no image is named '{image}'\n  help: use one of v1, ")),
+                "{said}"
+            );
+        }
+        for image in good {
+            bench.run(&format!("build -F -q -t ext2 disk.img --from image --image {image}"), 0);
+            assert_eq!(files(&bench, "disk.img"), ["a=1"]);
+        }
+    }
+    // The output of `docker save`.
+    fs::write(bench.path("image/layer.tar"), &tar).unwrap();
+    fs::write(bench.path("image/config.json"), "{}").unwrap();
+    let saved = "[{\"Config\":\"config.json\",\"RepoTags\":[\"box:1\"],\"Layers\":[\"layer.tar\"]}]";
+    fs::write(bench.path("image/manifest.json"), saved).unwrap();
+    fs::remove_file(bench.path("image/index.json")).unwrap();
+    let (_, said) = bench.run("build disk.img --from oci:image --image box:2", 2);
+    assert!(said.contains("no image is named 'box:2'\n  help: use one of box:1"), "{said}");
+    bench.run("build -F -q -t ext2 disk.img --from oci:image --image box:1", 0);
+}
+
+#[test]
 fn the_layers_of_an_image_share_one_limit() {
     if !require(&[Oracle::Program("gzip")]) {
         return;

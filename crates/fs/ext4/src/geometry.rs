@@ -200,7 +200,10 @@ mod tests {
     #[test]
     fn a_volume_with_2_to_the_63_bytes_is_damaged() {
         let error = volume(1 << 47).unwrap_err();
-        assert!(matches!(error, Error::Corrupt(Corrupt::Field { field: "s_blocks_count_lo", .. })), "{error}");
+        assert!(
+            matches!(error, Error::Corrupt(Corrupt::Field { field: "s_blocks_count_lo", .. })),
+            "{error}"
+        );
         assert_eq!(volume((1 << 47) - 1).unwrap().volume_len(), (1 << 63) - (1 << 16));
     }
 

@@ -159,7 +159,7 @@ pub struct BuildSettings {
     pub exclude: Vec<Vec<u8>>,
     /// Whether the extended attributes of files from a directory of the host are stored.
     pub xattrs: bool,
-    /// The image of an OCI layout with several images, as described at [`BuildSource::OciLayout`].
+    /// The image of an OCI layout, as described at [`BuildSource::OciLayout`]. It is an error if no image has this name.
     pub image: Option<String>,
     /// Additional input for the derivation of the UUID and the seeds. Two volumes with the same tree and
     /// different salts have different UUIDs.

@@ -163,6 +163,14 @@ struct NamedLayer {
     diff_id: Option<String>,
 }
 
+/// The state of the selection of an image. One of several nested indexes must name it.
+#[derive(Default)]
+struct Selected {
+    is_matched: bool,
+    /// The names of the images so far, for messages.
+    names: Vec<String>,
+}
+
 impl Layout<'_> {
     fn bad(&self, path: &Path, reason: impl std::fmt::Display) -> HostError {
         HostError::Damaged { path: path.into(), format: "OCI image", reason: reason.to_string() }
@@ -171,7 +179,7 @@ impl Layout<'_> {
     /// Returns the layers of the image that the index names.
     fn layers(&self) -> Result<Vec<NamedLayer>, HostError> {
         let index = self.json(self.file("index.json")?)?;
-        let manifest = self.manifest(index, Some(Kind::Index), 0)?;
+        let manifest = self.manifest(index, Some(Kind::Index), 0, &mut Selected::default())?;
         let layers = manifest.get("layers").and_then(Value::as_array);
         let layers = layers.ok_or_else(|| self.bad(self.path, "the manifest lists no layers"))?;
         let config = match manifest.get("config") {
@@ -189,7 +197,9 @@ impl Layout<'_> {
             let tags = image.get("RepoTags").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
             tags.iter().filter_map(Value::as_str).map(str::to_owned).collect()
         };
-        let image = self.only(images, tags)?;
+        let mut selected = Selected::default();
+        let image = self.only(images, tags, &mut selected)?;
+        self.expect_match(&selected)?;
         let file = |value: Option<&Value>| match value.and_then(Value::as_str) {
             Some(path) => self.file(path),
             None => Err(self.bad(self.path, "the manifest contains no file name where one is required")),
@@ -254,7 +264,13 @@ impl Layout<'_> {
 
     /// Returns the manifest that an index leads to: the only one, or the selected one. `named` is the kind in
     /// its descriptor.
-    fn manifest(&self, value: Value, named: Option<Kind>, depth: u32) -> Result<Value, HostError> {
+    fn manifest(
+        &self,
+        value: Value,
+        named: Option<Kind>,
+        depth: u32,
+        selected: &mut Selected,
+    ) -> Result<Value, HostError> {
         let (has_layers, has_manifests) = (value.get("layers").is_some(), value.get("manifests").is_some());
         if has_layers && has_manifests {
             return Err(self.bad(self.path, "ambiguous: a blob is both an index and a manifest"));
@@ -271,11 +287,12 @@ impl Layout<'_> {
             ));
         }
         if has_layers {
+            self.expect_match(selected)?;
             return Ok(value);
         }
         let manifests = value.get("manifests").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         let manifests: Vec<Value> = manifests.iter().filter(|one| !is_attestation(one)).cloned().collect();
-        let chosen = self.only(&manifests, names)?;
+        let chosen = self.only(&manifests, names, selected)?;
         if depth >= MAX_DEPTH {
             return Err(self.bad(self.path, "too many levels of indexes"));
         }
@@ -287,7 +304,7 @@ impl Layout<'_> {
             },
         };
         let next = self.json(self.blob(chosen, None)?)?;
-        self.manifest(next, named, depth + 1)
+        self.manifest(next, named, depth + 1, selected)
     }
 
     /// Returns the only one of several images, or the selected one. Errors: no image or several images match.
@@ -295,27 +312,36 @@ impl Layout<'_> {
         &self,
         images: &'v [Value],
         names: impl Fn(&Value) -> Vec<String>,
+        selected: &mut Selected,
     ) -> Result<&'v Value, HostError> {
-        match images {
-            [one] => return Ok(one),
-            [] => return Err(self.bad(self.path, "the index lists no image")),
-            // The selection must not depend on the machine that builds.
-            _ => {}
-        }
         let is_wanted =
             |image: &&Value| self.wanted.is_some_and(|wanted| names(image).iter().any(|name| name == wanted));
         let mut chosen = images.iter().filter(is_wanted);
         if let (Some(one), None) = (chosen.next(), chosen.next()) {
+            selected.is_matched = true;
             return Ok(one);
         }
-        let all =
-            images.iter().flat_map(names).map(|name| obento_open::text::escaped(name.as_bytes()).to_string());
-        let all: Vec<String> = all.collect();
-        let count = images.len();
-        Err(self.bad(
-            self.path,
-            format!("the index lists {count} images\n  help: select one with --image: {}", all.join(", ")),
-        ))
+        let all = images.iter().flat_map(&names);
+        selected.names.extend(all.map(|name| obento_open::text::escaped(name.as_bytes()).to_string()));
+        match images {
+            // An index of one index has no other image. A later index may contain the selected one.
+            [one] => Ok(one),
+            [] => Err(self.bad(self.path, "the index lists no image")),
+            // The selection must not depend on the machine that builds.
+            _ => {
+                let (count, all) = (images.len(), selected.names.join(", "));
+                let help = format!("help: select one with --image: {all}");
+                Err(self.bad(self.path, format!("the index lists {count} images\n  {help}")))
+            }
+        }
+    }
+
+    /// Fails if an image was requested and no index named it.
+    fn expect_match(&self, selected: &Selected) -> Result<(), HostError> {
+        let Some(wanted) = self.wanted.filter(|_| !selected.is_matched) else { return Ok(()) };
+        let (wanted, all) = (obento_open::text::escaped(wanted.as_bytes()), selected.names.join(", "));
+        let help = if all.is_empty() { "omit --image".into() } else { format!("use one of {all}") };
+        Err(self.bad(self.path, format!("no image is named '{wanted}'\n  help: {help}")))
     }
 
     fn no_kind(&self, found: &str, wanted: Kind) -> HostError {
