@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 
 use obento::block::BlockDevice;
 use obento::engine::tools::Tool;
-use obento::host::path_of_open;
 use obento::host::source::{Run, SourceFile};
+use obento::host::{ReservedFile, path_of_open};
 
 use crate::private::{PrivateFolder, no_room};
 use crate::report::{Report, printable, subject};
@@ -91,9 +91,11 @@ impl Program {
 pub struct UnnamedFile(File);
 
 impl UnnamedFile {
-    /// Creates a file of zeros.
+    /// Creates a file of zeros. Fails if another user controls the directory for temporary files.
     pub fn blank(len: u64) -> io::Result<Self> {
-        let file = tempfile::tempfile().map_err(|error| no_room(&std::env::temp_dir(), error))?;
+        let folder = std::env::temp_dir();
+        let file = ReservedFile::within(&folder).map(ReservedFile::into_file);
+        let file = file.map_err(|error| no_room(&folder, io::Error::other(error)))?;
         file.set_len(len)?;
         Ok(Self(file))
     }

@@ -50,6 +50,18 @@ pub(crate) fn is_trusted(file: impl AsFd, stat: &Stat) -> bool {
     controller(file, stat).is_some_and(|user| user == 0 || user == geteuid().as_raw())
 }
 
+/// Returns whether `file` is in a FUSE mount of a user other than root and the user of this process, who can read all
+/// bytes that are written there.
+pub(crate) fn is_in_foreign_mount(file: impl AsFd) -> bool {
+    let system = rustix::fs::fstatfs(&file).ok().and_then(|system| u64::try_from(system.f_type).ok());
+    let is_trusted = |user| user == 0 || user == geteuid().as_raw();
+    match system {
+        Some(FUSE) => !mount_user(file.as_fd()).is_some_and(is_trusted),
+        Some(_) => false,
+        None => true,
+    }
+}
+
 /// Returns the user of the FUSE mount that contains `file`.
 fn mount_user(file: BorrowedFd<'_>) -> Option<u32> {
     let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_raw_fd())).ok()?;

@@ -69,7 +69,7 @@ pub mod fs {
 #[cfg(feature = "host")]
 pub mod host {
     pub use obento_host::build::{FreshFile, Publish};
-    pub use obento_host::compressed::{Progress as Unpacking, UnpackError, UnpackLimits};
+    pub use obento_host::compressed::{Progress as Unpacking, ReservedFile, UnpackError, UnpackLimits};
     pub use obento_host::io::IoBackend;
     pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
     pub use obento_host::qcow2::change::Snapshot;

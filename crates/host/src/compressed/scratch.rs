@@ -10,7 +10,7 @@ use obento_base::wire::{to_u64, to_usize};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::owner::is_trusted;
+use crate::owner::{is_in_foreign_mount, is_trusted};
 use crate::{FileDevice, FileId, HostDir, HostError, interrupt};
 
 /// Bytes received at once, usually.
@@ -36,14 +36,26 @@ impl ReservedFile {
     /// Creates the file in the directory for temporary files. Another user must not control the file system of the
     /// directory. Errors: ForeignLink; Untrusted; System.
     pub fn new() -> Result<Self, HostError> {
-        let folder = temporary_folder();
-        let file = unnamed(&HostDir::open(&folder)?)?;
-        let failed = |errno| HostError::system("create a temporary file in", &folder, errno);
-        let stat = rustix::fs::fstat(&file).map_err(failed)?;
-        if !is_trusted(&file, &stat) {
-            return Err(HostError::Untrusted { path: folder.clone(), directory: folder });
+        Self::within(&temporary_folder())
+    }
+
+    /// Creates the file in `folder`. Errors: as [`new`](Self::new).
+    pub fn within(folder: &Path) -> Result<Self, HostError> {
+        let untrusted = || HostError::Untrusted { path: folder.into(), directory: folder.into() };
+        let dir = HostDir::open(folder)?;
+        if is_in_foreign_mount(&dir) {
+            return Err(untrusted());
         }
-        Ok(Self { file, folder })
+        let file = unnamed(&dir)?;
+        let failed = |errno| HostError::system("create a temporary file in", folder, errno);
+        let stat = rustix::fs::fstat(&file).map_err(failed)?;
+        // Another user may have exchanged the directory for one in a mount.
+        if is_trusted(&file, &stat) { Ok(Self { file, folder: folder.into() }) } else { Err(untrusted()) }
+    }
+
+    /// Returns the file, which is open for reading and writing.
+    pub fn into_file(self) -> File {
+        self.file
     }
 }
 

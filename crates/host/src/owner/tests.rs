@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use super::*;
+use crate::compressed::ReservedFile;
 use crate::{HostDir, HostError};
 
 const MOUNTS: &[u8] = b"22 1 0:20 / / rw - ext4 /dev/vda rw\n\
@@ -114,6 +115,9 @@ fn the_owners_in_a_fuse_mount_of_another_user_are_not_trusted() {
         };
         let opened = HostDir::open_trusted(folder.path());
         assert_eq!(opened.is_ok(), is_trusted, "{user}: {opened:?}");
+        // The server creates no files.
+        let reserved = ReservedFile::within(folder.path()).unwrap_err();
+        assert_eq!(matches!(reserved, HostError::Untrusted { .. }), !is_trusted, "{user}: {reserved}");
         let link = folder.path().join("link");
         match HostDir::open(&link) {
             Ok(_) => assert!(is_trusted, "the link of user {user} was followed"),

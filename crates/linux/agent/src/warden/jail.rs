@@ -215,8 +215,19 @@ fn has_room(folder: &Path, bytes: u64) -> bool {
         .is_ok_and(|reported| reported.f_bavail.saturating_mul(reported.f_frsize) >= bytes)
 }
 
-/// Returns whether a file in `folder` can be mapped as executable.
+/// `FUSE_SUPER_MAGIC` of include/uapi/linux/magic.h.
+const FUSE: u64 = 0x6573_5546;
+
+/// Returns whether the server of a FUSE mount stores the files of `folder`. Another user may run it and read them.
+fn is_served(folder: &Path) -> bool {
+    rustix::fs::statfs(folder).is_ok_and(|system| u64::try_from(system.f_type) == Ok(FUSE))
+}
+
+/// Returns whether a file in `folder` can be mapped as executable, and no FUSE server stores it.
 pub fn holds_programs(folder: &Path) -> bool {
+    if is_served(folder) {
+        return false;
+    }
     let mut options = OpenOptions::new();
     let Ok(file) = options.read(true).write(true).custom_flags(libc::O_TMPFILE).mode(0o600).open(folder)
     else {
