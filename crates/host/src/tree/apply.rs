@@ -87,6 +87,15 @@ impl CreatedTarget<'_> {
 pub(super) const ACL_ACCESS: &str = "system.posix_acl_access";
 pub(super) const ACL_DEFAULT: &str = "system.posix_acl_default";
 
+fn is_list(xattr: &Xattr) -> bool {
+    xattr.name == ACL_ACCESS.as_bytes() || xattr.name == ACL_DEFAULT.as_bytes()
+}
+
+/// Returns whether `keep` includes `xattr`. A list is part of the permissions.
+pub(super) fn keeps(keep: Keep, xattr: &Xattr) -> bool {
+    keep.contains(if is_list(xattr) { Keep::MODE } else { Keep::XATTRS })
+}
+
 pub(super) fn timestamps(meta: &Metadata<'_>) -> Timestamps {
     let spec = |time: Timestamp| Timespec { tv_sec: time.secs(), tv_nsec: time.nanos().into() };
     Timestamps { last_access: spec(meta.atime), last_modification: spec(meta.mtime) }
@@ -217,14 +226,11 @@ impl<'a> Applier<'a> {
 
     fn set_xattrs(&mut self, target: CreatedTarget<'_>, meta: &Metadata<'_>, which: impl Fn(&[u8]) -> bool) {
         for xattr in meta.xattrs.iter().filter(|xattr| which(&xattr.name)) {
-            let acl = xattr.name == ACL_ACCESS.as_bytes() || xattr.name == ACL_DEFAULT.as_bytes();
-            // A list is part of the permissions.
-            if !self.keep.contains(if acl { Keep::MODE } else { Keep::XATTRS }) {
+            if !keeps(self.keep, xattr) {
                 continue;
             }
-            let loss = if acl { Loss::Acl } else { Loss::Xattr };
-            let risky = xattr.name.starts_with(b"security.") || xattr.name.starts_with(b"trusted.");
-            if risky && self.shared.options.trust == Trust::Untrusted {
+            let loss = if is_list(xattr) { Loss::Acl } else { Loss::Xattr };
+            if !self.shared.options.sets(xattr, self.keep) {
                 self.lose(loss, None);
             } else if let Err(errno) = target.set_xattr(xattr) {
                 self.lose(loss, errno);

@@ -137,10 +137,12 @@ impl TreeWriter {
     }
 
     /// Creates the directory `name` unless it exists, and enters it. Its metadata is set when the cursor
-    /// leaves it. Errors: FileLimit; Duplicate; NotDirectory if another kind of file has the name; Changed; System.
+    /// leaves it. Errors: FileLimit; Limit; Duplicate; NotDirectory if another kind of file has the name; Changed; System.
     pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), HostError> {
         let dir = self.place.dir()?.clone();
-        self.shared.take_file(|| self.place.path(Some(name)))?;
+        let path = || self.place.path(Some(name));
+        self.shared.take_file(path)?;
+        self.shared.take_xattrs(meta.xattrs, self.shared.options.keep, path)?;
         let (is_created, opened) = match dir.create_directory(name) {
             Ok(opened) => (true, opened),
             Err(Errno::EXIST) if dir.was_written(name) && (dir.fresh || !self.shared.made.returns) => {
@@ -232,7 +234,7 @@ impl TreeWriter {
     }
 
     /// Creates a regular file with the bytes that `fill` hands over. Removes the file if `fill` fails.
-    /// Errors: FileLimit; those of `fill`; Exists, IsSource and IsDirectory depending on [`Existing`];
+    /// Errors: FileLimit; Limit; those of `fill`; Exists, IsSource and IsDirectory depending on [`Existing`];
     /// Duplicate; Changed; System.
     pub fn file<E: From<HostError>>(
         &mut self,
@@ -268,7 +270,8 @@ impl TreeWriter {
         });
         let mut sink =
             FileSink { shared, file: &file, buffer, path: &path, position: 0, end: 0, written: 0, waiting };
-        let filled = fill(&mut sink).and_then(|()| Ok(sink.finish()?));
+        let taken = shared.take_xattrs(meta.xattrs, applier.keep, path);
+        let filled = taken.map_err(E::from).and_then(|()| fill(&mut sink)).and_then(|()| Ok(sink.finish()?));
         applier.report.bytes += sink.written;
         let waiting = sink.waiting.map(|waiting| (waiting.used, waiting.pieces));
         if let Err(error) = filled {
@@ -303,13 +306,14 @@ impl TreeWriter {
         self.report.lose(loss, Some(Errno::OPNOTSUPP), || self.place.path(Some(name)));
     }
 
-    /// Creates a symbolic link. Errors: FileLimit; Exists, IsSource and IsDirectory depending on
+    /// Creates a symbolic link. Errors: FileLimit; Limit; Exists, IsSource and IsDirectory depending on
     /// [`Existing`]; Duplicate; Changed; System.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, HostError> {
         let path = || self.place.path(Some(name));
         let link = |dir: BorrowedFd<'_>, name: &Name| rustix::fs::symlinkat(target, dir, name.as_bytes());
         let make = |dir: &Dir, _| dir.create_other(name, link);
         let dir = self.place.dir()?;
+        self.shared.take_xattrs(meta.xattrs, self.shared.options.keep, path)?;
         let Some((handle, _)) = create(&self.shared, dir, name, meta, &path, make)? else {
             return Ok(Written::Skipped);
         };
@@ -318,7 +322,7 @@ impl TreeWriter {
         Ok(Written::Created)
     }
 
-    /// Creates a device node, FIFO or socket. Returns `Dropped` if that is not permitted. Errors: FileLimit;
+    /// Creates a device node, FIFO or socket. Returns `Dropped` if that is not permitted. Errors: FileLimit; Limit;
     /// Exists, IsSource and IsDirectory depending on [`Existing`]; Duplicate; Changed; System.
     pub fn node(
         &mut self,
@@ -341,6 +345,7 @@ impl TreeWriter {
         };
         let make = |dir: &Dir, _| dir.create_other(name, node);
         let dir = self.place.dir()?;
+        self.shared.take_xattrs(meta.xattrs, self.shared.options.keep, path)?;
         let handle = match create(&self.shared, dir, name, meta, &path, make) {
             Ok(Some((handle, _))) => handle,
             Ok(None) => return Ok(Written::Skipped),

@@ -39,11 +39,12 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use obento_base::wire::to_u64;
 use obento_base::{Name, NameBuf};
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
 
-use crate::{FileId, HostError};
+use crate::{FileId, HostError, Xattr};
 use links::LinkTable;
 
 /// The state that all cursors of one tree share.
@@ -54,7 +55,7 @@ struct Shared {
     links: Mutex<LinkTable>,
     /// The report of finished cursors.
     report: Mutex<Report>,
-    /// Bytes of data so far, for the limit.
+    /// Bytes of data and of extended attributes so far, for the limit.
     bytes: AtomicU64,
     /// Entries so far, for the limit.
     files: AtomicU64,
@@ -165,6 +166,19 @@ impl Shared {
     fn take(&self, len: u64) -> bool {
         let before = self.bytes.fetch_add(len, Ordering::Relaxed);
         before.checked_add(len).is_some_and(|total| total <= self.options.max_bytes)
+    }
+
+    /// Counts the extended attributes that are set with `keep`. They can be longer than the data. Errors: Limit.
+    fn take_xattrs(
+        &self,
+        xattrs: &[Xattr],
+        keep: Keep,
+        path: impl FnOnce() -> PathBuf,
+    ) -> Result<(), HostError> {
+        let set = xattrs.iter().filter(|xattr| self.options.sets(xattr, keep));
+        let len = set.map(|xattr| to_u64(xattr.name.len() + xattr.value.len())).sum();
+        let limit = self.options.max_bytes;
+        if len == 0 || self.take(len) { Ok(()) } else { Err(HostError::Limit { path: path(), limit }) }
     }
 }
 

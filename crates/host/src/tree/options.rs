@@ -7,6 +7,8 @@ use obento_base::{FileKind, Mode};
 use rustix::io::Errno;
 
 use super::Backup;
+use super::apply::keeps;
+use crate::Xattr;
 
 /// What happens if the name exists. Directories are merged in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -79,13 +81,21 @@ pub struct TreeOptions {
     pub keep: Keep,
     /// The mode of new files, if modes are not kept.
     pub new_mode: NewMode,
-    /// The most bytes of data to write, without holes.
+    /// The most bytes of data and of extended attributes to write, without holes.
     pub max_bytes: u64,
     /// The maximum number of files and directories that are written, including those that exist on the host.
     /// Each takes space there, also without data.
     pub max_files: u64,
     /// The backup of replaced files.
     pub backup: Backup,
+}
+
+impl TreeOptions {
+    /// Returns whether `xattr` is set on a file for which `keep` applies.
+    pub fn sets(&self, xattr: &Xattr, keep: Keep) -> bool {
+        let is_risky = xattr.name.starts_with(b"security.") || xattr.name.starts_with(b"trusted.");
+        keeps(keep, xattr) && !(is_risky && self.trust == Trust::Untrusted)
+    }
 }
 
 /// Keeps everything and replaces existing files: `cp -a`.

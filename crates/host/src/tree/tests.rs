@@ -393,6 +393,32 @@ fn a_file_that_takes_the_place_of_an_incomplete_one_remains() {
 }
 
 #[test]
+fn extended_attributes_count_as_bytes_unless_they_are_not_set() {
+    let root = tempfile::tempdir().unwrap();
+    let xattr = |name: &[u8]| [Xattr { name: name.to_vec(), value: vec![b'x'; 100] }];
+    let (user, trusted) = (xattr(b"user.a"), xattr(b"trusted.a"));
+    let meta = |xattrs| Metadata { xattrs, ..plain(0o755) };
+    let limited = |options| writer(&root, TreeOptions { max_bytes: 250, ..options });
+    let mut tree = limited(TreeOptions { trust: Trust::Untrusted, ..TreeOptions::default() });
+    tree.file(name("one"), &meta(&user), content(b"1")).unwrap();
+    for other in ["two", "three", "four"] {
+        tree.file(name(other), &meta(&trusted), content(b"2")).unwrap();
+    }
+    tree.file(name("five"), &meta(&user), content(b"5")).unwrap();
+    let limit = |entry: &str| HostError::Limit { path: root.path().join(entry), limit: 250 };
+    assert_eq!(tree.file(name("six"), &meta(&user), content(b"")).unwrap_err(), limit("six"));
+    assert_eq!(tree.enter(name("seven"), &meta(&user)).unwrap_err(), limit("seven"));
+    assert_eq!(tree.symlink(name("eight"), &meta(&user), b"x").unwrap_err(), limit("eight"));
+    tree.finish().unwrap();
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 5);
+    let mut tree = limited(TreeOptions { keep: Keep::MODE, ..TreeOptions::default() });
+    for other in ["six", "seven", "eight"] {
+        tree.file(name(other), &meta(&user), content(b"")).unwrap();
+    }
+    tree.finish().unwrap();
+}
+
+#[test]
 fn further_names_become_hard_links_across_directories() {
     let root = tempfile::tempdir().unwrap();
     let mut tree = writer(&root, TreeOptions::default());

@@ -100,7 +100,8 @@ impl ImageWriter {
             && self.limits.fits_owner(meta.uid, meta.gid)
             && (!self.options.keep.contains(Keep::TIMES)
                 || [meta.atime, meta.mtime].into_iter().all(is_held_everywhere))
-            && self.report.bytes.saturating_add(bytes.len() as u64) <= self.options.max_bytes
+            && self.report.bytes.saturating_add(self.xattr_bytes).saturating_add(bytes.len() as u64)
+                <= self.options.max_bytes
     }
 
     /// Returns whether a file waits with this name, or with a name that some formats treat as the same.

@@ -31,7 +31,8 @@ impl ImageWriter {
         }
         let new = self.new_node(FileKind::Regular, meta, &slot);
         let Some((node, place)) = self.make(name, &slot, &new)? else { return Ok(()) };
-        let filled = self.fill(&node, name, fill);
+        let taken = self.take_xattrs(name, meta).map_err(FileError::from);
+        let filled = taken.and_then(|()| self.fill(&node, name, fill));
         let done = filled.and_then(|()| Ok(self.settle((&node, &place), name, &slot, meta)?));
         if let Err(error) = done {
             // An incomplete file must not look complete. If it cannot be removed, the error is still
@@ -52,6 +53,7 @@ impl ImageWriter {
         meta: &Metadata<'_>,
         fill: &mut Fill<'_>,
     ) -> Result<(), FileError> {
+        self.take_xattrs(name, meta)?;
         self.vfs.truncate(OWNER, node, 0).map_err(|error| self.failed(Some(name), error))?;
         self.fill(node, name, fill)?;
         self.apply_over(node, meta, Some(name))?;
@@ -63,7 +65,7 @@ impl ImageWriter {
     /// Writes the bytes that `fill` passes to the empty file `node`.
     fn fill(&mut self, node: &Node, name: &Name, fill: &mut Fill<'_>) -> Result<(), FileError> {
         let bytes = self.report.bytes;
-        let room = self.options.max_bytes.saturating_sub(bytes);
+        let room = self.options.max_bytes.saturating_sub(bytes).saturating_sub(self.xattr_bytes);
         let mut buffer = std::mem::take(&mut self.buffer);
         let mut sink = ImageSink { node, buffer: &mut buffer, position: 0, end: 0, room, failure: None };
         let filled = fill(&mut sink);
@@ -100,6 +102,7 @@ impl ImageWriter {
         }
         self.make_waiting();
         self.take_entry(name)?;
+        self.take_xattrs(name, meta)?;
         let slot = self.slot(name, FileKind::Symlink, meta)?;
         let new = NewNode { target, ..self.new_node(FileKind::Symlink, meta, &slot) };
         self.other(name, &slot, meta, &new)
@@ -125,6 +128,7 @@ impl ImageWriter {
         }
         self.make_waiting();
         self.take_entry(name)?;
+        self.take_xattrs(name, meta)?;
         let slot = self.slot(name, kind, meta)?;
         let new = NewNode { rdev, ..self.new_node(kind, meta, &slot) };
         self.other(name, &slot, meta, &new)
@@ -197,6 +201,20 @@ impl ImageWriter {
         }
         self.entries += 1;
         Ok(())
+    }
+
+    /// Counts the extended attributes in `meta` that are set. They can be longer than the data. Errors: Limit.
+    pub(super) fn take_xattrs(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), ProblemReason> {
+        let keep = self.options.keep;
+        let set = meta.xattrs.iter().filter(|xattr| self.options.sets(xattr, keep));
+        let len: u64 = set.map(|xattr| (xattr.name.len() + xattr.value.len()) as u64).sum();
+        self.xattr_bytes = self.xattr_bytes.saturating_add(len);
+        let limit = self.options.max_bytes;
+        if len == 0 || self.xattr_bytes.saturating_add(self.report.bytes) <= limit {
+            return Ok(());
+        }
+        let path = self.host_path(Some(name));
+        Err(ProblemReason::Host(HostError::Limit { path, limit }))
     }
 
     /// Counts an entry that the format cannot store.

@@ -56,6 +56,8 @@ pub(crate) struct ImageWriter {
     report: Report,
     /// The entries so far, for [`TreeOptions::max_files`].
     entries: u64,
+    /// The bytes of extended attributes so far, for [`TreeOptions::max_bytes`].
+    xattr_bytes: u64,
     /// A buffer for copies from devices.
     buffer: Vec<u8>,
     /// Files that wait to be created in a batch.
@@ -154,6 +156,7 @@ impl ImageWriter {
             links: InodeLinks::default(),
             report: Report::default(),
             entries: 0,
+            xattr_bytes: 0,
             buffer: Vec::new(),
             bundle: Bundle::default(),
             replaces: Replaces::SameKind,
@@ -290,6 +293,7 @@ impl TreeSink for ImageWriter {
     fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), ProblemReason> {
         self.make_waiting();
         self.take_entry(name)?;
+        self.take_xattrs(name, meta)?;
         let there = if self.may_hold_names() { self.find(name)? } else { None };
         let there = match there {
             Some(node) if !self.is_directory(name, &node)? => {
