@@ -82,10 +82,12 @@ pub struct GlobalOptions {
     )]
     pub engine_memory: Option<u32>,
     /// Decompress at most SIZE bytes of a compressed image or archive, such as 20G. The default is 1 GiB plus
-    /// 100 times the compressed size; holes of an image do not count
+    /// 100 times the compressed size; holes of an image do not count, but the blocks of sparse files in an
+    /// archive do
     #[arg(long, global = true, value_name = "SIZE", value_parser = positive_size, help_heading = "Opening images", display_order = 913)]
     pub max_unpacked: Option<u64>,
-    /// Let a decompressor use at most SIZE bytes of memory for its window; the default is 256M
+    /// Let a decompressor use at most SIZE bytes of memory for its window, and a build for extended attributes,
+    /// link targets and holes; the default is 256M
     #[arg(long, global = true, value_name = "SIZE", value_parser = positive_size, help_heading = "Opening images", display_order = 914)]
     pub unpack_memory: Option<u64>,
     /// Print JSON, one object per line; a command without JSON output rejects this option

@@ -17,6 +17,7 @@ mod text;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::ops::Range;
@@ -144,7 +145,7 @@ struct Child {
 pub type XattrPair = (Box<[u8]>, Box<[u8]>);
 
 /// Extended attributes, sorted by name.
-pub type XattrList = Box<[XattrPair]>;
+pub type XattrList = Arc<[XattrPair]>;
 
 /// A complete tree. The names of each directory are sorted by their bytes.
 ///

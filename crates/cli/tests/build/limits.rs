@@ -1,4 +1,5 @@
-//! Manifests that are packed, that never end, and that name files of others.
+//! Manifests that are packed, that never end, and that name files of others. Sources whose files need more space or memory
+//! than their length lets expect.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -146,4 +147,106 @@ fn a_file_that_is_too_large_for_fat_is_named() {
     bench.run("build -F -q -t vfat disk.img --from hole.tar", 0);
     bench.run("cp disk.img:/hole back", 0);
     call("cmp", [bench.path("back"), bench.path("tree/hole")]).unwrap();
+}
+
+/// Returns a file of an archive with the records of an extended header.
+fn member(name: &str, records: &[(String, Vec<u8>)], bytes: &[u8]) -> Vec<u8> {
+    let mut pax = Vec::new();
+    for (key, value) in records {
+        // The length of a record includes the digits of the length.
+        let rest = key.len() + value.len() + 3;
+        let len =
+            (1..9).map(|digits| rest + digits).find(|len| len.to_string().len() + rest == *len).unwrap();
+        pax.extend([format!("{len} {key}=").as_bytes(), value, b"\n"].concat());
+    }
+    let mut tar = tar::Builder::new(Vec::new());
+    for (kind, bytes) in [(tar::EntryType::XHeader, &*pax), (tar::EntryType::Regular, bytes)] {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_mode(0o644);
+        header.set_size(bytes.len() as u64);
+        tar.append_data(&mut header, name, bytes).unwrap();
+    }
+    tar.into_inner().unwrap().strip_suffix(&[0; 1024]).unwrap().to_vec()
+}
+
+/// Returns a sparse file with `runs` runs of one byte, each in a block of its own.
+fn sparse(name: &str, runs: u64) -> Vec<u8> {
+    let mut bytes = format!("{runs}\n");
+    (0..runs).for_each(|run| bytes += &format!("{}\n1\n", run * 4096));
+    let mut bytes = bytes.into_bytes();
+    bytes.resize(bytes.len().next_multiple_of(512), 0);
+    bytes.resize(bytes.len() + usize::try_from(runs).unwrap(), b'x');
+    let size = (runs * 4096).to_string();
+    let records = [("major", "1"), ("minor", "0"), ("name", name), ("realsize", &size)];
+    let records = records.map(|(key, value)| (format!("GNU.sparse.{key}"), value.into()));
+    member(name, &records, &bytes)
+}
+
+#[test]
+fn the_blocks_of_sparse_files_count_for_the_limit_of_an_archive() {
+    if !require(&[Oracle::Program("gzip")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let archive = [sparse("a", 100), sparse("b", 100), vec![0; 1024]].concat();
+    fs::write(bench.path("sparse.tar"), archive).unwrap();
+    call("gzip", ["-k".as_ref(), bench.path("sparse.tar").as_os_str()]).unwrap();
+    bench.run("mkfs -q -t ext4 into.img 16M", 0);
+    for source in ["sparse.tar", "sparse.tar.gz", "layer:sparse.tar"] {
+        let (_, said) = bench.run(&format!("build disk.img --from {source} --max-unpacked 600k"), 2);
+        assert!(said.contains("exceed the limit of 614400 bytes\n  help: use --max-unpacked SIZE"), "{said}");
+        bench.run(&format!("build -F -q disk.img --from {source} --max-unpacked 1M"), 0);
+        let Some(archive) = source.strip_prefix("sparse").map(|_| source) else { continue };
+        let (_, said) = bench.run(&format!("import into.img:/ {archive} --max-unpacked 600k"), 1);
+        assert!(said.contains("exceed the limit of 614400 bytes"), "{said}");
+        bench.run(&format!("import -q into.img:/ {archive} --max-unpacked 1M"), 0);
+    }
+}
+
+#[test]
+fn the_attributes_link_targets_and_holes_of_sources_have_a_limit() {
+    let bench = Bench::new();
+    let attribute = |value: u8| [("SCHILY.xattr.user.a".to_owned(), vec![value; 600])];
+    let same = [member("a", &attribute(b'1'), b""), member("b", &attribute(b'1'), b"")].concat();
+    let link = [("linkpath".to_owned(), vec![b'x'; 600])];
+    let mut link = member("link", &link, b"");
+    // The header of the member itself is the last block.
+    let at = link.len() - 512;
+    let mut header = tar::Header::from_byte_slice(&link[at..]).clone();
+    header.set_entry_type(tar::EntryType::Symlink);
+    header.set_cksum();
+    link[at..].copy_from_slice(header.as_bytes());
+    let end = vec![0; 1024];
+    for (name, more, code) in [
+        ("same", Vec::new(), 0),
+        ("other", member("c", &attribute(b'2'), b""), 2),
+        ("link", link, 2),
+        ("holes", sparse("d", 50), 2),
+    ] {
+        fs::write(bench.path("a.tar"), [&*same, &more, &end].concat()).unwrap();
+        let (_, said) = bench.run("build -F -q -t ext4 disk.img --from a.tar --unpack-memory 1000", code);
+        let words = "the extended attributes, link targets and holes of the sources exceed the limit of 1000 bytes of memory\n  help: use --unpack-memory SIZE";
+        assert_eq!(said.contains(words), code == 2, "{name}: {said}");
+        bench.run("build -F -q -t ext4 disk.img --from a.tar", 0);
+    }
+}
+
+#[test]
+fn a_file_that_a_manifest_names_many_times_counts_for_the_limit() {
+    let bench = Bench::new();
+    fs::write(bench.path("file"), vec![1; 1 << 20]).unwrap();
+    for (names, code) in [(2, 0), (3, 2)] {
+        let lines = |line: fn(u32) -> String| (0..names).map(line).collect::<String>();
+        let mtree = lines(|name| format!("./{name} type=file contents=file\n"));
+        let dump = lines(|name| format!("/{name} 1048576 100644 1 0 0 0 0.0 file - -\n"));
+        fs::write(bench.path("m.mtree"), format!("#mtree\n{mtree}")).unwrap();
+        fs::write(bench.path("m.dump"), dump).unwrap();
+        for source in ["m.mtree", "dump:m.dump"] {
+            let line = format!("build -F -q disk.img --from {source} --max-unpacked 1M");
+            let (_, said) = bench.run(&line, code);
+            let words = "exceed the limit of 1 MiB\n  help: use --max-unpacked SIZE";
+            assert_eq!(said.contains(words), code == 2, "{source}: {said}");
+        }
+    }
 }

@@ -324,7 +324,7 @@ impl TreeBuilder {
         if list.is_empty() {
             return Ok(None);
         }
-        let list = list.into_boxed_slice();
+        let list = XattrList::from(list);
         if let Some(&id) = self.known_xattrs.get(&list) {
             return Ok(Some(id));
         }
@@ -333,6 +333,11 @@ impl TreeBuilder {
         let id = id.ok_or(TreeError::TooLarge)?;
         self.known_xattrs.insert(list, id);
         Ok(Some(id))
+    }
+
+    /// Returns the number of different sets of attributes.
+    pub fn xattr_set_count(&self) -> usize {
+        self.xattrs.len()
     }
 
     /// Returns a stored set.

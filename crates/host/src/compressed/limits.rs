@@ -22,9 +22,11 @@ const MEMORY: u64 = 256 << 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnpackLimits {
     /// The most bytes that a stream may unpack to. `None` allows 1 GiB, or 100 times the length of the stream
-    /// if that is more. Holes are not counted. An image with its holes has at most 1 TiB.
+    /// if that is more. Holes are not counted. Blocks of sparse files are counted in full. An image with its holes
+    /// has at most 1 TiB.
     pub bytes: Option<u64>,
-    /// The most bytes of memory that a decoder may use for its window.
+    /// The most bytes of memory that a decoder may use for its window. The extended attributes, link targets and
+    /// maps of holes that a build reads may use as many.
     pub memory: u64,
 }
 

@@ -15,7 +15,7 @@ use obento_base::wire::to_u64;
 
 use super::decode::{Decoder, FramePlace, is_trailing};
 use super::scratch::{CHUNK, fill};
-use super::{Compression, UnpackLimits};
+use super::{Compression, UnpackError, UnpackLimits};
 use crate::interrupt;
 
 /// Bytes read from the stream at once.
@@ -33,6 +33,10 @@ pub struct Stream {
     current: Cursor<Vec<u8>>,
     /// Bytes of all chunks so far.
     unpacked: u64,
+    /// Compressed bytes of all chunks so far.
+    read: u64,
+    /// Bytes that the contents need in addition to their own.
+    additional: u64,
     /// Whether the previous chunk was the last.
     is_ended: bool,
     /// An error that is returned once, after the bytes before it.
@@ -69,8 +73,18 @@ impl Stream {
             None => send(input, &sender, |input| input.get_ref().read),
         };
         std::thread::Builder::new().name("stream reader".into()).spawn(read)?;
-        let (current, unpacked) = (Cursor::default(), 0);
-        Ok(Self { compression, start, limits, chunks, current, unpacked, is_ended: false, failure: None })
+        Ok(Self {
+            compression,
+            start,
+            limits,
+            chunks,
+            current: Cursor::default(),
+            unpacked: 0,
+            read: 0,
+            additional: 0,
+            is_ended: false,
+            failure: None,
+        })
     }
 
     /// Returns the first bytes of the stream, before they are decoded.
@@ -81,6 +95,18 @@ impl Stream {
     /// Returns the compression.
     pub fn compression(&self) -> Option<Compression> {
         self.compression
+    }
+
+    /// Counts `bytes` that the contents need in addition to those of the stream. Errors: Bytes.
+    pub fn require(&mut self, bytes: u64) -> Result<(), UnpackError> {
+        self.additional = self.additional.saturating_add(bytes);
+        if self.additional == 0 { Ok(()) } else { self.limits.check(self.read, self.required()) }
+    }
+
+    /// Returns how many bytes the contents so far need that the stream does not contain.
+    pub fn required(&self) -> u64 {
+        let unpacked = if self.compression.is_some() { self.unpacked } else { 0 };
+        self.additional.saturating_add(unpacked)
     }
 }
 
@@ -139,8 +165,9 @@ impl Stream {
         self.is_ended = true;
         let chunk = self.next_chunk()?;
         self.unpacked += to_u64(chunk.bytes.len());
+        self.read = chunk.read;
         if self.compression.is_some() {
-            self.limits.check(chunk.read, self.unpacked)?;
+            self.limits.check(self.read, self.required())?;
         }
         self.is_ended = chunk.is_last;
         (self.current, self.failure) = (Cursor::new(chunk.bytes), chunk.failure);

@@ -5,10 +5,12 @@
 //! cannot refer to a file of the host.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use obento_base::{FileKind, Name, NameBuf, Timestamp};
-use obento_driver::tree::{Body, NodeAttr, TreeError};
+use obento_driver::tree::{Body, NodeAttr, TreeError, XattrsId};
 use obento_driver::{NodeId, TreeBuilder};
+use obento_host::Xattr;
 
 /// The most links that are followed in one path: `MAXSYMLINKS` of Linux.
 const MAX_LINKS: u32 = 40;
@@ -37,6 +39,11 @@ pub(super) enum PathError {
     /// A source contains a file with the name of the log.
     #[error("this is the name of the provenance log")]
     Log,
+    /// The attributes, link targets and holes need too much memory.
+    #[error(
+        "the extended attributes, link targets and holes of the sources exceed the limit of {0} bytes of memory\n  help: use --unpack-memory SIZE to allow more"
+    )]
+    Texts(u64),
     /// Too many directories are implied.
     #[error(
         "it is in a directory that no source describes, and {MAX_IMPLIED} such directories exist already"
@@ -58,6 +65,9 @@ pub(super) struct Model {
     pub builder: TreeBuilder,
     /// How many more directories may be implied.
     implied_left: u32,
+    /// The most bytes of extended attributes, link targets and maps of holes, and how many of them are left.
+    texts_max: u64,
+    texts_left: u64,
     /// Nodes with smaller numbers belong to lower layers.
     layer_start: u32,
     /// Directories of lower layers that this layer also contains.
@@ -79,16 +89,50 @@ pub(super) fn names(path: &[u8]) -> Result<Vec<NameBuf>, PathError> {
 }
 
 impl Model {
-    /// Creates a tree with an empty root.
-    pub fn new() -> Self {
+    /// Creates a tree with an empty root and at most `texts_max` bytes of extended attributes, link targets and maps of
+    /// holes.
+    pub fn new(texts_max: u64) -> Self {
         let builder = TreeBuilder::new(TreeBuilder::bare_directory(Timestamp::EPOCH));
         Self {
             builder,
             implied_left: MAX_IMPLIED,
+            texts_max,
+            texts_left: texts_max,
             layer_start: 1,
             touched: HashSet::new(),
             opaque: HashSet::new(),
         }
+    }
+
+    /// Adds a set of attributes. Errors: Full; Texts.
+    pub fn xattrs(&mut self, list: &[Xattr]) -> Result<Option<XattrsId>, PathError> {
+        let texts = PathError::Texts(self.texts_max);
+        let len = list.iter().map(|xattr| (xattr.name.len() + xattr.value.len()) as u64).sum();
+        if len > 0 && self.texts_left == 0 {
+            return Err(texts);
+        }
+        let before = self.builder.xattr_set_count();
+        let pairs = list.iter().map(|xattr| (xattr.name.as_slice().into(), xattr.value.as_slice().into()));
+        let set = self.builder.xattrs(pairs)?;
+        // Many files have the same set.
+        if self.builder.xattr_set_count() > before {
+            self.take_text(len)?;
+        }
+        Ok(set)
+    }
+
+    /// Sets the data ranges of a file with holes. Errors: Texts.
+    pub fn set_data_ranges(&mut self, node: NodeId, ranges: Vec<Range<u64>>) -> Result<(), PathError> {
+        self.take_text((ranges.len() * size_of::<Range<u64>>()) as u64)?;
+        self.builder.set_data_ranges(node, ranges);
+        Ok(())
+    }
+
+    /// Counts `len` bytes. After the first error no more are available, so that memory stays bounded. Errors: Texts.
+    fn take_text(&mut self, len: u64) -> Result<(), PathError> {
+        let left = self.texts_left.checked_sub(len);
+        self.texts_left = left.unwrap_or(0);
+        left.map(drop).ok_or(PathError::Texts(self.texts_max))
     }
 
     /// Begins a new layer.
@@ -171,6 +215,7 @@ impl Model {
         attr: NodeAttr,
         target: &[u8],
     ) -> Result<NodeId, PathError> {
+        self.take_text(target.len() as u64)?;
         let placed = self.builder.put(dir, name, body, attr, target)?;
         if body == Body::Directory && placed.node.0 < self.layer_start {
             self.touched.insert(placed.node);
@@ -246,11 +291,29 @@ mod tests {
 
     #[test]
     fn paths_do_not_imply_directories_without_end() {
-        let mut model = Model::new();
+        let mut model = Model::new(0);
         model.implied_left = 3;
         let mut directory = |path: &[u8]| model.directory(&names(path).unwrap(), Timestamp::EPOCH);
         assert!(directory(b"a/b").is_ok() && directory(b"a/b").is_ok());
         assert_eq!(directory(b"c/d"), Err(PathError::Implied));
         assert!(directory(b"a/b").is_ok());
+    }
+    #[test]
+    fn attributes_and_link_targets_do_not_use_memory_without_end() {
+        let mut model = Model::new(100);
+        let xattr = |value: u8, len| [Xattr { name: b"user.a".to_vec(), value: vec![value; len] }];
+        let set = model.xattrs(&xattr(1, 54)).unwrap();
+        for _ in 0..10 {
+            assert_eq!(model.xattrs(&xattr(1, 54)), Ok(set));
+        }
+        let mut link = |model: &mut Model, len| {
+            let (attr, name) = (TreeBuilder::bare_directory(Timestamp::EPOCH), Name::new(b"link").unwrap());
+            model.put(NodeId::ROOT, name, Body::Symlink, attr, &vec![b'x'; len]).map(drop)
+        };
+        assert_eq!(link(&mut model, 30), Ok(()));
+        assert_eq!(model.xattrs(&xattr(2, 54)), Err(PathError::Texts(100)));
+        assert_eq!((link(&mut model, 1), model.xattrs(&[])), (Err(PathError::Texts(100)), Ok(None)));
+        assert_eq!(model.xattrs(&xattr(3, 1)), Err(PathError::Texts(100)));
+        assert_eq!(model.builder.xattr_set_count(), 2);
     }
 }

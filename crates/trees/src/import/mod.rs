@@ -274,6 +274,8 @@ impl Import<'_> {
         expect_wanted(self.observer).map_err(ProblemReason::Host)?;
         self.report.absolute += u64::from(member.path.starts_with(b"/"));
         let Some(path) = self.selection.path(&member.path)? else { return Ok(()) };
+        let required = self.reader.input_mut().require(member.padding());
+        required.map_err(|error| Failure::Archive(TarError::Input(error.into())))?;
         let mut xattrs = member.xattrs.clone();
         let unknown = acls::resolve(&mut xattrs, &Owners::default());
         let mut meta = metadata(member);

@@ -61,6 +61,23 @@ pub struct Member {
     pub xattrs: Vec<Xattr>,
 }
 
+/// The usual block of a file system.
+const FS_BLOCK: u64 = 4096;
+
+impl Member {
+    /// Returns how many bytes more than the archive contains the blocks of a sparse file have. A run of one byte needs
+    /// a block.
+    pub fn padding(&self) -> u64 {
+        let mut end = 0;
+        let paddings = self.map.iter().flatten().filter(|run| !run.is_empty()).map(|run| {
+            let first = (run.start / FS_BLOCK).max(end);
+            end = run.end.div_ceil(FS_BLOCK).max(end);
+            (end - first).saturating_mul(FS_BLOCK).saturating_sub(run.end - run.start)
+        });
+        paddings.fold(0, u64::saturating_add)
+    }
+}
+
 /// The path of a member, and the target if the member is a link.
 pub(super) struct Names {
     pub path: Vec<u8>,

@@ -6,7 +6,7 @@
 //!
 //! Invariant: an archive is hostile. Memory is bounded by the bytes that were read, never by the sizes in a
 //! header, and by [`MAX_RECORDS`], [`MAX_GLOBAL`], [`MAX_NAME`] and [`MAX_RUNS`]. A header with a wrong
-//! checksum is not used.
+//! checksum is not used. The caller limits what all members need together: [`Member::padding`].
 //! Invariant: after damage, the reader searches for the next valid header, so that later members are found.
 
 mod acl;
@@ -118,6 +118,11 @@ impl<R: Read> TarReader<R> {
     /// Returns the input.
     pub fn input(&self) -> &R {
         &self.input
+    }
+
+    /// Returns the input, to change its state. Reading from it would skip bytes of the archive.
+    pub fn input_mut(&mut self) -> &mut R {
+        &mut self.input
     }
 
     /// Consumes the reader and returns the input.

@@ -309,7 +309,7 @@ impl<'a> TreeFill<'a> {
         let set = node.attr.xattrs.and_then(|set| self.tree.xattr_sets().get(set.index()));
         let Some(set) = set else { return Ok(()) };
         let mut is_lost = false;
-        for (name, value) in set {
+        for (name, value) in set.iter() {
             let stored = match self.file_system.xattrs() {
                 Some(xattrs) => xattrs.set_xattr(ino, name, value, XattrMode::Set),
                 None => Err(Error::NotSupported),

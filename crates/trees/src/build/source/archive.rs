@@ -16,7 +16,7 @@ use std::path::Path;
 use obento_base::{FileKind, Mode, Name, NameBuf};
 use obento_driver::NodeId;
 use obento_driver::tree::{Body, NodeAttr};
-use obento_host::compressed::Stream;
+use obento_host::compressed::{Stream, UnpackError};
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
 use obento_host::{HostError, SystemErrno};
 use obento_open::image::DataDescription;
@@ -158,8 +158,8 @@ fn read_stream(
         unknown: 0,
     };
     archive.read(reader, path)?;
-    if let (Some(left), Some(_)) = (&mut layer.unpacks, archive.tar.input().stream.compression()) {
-        **left = left.saturating_sub(archive.tar.offset());
+    if let Some(left) = &mut layer.unpacks {
+        **left = left.saturating_sub(archive.tar.input().stream.required());
     }
     archive.expect_digest(layer)
 }
@@ -415,6 +415,7 @@ impl Archive {
         attr: NodeAttr,
     ) -> Result<(), ArchiveError> {
         let size = member.size;
+        self.tar.input_mut().stream.require(member.padding()).map_err(exceeded)?;
         let id = match (size, self.bytes, &member.map) {
             (0, ..) => None,
             (_, Way::Copy(file, start), None) => {
@@ -426,7 +427,7 @@ impl Archive {
         };
         let node = reader.put(path, Body::File { size, data: id }, attr, b"")?;
         if let (Some(map), Some(_)) = (&member.map, id) {
-            set_ranges(reader, node, member, map);
+            reader.model.set_data_ranges(node, ranges_in(map, member.size))?;
         }
         Ok(())
     }
@@ -482,6 +483,10 @@ impl Archive {
     }
 }
 
+fn exceeded(error: UnpackError) -> ArchiveError {
+    ArchiveError::Archive(TarError::Input(error.into()))
+}
+
 /// The bytes of an archive, and their digest if it is needed.
 struct Hashed {
     stream: Stream,
@@ -508,10 +513,6 @@ impl Read for Hashed {
 fn ranges_in(map: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     let inside = map.iter().map(|range| range.start.min(size)..range.end.min(size));
     inside.filter(|range| !range.is_empty()).collect()
-}
-
-fn set_ranges(reader: &mut SourceReader<'_>, node: NodeId, member: &Member, map: &[Range<u64>]) {
-    reader.model.builder.set_data_ranges(node, ranges_in(map, member.size));
 }
 
 fn attr(reader: &mut SourceReader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, ArchiveError> {

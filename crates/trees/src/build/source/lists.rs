@@ -52,7 +52,13 @@ pub(super) fn settle(reader: &mut SourceReader<'_>) -> Vec<SourceProblem> {
                     true => acls::settle_by_mode(mode, &mut xattrs),
                     false => acls::settle(&mut mode, &mut xattrs),
                 }
-                let Ok(new) = reader.xattrs(&xattrs) else { continue };
+                let new = match reader.xattrs(&xattrs) {
+                    Ok(new) => new,
+                    Err(error) => {
+                        reader.problem(Vec::new(), error);
+                        break;
+                    }
+                };
                 let lost = (!why.is_empty()).then(|| why.join(", ").into());
                 let settled = Settled { xattrs: new, mode, lost };
                 known.insert((set, attr.mode), settled.clone());

@@ -1,5 +1,6 @@
 //! The common part of both kinds of manifests. A line describes a file, or changes attributes of an existing file.
 
+use std::collections::HashSet;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -8,9 +9,9 @@ use std::path::{Path, PathBuf};
 use obento_base::{DeviceNumber, FileKind, Mode, Name, NameBuf, Quantity, Timestamp};
 use obento_driver::NodeId;
 use obento_driver::tree::{Body, NodeAttr};
-use obento_host::compressed::{Stream, UnpackLimits};
+use obento_host::compressed::{Stream, UnpackError, UnpackLimits};
 use obento_host::source::SymlinkPolicy;
-use obento_host::{HostError, Xattr};
+use obento_host::{FileId, HostError, Xattr};
 
 use super::folders::ContentFolders;
 use super::{SourceReader, data, directory, full};
@@ -147,7 +148,8 @@ pub(super) fn put(
     };
     let placed = reader.put(path, body, attr, said.target.as_deref().unwrap_or_default());
     if let (Ok(node), Some(ranges)) = (&placed, ranges) {
-        reader.model.builder.set_data_ranges(*node, ranges);
+        let set = reader.model.set_data_ranges(*node, ranges);
+        return Ok(set.map_err(|error| error.to_string()));
     }
     Ok(placed.map(drop).map_err(|error| error.to_string()))
 }
@@ -251,9 +253,38 @@ fn host_file(
     if entry.attr().size == 0 {
         return Ok(Ok((reader.kept(&made)?, None)));
     }
+    let ranges = directory::data_ranges(&entry)?;
+    let len = ranges.as_ref().map_or(found, |runs| runs.iter().map(|run| run.end - run.start).sum());
+    reader.contents.take(entry.id(), len, reader.settings.unpack).map_err(|error| {
+        let (path, reason) = (path.clone(), error.to_string());
+        HostError::Stream { operation: "copy", path, reason }
+    })?;
     let root = reader.supply.beneath(root, &relative).map_err(|error| full(&error))?;
     let id = reader.supply.entry(root, name).map_err(|error| full(&error))?;
-    Ok(Ok((Body::File { size: found, data: data(id) }, directory::data_ranges(&entry)?)))
+    Ok(Ok((Body::File { size: found, data: data(id) }, ranges)))
+}
+
+/// The bytes of the files that manifests name. A short manifest can name one file many times, and each time is a copy.
+#[derive(Debug, Default)]
+pub(super) struct ContentsBudget {
+    files: HashSet<FileId>,
+    /// The bytes of different files.
+    once: u64,
+    /// The bytes of the further copies.
+    again: u64,
+}
+
+impl ContentsBudget {
+    /// Counts `len` bytes of the file `id`. Errors: Bytes.
+    fn take(&mut self, id: FileId, len: u64, limits: UnpackLimits) -> Result<(), UnpackError> {
+        if self.files.insert(id) {
+            self.once = self.once.saturating_add(len);
+            return Ok(());
+        }
+        self.again = self.again.saturating_add(len);
+        let limit = limits.bytes_for(self.once);
+        if self.again <= limit { Ok(()) } else { Err(UnpackError::Bytes { limit }) }
+    }
 }
 
 /// Adds the name `path` to the node `original`.

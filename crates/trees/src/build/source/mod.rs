@@ -62,7 +62,7 @@ pub(super) fn read_all(
     observer: &mut dyn Observer,
 ) -> Result<Read, BuildFailure> {
     let mut reader = SourceReader {
-        model: Model::new(),
+        model: Model::new(settings.unpack.memory),
         supply: Supply::default(),
         settings,
         observer,
@@ -74,6 +74,7 @@ pub(super) fn read_all(
         excluded: 0,
         entries: 0,
         bytes: 0,
+        contents: manifest::ContentsBudget::default(),
     };
     let mut origins = Vec::new();
     for source in sources {
@@ -132,6 +133,8 @@ pub(super) struct SourceReader<'a> {
     excluded: u64,
     entries: u64,
     bytes: u64,
+    /// The files that manifests name.
+    contents: manifest::ContentsBudget,
 }
 
 /// An entry of a source, before the settings change it.
@@ -178,8 +181,7 @@ impl SourceReader<'_> {
     }
 
     fn xattrs(&mut self, xattrs: &[Xattr]) -> Result<Option<XattrsId>, PathError> {
-        let list = xattrs.iter().map(|xattr| (xattr.name.as_slice().into(), xattr.value.as_slice().into()));
-        Ok(self.model.builder.xattrs(list)?)
+        self.model.xattrs(xattrs)
     }
 
     /// Returns the attributes after the changes of the settings.
