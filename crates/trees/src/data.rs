@@ -5,19 +5,22 @@
 
 use std::ops::Range;
 
-use obento_base::Error;
+use obento_base::{DeviceError, Error};
+use obento_driver::Span;
 use obento_vfs::Node;
 
 /// Number of bytes per read: enough to amortise the cost of a call, and few enough to stay in a processor
 /// cache.
 pub const CHUNK: usize = 256 << 10;
-/// Bytes that the first skip leaves out. It is a multiple of the block size of a format, or divides it.
-const SKIP: u64 = 4096;
-/// The divisor of the loss that limits the next skip. A file that is damaged everywhere is finished after
+/// Length of a read after a failure: the shortest sector of a medium.
+const SECTOR: u64 = 512;
+/// Length of the reads that find the first unreadable sector.
+const PAGE: u64 = 4096;
+/// The divisor of the loss that limits the next step. A file that is damaged everywhere is finished after
 /// some thousand steps, whatever its size.
-const SKIP_SHARE: u64 = 16;
-/// The length up to which a skip may grow at first.
-const SKIP_FREELY: u64 = 1 << 20;
+const STEP_SHARE: u64 = 16;
+/// The length up to which a step may grow at first.
+const STEP_FREELY: u64 = 1 << 20;
 
 /// A range of a file that could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,8 +35,6 @@ pub struct Unread {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Losses {
     ranges: Vec<Unread>,
-    /// Bytes to skip at the next failure.
-    skip: u64,
 }
 
 /// The most ranges that are reported. The last range is extended to include any further ones.
@@ -45,23 +46,76 @@ impl Losses {
         self.ranges
     }
 
-    /// Records that the bytes at `at` cannot be read. Returns the number of bytes to skip; the skip does not
-    /// pass `end`.
-    pub fn skip(&mut self, at: u64, end: u64, error: Error) -> u64 {
-        let lost = self.ranges.last().filter(|last| last.range.end == at).map(|last| at - last.range.start);
-        let follows = lost.is_some();
-        self.skip = match lost {
-            Some(lost) => (self.skip * 2).clamp(SKIP, SKIP_FREELY.max(lost / SKIP_SHARE)),
-            None => SKIP,
-        };
-        let next = (at - at % SKIP).saturating_add(self.skip).min(end);
+    /// Records that `range` cannot be read. The ranges are recorded in ascending order.
+    fn add(&mut self, range: Range<u64>, error: Error) {
         let full = self.ranges.len() >= MAX_LOSSES;
         match self.ranges.last_mut() {
-            Some(last) if follows || full => last.range.end = next,
-            _ => self.ranges.push(Unread { range: at..next, error }),
+            Some(last) if full || last.range.end == range.start => last.range.end = range.end,
+            _ => self.ranges.push(Unread { range, error }),
         }
+    }
+
+    /// Records that the location of the bytes at `at` cannot be determined. Returns the length of the bytes with this
+    /// error; they do not pass `end`.
+    pub fn skip_unmapped(&mut self, node: &Node, at: u64, end: u64, error: Error) -> u64 {
+        let next = end_of_loss(at..end, |at| node.run(at, 1).is_err());
+        self.add(at..next, error);
         next.saturating_sub(at)
     }
+
+    /// Records that the bytes at `at` cannot be read. Returns the length of the unreadable bytes; they do not pass
+    /// `end`.
+    fn skip_unread(&mut self, node: &Node, at: u64, end: u64, error: Error) -> u64 {
+        let next = match known_loss(node, at..end, &error) {
+            Some(len) => at.saturating_add(len),
+            None => {
+                let mut sector = [0; SECTOR as usize];
+                let sector = &mut sector;
+                end_of_loss(at..end, |at| {
+                    let want = usize::try_from(end - at).map_or(sector.len(), |left| left.min(sector.len()));
+                    node.read_at(at, &mut sector[..want]).is_err()
+                })
+            }
+        };
+        self.add(at..next, error);
+        next.saturating_sub(at)
+    }
+}
+
+/// Returns the number of unreadable bytes at the start of `range`, if the device reports more of them than were requested.
+fn known_loss(node: &Node, range: Range<u64>, error: &Error) -> Option<u64> {
+    let Error::Device(DeviceError::Read { len, .. }) = *error else { return None };
+    let run = node.run(range.start, range.end - range.start).ok()??;
+    (len > SECTOR && matches!(run.span(), Span::Mapped(_))).then(|| len.min(run.len()))
+}
+
+/// Returns the end of the loss at the start of `range`. `fails` returns whether the byte at an offset is lost. The steps
+/// become longer with the loss, and the end between two steps is found by bisection, to the sector.
+fn end_of_loss(range: Range<u64>, mut fails: impl FnMut(u64) -> bool) -> u64 {
+    let Range { start, end } = range;
+    let sector_after = |at: u64| (at - at % SECTOR).saturating_add(SECTOR).min(end);
+    // All bytes before `lost` are lost.
+    let (mut lost, mut step) = (sector_after(start), SECTOR);
+    while lost < end {
+        let last = (end - 1) - (end - 1) % SECTOR;
+        let next = lost.saturating_add(step - SECTOR).min(last).max(lost);
+        if fails(next) {
+            lost = sector_after(next);
+            step = (step * 2).min(STEP_FREELY.max((lost - start) / STEP_SHARE));
+            continue;
+        }
+        // The byte at `found` can be read.
+        let mut found = next;
+        while lost < found {
+            let middle = lost + (found - lost) / 2 / SECTOR * SECTOR;
+            match fails(middle) {
+                true => lost = sector_after(middle),
+                false => found = middle,
+            }
+        }
+        return found;
+    }
+    end
 }
 
 /// Passes the bytes of `range` to `take`, in order. Passes zeros for unreadable bytes, and records them in
@@ -85,9 +139,10 @@ pub fn read<E>(
                 step = (step * 2).min(CHUNK);
             }
             // Part of the range may be readable.
-            Err(_) if want as u64 > SKIP => step = SKIP as usize,
+            Err(_) if want as u64 > PAGE => step = PAGE as usize,
+            Err(_) if want as u64 > SECTOR - at % SECTOR => step = (SECTOR - at % SECTOR) as usize,
             Err(error) => {
-                let len = losses.skip(at, range.end, error);
+                let len = losses.skip_unread(node, at, range.end, error);
                 zeros(len, &mut buffer, &mut take)?;
                 at += len;
             }
@@ -142,12 +197,36 @@ mod tests {
 
     #[test]
     fn the_loss_of_a_huge_file_takes_few_steps() {
-        let (size, mut losses, mut at, mut steps) = (1 << 44, Losses::default(), 0, 0);
-        while at < size {
-            at += losses.skip(at, size, Error::OutOfRange);
+        let (size, mut steps) = (1 << 44, 0);
+        let end = end_of_loss(0..size, |_| {
             steps += 1;
-        }
+            true
+        });
         assert!(steps < 2000, "{steps}");
-        assert_eq!(losses.into_ranges().len(), 1);
+        assert_eq!(end, size);
+    }
+
+    #[test]
+    fn a_loss_ends_at_the_sector_in_which_it_ends() {
+        for start in [0, 512, 700, 40_960] {
+            for len in [1, 512, 513, 4096, 8192, 70_000, 1 << 20, 5 << 20] {
+                for rest in [0, 1, 512, 5000, 1 << 20, 9 << 20] {
+                    let (bad, end) = (start..start + len, start + len + rest);
+                    let found = end_of_loss(start..end, |at| {
+                        let sector = at - at % SECTOR;
+                        sector < bad.end && sector + SECTOR > bad.start
+                    });
+                    assert_eq!(found, bad.end.next_multiple_of(SECTOR).min(end), "{bad:?} of {end}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn unaligned_and_short_losses_cost_their_sectors() {
+        let pieces = |lost| vec![Piece::Mapped(1, 1536), Piece::Lost(lost), Piece::Mapped(2, 3 << 20)];
+        for lost in [512, 4096, 8192, 131_072, 1 << 20] {
+            assert_eq!(read_all(pieces(lost)).1, [1536..1536 + lost as u64], "{lost}");
+        }
     }
 }

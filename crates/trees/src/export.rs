@@ -237,7 +237,7 @@ fn data_ranges(node: &Node, size: u64, losses: &mut Losses) -> Vec<Range<u64>> {
         let (zeros, len) = match node.run(at, size - at) {
             Ok(None) => break,
             Ok(Some(run)) => (run.span().is_zeros(), run.len()),
-            Err(error) => (true, losses.skip(at, size, error)),
+            Err(error) => (true, losses.skip_unmapped(node, at, size, error)),
         };
         if !zeros {
             add_range(&mut ranges, at - at % ALIGN..(at + len).next_multiple_of(ALIGN).min(size));

@@ -422,7 +422,7 @@ fn fill_carefully(
         let len = match found {
             Ok(None) => size - at,
             Ok(Some((_, len))) => len,
-            Err(error) => losses.skip(at, size, error),
+            Err(error) => losses.skip_unmapped(node, at, size, error),
         };
         match found {
             Ok(Some((Span::Mapped(_) | Span::Driver, _))) => {
