@@ -78,18 +78,23 @@ pub struct Reader<'v> {
     cache: &'v Cache,
     /// Number of the FAT.
     copy: u8,
-    held: Option<Block>,
+    /// The FAT that replaces sectors that the device cannot read.
+    spare: Option<u8>,
+    /// The number of a sector in the FAT `copy`, and its contents.
+    held: Option<(u64, Block)>,
 }
 
 impl<'v> Reader<'v> {
-    /// Creates a reader of the active FAT.
+    /// Creates a reader of the active FAT. If all FATs are equal, another one replaces sectors that the device cannot
+    /// read.
     pub fn new(sb: &'v SuperBlock, cache: &'v Cache) -> Self {
-        Self::of_copy(sb, cache, sb.read_fat())
+        let spare = (sb.active_fat.is_none() && sb.fats > 1).then_some(1);
+        Self { spare, ..Self::of_copy(sb, cache, sb.read_fat()) }
     }
 
     /// Creates a reader of another FAT.
     pub fn of_copy(sb: &'v SuperBlock, cache: &'v Cache, copy: u8) -> Self {
-        Self { sb, cache, copy, held: None }
+        Self { sb, cache, copy, spare: None, held: None }
     }
 
     /// Returns the used bits of an entry, also of the first two.
@@ -127,13 +132,24 @@ impl<'v> Reader<'v> {
     fn rest(&mut self, offset: u64) -> Result<&[u8]> {
         let size = u64::from(self.cache.block_size());
         let number = offset.checked_div(size).unwrap_or(0);
-        if self.held.as_ref().is_none_or(|held| held.number() != number) {
+        if self.held.as_ref().is_none_or(|(held, _)| *held != number) {
             let end = self.sb.fat_start.saturating_add(self.sb.fat_len.saturating_mul(self.sb.fats.into()));
             let end = end.checked_div(size).unwrap_or(0);
-            self.held = Some(self.cache.get_ahead(number, number..end.max(number.saturating_add(1)))?);
+            let block = match self.cache.get_ahead(number, number..end.max(number.saturating_add(1))) {
+                Err(error @ Error::Device(_)) => self.from_spare(offset).ok_or(error)?,
+                block => block?,
+            };
+            self.held = Some((number, block));
         }
         let within = to_usize(offset.checked_rem(size).unwrap_or(0));
-        self.held.as_deref().and_then(|held| held.get(within..)).ok_or(Error::Invalid)
+        self.held.as_ref().and_then(|(_, held)| held.get(within..)).ok_or(Error::Invalid)
+    }
+
+    /// Returns the sector of the spare FAT that equals the one at `offset`, if the device can read it.
+    fn from_spare(&self, offset: u64) -> Option<Block> {
+        let within = offset.checked_sub(self.sb.fat_offset(self.copy))?;
+        let offset = self.sb.fat_offset(self.spare?).checked_add(within)?;
+        self.cache.get(offset.checked_div(self.cache.block_size().into())?).ok()
     }
 }
 
