@@ -147,3 +147,152 @@ fn the_rest_of_a_volume_with_overwritten_metadata_is_recovered() {
     }
     assert!(list.contains("\"unnamed\":20,"), "{list}");
 }
+
+/// Writes a map file in which the ranges `bad` are not finished, and recovers disk.img with it.
+fn recover_with_map(twins: &Twins, bad: &[std::ops::Range<u64>], saved: &str) -> Output {
+    let len = fs::metadata(twins.path("disk.img")).unwrap().len();
+    let (mut map, mut at) = ("0x0 + 1\n".to_owned(), 0);
+    for range in bad {
+        if range.start > at {
+            map += &format!("{at:#x} {:#x} +\n", range.start - at);
+        }
+        let status = if range.end == len { '?' } else { '-' };
+        map += &format!("{:#x} {:#x} {status}\n", range.start, range.end - range.start);
+        at = range.end;
+    }
+    if at < len {
+        map += &format!("{at:#x} {:#x} +\n", len - at);
+    }
+    fs::write(twins.path("map"), map).unwrap();
+    twins.ours(&["recover", "--map", "map", "disk.img", saved], b"")
+}
+
+/// Returns the files of `folder` by contents.
+fn contents(folder: &std::path::Path) -> Vec<Vec<u8>> {
+    let mut contents = Vec::new();
+    add_contents(folder, &mut contents);
+    contents.sort();
+    contents
+}
+
+#[test]
+fn a_map_with_bad_metadata_gives_all_files() {
+    let Some(twins) = twins() else { return };
+    let size = block_size(&twins);
+    let len = fs::metadata(twins.path("disk.img")).unwrap().len();
+    let wanted = contents(&twins.tree());
+    let group = |wanted: &str| {
+        let output = run(program("debugfs").args(["-R", "stats"]).arg(twins.path("disk.img"))).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let at = text.find(wanted).unwrap_or_else(|| panic!("{wanted}: {text}")) + wanted.len();
+        let number: String = text[at..].trim_start().chars().take_while(char::is_ascii_digit).collect();
+        number.parse::<u64>().unwrap() * size
+    };
+    let inodes = group("inode table at ");
+    let cases = [
+        ("the last sector", vec![len - 512..len]),
+        ("the first sector", vec![0..512]),
+        ("the super block", vec![1024..2048]),
+        ("the descriptors", vec![size.max(2048)..size.max(2048) + size]),
+        ("the super block and the descriptors", vec![0..size.max(2048) + size]),
+        ("the end of an unfinished copy", vec![len - (64 << 20)..len]),
+        ("the inode of the root", vec![inodes..inodes + size]),
+    ];
+    for (number, (what, bad)) in cases.into_iter().enumerate() {
+        let saved = format!("saved{number}");
+        let output = recover_with_map(&twins, &bad, &saved);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{what}: {output:?}");
+        let found = contents(&twins.path(&saved));
+        let missing = wanted.iter().filter(|wanted| !found.contains(wanted)).count();
+        // The inodes of the first files are in the block of the root's inode.
+        let lost = if what == "the inode of the root" { 16 } else { 0 };
+        assert!(missing <= lost, "{what}: {missing} files are missing: {output:?}");
+    }
+}
+
+#[test]
+fn a_map_with_a_bad_directory_block_gives_the_files_without_names() {
+    let Some(twins) = twins() else { return };
+    let size = block_size(&twins);
+    let directory = debugfs(&twins, "bmap /d/e 0") * size;
+    let output = recover_with_map(&twins, &[directory..directory + size], "saved");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stdout).starts_with("lost\t-\tdisk.img:/d/e\treading "), "{output:?}");
+    assert_eq!(contents(&twins.path("saved")), contents(&twins.tree()), "{output:?}");
+    assert!(text(&output.stderr).contains("files without a name: 20, stored in lost+found"), "{output:?}");
+}
+
+#[test]
+fn only_the_bad_bytes_of_a_map_are_zeros() {
+    let Some(twins) = Twins::with(&["debugfs"], "24M", |tree| {
+        fs::write(tree.join("bad"), Dice(32).text(5 << 20)).unwrap();
+    }) else {
+        return;
+    };
+    let size = block_size(&twins);
+    let original = fs::read(twins.tree().join("bad")).unwrap();
+    let start = debugfs(&twins, "bmap /bad 64") * size;
+    assert_eq!(start, (debugfs(&twins, "bmap /bad 2000") - 1936) * size, "the file is contiguous");
+    let first = 64 * size;
+    for (number, len) in [512, 1000, 4096, 8192, 131_072, 1 << 20].into_iter().enumerate() {
+        let saved = format!("saved{number}");
+        let (one, other) = (start + 512, start + 512 + len + 4096);
+        let output = recover_with_map(&twins, &[one..one + len, other..other + 512], &saved);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let found = fs::read(twins.path(&saved).join("bad")).unwrap();
+        let at = first + 512;
+        // Reads of the second range start at any byte, and cost the two sectors that it touches.
+        let other = at + len + 4096;
+        let losses = [at..at + len, other - other % 512..(other + 512).next_multiple_of(512)];
+        let expected = |at: u64, byte| if losses.iter().any(|range| range.contains(&at)) { 0 } else { byte };
+        let differs =
+            (0..).zip(&found).zip(&original).find(|((at, found), byte)| expected(*at, **byte) != **found);
+        assert_eq!((differs, found.len()), (None, original.len()), "{len}: {output:?}");
+    }
+}
+
+#[test]
+fn a_map_with_a_bad_first_fat_or_boot_sector_gives_all_files() {
+    let Some(twins) = twins() else { return };
+    for (number, options) in ["-F16", "-F32"].into_iter().enumerate() {
+        let quietly = |args: &[&str]| {
+            let output = twins.ours(args, b"");
+            assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+        };
+        let _ = fs::remove_file(twins.path("disk.img"));
+        quietly(&["mkfs", "-q", "-t", "vfat", options, "disk.img", "600M"]);
+        quietly(&["cp", "-r", "tree/.", "disk.img:/"]);
+        let image = fs::read(twins.path("disk.img")).unwrap();
+        let table = u64::from(u16::from_le_bytes([image[14], image[15]])) * 512;
+        let mut cases = vec![table..table + 4096];
+        if options == "-F32" {
+            cases.push(0..512);
+        }
+        for (case, bad) in cases.into_iter().enumerate() {
+            let saved = format!("saved{number}{case}");
+            let output = recover_with_map(&twins, &[bad], &saved);
+            assert_eq!(output.status.code(), Some(0), "{options} {case}: {output:?}");
+            assert_eq!(contents(&twins.path(&saved)), contents(&twins.tree()), "{options} {case}");
+        }
+    }
+}
+
+#[test]
+fn names_lost_below_a_directory_without_a_name_are_reported() {
+    let Some(twins) = twins() else { return };
+    let size = block_size(&twins);
+    let image = twins.path("disk.img");
+    let directory = debugfs(&twins, "bmap /d 0") * size;
+    run(program("debugfs").args(["-w", "-R", "clri /d/e/f5"]).arg(&image)).unwrap();
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&vec![0; usize::try_from(size).unwrap()], directory).unwrap();
+    drop(file);
+    let output = twins.ours(&["recover", "disk.img", "saved"], b"");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let list = text(&output.stdout);
+    let lines: Vec<&str> = list.lines().collect();
+    assert_eq!(lines.len(), 2, "{output:?}");
+    assert!(lines[0].starts_with("lost\t-\tdisk.img:/d\t"), "{list}");
+    assert!(lines[1].starts_with("lost\t-\tdisk.img:/lost+found/#") && lines[1].contains("/f5\t"), "{list}");
+    assert!(text(&output.stderr).contains("2 entries lost"), "{output:?}");
+}

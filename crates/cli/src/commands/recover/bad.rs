@@ -3,7 +3,8 @@
 //! Source: the GNU ddrescue manual, "Mapfile structure".
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::Error;
 use obento::base::DeviceError;
@@ -68,14 +69,14 @@ impl Map {
         Ok(Self { finished })
     }
 
-    /// Returns whether all bytes of `range` were read.
-    fn contains(&self, range: Range<u64>) -> bool {
+    /// Returns the first part of `range` that was not read. The part may extend past the end of `range`.
+    fn first_bad(&self, range: Range<u64>) -> Option<Range<u64>> {
         let after = self.finished.partition_point(|finished| finished.end <= range.start);
-        range.is_empty()
-            || self
-                .finished
-                .get(after)
-                .is_some_and(|found| found.start <= range.start && range.end <= found.end)
+        let (start, next) = match self.finished.get(after) {
+            Some(found) if found.start <= range.start => (found.end, self.finished.get(after + 1)),
+            found => (range.start, found),
+        };
+        (start < range.end).then(|| start..next.map_or(u64::MAX, |next| next.start))
     }
 }
 
@@ -91,12 +92,68 @@ fn number(text: &str) -> Option<u64> {
 pub struct BadRanges {
     device: Arc<dyn BlockDevice>,
     map: Map,
+    /// Whether bad bytes read as zeros. Otherwise, a read of them fails.
+    zeros: AtomicBool,
+    /// The bad ranges that were read as zeros.
+    filled: Mutex<Vec<Range<u64>>>,
 }
 
 impl BadRanges {
     pub fn new(device: Arc<dyn BlockDevice>, map: Map) -> Self {
-        Self { device, map }
+        Self { device, map, zeros: AtomicBool::new(false), filled: Mutex::default() }
     }
+
+    /// Runs `work` while bad bytes read as zeros. A volume is opened in this state, so that it opens like a volume whose
+    /// bad sectors were overwritten. Returns the bad ranges that were read, sorted and disjoint.
+    pub fn with_zeros<T>(&self, work: impl FnOnce() -> T) -> (T, Vec<Range<u64>>) {
+        self.zeros.store(true, Ordering::SeqCst);
+        let done = work();
+        self.zeros.store(false, Ordering::SeqCst);
+        let filled = std::mem::take(&mut *self.filled.lock().unwrap_or_else(PoisonError::into_inner));
+        (done, merged(filled))
+    }
+
+    /// Returns the first bad range from `offset` on that a read of `len` bytes meets.
+    fn first_bad(&self, offset: u64, len: u64) -> Option<Range<u64>> {
+        let bad = self.map.first_bad(offset..offset.saturating_add(len))?;
+        Some(bad.start..bad.end.min(self.len()).max(bad.start))
+    }
+
+    /// Reads the finished bytes, and fills the others with zeros.
+    fn read_with_zeros(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
+        let mut at = 0;
+        while at < buf.len() {
+            let (start, left) = (offset.saturating_add(at as u64), buf.len() - at);
+            let bad = self.first_bad(start, left as u64);
+            let within = |end: u64| usize::try_from(end.saturating_sub(start)).unwrap_or(left).min(left);
+            let good = bad.as_ref().map_or(left, |bad| within(bad.start));
+            if good > 0 {
+                self.device.read_at(start, &mut buf[at..at + good])?;
+            }
+            at += good;
+            if let Some(bad) = bad {
+                let lost = within(bad.end).saturating_sub(good).max(1).min(buf.len() - at);
+                buf[at..at + lost].fill(0);
+                let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+                filled.push(bad.start..bad.start.saturating_add(lost as u64));
+                at += lost;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the ranges in order. Ranges that overlap or touch become one range.
+fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut merged = Vec::<Range<u64>>::new();
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
 }
 
 impl BlockDevice for BadRanges {
@@ -114,9 +171,17 @@ impl BlockDevice for BadRanges {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         let len = buf.len() as u64;
-        match self.map.contains(offset..offset.saturating_add(len)) {
-            true => self.device.read_at(offset, buf),
-            false => Err(DeviceError::Read { offset, len, errno: UNFINISHED }.into()),
+        if offset.checked_add(len).is_none_or(|end| end > self.len()) {
+            return self.device.read_at(offset, buf);
+        }
+        match self.first_bad(offset, len) {
+            None => self.device.read_at(offset, buf),
+            Some(_) if self.zeros.load(Ordering::SeqCst) => self.read_with_zeros(offset, buf),
+            // The length of the whole bad range allows the caller to skip exactly this range.
+            Some(bad) => {
+                let (offset, len) = (bad.start, bad.end - bad.start);
+                Err(DeviceError::Read { offset, len, errno: UNFINISHED }.into())
+            }
         }
     }
 
@@ -131,6 +196,8 @@ impl BlockDevice for BadRanges {
 
 #[cfg(test)]
 mod tests {
+    use obento::block::MemDevice;
+
     use super::*;
 
     #[test]
@@ -141,12 +208,33 @@ mod tests {
                     0x00011200  0x00001000  +\n0x00020000  0x00010000  ?\n";
         let map = Map::parse(text).unwrap();
         assert_eq!(map.finished, [0..0x10000, 0x10200..0x12200]);
-        assert!(map.contains(0..0x10000) && map.contains(0x10200..0x12200) && map.contains(5..5));
-        assert!(
-            !map.contains(0xffff..0x10001)
-                && !map.contains(0x12000..0x12400)
-                && !map.contains(1 << 40..1 << 41)
-        );
+        for good in [0..0x10000, 0x10200..0x12200, 5..5, 0x10000..0x10000] {
+            assert_eq!(map.first_bad(good.clone()), None, "{good:?}");
+        }
+        assert_eq!(map.first_bad(0xffff..0x10001), Some(0x10000..0x10200));
+        assert_eq!(map.first_bad(0x10100..0x10110), Some(0x10100..0x10200));
+        assert_eq!(map.first_bad(0x12000..0x12400), Some(0x12200..u64::MAX));
+        assert_eq!(map.first_bad(1 << 40..1 << 41), Some(1 << 40..u64::MAX));
+    }
+
+    #[test]
+    fn bad_bytes_are_errors_or_zeros_and_all_others_are_read() {
+        let bytes: Vec<u8> = (0..8192_u32).map(|at| at.to_le_bytes()[0] | 1).collect();
+        let map = Map::parse("0 + 1\n0 700 +\n700 300 -\n1000 2000 +\n3000 96 *\n3096 3000 +\n").unwrap();
+        let bad = BadRanges::new(Arc::new(MemDevice::read_only(bytes.clone())), map);
+        let mut read = vec![0; 8192];
+        let error = bad.read_at(10, &mut read[..1000]).unwrap_err();
+        assert_eq!(error, DeviceError::Read { offset: 700, len: 300, errno: UNFINISHED }.into());
+        let (done, filled) = bad.with_zeros(|| bad.read_at(0, &mut read));
+        done.unwrap();
+        assert_eq!(filled, [700..1000, 3000..3096, 6096..8192]);
+        let expected = |at: usize| {
+            let is_bad = filled.iter().any(|range| range.contains(&(at as u64)));
+            if is_bad { 0 } else { bytes[at] }
+        };
+        assert!((0..8192).all(|at| read[at] == expected(at)));
+        assert!(bad.read_at(5000, &mut read[..2000]).is_err());
+        assert!(bad.with_zeros(|| bad.read_at(8000, &mut read[..200])).0.is_err(), "past the end");
     }
 
     #[test]

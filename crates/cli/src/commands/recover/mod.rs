@@ -2,7 +2,7 @@
 
 mod bad;
 mod report;
-mod rootless;
+mod search;
 
 use std::ffi::OsString;
 use std::fs;
@@ -24,6 +24,7 @@ use obento::{Image, Options};
 
 use self::bad::{BadRanges, Map};
 use self::report::Recovery;
+use self::search::{Opened, Search};
 use crate::commands::cp;
 use crate::context::Context;
 use crate::help::page::Page;
@@ -102,16 +103,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     open::report_notices(args.source.as_bytes(), &image, context.messages());
-    let image = match map {
-        Some(map) => with_map(&image, map, &options, context)?,
-        None => image,
-    };
+    let bad = map.map(|map| with_map(&image, map)).transpose()?;
+    let search = Search { address: &address, options: &options, bad };
+    let opened = search.open(image, context)?;
     let mut recovery = Recovery::new(out, context);
-    let image = rootless::with_root(image, &address, &options, &mut recovery)?;
-    let source = source(&image, &address, context)?;
+    let opened = search.with_root(opened, &mut recovery)?;
+    let source = source(&opened, &address, context)?;
     context.stop_between_steps();
     let copied = copy_out_to(&[source], &target, &copy, &mut recovery).and_then(|report| {
-        copy_unnamed((&image, &address, &options), (&target, &copy), &mut recovery, context)?;
+        copy_unnamed((&opened, &search), (&target, &copy), &mut recovery, context)?;
         Ok(report)
     });
     let shown = args.target.as_os_str().as_bytes();
@@ -132,18 +132,29 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 ///
 /// Those of the copy. A volume that cannot be repaired has no such files.
 fn copy_unnamed(
-    (image, address, options): (&Image, &Address, &Options),
+    (opened, search): (&Opened, &Search<'_>),
     (target, copy): (&HostTarget, &CopyOptions),
     recovery: &mut Recovery<'_>,
     context: &Context,
 ) -> Result<(), CopyError> {
+    let address = search.address;
     let is_whole = address.place.as_ref().is_none_or(|place| *place == FileSelector::Path(b"/".to_vec()));
     if !is_whole || !recovery.has_lost_entries() {
         return Ok(());
     }
-    let repaired = rootless::repaired(image, address.part.as_ref(), options).ok().flatten();
-    let Some(source) = repaired.and_then(|image| source(&image, address, context).ok()) else {
-        return Ok(());
+    let repaired = search.repaired(&opened.image).map_err(|report| report.to_string());
+    let repaired = repaired.and_then(|copy| copy.ok_or_else(|| "the volume cannot be repaired".to_owned()));
+    let found = repaired.and_then(|copy| {
+        let source = source(&copy, address, context).map_err(|report| report.to_string())?;
+        Ok((copy, source))
+    });
+    let (repaired, source) = match found {
+        Ok(found) => found,
+        Err(reason) => {
+            let note = format!("files that have lost their names were not searched: {reason}");
+            context.note(&shown(address), note);
+            return Ok(());
+        }
     };
     let place = match source.node.vfs().info().probe.fs_type {
         "vfat" | "exfat" => "with names that start with FSCK",
@@ -151,6 +162,7 @@ fn copy_unnamed(
     };
     let tree = TreeOptions { existing: Existing::Keep, ..copy.tree.clone() };
     let report = copy_out_to(&[source], target, &CopyOptions { tree, ..copy.clone() }, recovery)?;
+    search.report_lost_names(&opened.volume, &repaired.volume, recovery);
     recovery.add_unnamed(report.written.files + report.written.others, place);
     Ok(())
 }
@@ -183,15 +195,14 @@ fn read_map(path: &Path) -> Result<Map, Report> {
     })
 }
 
-/// Returns the image with the ranges of the map that are not finished made unreadable.
-fn with_map(image: &Image, map: Map, options: &Options, context: &Context) -> Result<Image, Report> {
+/// Returns the device of the image with the ranges of the map that are not finished made unreadable.
+fn with_map(image: &Image, map: Map) -> Result<Arc<BadRanges>, Report> {
     let shown = image.path().as_os_str().as_bytes();
     if !image.layers().is_empty() {
         let report = Report::on("cannot use the map for", shown, "the image is compressed or in a container");
         return Err(report.help("unpack the image, so that the offsets of the map apply to it"));
     }
-    let device = Arc::new(BadRanges::new(image.device().clone(), map));
-    Image::on_device(image.path(), device, context.registry(), options).map_err(open::cannot_open)
+    Ok(Arc::new(BadRanges::new(image.device().clone(), map)))
 }
 
 /// Returns the image and the partition as messages show them.
@@ -200,8 +211,8 @@ fn shown(address: &Address) -> Vec<u8> {
     [address.image.as_os_str().as_bytes(), part.as_bytes()].concat()
 }
 
-fn source(image: &Image, address: &Address, context: &Context) -> Result<CopySource, Report> {
-    let volume = image.volume_to_read(address.part.as_ref()).map_err(Report::plain)?;
+fn source(opened: &Opened, address: &Address, context: &Context) -> Result<CopySource, Report> {
+    let Opened { image, volume } = opened;
     let shown = shown(address);
     for each in volume.info().notices {
         context.note(&shown, notice(&each, obento::driver::Access::ReadOnly, image));

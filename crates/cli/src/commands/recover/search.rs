@@ -1,0 +1,163 @@
+//! Opens a damaged volume, and finds the files that no directory leads to, as a repair finds them, on a copy in memory.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::sync::Arc;
+
+use obento::OpenError;
+use obento::address::{Address, FileSelector};
+use obento::base::FileKind;
+use obento::block::{BlockDevice, Overlay};
+use obento::check::check;
+use obento::copy::{Observer as _, Problem, ProblemReason};
+use obento::driver::{CheckOptions, Finding, RepairMode};
+use obento::env::SystemClock;
+use obento::vfs::Symlinks;
+use obento::walk::{Step, Walk};
+use obento::{Image, Options, Volume};
+
+use super::bad::BadRanges;
+use super::report::Recovery;
+use super::shown;
+use crate::context::Context;
+use crate::open;
+use crate::report::Report;
+
+/// The most ranges of unreadable metadata that are printed.
+const MAX_RANGES: usize = 8;
+
+/// The volume to recover.
+pub struct Search<'a> {
+    pub address: &'a Address,
+    pub options: &'a Options,
+    /// The device of an image with a map.
+    pub bad: Option<Arc<BadRanges>>,
+}
+
+/// An image and the volume in it that is recovered.
+pub struct Opened {
+    pub image: Image,
+    pub volume: Volume,
+}
+
+impl Search<'_> {
+    /// Opens the volume. If an image with a map does not open, unreadable bytes count as zeros while it is opened, so
+    /// that it opens like an image whose bad sectors were overwritten.
+    ///
+    /// # Errors
+    ///
+    /// The image has no volume that opens.
+    pub fn open(&self, image: Image, context: &Context) -> Result<Opened, Report> {
+        let Some(bad) = &self.bad else {
+            let volume = self.volume(&image).map_err(Report::plain)?;
+            return Ok(Opened { image, volume });
+        };
+        let open = || {
+            let image = Image::on_device(image.path(), bad.clone(), image.registry(), self.options)?;
+            let volume = self.volume(&image)?;
+            Ok::<_, OpenError>(Opened { image, volume })
+        };
+        if let Ok(opened) = open()
+            && opened.volume.vfs().expect_root().is_ok()
+        {
+            return Ok(opened);
+        }
+        let (opened, unread) = bad.with_zeros(open);
+        if !unread.is_empty() {
+            let shown = image.path().as_os_str().as_bytes();
+            let ranges = unread.iter().take(MAX_RANGES);
+            let ranges: Vec<String> = ranges.map(|range| format!("{}-{}", range.start, range.end)).collect();
+            let more = match unread.len().saturating_sub(MAX_RANGES) {
+                0 => String::new(),
+                more => format!(" and {more} more ranges"),
+            };
+            let ranges = ranges.join(", ");
+            context
+                .note(shown, format!("metadata at bytes {ranges}{more} was not read, and counts as zeros"));
+        }
+        opened.map_err(open::cannot_open)
+    }
+
+    fn volume(&self, image: &Image) -> Result<Volume, OpenError> {
+        image.volume_to_read(self.address.part.as_ref())
+    }
+
+    /// Returns `opened`, or a repaired copy if the path of the address cannot be found because the root is not a
+    /// directory. If the copy cannot be repaired, returns `opened`, whose error is then the result.
+    ///
+    /// # Errors
+    ///
+    /// The copy cannot be opened.
+    pub fn with_root(&self, opened: Opened, recovery: &mut Recovery<'_>) -> Result<Opened, Report> {
+        let needs_root = !matches!(self.address.place, Some(FileSelector::Inode(_)));
+        let Some(error) = opened.volume.vfs().expect_root().err().filter(|_| needs_root) else {
+            return Ok(opened);
+        };
+        let Some(copy) = self.repaired(&opened.image)? else { return Ok(opened) };
+        let path = [&shown(self.address)[..], b":/"].concat();
+        recovery.problem(&Problem { path, trouble: ProblemReason::Volume(error) });
+        self.report_lost_names(&opened.volume, &copy.volume, recovery);
+        Ok(copy)
+    }
+
+    /// Reports the names that `volume` has lost below the directories that `repaired` has put into lost+found. The repair
+    /// removes such names.
+    pub fn report_lost_names(&self, volume: &Volume, repaired: &Volume, recovery: &mut Recovery<'_>) {
+        let found = |volume: &Volume, path: &[u8]| {
+            volume.resolve(&FileSelector::Path(path.to_vec()), Symlinks::Keep).ok()
+        };
+        let Some(directory) = found(repaired, b"/lost+found") else { return };
+        for entry in Walk::new(directory).max_depth(1).flatten() {
+            if entry.depth != 1 || entry.attr.kind != FileKind::Directory || entry.step == Step::Leave {
+                continue;
+            }
+            let path = [b"/lost+found/", &entry.path[..]].concat();
+            // A directory that was in lost+found before was copied with the tree.
+            if found(volume, &path).is_some_and(|node| node.ino() == entry.node.ino()) {
+                continue;
+            }
+            let Ok(start) = volume.vfs().node(entry.node.ino()) else { continue };
+            for damage in Walk::new(start).filter_map(Result::err) {
+                let path = [&shown(self.address)[..], b":", &join(&path, &damage.path)].concat();
+                recovery.problem(&Problem { path, trouble: ProblemReason::Volume(damage.error) });
+            }
+        }
+    }
+
+    /// Returns a copy of `image` in memory in which the volume is repaired, or `None` if it cannot be repaired. Unreadable
+    /// bytes count as zeros during the repair.
+    ///
+    /// # Errors
+    ///
+    /// The copy cannot be opened.
+    pub fn repaired(&self, image: &Image) -> Result<Option<Opened>, Report> {
+        let copy: Arc<dyn BlockDevice> = Arc::new(Overlay::new(image.device().clone()));
+        let of_copy = Options { journal: None, ..self.options.clone() }.for_change();
+        let checking = CheckOptions {
+            repair_mode: RepairMode::All,
+            rescue: true,
+            journal: image.journal().cloned(),
+            ..CheckOptions::new(Arc::new(SystemClock))
+        };
+        let repair = || {
+            let copy = Image::on_device(image.path(), copy, image.registry(), &of_copy)?;
+            if check(&copy, self.address.part.as_ref(), &checking, &mut Vec::<Finding>::new()).is_err() {
+                return Ok(None);
+            }
+            let volume = self.volume(&copy)?;
+            Ok::<_, OpenError>(Some(Opened { image: copy, volume }))
+        };
+        let repaired = match &self.bad {
+            Some(bad) => bad.with_zeros(repair).0,
+            None => repair(),
+        };
+        repaired.map_err(open::cannot_open)
+    }
+}
+
+/// Returns the path of the entry at `below` in the directory `path`.
+fn join(path: &[u8], below: &[u8]) -> Vec<u8> {
+    match below {
+        [] => path.to_vec(),
+        _ => [path, b"/", below].concat(),
+    }
+}
