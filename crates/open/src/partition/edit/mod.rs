@@ -139,7 +139,8 @@ impl TableEditor {
         gaps(self.usable(), self.outermost().map(Partition::range))
     }
 
-    /// Returns the byte of the disk up to which the partition can grow. Fails with `NoSuchPartition`.
+    /// Returns the byte of the disk up to which the partition can grow: the last whole sector before the next partition or
+    /// the end of the usable space. Fails with `NoSuchPartition`.
     pub fn limit_of(&self, number: u32) -> Result<u64, EditError> {
         let partition = self.partition(number)?;
         let others = self.neighbours(partition).filter(|other| other.start >= partition.end());
@@ -148,7 +149,8 @@ impl TableEditor {
             _ => self.usable().end,
         };
         let limit = others.map(|other| other.start).min().unwrap_or(end).min(end);
-        Ok(space::rounded_end(partition.end(), limit, self.table.sector_size.into()).max(partition.end()))
+        let rest = limit.checked_rem(self.table.sector_size.into()).unwrap_or(0);
+        Ok(limit.saturating_sub(rest).max(partition.end()))
     }
 
     /// Adds a partition and returns its number.

@@ -81,7 +81,7 @@ impl Placement {
 
 /// Returns the end of a partition that takes the rest of a gap: a multiple of [`ALIGNMENT`] if that leaves
 /// something.
-pub(super) fn rounded_end(start: u64, end: u64, sector_size: u64) -> u64 {
+fn rounded_end(start: u64, end: u64, sector_size: u64) -> u64 {
     let down = |to: u64| end.saturating_sub(end.checked_rem(to).unwrap_or(0));
     let aligned = down(ALIGNMENT);
     if aligned > start { aligned } else { down(sector_size) }
