@@ -1,6 +1,7 @@
 //! `obento resize` against resize2fs, dumpe2fs, e2fsck and the kernel.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -410,6 +411,7 @@ fn a_partition_grows_with_its_volume_into_the_free_space() {
         let (_, said) = bench.run("resize disk@1 150M", 2);
         assert!(said.contains("partition 1 can have at most 124780544 bytes"), "{said}");
         assert!(said.contains("help: run 'obento part disk' to list the free space"), "{said}");
+        assert!(said.contains("truncate -s +SIZE disk"), "{said}");
     }
 }
 
@@ -572,5 +574,64 @@ fn an_exfat_partition_shrinks_to_the_minimum_and_grows_to_the_maximum() {
         bench.run("diff -r tree disk.img@1:/", 0);
         bench.judged("dd if=disk.img of=volume.img bs=1M skip=1 status=none");
         bench.judged("fsck.exfat -n volume.img");
+    }
+}
+
+/// Returns the length of the partition of `disk`, whose only partition starts at 1 MiB, in the MBR.
+fn set_mbr_len(disk: &Path, sectors: u32) {
+    File::options().write(true).open(disk).unwrap().write_all_at(&sectors.to_le_bytes(), 446 + 12).unwrap();
+}
+
+#[test]
+fn the_free_space_after_a_partition_is_reported_and_used_by_two_commands() {
+    let bench = Bench::new();
+    for fs_type in ["ext4 -b 4096", "exfat", "vfat"] {
+        let disk = bench.path("disk.img");
+        let _ = fs::remove_file(&disk);
+        File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+        bench.run("part disk.img create mbr", 0);
+        bench.run("part disk.img add", 0);
+        bench.run(&format!("mkfs -q -F -t {fs_type} disk.img@1"), 0);
+        let (_, said) = bench.run("resize disk.img --maximum", 0);
+        assert_eq!(said, "", "no space follows");
+        let (_, said) = bench.run("resize disk.img@1 +64M", 2);
+        assert!(said.contains("truncate -s +SIZE disk.img"), "{said}");
+        File::options().write(true).open(&disk).unwrap().set_len(128 << 20).unwrap();
+        let (said, notes) = bench.run("resize disk.img --maximum", 0);
+        assert!(said.contains("already has 63 MiB"), "{said}");
+        assert!(notes.contains("64 MiB of free space follow partition 1"), "{notes}");
+        assert!(notes.contains("'obento part disk.img grow 1'"), "{notes}");
+        bench.run("part disk.img grow 1", 0);
+        let (said, notes) = bench.run("resize disk.img --maximum", 0);
+        assert!(said.contains("grew from 63 MiB to 127 MiB") && notes.is_empty(), "{said}{notes}");
+    }
+}
+
+#[test]
+fn a_partition_that_is_shorter_than_its_volume_is_grown() {
+    let bench = Bench::new();
+    for fs_type in ["ext4 -b 4096", "exfat", "vfat"] {
+        let disk = bench.path("disk.img");
+        let _ = fs::remove_file(&disk);
+        File::create(&disk).unwrap().set_len(64 << 20).unwrap();
+        bench.run("part disk.img create mbr", 0);
+        bench.run("part disk.img add", 0);
+        bench.run(&format!("mkfs -q -F -t {fs_type} disk.img@1"), 0);
+        set_mbr_len(&disk, 126_000);
+        let (_, said) = bench.run("mkdir disk.img@1:/dir", 2);
+        assert!(
+            said.contains("the partition has 64512000 bytes, but its file system needs at least "),
+            "{said}"
+        );
+        assert!(said.contains("help: run 'obento part disk.img grow 1'"), "{said}");
+        let (_, said) = bench.run("resize disk.img@1 --maximum", 2);
+        assert!(said.contains("'obento part disk.img grow 1'"), "{fs_type}: {said}");
+        bench.run("part disk.img grow 1", 0);
+        bench.run("mkdir disk.img@1:/dir", 0);
+        // Without space after the partition, the advice does not help.
+        set_mbr_len(&disk, 126_000);
+        File::options().write(true).open(&disk).unwrap().set_len((1 << 20) + 126_000 * 512).unwrap();
+        let (_, said) = bench.run("mkdir disk.img@1:/other", 2);
+        assert!(!said.contains("grow 1") && said.contains("'obento recover'"), "{fs_type}: {said}");
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
+use obento::address::PartSelector;
 use obento::base::DeviceError;
 use obento::driver::{Access, ResizeError, ResizePlan, ResizeRefusal};
 use obento::engine::kernel_of;
@@ -37,14 +38,18 @@ pub const PAGE: Page = Page::new(&[
 ])
 .see_also(&["resize2fs(8)", "growpart(1)", "qemu-img(1)"]);
 
+/// The least number of free bytes after a partition that are reported: the usual alignment of partitions.
+const FREE_TO_REPORT: u64 = 1 << 20;
+
 /// Grow or shrink a file system
 ///
 /// ext2, ext3, ext4, FAT and exFAT are supported. XFS and Btrfs volumes grow, if the kernel engine is installed. A
 /// volume that shrinks keeps all files. The image file, or the
 /// entry of the partition, shrinks after the volume. If the files do not fit, nothing is changed, and the
-/// error names the smallest size. If SIZE exceeds the image file, the file grows first. If SIZE exceeds the
-/// partition, its entry in the partition table grows first, into the free space after it. An interruption
-/// loses no file; 'obento check -y' repairs structures that still describe the old size.
+/// error names the smallest size. If SIZE exceeds an image file without partitions, the file grows first. If SIZE
+/// exceeds the partition, its entry in the partition table grows first, into the free space after it. The file of a
+/// disk with partitions never grows: extend it before, for example with truncate(1). An interruption loses no file;
+/// 'obento check -y' repairs structures that still describe the old size.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "obento resize [OPTIONS] <IMAGE[@PART]> <SIZE|--maximum|--minimum>",
@@ -57,7 +62,7 @@ pub struct Args {
     /// The new size, such as 20G, or +SIZE to add
     #[arg(value_parser = new_size, group = "new_size")]
     size: Option<NewSize>,
-    /// Fill the image or the partition
+    /// Fill the image, or the partition up to the end of its entry in the partition table
     #[arg(long, group = "new_size")]
     maximum: bool,
     /// Shrink to the smallest size that has room for all files
@@ -104,8 +109,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     context.seal();
     open::report_notices(shown, &image, context.messages());
-    let refused = |failure| failed(shown, &image, &failure);
-    let planned = plan_resize(&image, address.part.as_ref(), size).map_err(refused)?;
+    let part = address.part.as_ref();
+    let refused = |failure| failed(shown, &image, part, &failure);
+    let behind = if args.maximum { image.partition_to_grow(part) } else { None };
+    let planned = plan_resize(&image, part, size).map_err(refused)?;
     let fs_type = planned.fs_type();
     let Resized { plan, partition_len } = if args.dry_run {
         planned.expected()
@@ -118,6 +125,17 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     if args.dry_run || plan.len != plan.old_len {
         plan.notes.iter().for_each(|note| context.note(shown, note));
+    }
+    if let Some((number, free)) = behind.filter(|(_, free)| *free >= FREE_TO_REPORT) {
+        let disk = printable(image.path().as_os_str().as_bytes());
+        context.note(
+            shown,
+            format!(
+                "{} of free space follow partition {number}; to use them, run 'obento part {disk} grow {number}', and this \
+                 command again",
+                human_size(free)
+            ),
+        );
     }
     args.report(context, fs_type, &plan, partition_len)
 }
@@ -193,7 +211,7 @@ impl Args {
     }
 }
 
-fn failed(shown: &[u8], image: &Image, failure: &ResizeFailure) -> Report {
+fn failed(shown: &[u8], image: &Image, part: Option<&PartSelector>, failure: &ResizeFailure) -> Report {
     let report = Report::on("cannot resize", shown, failure);
     let cause = match failure {
         ResizeFailure::Longer { failure, .. } => &**failure,
@@ -207,7 +225,14 @@ fn failed(shown: &[u8], image: &Image, failure: &ResizeFailure) -> Report {
         },
         ResizeFailure::Partition { .. } => {
             let disk = printable(image.path().as_os_str().as_bytes());
-            report.help(format!("run 'obento part {disk}' to list the free space"))
+            let extend = match image.layers() {
+                [] => format!("truncate -s +SIZE {disk}"),
+                _ => format!("qemu-img resize {disk} +SIZE"),
+            };
+            report.help(format!(
+                "run 'obento part {disk}' to list the free space; if the partition is the last one, extend the disk \
+                 first, for example with '{extend}'"
+            ))
         }
         ResizeFailure::Image { format: Some(_), .. } => {
             let file = printable(image.path().as_os_str().as_bytes());
@@ -217,8 +242,9 @@ fn failed(shown: &[u8], image: &Image, failure: &ResizeFailure) -> Report {
         ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::TooShort { .. })) => {
             report.help("use --minimum for this size")
         }
-        ResizeFailure::Resize(ResizeError::Failed(Error::Device(DeviceError::OutOfBounds { .. }))) => report
-            .help("get a complete copy of the image; 'obento recover' copies the files that are present"),
+        ResizeFailure::Resize(ResizeError::Failed(Error::Device(DeviceError::OutOfBounds { .. }))) => {
+            report.help(open::of_short_volume(image, part))
+        }
         ResizeFailure::Damaged(_)
         | ResizeFailure::Resize(
             ResizeError::Refused(ResizeRefusal::NeedsCheck(_))

@@ -122,8 +122,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Ok((_, choice)) => wanted.of(choice.probe().map_or("", |probe| probe.fs_type)),
         Err(error) => return Err(Report::plain(error).into()),
     };
-    let notes =
-        tune(&image, address.part.as_ref(), &wanted).map_err(|failure| failed(shown, args, &failure))?;
+    let notes = tune(&image, address.part.as_ref(), &wanted).map_err(|failure| {
+        let short = || open::of_short_volume(&image, address.part.as_ref());
+        failed(shown, args, &failure, &short)
+    })?;
     notes.iter().for_each(|note| context.note(shown, note));
     Ok(())
 }
@@ -131,7 +133,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// The start of error messages.
 const ACTION: &str = "cannot change the settings of";
 
-fn failed(shown: &[u8], args: &Args, failure: &TuneFailure) -> Report {
+fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> String) -> Report {
     let report = match failure {
         TuneFailure::Tune(TuneError::Refused { setting, why }) => {
             let (option, value) = args.given(setting);
@@ -161,8 +163,7 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure) -> Report {
         TuneFailure::Tune(TuneError::Failed(
             obento::Error::Corrupt(Corrupt::Truncated { .. })
             | obento::Error::Device(DeviceError::OutOfBounds { .. }),
-        )) => report
-            .help("get a complete copy of the image; 'obento recover' copies the files that are present"),
+        )) => report.help(short()),
         TuneFailure::Tune(TuneError::Failed(obento::Error::Invalid | obento::Error::Corrupt(_))) => {
             report.help(format!("run 'obento check -y {}' first", printable(shown)))
         }

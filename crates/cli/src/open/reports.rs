@@ -3,6 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use obento::address::PartSelector;
 use obento::base::{DeviceError, Feature};
 use obento::driver::{Access, VolumeOptions};
 use obento::host::{HostError, Purpose};
@@ -105,6 +106,19 @@ pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registr
             None => report,
         },
         _ => report,
+    }
+}
+
+/// Returns what to do about a volume that is longer than the bytes that `part` of `image` selects.
+pub fn of_short_volume(image: &Image, part: Option<&PartSelector>) -> String {
+    match image.partition_to_grow(part) {
+        Some((number, free)) if free > 0 => {
+            let disk = crate::report::printable(image.path().as_os_str().as_bytes());
+            format!("if the partition is shorter than its volume, run 'obento part {disk} grow {number}'")
+        }
+        _ => {
+            "get a complete copy of the image; 'obento recover' copies the files that are present".to_owned()
+        }
     }
 }
 

@@ -14,7 +14,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use obento_base::Error;
+use obento_base::{DeviceError, Error};
 use obento_block::BlockDevice;
 use obento_driver::{Access, CheckOptions, Driver, Evidence, Notice, OpenOptions, Probe};
 
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::Volume;
 use crate::address::PartSelector;
-use crate::partition::{Partition, Scheme, Table};
+use crate::partition::{Partition, Scheme, Table, TableEditor};
 
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
@@ -467,6 +467,15 @@ fn failed(
 ) -> OpenError {
     let (path, error) = (image.path.clone(), Box::new(error));
     let Ok(device) = image.bytes(range) else { return OpenError::Unreadable { image: path, error: *error } };
+    if let Error::Device(DeviceError::OutOfBounds { offset, len, device_len }) = *error
+        && device_len == device.len()
+        && let Some(partition) = image.partitions().iter().find(|partition| partition.range() == *range)
+        && partition.end() <= image.device.len()
+    {
+        let (number, len, needed) = (partition.number, partition.len, offset.saturating_add(len));
+        let room = len.saturating_add(free_after(image, partition));
+        return OpenError::ShortPartition { image: path, number, len, needed, can_grow: room >= needed };
+    }
     let name = driver.names().first().copied().unwrap_or_default();
     let fs_type = match driver.probe(&*device) {
         Ok(Some(probe)) if image.options.fs_type.is_none() => probe.fs_type,
@@ -481,6 +490,21 @@ fn failed(
     let ends = is_outside.then(|| device.len());
     let otherwise = otherwise(image, &device, driver);
     OpenError::SuperBlock { image: path, part, fs_type, block, ends, error, otherwise }
+}
+
+/// Returns the number of free bytes of the disk after the partition.
+fn free_after(image: &Image, partition: &Partition) -> u64 {
+    let limit = image.table.as_ref().and_then(|table| {
+        let editor = TableEditor::open(image.device.clone(), table).ok()?;
+        editor.limit_of(partition.number).ok()
+    });
+    limit.map_or(0, |limit| limit.saturating_sub(partition.end()))
+}
+
+/// Returns the partition that `part` selects, or the only one with a file system, and the number of free bytes after it.
+pub fn partition_to_grow(image: &Image, part: Option<&PartSelector>) -> Option<(u32, u64)> {
+    let partition = volume_bytes(image, part).ok()?.1.partition?;
+    Some((partition.number, free_after(image, &partition)))
 }
 
 /// Returns how the volume opens if the caller requests no super block.

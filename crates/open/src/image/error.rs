@@ -265,6 +265,23 @@ pub enum OpenError {
         /// The error of the driver.
         error: Box<Error>,
     },
+    /// The entry of a partition is shorter than the volume in the partition.
+    #[error(
+        "cannot open '{}@{number}': the partition has {len} bytes, but its file system needs at least {needed} bytes\n  help: {}",
+        shown(image), lengthen(image, *number, *can_grow)
+    )]
+    ShortPartition {
+        /// The image.
+        image: PathBuf,
+        /// The number of the partition.
+        number: u32,
+        /// The length of the partition in bytes.
+        len: u64,
+        /// The least length that the volume needs, in bytes.
+        needed: u64,
+        /// Whether the free space after the partition suffices.
+        can_grow: bool,
+    },
     /// The requested offset is past the end of the image.
     #[error(
         "cannot open '{}@+{offset}': the offset is past the end of the image, which has {}",
@@ -460,6 +477,18 @@ impl PartitionChoice {
         match &self.holds {
             PartitionContents::FileSystem(probe) => Some(probe),
             _ => None,
+        }
+    }
+}
+
+/// Returns what to do about a partition that is too short.
+fn lengthen(image: &Path, number: u32, can_grow: bool) -> String {
+    match can_grow {
+        true => format!("run 'obento part {} grow {number}', which changes only the partition table", shown(image)),
+        false => {
+            "restore the partition table, or the missing end of the image; 'obento recover' copies the files that are \
+             present"
+                .to_owned()
         }
     }
 }

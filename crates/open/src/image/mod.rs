@@ -343,6 +343,12 @@ impl Image {
         choose::volume_bytes(self, part)
     }
 
+    /// Returns the number of the partition that `part` selects, or of the only partition with a file system, and the number
+    /// of free bytes after the partition. Returns `None` if the selected bytes are not a partition.
+    pub fn partition_to_grow(&self, part: Option<&PartSelector>) -> Option<(u32, u64)> {
+        choose::partition_to_grow(self, part)
+    }
+
     /// Returns the error that [`volume`](Self::volume) without a part returns, if several types claim the
     /// image.
     pub fn ambiguity(&self) -> Option<OpenError> {
