@@ -461,3 +461,26 @@ fn a_small_image_that_expands_has_a_limit() {
     assert!(output.status.success(), "{output:?}");
     assert_eq!(fs::metadata(folder.path().join("out.img")).unwrap().len(), 8 * MIB);
 }
+
+#[test]
+fn a_partition_as_the_target_is_refused_and_no_file_hides_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    File::create(path("disk.img")).unwrap().set_len(16 << 20).unwrap();
+    File::create(path("root.img")).unwrap().set_len(4 << 20).unwrap();
+    succeed(folder.path(), &["part", "disk.img", "create", "gpt"]);
+    succeed(folder.path(), &["part", "disk.img", "add"]);
+    for options in
+        [&["disk.img@1"][..], &["disk.img@1", "--format", "raw"], &["disk.img@1", "-O", "raw", "-f"]]
+    {
+        let output = obento(folder.path(), &[&["convert", "root.img"], options].concat());
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
+        assert!(said.contains("this is a partition of 'disk.img', and convert creates files"), "{said}");
+        assert!(said.contains("of=disk.img"), "{said}");
+        assert!(!path("disk.img@1").exists());
+    }
+    for name in ["other@1.img", "disk.img@monday.img"] {
+        succeed(folder.path(), &["convert", "root.img", name]);
+    }
+}

@@ -7,11 +7,12 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use obento::Image;
+use obento::address::{Address, HostEntry, PartSelector};
 use obento::block::BlockDevice;
 use obento::convert::{
     ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted, Qcow2Version, convert,
@@ -32,7 +33,7 @@ use crate::open;
 use crate::output::{Outcome, Output, Stop};
 use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::{Report, printable};
 
 /// The page of `convert`.
 pub const PAGE: Page = Page::new(&[
@@ -93,6 +94,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
+    args.expect_file(context)?;
     let format = args.format()?;
     context.expect_changes_allowed(shown)?;
     args.expect_free(shown)?;
@@ -171,6 +173,31 @@ impl Args {
         }
         let version = if self.qcow2_version == 2 { Qcow2Version::V2 } else { Qcow2Version::V3 };
         Ok(format.with(version, self.compress))
+    }
+
+    /// # Errors
+    ///
+    /// OUT names a partition of an existing image. A file of this name would hide the partition from all commands.
+    fn expect_file(&self, context: &Context) -> Result<(), Report> {
+        let look_up = |path: &Path| context.look_up(path);
+        if look_up(&self.out) != HostEntry::Missing {
+            return Ok(());
+        }
+        let Ok(Address { image, part: Some(part), place: None }) =
+            Address::parse_with(self.out.as_os_str(), &look_up)
+        else {
+            return Ok(());
+        };
+        // `disk@monday.img` is the usual name of a file.
+        if !matches!(part, PartSelector::Number(_)) && ImageFormat::of_name(&self.out).is_some() {
+            return Ok(());
+        }
+        let disk = printable(image.as_os_str().as_bytes());
+        let cause = format!("this is a partition of '{disk}', and convert creates files");
+        Err(Report::on("cannot convert to", self.out.as_os_str().as_bytes(), cause).help(format!(
+            "to replace the contents of the partition, convert IN to a raw file, and run 'dd if=RAW of={disk} bs=1M \
+             conv=notrunc oflag=seek_bytes seek=START' with the START that 'obento part {disk}' prints"
+        )))
     }
 
     /// Unpacks IN to a new file if this file can become OUT without another conversion. Returns `None`
