@@ -365,3 +365,28 @@ fn a_search_of_a_damaged_volume_ends() {
         assert!(matches!(code, Some(0..=2)), "{round}: {said}");
     }
 }
+
+#[test]
+fn files_that_options_omit_are_counted() {
+    for fs_type in TYPES {
+        let card = Card::new(fs_type, fill);
+        card.quietly(&["rm", "-r", "card.img:/DCIM"]);
+        let (code, text, said) = card.obento(&["undelete", "card.img", "*.png"]);
+        assert_eq!((code, &*text), (Some(1), ""), "{said}");
+        assert!(said.contains("no deleted files were selected: 8 files match no pattern"), "{said}");
+        let mut listed = card.list(&["*.JPEG"]);
+        listed.retain(|(_, path)| path.ends_with(".jpeg"));
+        assert_eq!(listed.len(), 8, "the names of {fs_type} ignore case");
+        // All clusters are in use again.
+        fs::write(card.tree().join("large"), vec![1; 15 << 20]).unwrap();
+        let _ = card.obento(&["cp", "tree/large", "card.img:/"]);
+        let (code, _, said) = card.obento(&["undelete", "card.img", "*.jpeg", "--least", "certain"]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("--least certain omits 8 files (--least overwritten lists all)"), "{said}");
+    }
+    let card = Card::new("vfat", fill);
+    let (_, _, said) = card.obento(&["undelete", "card.img"]);
+    assert!(said.contains("no deleted files were found"), "{said}");
+    let (_, _, said) = card.obento(&["undelete", "card.img", "--to", "card.img:/dir"]);
+    assert!(said.contains("help: name a directory of the host"), "{said}");
+}

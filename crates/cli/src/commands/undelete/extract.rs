@@ -84,7 +84,12 @@ impl Extraction {
             Err(error) if error.errno() == Some(Errno::INVAL) => HostDir::open(path),
             made => made,
         };
-        let directory = made.map_err(|error| failed(&error))?;
+        let directory =
+            made.map_err(|error| match path.as_os_str().as_bytes().windows(2).any(|two| two == b":/") {
+                true => failed(&error)
+                    .help("name a directory of the host; 'obento cp' then copies the files into an image"),
+                false => failed(&error),
+            })?;
         if !directory.names().map_err(|error| failed(&error))?.is_empty() {
             let report =
                 Report::on("cannot copy files to", path.as_os_str().as_bytes(), "the directory is not empty");

@@ -54,13 +54,15 @@ pub const PAGE: Page = Page::new(&[
 /// The condition is 'certain' if the blocks of the file are known and free. It is 'likely' if the blocks are free, but
 /// their numbers are a guess, or come from an older state in the journal. It is 'doubtful' if another file uses some of
 /// the blocks, or if some blocks were not found. It is 'overwritten' if another file uses the first block, or if the
-/// location of the data is lost.
+/// location of the data is lost. On FAT32, a system that clears the upper half of the cluster number of a deleted file
+/// loses the location of a file behind cluster 65535; such a file is 'overwritten', too.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image
     #[arg(value_name = "IMAGE[@PART]")]
     image: OsString,
-    /// Select files whose path matches GLOB; a GLOB without a slash applies to the name of the file
+    /// Select files whose path matches GLOB; a GLOB without a slash applies to the name of the file. On FAT and exFAT, case
+    /// is ignored
     #[arg(value_name = "GLOB")]
     patterns: Vec<OsString>,
     /// Copy the files to this directory, which must be empty or not exist
@@ -131,7 +133,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let usual = device.len().saturating_mul(2).saturating_add(USUAL_BYTES);
         extraction.limit(args.max_bytes.unwrap_or(usual));
     }
-    let compile = |pattern: &OsString| Pattern::new(pattern.as_bytes(), Case::Sensitive);
+    // As in the names of these types.
+    let case = if matches!(fs_type, "vfat" | "exfat") { Case::Insensitive } else { Case::Sensitive };
+    let compile = |pattern: &OsString| Pattern::new(pattern.as_bytes(), case);
     let patterns = args.patterns.iter().map(|pattern| (compile(pattern), pattern.as_bytes().contains(&b'/')));
     let mut listing = Listing {
         args,
@@ -142,6 +146,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         clock,
         out: Output::stdout(),
         count: 0,
+        hidden: 0,
+        unwanted: 0,
     };
     let mut stopped = Ok(());
     let searched = undelete.deleted(&listing.device.clone(), &mut |found| {
@@ -155,11 +161,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         context.warn(&Report::on("cannot search all of directory", path, part.reason));
     }
     if listing.count == 0 {
-        let found = match args.patterns.is_empty() {
-            true => "no deleted files were found",
-            false => "no deleted file matches a pattern",
-        };
-        context.note(args.image.as_bytes(), found);
+        context.note(args.image.as_bytes(), listing.nothing());
         context.raise(1);
     }
     listing.out.finish()
@@ -175,12 +177,21 @@ struct Listing<'a> {
     clock: Clock,
     out: Output,
     count: u64,
+    /// The files that --least omits.
+    hidden: u64,
+    /// The other files that match no pattern.
+    unwanted: u64,
 }
 
 impl Listing<'_> {
     fn take(&mut self, found: &DeletedFile) -> Result<(), Stop> {
         crate::output::go_on()?;
-        if found.certainty < self.args.least.certainty() || !self.is_wanted(&found.path) {
+        if !self.is_wanted(&found.path) {
+            self.unwanted += 1;
+            return Ok(());
+        }
+        if found.certainty < self.args.least.certainty() {
+            self.hidden += 1;
             return Ok(());
         }
         self.count += 1;
@@ -203,6 +214,26 @@ impl Listing<'_> {
             }
         }
         if is_stopped { Err(Stop::Interrupted) } else { crate::output::go_on() }
+    }
+
+    /// Describes an empty list.
+    fn nothing(&self) -> String {
+        let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+        let mut reasons = Vec::new();
+        if self.hidden > 0 {
+            let level = self.args.least.to_possible_value();
+            let level = level.as_ref().map_or("", |level| level.get_name());
+            let hidden = files(self.hidden);
+            reasons.push(format!("--least {level} omits {hidden} (--least overwritten lists all)"));
+        }
+        if self.unwanted > 0 {
+            let verb = if self.unwanted == 1 { "matches" } else { "match" };
+            reasons.push(format!("{} {verb} no pattern", files(self.unwanted)));
+        }
+        match reasons.is_empty() {
+            true => "no deleted files were found".to_owned(),
+            false => format!("no deleted files were selected: {}", reasons.join(", and ")),
+        }
     }
 
     fn is_wanted(&self, path: &[u8]) -> bool {
