@@ -62,7 +62,8 @@ pub struct Args {
     /// Compare files with the checksums in lists
     #[arg(short, long)]
     check: bool,
-    /// Resolve the names in the lists relative to this directory of an image
+    /// Resolve the names in the lists relative to this directory of an image; if all names start with the same image, as
+    /// in lists of obento, this directory replaces the image
     #[arg(long, value_name = "IMAGE[:/DIR]", requires = "check")]
     root: Option<OsString>,
     /// Print lines in the BSD format

@@ -145,3 +145,30 @@ bc3e3d41a1146b069abffad3c0d44860cf664390afce4d9661f7902e7943e085  disk.img:/long
 ";
     assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
 }
+
+#[test]
+fn a_list_of_an_image_verifies_its_copy_under_another_name() {
+    let Some(twins) = twins() else { return };
+    let sums = twins.ours(&["sha256sum", "-r", "disk.img"], b"");
+    let count = String::from_utf8_lossy(&sums.stdout).lines().count();
+    fs::write(twins.path("sums"), sums.stdout).unwrap();
+    fs::rename(twins.path("disk.img"), twins.path("moved.img")).unwrap();
+    let checked = twins.ours(&["sha256sum", "-c", "sums", "--root", "moved.img"], b"");
+    let said = String::from_utf8_lossy(&checked.stdout).into_owned();
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert_eq!(said.lines().filter(|line| line.ends_with(": OK")).count(), count);
+}
+
+#[test]
+fn a_list_without_images_is_explained_once() {
+    let Some(twins) = twins() else { return };
+    twins.theirs(&["sh", "-c", "cd tree; sha256sum big d00/f1 d00/f2 > ../list"], b"");
+    let checked = twins.ours(&["sha256sum", "-c", "list"], b"");
+    let said = String::from_utf8(checked.stderr).unwrap();
+    assert_eq!(checked.status.code(), Some(2), "{said}");
+    assert_eq!(
+        said,
+        "obento: cannot check the list: none of the 3 names is a path inside an image\n  \
+         help: name the directory that the list describes with --root IMAGE:/DIR\n"
+    );
+}

@@ -155,8 +155,14 @@ fn open_items(items: &[Item], root: Option<&OsStr>, context: &Context) -> Result
         let FileSelector::Path(base) = top.place.clone() else {
             return Err(Report::on("cannot check", root.as_bytes(), "not a path of a directory"));
         };
+        // The list of another image: its name is replaced, unless a directory has this name.
+        let image = common_image(items).filter(|image| {
+            let first = join(&base, image.strip_suffix(b"/").unwrap_or(image));
+            top.volume.resolve(&FileSelector::Path(first), Symlinks::Keep).is_err()
+        });
         let place = |item: &Item| {
-            let name = item.name.strip_prefix(b"./").unwrap_or(&item.name);
+            let name = image.and_then(|image| item.name.strip_prefix(image)).unwrap_or(&item.name);
+            let name = name.strip_prefix(b"./").unwrap_or(name);
             let name = name.strip_prefix(b"/").unwrap_or(name);
             Ok(Location { place: FileSelector::Path(join(&base, name)), ..top.clone() })
         };
@@ -166,6 +172,12 @@ fn open_items(items: &[Item], root: Option<&OsStr>, context: &Context) -> Result
     // A list is data: it must not start programs or connect to hosts.
     let images = names.iter().filter(|name| !names_server(name, context));
     open::seal_before_decoding(images, BareOperand::HostFile, Access::ReadOnly, context);
+    let is_image = |name: &OsString| matches!(open::operand(name, context), Ok(Operand::Image(_)) | Err(_));
+    if items.len() > 1 && !names.iter().any(is_image) {
+        let cause = format!("none of the {} names is a path inside an image", items.len());
+        let report = Report::new("cannot check the list", cause);
+        return Err(report.help("name the directory that the list describes with --root IMAGE:/DIR"));
+    }
     let open = |name: &OsString| match open::operand(name, context)? {
         Operand::Image(_) if names_server(name, context) => {
             let report = Report::on("cannot check", name.as_bytes(), "a list cannot name a server");
@@ -180,6 +192,14 @@ fn open_items(items: &[Item], root: Option<&OsStr>, context: &Context) -> Result
     let opened = names.iter().map(open).collect();
     context.seal();
     Ok(opened)
+}
+
+/// Returns the image with which all names start, as `obento` prints it: `disk.img:/` or `disk.img@2:/`.
+fn common_image(items: &[Item]) -> Option<&[u8]> {
+    let first = &items.first()?.name;
+    let end = first.windows(2).position(|two| two == b":/")? + 2;
+    let image = &first[..end];
+    items.iter().all(|item| item.name.starts_with(image)).then_some(image)
 }
 
 /// Returns whether a name of a list would start a server or connect to one. In a shell, `fuse:x` is a path in its image,
