@@ -265,6 +265,18 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
             "'bad.toml:4': fs-uuid: invalid value 'x'\n  help: write a value such as 01234567-89ab-cdef-0123-456789abcdef",
         ),
         (
+            "[[partition]]\ntype = \"esp\"\ncontent = \"vfat\"\nfs-uuid = \"01234567-89ab-cdef-0123-456789abcdef\"\n",
+            "'bad.toml:4': fs-uuid: invalid value '01234567-89ab-cdef-0123-456789abcdef'\n  help: write a value such as 1234-ABCD",
+        ),
+        (
+            "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nfs-uuid = \"1234-ABCD\"\n",
+            "'bad.toml:4': fs-uuid: invalid value '1234-ABCD'\n  help: write a value such as 01234567-",
+        ),
+        (
+            "[[partition]]\ntype = \"esp\"\ncontent = \"ext4\"\nsize = \"9M\"\nfree = \"20%\"\n",
+            "'bad.toml:5': free: cannot be combined with size",
+        ),
+        (
             "[[partition]]\ntype = \"esp\"\nsize = \"1M\"\nattributes = [\"fast\"]\n",
             "'bad.toml:4': attributes: unknown attribute 'fast'",
         ),
@@ -556,4 +568,21 @@ fn a_failed_build_leaves_no_root_hash() {
     bench.run("build disk.img --disk small.toml --root-hash hash --force", 2);
     assert_eq!(fs::read_to_string(bench.path("hash")).unwrap(), "");
     assert!(!bench.path("disk.img").exists());
+}
+
+#[test]
+fn fat_and_exfat_volumes_get_the_volume_id_of_the_layout() {
+    let bench = Bench::new();
+    for (fs_type, id) in [("vfat", "1234-ABCD"), ("exfat", "00ff-00ee")] {
+        let layout = format!(
+            "[[partition]]\ntype = \"basic-data\"\ncontent = \"{fs_type}\"\nfs-uuid = \"{id}\"\nfree = \"30%\"\n"
+        );
+        fs::write(bench.path("layout.toml"), layout).unwrap();
+        bench.run("build disk.img --disk layout.toml --force", 0);
+        let (text, _) = bench.run("info disk.img", 0);
+        assert!(text.contains(&id.to_uppercase()), "{text}");
+        bench.run(&format!("build -t {fs_type} -U {id} volume.img --size 16M --force"), 0);
+        let (text, _) = bench.run("info volume.img", 0);
+        assert!(text.contains(&id.to_uppercase()), "{text}");
+    }
 }

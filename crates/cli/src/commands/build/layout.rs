@@ -354,6 +354,9 @@ fn volume(keys: &Keys<'_, '_>, fs_type: &str) -> Result<VolumeArgs, Report> {
     if minimize && free.is_some() {
         return Err(keys.wrong("free", "cannot be combined with minimize"));
     }
+    if free.is_some() && keys.text("size")?.is_some_and(|size| size != "auto") {
+        return Err(keys.wrong("free", "cannot be combined with size: the size determines the free space"));
+    }
     Ok(VolumeArgs {
         fs_type: fs_type.into(),
         from: keys.names("from")?,

@@ -33,6 +33,10 @@ pub(super) fn print(image: &OsString, context: &Context) -> Outcome {
         );
     }
     let mut out = Output::stdout();
+    out.write_all(
+        b"# This layout describes the partition table. The contents of partitions, the boot code of the MBR and boot\n\
+          # loaders outside of partitions are left out: 'obento help layout' describes content = \"raw:FILE\" and [[blob]].\n",
+    )?;
     out.write_all(layout(table, image.device().len()).map_err(wrong)?.as_bytes())?;
     out.finish()
 }

@@ -15,7 +15,7 @@ use crate::change::mode::ModeChange;
 use crate::commands::import::MEMBERS;
 use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
-use crate::parse::uuid::uuid;
+use crate::parse::uuid::{is_volume_id, uuid};
 use crate::report::Report;
 
 /// The sources and options of a volume.
@@ -70,7 +70,7 @@ pub struct VolumeArgs {
     /// Label
     #[arg(short = 'L', long, value_name = "TEXT")]
     pub label: Option<OsString>,
-    /// UUID, or clear (zeros)
+    /// UUID, or clear (zeros); for vfat and exfat a volume ID such as 1234-ABCD
     #[arg(short = 'U', long, value_name = "UUID")]
     pub uuid: Option<String>,
     /// Block size in bytes
@@ -220,9 +220,18 @@ impl VolumeArgs {
                     "01234567-89ab-cdef-0123-456789abcdef, or clear; builds are reproducible",
                 ));
             }
-            Some(text) => uuid(text).map_err(|_| {
-                InvalidValue::new("uuid", text, "01234567-89ab-cdef-0123-456789abcdef, or clear")
-            })?,
+            // `extended` below takes the volume ID.
+            Some(text) if self.has_volume_id() && is_volume_id(text) => None,
+            Some(text) => {
+                let parsed = uuid(text).ok().flatten();
+                // A volume ID has 32 bits; the rest of a UUID would be lost.
+                let is_stored = |uuid: &[u8; 16]| !self.has_volume_id() || *uuid == [0; 16];
+                let example = match self.has_volume_id() {
+                    true => "1234-ABCD, or clear",
+                    false => "01234567-89ab-cdef-0123-456789abcdef, or clear",
+                };
+                Some(parsed.filter(is_stored).ok_or_else(|| InvalidValue::new("uuid", text, example))?)
+            }
             None => None,
         };
         settings.block_size = match &self.block_size {
@@ -243,7 +252,15 @@ impl VolumeArgs {
             .filter_map(|(name, value)| Some((name.to_owned(), value_for_driver(name, value.clone()?))));
         settings.settings.extend(given);
         settings.settings.extend(split(&self.extended));
+        if let Some(id) = self.uuid.as_deref().filter(|text| self.has_volume_id() && is_volume_id(text)) {
+            settings.settings.push(("volume_id".into(), id.into()));
+        }
         Ok(settings)
+    }
+
+    /// Returns whether volumes of the type have a volume ID instead of a UUID.
+    fn has_volume_id(&self) -> bool {
+        matches!(&*self.fs_type, "vfat" | "fat" | "msdos" | "exfat")
     }
 }
 
