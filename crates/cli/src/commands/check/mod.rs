@@ -180,6 +180,12 @@ fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
         line(shown, &report).write(&mut out)?;
     } else if !args.quiet {
         summary(&mut out, shown, &report)?;
+        if args.safe && report.left() > 0 {
+            context.note(
+                shown,
+                "-p repairs only what is safe without a decision; 'obento check -y' repairs all errors",
+            );
+        }
     }
     out.finish()
 }

@@ -36,6 +36,9 @@ pub struct Args {
     /// Patterns are basic regular expressions (default)
     #[arg(short = 'G', long, overrides_with_all = ["fixed_strings", "extended_regexp"], help_heading = PATTERNS)]
     basic_regexp: bool,
+    /// Perl expressions are not supported
+    #[arg(short = 'P', long, hide = true)]
+    pub perl_regexp: bool,
     /// Ignore case
     #[arg(short = 'i', long, help_heading = PATTERNS)]
     pub ignore_case: bool,

@@ -50,6 +50,10 @@ pub const PAGE: Page = Page::new(&[
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    if args.perl_regexp {
+        let report = Report::new("cannot search", "Perl expressions (-P) are not supported");
+        return Err(report.help("write an extended regular expression, and use -E").into());
+    }
     let (patterns, paths) = args.split()?;
     let matcher = matcher::Matcher::new(&patterns, args, args.only_matching || context.colors())?;
     let below = match (args.recursive, args.dereference_recursive) {
