@@ -90,7 +90,7 @@ fn servers_and_lists_of_bad_blocks_are_named() {
     let error = fails(&disk, "mkfs.fat -C -l list new.img 8192");
     assert!(error.contains("cannot read the bad blocks in 'list': line 2 is not a number\n"), "{error}");
     let error = fails(&disk, "undelete disk.img none*");
-    assert!(error.contains("note: no deleted file matches a pattern\n"), "{error}");
+    assert!(error.contains("note: no deleted files were found\n"), "{error}");
     let error = fails(&disk, &format!("prov {}", disk.folder().display()));
     assert!(error.contains("': obento has mounted no volume at this directory\n"), "{error}");
 }
