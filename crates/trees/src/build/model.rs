@@ -306,7 +306,7 @@ mod tests {
         for _ in 0..10 {
             assert_eq!(model.xattrs(&xattr(1, 54)), Ok(set));
         }
-        let mut link = |model: &mut Model, len| {
+        let link = |model: &mut Model, len| {
             let (attr, name) = (TreeBuilder::bare_directory(Timestamp::EPOCH), Name::new(b"link").unwrap());
             model.put(NodeId::ROOT, name, Body::Symlink, attr, &vec![b'x'; len]).map(drop)
         };
