@@ -279,7 +279,7 @@ fn mount_options(raw: &mut RawSuperBlock, value: &str) -> Result<()> {
         let found = MOUNT_OPTIONS.iter().find(|(known, ..)| *known == name);
         let Some((_, value, mask)) = found else {
             let known: Vec<&str> = MOUNT_OPTIONS.iter().map(|&(known, ..)| known).collect();
-            let why = alloc::format!("'{name}' is none of {}", known.join(", "));
+            let why = alloc::format!("'{name}' is not one of {}", known.join(", "));
             return Err(TuneError::refused("mount_options", why));
         };
         bits = if is_set { bits & !mask | value } else { bits & !mask };

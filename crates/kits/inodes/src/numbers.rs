@@ -57,7 +57,7 @@ impl<'v> Edits<'v> {
         self.0.get(self.place(number).ok()?).map(|(_, edit)| edit)
     }
 
-    /// Returns the edit of a block, which `start` begins if there is none.
+    /// Returns the edit of a block, which `start` begins if the block has no edit.
     pub(crate) fn get_or_start(
         &mut self,
         number: u32,
