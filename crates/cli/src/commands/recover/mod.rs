@@ -24,7 +24,7 @@ use obento::{Image, Options};
 
 use self::bad::{BadRanges, Map};
 use self::report::Recovery;
-use self::search::{Opened, Search};
+use self::search::{ReadableVolume, VolumeSearch};
 use crate::commands::cp;
 use crate::context::Context;
 use crate::help::page::Page;
@@ -104,7 +104,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     open::report_notices(args.source.as_bytes(), &image, context.messages());
     let bad = map.map(|map| with_map(&image, map)).transpose()?;
-    let search = Search { address: &address, options: &options, bad };
+    let search = VolumeSearch { address: &address, options: &options, bad };
     let opened = search.open(image, context)?;
     let mut recovery = Recovery::new(out, context);
     let opened = search.with_root(opened, &mut recovery)?;
@@ -132,7 +132,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 ///
 /// Those of the copy. A volume that cannot be repaired has no such files.
 fn copy_unnamed(
-    (opened, search): (&Opened, &Search<'_>),
+    (opened, search): (&ReadableVolume, &VolumeSearch<'_>),
     (target, copy): (&HostTarget, &CopyOptions),
     recovery: &mut Recovery<'_>,
     context: &Context,
@@ -211,8 +211,8 @@ fn shown(address: &Address) -> Vec<u8> {
     [address.image.as_os_str().as_bytes(), part.as_bytes()].concat()
 }
 
-fn source(opened: &Opened, address: &Address, context: &Context) -> Result<CopySource, Report> {
-    let Opened { image, volume } = opened;
+fn source(opened: &ReadableVolume, address: &Address, context: &Context) -> Result<CopySource, Report> {
+    let ReadableVolume { image, volume } = opened;
     let shown = shown(address);
     for each in volume.info().notices {
         context.note(&shown, notice(&each, obento::driver::Access::ReadOnly, image));

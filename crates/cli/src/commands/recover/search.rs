@@ -26,7 +26,7 @@ use crate::report::Report;
 const MAX_RANGES: usize = 8;
 
 /// The volume to recover.
-pub struct Search<'a> {
+pub struct VolumeSearch<'a> {
     pub address: &'a Address,
     pub options: &'a Options,
     /// The device of an image with a map.
@@ -34,27 +34,27 @@ pub struct Search<'a> {
 }
 
 /// An image and the volume in it that is recovered.
-pub struct Opened {
+pub struct ReadableVolume {
     pub image: Image,
     pub volume: Volume,
 }
 
-impl Search<'_> {
+impl VolumeSearch<'_> {
     /// Opens the volume. If an image with a map does not open, unreadable bytes count as zeros while it is opened, so
     /// that it opens like an image whose bad sectors were overwritten.
     ///
     /// # Errors
     ///
     /// The image has no volume that opens.
-    pub fn open(&self, image: Image, context: &Context) -> Result<Opened, Report> {
+    pub fn open(&self, image: Image, context: &Context) -> Result<ReadableVolume, Report> {
         let Some(bad) = &self.bad else {
             let volume = self.volume(&image).map_err(Report::plain)?;
-            return Ok(Opened { image, volume });
+            return Ok(ReadableVolume { image, volume });
         };
         let open = || {
             let image = Image::on_device(image.path(), bad.clone(), image.registry(), self.options)?;
             let volume = self.volume(&image)?;
-            Ok::<_, OpenError>(Opened { image, volume })
+            Ok::<_, OpenError>(ReadableVolume { image, volume })
         };
         if let Ok(opened) = open()
             && opened.volume.vfs().expect_root().is_ok()
@@ -87,7 +87,11 @@ impl Search<'_> {
     /// # Errors
     ///
     /// The copy cannot be opened.
-    pub fn with_root(&self, opened: Opened, recovery: &mut Recovery<'_>) -> Result<Opened, Report> {
+    pub fn with_root(
+        &self,
+        opened: ReadableVolume,
+        recovery: &mut Recovery<'_>,
+    ) -> Result<ReadableVolume, Report> {
         let needs_root = !matches!(self.address.place, Some(FileSelector::Inode(_)));
         let Some(error) = opened.volume.vfs().expect_root().err().filter(|_| needs_root) else {
             return Ok(opened);
@@ -129,7 +133,7 @@ impl Search<'_> {
     /// # Errors
     ///
     /// The copy cannot be opened.
-    pub fn repaired(&self, image: &Image) -> Result<Option<Opened>, Report> {
+    pub fn repaired(&self, image: &Image) -> Result<Option<ReadableVolume>, Report> {
         let copy: Arc<dyn BlockDevice> = Arc::new(Overlay::new(image.device().clone()));
         let of_copy = Options { journal: None, ..self.options.clone() }.for_change();
         let checking = CheckOptions {
@@ -144,7 +148,7 @@ impl Search<'_> {
                 return Ok(None);
             }
             let volume = self.volume(&copy)?;
-            Ok::<_, OpenError>(Some(Opened { image: copy, volume }))
+            Ok::<_, OpenError>(Some(ReadableVolume { image: copy, volume }))
         };
         let repaired = match &self.bad {
             Some(bad) => bad.with_zeros(repair).0,
