@@ -16,8 +16,9 @@ use obento_env::sync::{Mutex, RwLock};
 
 use crate::age::CommitTimer;
 use crate::guard::Locked;
-use crate::handover::{self, FirstMark};
+use crate::handover;
 use crate::inode::ROOT;
+use crate::mount_state::FirstMark;
 use crate::ops;
 use crate::utf16::MAX_BYTES;
 use crate::volume::{Commit as _, Location as _, Volume};

@@ -17,21 +17,13 @@ use obento_base::wire::{le, to_u64, to_usize};
 use obento_base::{Cursor, Error, Ino, Result};
 
 use crate::inode::FileEntry;
+use crate::mount_state::FirstMark;
 use crate::numbers::NumberLists;
 use crate::unit::Slot;
 use crate::volume::Volume;
 
 /// The version of the layout.
 const VERSION: u64 = 1;
-
-/// The mark of the volume before the first process opened it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum FirstMark {
-    /// The volume was marked as in use. The mark stays.
-    InUse,
-    /// The volume was not marked.
-    Unused,
-}
 
 /// Returns the state of `volume`, whose changes are all on the device.
 pub(crate) fn export<V: Volume>(volume: &V, mark: FirstMark) -> Result<Vec<u8>> {

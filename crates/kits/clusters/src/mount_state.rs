@@ -95,3 +95,12 @@ impl<E> MountState<E> {
         Ok(counted)
     }
 }
+
+/// The mark of the volume before the first process opened it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FirstMark {
+    /// The volume was marked as in use. The mark stays.
+    InUse,
+    /// The volume was not marked.
+    Unused,
+}

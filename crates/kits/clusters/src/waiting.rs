@@ -19,8 +19,8 @@ use obento_block::Cache;
 use obento_env::Clock;
 
 use crate::allocator::Allocator;
-use crate::handover::FirstMark;
 use crate::late::LateEntries;
+use crate::mount_state::FirstMark;
 use crate::pieces::{Piece, last_of};
 use crate::reservations::Reservations;
 use crate::sectors::{self, current, with_entries};
