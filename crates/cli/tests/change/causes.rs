@@ -56,7 +56,7 @@ fn an_invalid_entry_or_name_is_explained_for_its_command() {
     disk.quietly(&["touch disk.img:/a"]);
     disk.check(
         "setfacl -x u:1:r disk.img:/a",
-        1,
+        2,
         "",
         "obento: invalid ACL entry 'u:1:r': an entry to remove has no permissions\n  \
          help: write u:USER, g:GROUP or m; the prefix d: selects the default ACL\n",
