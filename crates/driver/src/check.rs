@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(about_inode(7, &Error::OutOfRange), "inode 7: value out of range");
         let truncated =
             Corrupt::Truncated { structure: Structure::Inode(Ino(7)), block: 1, offset: 0, len: 9 };
-        assert!(about_inode(7, &truncated.into()).starts_with("inode 7: 9 bytes"));
+        assert!(about_inode(7, &truncated.into()).starts_with("inode 7: a range of 9 bytes"));
     }
 
     #[test]
