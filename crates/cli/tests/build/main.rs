@@ -491,7 +491,7 @@ fn numbers_that_no_image_can_hold_are_refused() {
         let mut command = bench.command("build disk.img --from tree");
         let output = command.env("SOURCE_DATE_EPOCH", seconds).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{seconds}");
-        assert!(text(&output.stderr).contains("between 1970 and 9999"), "{}", text(&output.stderr));
+        assert!(text(&output.stderr).contains("since 1970, up to the year 9999"), "{}", text(&output.stderr));
     }
     let (_, said) = bench.run("build disk.img --from tree --owner 4294967295:0", 2);
     assert!(said.contains("4294967295:0") && !bench.path("disk.img").exists(), "{said}");

@@ -201,7 +201,7 @@ fn a_selection_that_no_image_has_is_an_error_also_if_there_is_one_image() {
     {
         layout.index(&index);
         for image in [&*other, "v2", "linux/amd64"] {
-            let (_, said) = bench.run(&format!("build disk.img --from image --image {image}"), 2);
+            let (_, said) = bench.run(&format!("build -F disk.img --from image --image {image}"), 2);
             assert!(
                 said.contains(&format!("no image is named '{image}'\n  help: use one of v1, ")),
                 "{said}"
@@ -218,7 +218,7 @@ fn a_selection_that_no_image_has_is_an_error_also_if_there_is_one_image() {
     let saved = "[{\"Config\":\"config.json\",\"RepoTags\":[\"box:1\"],\"Layers\":[\"layer.tar\"]}]";
     fs::write(bench.path("image/manifest.json"), saved).unwrap();
     fs::remove_file(bench.path("image/index.json")).unwrap();
-    let (_, said) = bench.run("build disk.img --from oci:image --image box:2", 2);
+    let (_, said) = bench.run("build -F disk.img --from oci:image --image box:2", 2);
     assert!(said.contains("no image is named 'box:2'\n  help: use one of box:1"), "{said}");
     bench.run("build -F -q -t ext2 disk.img --from oci:image --image box:1", 0);
 }
