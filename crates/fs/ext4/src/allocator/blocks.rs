@@ -250,7 +250,8 @@ impl Allocator {
         let taken = self.take_block_bitmap(txn, index, group)?;
         let len = range.end - range.start;
         bits::set(&mut txn.edit(&taken), range);
-        group.descriptor.free_blocks -= len;
+        // On a damaged volume, another group may use the same bitmap.
+        group.descriptor.free_blocks = group.descriptor.free_blocks.saturating_sub(len);
         count(&self.free_clusters, 0, len);
         self.note_dirty(index);
         Ok(())
