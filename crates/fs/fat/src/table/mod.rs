@@ -85,10 +85,11 @@ pub struct Reader<'v> {
 }
 
 impl<'v> Reader<'v> {
-    /// Creates a reader of the active FAT. If all FATs are equal, another one replaces sectors that the device cannot
-    /// read.
+    /// Creates a reader of the active FAT. On a device that cannot be written to, and if all FATs should be equal, another
+    /// FAT replaces sectors that the device cannot read. Changes must not follow it, since its copy may be older.
     pub fn new(sb: &'v SuperBlock, cache: &'v Cache) -> Self {
-        let spare = (sb.active_fat.is_none() && sb.fats > 1).then_some(1);
+        let has_spare = cache.device().is_read_only() && sb.active_fat.is_none() && sb.fats > 1;
+        let spare = has_spare.then_some(1);
         Self { spare, ..Self::of_copy(sb, cache, sb.read_fat()) }
     }
 
