@@ -152,8 +152,14 @@ impl Data<Volume> for Writer {
         grow(&mut inode, end);
         // A block that another write was to fill, and that this one writes in part.
         let block = u64::from(volume.super_block().block_size());
-        for part in self.waiting.reservations.fulfil(ino, &(offset..end), block) {
-            self.each_run(&inode, part, |volume, place, _| zero_gap(volume, place))?;
+        let parts = self.waiting.reservations.fulfil(ino, &(offset..end), block);
+        let zeroed = parts.iter().try_for_each(|part| {
+            self.each_run(&inode, part.clone(), |volume, place, _| zero_gap(volume, place))
+        });
+        if let Err(error) = zeroed {
+            // As promises, they read as zeros.
+            parts.into_iter().for_each(|part| self.waiting.reservations.restore(ino, part));
+            return Err(error);
         }
         let valid = inode.entry.valid();
         self.zero_unpromised(&inode, valid..offset.max(valid))?;

@@ -145,8 +145,8 @@ impl Data<Volume> for Writer {
         let block = u64::from(volume.super_block().cluster_size);
         let parts = self.waiting.reservations.fulfil(ino, &(offset..end), block);
         if let Err(error) = self.zero_parts(&inode, &parts) {
+            // As promises, they read as zeros.
             parts.into_iter().for_each(|part| self.waiting.reservations.restore(ino, part));
-            self.waiting.fail(error);
             return Err(error);
         }
         let mut done = 0;
