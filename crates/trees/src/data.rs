@@ -86,7 +86,10 @@ impl Losses {
 fn known_loss(node: &Node, range: Range<u64>, error: &Error) -> Option<u64> {
     let Error::Device(DeviceError::Read { len, .. }) = *error else { return None };
     let run = node.run(range.start, range.end - range.start).ok()??;
-    (len > SECTOR && matches!(run.span(), Span::Mapped(_))).then(|| len.min(run.len()))
+    let len = len.min(run.len());
+    // The device may report a range that begins before this one.
+    let ends_there = || node.read_at(range.start + len - 1, &mut [0]).is_err();
+    (len > SECTOR && matches!(run.span(), Span::Mapped(_)) && ends_there()).then_some(len)
 }
 
 /// Returns the end of the loss at the start of `range`. `fails` returns whether the byte at an offset is lost. The steps
