@@ -95,7 +95,7 @@ impl UnnamedFile {
     pub fn blank(len: u64) -> io::Result<Self> {
         let folder = std::env::temp_dir();
         let file = ReservedFile::within(&folder).map(ReservedFile::into_file);
-        let file = file.map_err(|error| no_room(&folder, io::Error::other(error)))?;
+        let file = file.map_err(|error| no_room(&folder, error.into()))?;
         file.set_len(len)?;
         Ok(Self(file))
     }

@@ -599,7 +599,7 @@ fn the_free_space_after_a_partition_is_reported_and_used_by_two_commands() {
         File::options().write(true).open(&disk).unwrap().set_len(128 << 20).unwrap();
         let (said, notes) = bench.run("resize disk.img --maximum", 0);
         assert!(said.contains("already has 63 MiB"), "{said}");
-        assert!(notes.contains("64 MiB of free space follow partition 1"), "{notes}");
+        assert!(notes.contains("64 MiB of free space follows partition 1"), "{notes}");
         assert!(notes.contains("'obento part disk.img grow 1'"), "{notes}");
         bench.run("part disk.img grow 1", 0);
         let (said, notes) = bench.run("resize disk.img --maximum", 0);

@@ -194,10 +194,16 @@ impl Args {
         }
         let disk = printable(image.as_os_str().as_bytes());
         let cause = format!("this is a partition of '{disk}', and convert creates files");
-        Err(Report::on("cannot convert to", self.out.as_os_str().as_bytes(), cause).help(format!(
-            "to replace the contents of the partition, convert IN to a raw file, and run 'dd if=RAW of={disk} bs=1M \
-             conv=notrunc oflag=seek_bytes seek=START' with the START that 'obento part {disk}' prints"
-        )))
+        let report = Report::on("cannot convert to", self.out.as_os_str().as_bytes(), cause);
+        // The offsets of partitions are not those of bytes in a file of another format.
+        let is_raw = ImageFormat::of_name(&image).is_none_or(|format| format == ImageFormat::Raw);
+        Err(match is_raw {
+            true => report.help(format!(
+                "to replace the contents of the partition of a raw disk, convert IN to a raw file, and run 'dd if=RAW \
+                 of={disk} bs=1M conv=notrunc oflag=seek_bytes seek=START' with the START that 'obento part {disk}' prints"
+            )),
+            false => report.help("name a new file"),
+        })
     }
 
     /// Unpacks IN to a new file if this file can become OUT without another conversion. Returns `None`

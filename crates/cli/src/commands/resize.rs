@@ -131,7 +131,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         context.note(
             shown,
             format!(
-                "{} of free space follow partition {number}; to use them, run 'obento part {disk} grow {number}', and this \
+                "{} of free space follows partition {number}; to use it, run 'obento part {disk} grow {number}', and this \
                  command again",
                 human_size(free)
             ),
