@@ -223,6 +223,34 @@ fn a_map_with_a_bad_directory_block_gives_the_files_without_names() {
 }
 
 #[test]
+fn a_repaired_copy_shows_no_zeros_for_bad_data() {
+    // Blocks of 1 KiB: a page of memory has four.
+    let Some(twins) = Twins::with(&["debugfs"], "24M", |tree| {
+        fs::create_dir(tree.join("d")).unwrap();
+        for number in 0..40 {
+            fs::write(tree.join(format!("d/{number}")), Dice(number).text(5000)).unwrap();
+        }
+    }) else {
+        return;
+    };
+    let size = block_size(&twins);
+    let directory = debugfs(&twins, "bmap /d 0") * size;
+    let wanted = contents(&twins.tree());
+    // Some blocks after that of the directory have data of its files.
+    for sector in 1..16 {
+        let data = directory + size + sector * 512;
+        let saved = format!("saved{sector}");
+        let output = recover_with_map(&twins, &[directory..directory + size, data..data + 512], &saved);
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let changed =
+            contents(&twins.path(&saved)).into_iter().filter(|found| !wanted.contains(found)).count();
+        let report = text(&output.stdout);
+        let listed = report.lines().filter(|line| line.starts_with("damaged\t")).count();
+        assert_eq!(changed, listed, "{sector}: {report}");
+    }
+}
+
+#[test]
 fn only_the_bad_bytes_of_a_map_are_zeros() {
     let Some(twins) = Twins::with(&["debugfs"], "24M", |tree| {
         fs::write(tree.join("bad"), Dice(32).text(5 << 20)).unwrap();

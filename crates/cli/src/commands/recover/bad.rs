@@ -3,15 +3,13 @@
 //! Source: the GNU ddrescue manual, "Mapfile structure".
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use obento::Error;
 use obento::base::DeviceError;
-use obento::block::BlockDevice;
+use obento::block::{BlockDevice, Overlay};
 
-/// The error number of a range that the map does not list as finished (ENODATA). Reading an image fails with no other
-/// cause for this number.
+/// The error number of a range that the map does not list as finished (ENODATA).
 const UNFINISHED: i32 = 61;
 
 /// Describes why a range could not be read.
@@ -69,6 +67,14 @@ impl Map {
         Ok(Self { finished })
     }
 
+    /// Adds `range` to the finished ranges.
+    fn finish(&mut self, range: Range<u64>) {
+        if self.first_bad(range.clone()).is_some() {
+            self.finished.push(range);
+            self.finished = merged(std::mem::take(&mut self.finished));
+        }
+    }
+
     /// Returns the first part of `range` that was not read. The part may extend past the end of `range`.
     fn first_bad(&self, range: Range<u64>) -> Option<Range<u64>> {
         let after = self.finished.partition_point(|finished| finished.end <= range.start);
@@ -91,31 +97,81 @@ fn number(text: &str) -> Option<u64> {
 /// A device of which only the finished ranges of a map can be read.
 pub struct BadRanges {
     device: Arc<dyn BlockDevice>,
-    map: Map,
-    /// Whether bad bytes read as zeros. Otherwise, a read of them fails.
-    zeros: AtomicBool,
-    /// The bad ranges that were read as zeros.
-    filled: Mutex<Vec<Range<u64>>>,
+    map: RwLock<Map>,
+    /// Whether the device is a copy that a repair changes. What is written can be read.
+    is_copy: bool,
+    zeros: Mutex<Zeros>,
 }
+
+/// Which bad bytes read as zeros. A read of the others fails.
+#[derive(Default)]
+struct Zeros {
+    all: bool,
+    /// The ranges of reads that failed before.
+    reads: Vec<Range<u64>>,
+    /// The last read that failed.
+    failed: Option<Range<u64>>,
+    /// The bad ranges that were read as zeros.
+    filled: Vec<Range<u64>>,
+}
+
+/// The most reads that are repeated with zeros until a volume opens.
+const MAX_READS: usize = 200;
 
 impl BadRanges {
     pub fn new(device: Arc<dyn BlockDevice>, map: Map) -> Self {
-        Self { device, map, zeros: AtomicBool::new(false), filled: Mutex::default() }
+        Self { device, map: RwLock::new(map), is_copy: false, zeros: Mutex::default() }
     }
 
-    /// Runs `work` while bad bytes read as zeros. A volume is opened in this state, so that it opens like a volume whose
-    /// bad sectors were overwritten. Returns the bad ranges that were read, sorted and disjoint.
+    /// Returns a copy in memory that can be changed. The rest of a bad range stays bad after a change of a part.
+    pub fn copy(&self) -> Self {
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Self { is_copy: true, ..Self::new(Arc::new(Overlay::new(self.device.clone())), map) }
+    }
+
+    /// Runs `work` while all bad bytes read as zeros. Returns the bad ranges that were read, sorted and disjoint.
     pub fn with_zeros<T>(&self, work: impl FnOnce() -> T) -> (T, Vec<Range<u64>>) {
-        self.zeros.store(true, Ordering::SeqCst);
+        self.zeros().all = true;
         let done = work();
-        self.zeros.store(false, Ordering::SeqCst);
-        let filled = std::mem::take(&mut *self.filled.lock().unwrap_or_else(PoisonError::into_inner));
-        (done, merged(filled))
+        let zeros = std::mem::take(&mut *self.zeros());
+        (done, merged(zeros.filled))
+    }
+
+    /// Repeats `work` until it succeeds. After each failure, the last read that failed returns zeros for its bad bytes, so
+    /// that a volume opens like one whose bad sectors were overwritten. Other copies of what is bad are still used.
+    /// Returns the bad ranges that were read as zeros, sorted and disjoint.
+    pub fn with_few_zeros<T, E>(&self, work: impl Fn() -> Result<T, E>) -> (Result<T, E>, Vec<Range<u64>>) {
+        let done = loop {
+            let done = work();
+            let mut zeros = self.zeros();
+            match zeros.failed.take() {
+                Some(failed) if done.is_err() && zeros.reads.len() < MAX_READS => zeros.reads.push(failed),
+                _ => break done,
+            }
+        };
+        let zeros = std::mem::take(&mut *self.zeros());
+        (done, merged(zeros.filled))
+    }
+
+    fn zeros(&self) -> MutexGuard<'_, Zeros> {
+        self.zeros.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns whether a read of `range` returns zeros for bad bytes, and records that it fails otherwise.
+    fn reads_zeros(&self, range: Range<u64>) -> bool {
+        let mut zeros = self.zeros();
+        let is_known = |known: &Range<u64>| known.start <= range.start && range.end <= known.end;
+        let reads_zeros = zeros.all || zeros.reads.iter().any(is_known);
+        if !reads_zeros {
+            zeros.failed = Some(range);
+        }
+        reads_zeros
     }
 
     /// Returns the first bad range from `offset` on that a read of `len` bytes meets.
     fn first_bad(&self, offset: u64, len: u64) -> Option<Range<u64>> {
-        let bad = self.map.first_bad(offset..offset.saturating_add(len))?;
+        let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
+        let bad = map.first_bad(offset..offset.saturating_add(len))?;
         Some(bad.start..bad.end.min(self.len()).max(bad.start))
     }
 
@@ -134,8 +190,7 @@ impl BadRanges {
             if let Some(bad) = bad {
                 let lost = within(bad.end).saturating_sub(good).max(1).min(buf.len() - at);
                 buf[at..at + lost].fill(0);
-                let mut filled = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
-                filled.push(bad.start..bad.start.saturating_add(lost as u64));
+                self.zeros().filled.push(bad.start..bad.start.saturating_add(lost as u64));
                 at += lost;
             }
         }
@@ -166,7 +221,7 @@ impl BlockDevice for BadRanges {
     }
 
     fn is_read_only(&self) -> bool {
-        true
+        !self.is_copy
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
@@ -176,7 +231,9 @@ impl BlockDevice for BadRanges {
         }
         match self.first_bad(offset, len) {
             None => self.device.read_at(offset, buf),
-            Some(_) if self.zeros.load(Ordering::SeqCst) => self.read_with_zeros(offset, buf),
+            Some(_) if self.reads_zeros(offset..offset.saturating_add(len)) => {
+                self.read_with_zeros(offset, buf)
+            }
             // The length of the whole bad range allows the caller to skip exactly this range.
             Some(bad) => {
                 let (offset, len) = (bad.start, bad.end - bad.start);
@@ -185,8 +242,14 @@ impl BlockDevice for BadRanges {
         }
     }
 
-    fn write_at(&self, _offset: u64, _buf: &[u8]) -> Result<(), Error> {
-        Err(DeviceError::ReadOnly.into())
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<(), Error> {
+        if !self.is_copy {
+            return Err(DeviceError::ReadOnly.into());
+        }
+        self.device.write_at(offset, buf)?;
+        let mut map = self.map.write().unwrap_or_else(PoisonError::into_inner);
+        map.finish(offset..offset.saturating_add(buf.len() as u64));
+        Ok(())
     }
 
     fn flush(&self) -> Result<(), Error> {

@@ -104,8 +104,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     open::report_notices(args.source.as_bytes(), &image, context.messages());
     let bad = map.map(|map| with_map(&image, map)).transpose()?;
-    let search = VolumeSearch { address: &address, options: &options, bad };
-    let opened = search.open(image, context)?;
+    let search = VolumeSearch { address: &address, options: &options, bad, context };
+    let opened = search.open(image)?;
     let mut recovery = Recovery::new(out, context);
     let opened = search.with_root(opened, &mut recovery)?;
     let source = source(&opened, &address, context)?;

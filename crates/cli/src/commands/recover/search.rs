@@ -1,11 +1,12 @@
 //! Opens a damaged volume, and finds the files that no directory leads to, as a repair finds them, on a copy in memory.
 
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use obento::OpenError;
 use obento::address::{Address, FileSelector};
-use obento::base::FileKind;
+use obento::base::{FileKind, Quantity};
 use obento::block::{BlockDevice, Overlay};
 use obento::check::check;
 use obento::copy::{Observer as _, Problem, ProblemReason};
@@ -31,6 +32,7 @@ pub struct VolumeSearch<'a> {
     pub options: &'a Options,
     /// The device of an image with a map.
     pub bad: Option<Arc<BadRanges>>,
+    pub context: &'a Context,
 }
 
 /// An image and the volume in it that is recovered.
@@ -40,13 +42,13 @@ pub struct ReadableVolume {
 }
 
 impl VolumeSearch<'_> {
-    /// Opens the volume. If an image with a map does not open, unreadable bytes count as zeros while it is opened, so
-    /// that it opens like an image whose bad sectors were overwritten.
+    /// Opens the volume. If an image with a map does not open, the unreadable bytes of the reads that fail count as zeros
+    /// while it is opened.
     ///
     /// # Errors
     ///
     /// The image has no volume that opens.
-    pub fn open(&self, image: Image, context: &Context) -> Result<ReadableVolume, Report> {
+    pub fn open(&self, image: Image) -> Result<ReadableVolume, Report> {
         let Some(bad) = &self.bad else {
             let volume = self.volume(&image).map_err(Report::plain)?;
             return Ok(ReadableVolume { image, volume });
@@ -56,25 +58,26 @@ impl VolumeSearch<'_> {
             let volume = self.volume(&image)?;
             Ok::<_, OpenError>(ReadableVolume { image, volume })
         };
-        if let Ok(opened) = open()
-            && opened.volume.vfs().expect_root().is_ok()
-        {
-            return Ok(opened);
-        }
-        let (opened, unread) = bad.with_zeros(open);
-        if !unread.is_empty() {
-            let shown = image.path().as_os_str().as_bytes();
-            let ranges = unread.iter().take(MAX_RANGES);
-            let ranges: Vec<String> = ranges.map(|range| format!("{}-{}", range.start, range.end)).collect();
-            let more = match unread.len().saturating_sub(MAX_RANGES) {
-                0 => String::new(),
-                more => format!(" and {more} more ranges"),
-            };
-            let ranges = ranges.join(", ");
-            context
-                .note(shown, format!("metadata at bytes {ranges}{more} was not read, and counts as zeros"));
-        }
+        let (opened, unread) = bad.with_few_zeros(open);
+        self.note_zeros(&image, &unread, |ranges| {
+            format!("metadata at bytes {ranges} was not read, and counts as zeros")
+        });
         opened.map_err(open::cannot_open)
+    }
+
+    /// Prints the note `text` about the ranges `unread`, if there are any.
+    fn note_zeros(&self, image: &Image, unread: &[Range<u64>], text: impl Fn(&str) -> String) {
+        if unread.is_empty() {
+            return;
+        }
+        let ranges = unread.iter().take(MAX_RANGES);
+        let mut ranges: Vec<String> =
+            ranges.map(|range| format!("{} to {}", range.start, range.end.saturating_sub(1))).collect();
+        let more = unread.len().saturating_sub(MAX_RANGES) as u64;
+        if more > 0 {
+            ranges.push(Quantity::new(more, "more range").to_string());
+        }
+        self.context.note(image.path().as_os_str().as_bytes(), text(&ranges.join(", ")));
     }
 
     fn volume(&self, image: &Image) -> Result<Volume, OpenError> {
@@ -128,13 +131,17 @@ impl VolumeSearch<'_> {
     }
 
     /// Returns a copy of `image` in memory in which the volume is repaired, or `None` if it cannot be repaired. Unreadable
-    /// bytes count as zeros during the repair.
+    /// bytes count as zeros during the repair only: afterwards, those that the repair has not written fail again.
     ///
     /// # Errors
     ///
     /// The copy cannot be opened.
     pub fn repaired(&self, image: &Image) -> Result<Option<ReadableVolume>, Report> {
-        let copy: Arc<dyn BlockDevice> = Arc::new(Overlay::new(image.device().clone()));
+        let bad = self.bad.as_ref().map(|bad| Arc::new(bad.copy()));
+        let copy: Arc<dyn BlockDevice> = match &bad {
+            Some(bad) => bad.clone(),
+            None => Arc::new(Overlay::new(image.device().clone())),
+        };
         let of_copy = Options { journal: None, ..self.options.clone() }.for_change();
         let checking = CheckOptions {
             repair_mode: RepairMode::All,
@@ -150,10 +157,11 @@ impl VolumeSearch<'_> {
             let volume = self.volume(&copy)?;
             Ok::<_, OpenError>(Some(ReadableVolume { image: copy, volume }))
         };
-        let repaired = match &self.bad {
-            Some(bad) => bad.with_zeros(repair).0,
-            None => repair(),
-        };
+        let Some(bad) = bad else { return repair().map_err(open::cannot_open) };
+        let (repaired, unread) = bad.with_zeros(repair);
+        self.note_zeros(image, &unread, |ranges| {
+            format!("bytes {ranges} were not read; the search for lost files counted them as zeros")
+        });
         repaired.map_err(open::cannot_open)
     }
 }
