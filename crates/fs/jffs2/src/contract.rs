@@ -96,7 +96,7 @@ impl Volume {
             fact("summaries", counts.summaries.to_string()),
             fact("inodes", self.catalogue.files().count().to_string()),
             fact("compression", if codecs.is_empty() { "none".to_string() } else { codecs.join(", ") }),
-            fact("erased", Quantity::new(counts.erased.into(), "byte").to_string()),
+            fact("erased", Quantity::new(counts.erased, "byte").to_string()),
         ]);
         let state = if counts.damaged > 0 { "has damaged nodes" } else { "clean" };
         VolumeInfo {

@@ -104,8 +104,7 @@ fn a_file_system_that_is_mounted_on_a_folder_is_not_entered() {
     let user = rustix::process::geteuid().as_raw();
     let mounted = folder.path().join(format!(".obento-{user}-mounted"));
     let own = folder.path().join(format!(".obento-{user}-own"));
-    let [mounted_exists, own_exists] = [&mounted, &own].map(|path| rustix::fs::mkdir(path, Mode::RWXU));
-    (mounted_exists.unwrap(), own_exists.unwrap());
+    [&mounted, &own].into_iter().for_each(|path| rustix::fs::mkdir(path, Mode::RWXU).unwrap());
     run(program("mount").args(["-t", "tmpfs", "-o", "mode=700", "none"]).arg(&mounted)).unwrap();
     let folders = Folders::at(user, folder.path().join("missing/obento"), folder.path());
     run(program("umount").arg(&mounted)).unwrap();

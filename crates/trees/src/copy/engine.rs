@@ -301,7 +301,7 @@ impl<'a, T: TreeSink> Copy<'a, T> {
 
     /// Reports `trouble`, or ends the copy with it.
     pub fn fail(&mut self, path: Vec<u8>, trouble: ProblemReason) -> Result<(), CopyError> {
-        if let Some(trouble) = trouble.to_report()? {
+        if let Some(trouble) = trouble.into_report()? {
             self.problem(path, trouble);
         }
         Ok(())

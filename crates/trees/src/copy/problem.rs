@@ -136,7 +136,7 @@ impl fmt::Display for ProblemReason {
 impl ProblemReason {
     /// Returns the problem to report, or `None` if it is counted only. Fails with a problem that later entries would also
     /// have.
-    pub(crate) fn to_report(self) -> Result<Option<Self>, CopyError> {
+    pub(crate) fn into_report(self) -> Result<Option<Self>, CopyError> {
         match self {
             Self::Host(
                 error @ (HostError::Limit { .. } | HostError::FileLimit { .. } | HostError::Stopped),

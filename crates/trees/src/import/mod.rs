@@ -245,7 +245,7 @@ impl Import<'_> {
                 Ok(false)
             }
             Err(Failure::Trouble(trouble)) => {
-                if let Some(trouble) = trouble.to_report()? {
+                if let Some(trouble) = trouble.into_report()? {
                     self.report.problems += 1;
                     self.observer.problem(&Problem { path, trouble });
                 }

@@ -137,7 +137,7 @@ impl<'v> Reader<'v> {
             let end = self.sb.fat_start.saturating_add(self.sb.fat_len.saturating_mul(self.sb.fats.into()));
             let end = end.checked_div(size).unwrap_or(0);
             let block = match self.cache.get_ahead(number, number..end.max(number.saturating_add(1))) {
-                Err(error @ Error::Device(_)) => self.from_spare(offset).ok_or(error)?,
+                Err(error @ Error::Device(_)) => self.spare_sector(offset).ok_or(error)?,
                 block => block?,
             };
             self.held = Some((number, block));
@@ -147,7 +147,7 @@ impl<'v> Reader<'v> {
     }
 
     /// Returns the sector of the spare FAT that equals the one at `offset`, if the device can read it.
-    fn from_spare(&self, offset: u64) -> Option<Block> {
+    fn spare_sector(&self, offset: u64) -> Option<Block> {
         let within = offset.checked_sub(self.sb.fat_offset(self.copy))?;
         let offset = self.sb.fat_offset(self.spare?).checked_add(within)?;
         self.cache.get(offset.checked_div(self.cache.block_size().into())?).ok()

@@ -148,11 +148,14 @@ pub enum PartitionContent {
     },
 }
 
+/// Creates a volume in a file of zeros. On failure, returns a description.
+pub type MakeEmpty = dyn Fn(BorrowedFd<'_>) -> Result<(), String> + Send + Sync;
+
 /// A program that creates an empty volume of one type.
 #[derive(Clone)]
 pub struct EmptyMaker {
-    /// Creates the volume in a file of zeros. On failure, returns a description.
-    pub make: Arc<dyn Fn(BorrowedFd<'_>) -> Result<(), String> + Send + Sync>,
+    /// Creates the volume.
+    pub make: Arc<MakeEmpty>,
     /// The approximate size in bytes of the smallest volume that the program creates.
     pub least: u64,
 }
