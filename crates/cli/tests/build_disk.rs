@@ -581,7 +581,8 @@ fn fat_and_exfat_volumes_get_the_volume_id_of_the_layout() {
         bench.run("build disk.img --disk layout.toml --force", 0);
         let (text, _) = bench.run("info disk.img", 0);
         assert!(text.contains(&id.to_uppercase()), "{text}");
-        bench.run(&format!("build -t {fs_type} -U {id} volume.img --size 16M --force"), 0);
+        fs::create_dir_all(bench.path("empty")).unwrap();
+        bench.run(&format!("build -t {fs_type} -U {id} volume.img --size 16M --force --from empty"), 0);
         let (text, _) = bench.run("info volume.img", 0);
         assert!(text.contains(&id.to_uppercase()), "{text}");
     }

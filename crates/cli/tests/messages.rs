@@ -312,7 +312,7 @@ fn a_damaged_directory_costs_itself_and_the_rest_is_listed() {
     std::fs::write(&raw, bytes).unwrap();
     let output = obento(folder.path(), &["ls", "-R", raw.to_str().unwrap()]);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains(":/etc': directory 12: checksum is"), "{errors}");
+    assert!(errors.contains(":/etc': directory 12: stored checksum is"), "{errors}");
     assert!(String::from_utf8_lossy(&output.stdout).contains("compartment-300"));
     assert_eq!(output.status.code(), Some(1));
 }

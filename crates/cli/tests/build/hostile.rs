@@ -247,7 +247,7 @@ fn a_file_in_the_place_of_lost_and_found_is_named() {
     fs::create_dir(bench.path("tree")).unwrap();
     fs::write(bench.path("tree/lost+found"), "bytes").unwrap();
     let said = refused(&bench, "tree");
-    assert!(said.contains("'/lost+found': the format reserves its name"), "{said}");
+    assert!(said.contains("'/lost+found': the format reserves the name for another directory"), "{said}");
 }
 
 #[test]

@@ -43,7 +43,8 @@ pub struct ReadableVolume {
 
 impl VolumeSearch<'_> {
     /// Opens the volume. If an image with a map does not open, the unreadable bytes of the reads that fail count as zeros
-    /// while it is opened.
+    /// while it is opened. If only the search for the type of the volume needs them, its driver opens the volume with the
+    /// errors, and can read other copies of its structures.
     ///
     /// # Errors
     ///
@@ -53,16 +54,28 @@ impl VolumeSearch<'_> {
             let volume = self.volume(&image).map_err(Report::plain)?;
             return Ok(ReadableVolume { image, volume });
         };
-        let open = || {
-            let image = Image::on_device(image.path(), bad.clone(), image.registry(), self.options)?;
+        let decode =
+            |options: &Options| Image::on_device(image.path(), bad.clone(), image.registry(), options);
+        let open = |image: Image| {
             let volume = self.volume(&image)?;
             Ok::<_, OpenError>(ReadableVolume { image, volume })
         };
-        let (opened, unread) = bad.with_few_zeros(open);
+        let (opened, unread) = bad.with_few_zeros(|| decode(self.options).and_then(open));
+        let opened = opened.map_err(open::cannot_open)?;
+        if unread.is_empty() {
+            return Ok(opened);
+        }
+        let fs_type = Some(opened.volume.info().probe.fs_type.to_owned());
+        let of_type = Options { fs_type, ..self.options.clone() };
+        if let Ok(opened) = bad.with_zeros(|| decode(&of_type)).0.and_then(open)
+            && opened.volume.vfs().expect_root().is_ok()
+        {
+            return Ok(opened);
+        }
         self.note_zeros(&image, &unread, |ranges| {
             format!("metadata at bytes {ranges} was not read, and counts as zeros")
         });
-        opened.map_err(open::cannot_open)
+        Ok(opened)
     }
 
     /// Prints the note `text` about the ranges `unread`, if there are any.
