@@ -50,8 +50,8 @@ pub enum WriteSource {
     /// The operations of the contract.
     #[default]
     Driver,
-    /// The host, through [`Recorded::wrote`](crate::Recorded::wrote). Between the host and the driver, writes are
-    /// gathered and lose their process.
+    /// The host, through [`OpenRecorder::wrote`](obento_driver::history::OpenRecorder::wrote). Between the host and the
+    /// driver, writes are gathered and lose their process.
     Host,
 }
 
