@@ -8,7 +8,7 @@ use std::path::Path;
 
 use common::{Mount, SHAPES, Seen, Tree, compare, host_tree, open_image, oracles, tree_of};
 use obento_base::{FileKind, Timestamp};
-use obento_testkit::oracle::{program, run};
+use obento_testkit::oracle::program;
 
 fn same_as_ntfs_3g(name: &str) {
     if !oracles() {
@@ -22,15 +22,25 @@ fn same_as_ntfs_3g(name: &str) {
     drop(mount);
     assert!(expected.len() > 450);
     compare(&found, &expected);
-    compare_with_7zz(&found, &image, folder.path());
+    // 7zz 26.02 opens no volume with longer sectors.
+    if common::shape_of(name).mkntfs.starts_with(&["-s", "512"]) {
+        compare_with_7zz(&found, &image, folder.path());
+    }
 }
+
+/// Files of which `7zz` 26.02 cannot read all data: they have holes between written clusters.
+const HOLES: [&str; 2] = ["sparse/holes", "packed/holes"];
 
 /// Compares names, kinds, the times of changes, streams and contents with the files that `7zz` extracts. It extracts the
 /// structures of the volume to `[SYSTEM]`, each stream to a file `FILE:STREAM`, and links and devices as regular files.
 fn compare_with_7zz(found: &Tree, image: &Path, folder: &Path) {
     let out = folder.join("extracted");
-    run(program("7zz").args(["x", "-y", "-bso0", "-bsp0"]).arg(format!("-o{}", out.display())).arg(image))
-        .unwrap();
+    let mut extract = program("7zz");
+    extract.args(["x", "-y", "-bso0", "-bsp0"]).arg(format!("-o{}", out.display())).arg(image);
+    let said = String::from_utf8(extract.output().unwrap().stderr).unwrap();
+    let mut errors = said.lines().filter(|line| !line.is_empty());
+    let is_known = |error: &str| HOLES.iter().any(|path| error == format!("ERROR: Data Error : {path}"));
+    assert!(errors.all(is_known), "{said}");
     fs::remove_dir_all(out.join("[SYSTEM]")).unwrap();
     let (mut streams, mut files) = (BTreeMap::new(), BTreeMap::new());
     for (path, seen) in host_tree(&out) {
@@ -46,7 +56,7 @@ fn compare_with_7zz(found: &Tree, image: &Path, folder: &Path) {
     let mut with_streams = Vec::new();
     for (path, seen) in found {
         let theirs = &files[path];
-        if is_plain(seen) {
+        if is_plain(seen) && !HOLES.iter().any(|holes| holes.as_bytes() == path) {
             let brief = |seen: &Seen| (seen.kind, seen.size, seen.times[1]);
             assert_eq!(brief(seen), brief(theirs), "{}", own(path));
             assert!(seen.bytes == theirs.bytes, "the contents of {}", own(path));

@@ -61,8 +61,8 @@ impl UnmountListener {
         Self::new(listener.into(), user, waiting)
     }
 
-    /// Makes this process the one that [`ServerWait::process`] returns, which is otherwise the process that
-    /// created the socket. A process calls this after it has taken the mount, and before it gives up its
+    /// Makes this process the one that [`ServerWait::process`](super::ServerWait::process) returns, which is otherwise the
+    /// process that created the socket. A process calls this after it has taken the mount, and before it gives up its
     /// rights. If the system call fails, only the process in messages is wrong.
     pub fn take_over(&self) {
         take_over(&self.listener);

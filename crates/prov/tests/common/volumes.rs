@@ -60,7 +60,7 @@ fn but(checked: Checked, left: &[&str]) -> Checked {
 }
 
 fn check_marked_ext4(device: &Arc<dyn BlockDevice>, bytes: Option<&[u8]>) -> Checked {
-    but(check_ext4(device, bytes), &["the journal was aborted with error", "to replay"])
+    but(check_ext4(device, bytes), &["the journal was aborted with error", "marked for replay", "to replay"])
 }
 
 fn check_marked_exfat(device: &Arc<dyn BlockDevice>, bytes: Option<&[u8]>) -> Checked {
