@@ -36,7 +36,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use obento_base::{Error, Quantity};
+use obento_base::Error;
+#[cfg(feature = "host")]
+use obento_base::Quantity;
 use obento_block::{BlockDevice, Slice};
 use obento_driver::{Access, CheckOptions};
 #[cfg(feature = "host")]
