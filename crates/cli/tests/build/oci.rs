@@ -237,6 +237,25 @@ fn the_layers_of_an_image_share_one_limit() {
     let (_, said) = bench.run("build disk.img --from image --max-unpacked 4M", 2);
     assert!(said.contains("exceed the limit of 4 MiB\n  help: use --max-unpacked SIZE"), "{said}");
     bench.run("build -q -t ext2 disk.img --from image --max-unpacked 7M", 0);
+    // Links to one layer in the output of `docker save`.
+    let saved = bench.path("saved");
+    fs::create_dir(&saved).unwrap();
+    fs::write(saved.join("0.tar"), &tar).unwrap();
+    std::os::unix::fs::symlink("0.tar", saved.join("1.tar")).unwrap();
+    fs::hard_link(saved.join("0.tar"), saved.join("2.tar")).unwrap();
+    fs::write(saved.join("config.json"), "{}").unwrap();
+    for (other, source) in
+        [("1.tar", "saved"), ("2.tar", "saved"), ("1.tar", "saved.tar"), ("2.tar", "saved.tar")]
+    {
+        let manifest = format!("[{{\"Config\":\"config.json\",\"Layers\":[\"0.tar\",\"{other}\"]}}]");
+        fs::write(saved.join("manifest.json"), manifest).unwrap();
+        let tar = bench.path("saved.tar");
+        call("tar", ["-cf".as_ref(), tar.as_os_str(), "-C".as_ref(), saved.as_os_str(), ".".as_ref()])
+            .unwrap();
+        let line = format!("build -F disk.img --from oci:{source} --max-unpacked 2M");
+        assert!(bench.run(&line, 2).1.contains("exceed the limit of 2 MiB\n"), "{other} in {source}");
+        bench.run(&format!("build -F -q -t ext2 disk.img --from oci:{source} --max-unpacked 4M"), 0);
+    }
 }
 
 #[test]

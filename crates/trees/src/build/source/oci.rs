@@ -37,12 +37,12 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
     } else {
         image.saved()?
     };
-    let limit = unpacked_at_most(reader.settings.unpack, &store, &layers);
+    let limit = unpacked_at_most(reader.settings.unpack, &store, &layers)?;
     let (mut left, mut seen) = (limit, HashSet::new());
     for NamedLayer { blob: NamedBlob { part, digest }, diff_id } in layers {
         reader.model.begin_layer();
         let path = part.path().to_owned();
-        if !seen.insert(path.clone()) {
+        if !seen.insert(part.place()?) {
             left = left_after(left, part.len(), limit, &path)?;
         }
         let (digest, diff_id) = (digest.as_deref(), diff_id.as_deref());
@@ -68,12 +68,14 @@ fn with_limit(error: HostError, limit: u64) -> HostError {
     }
 }
 
-/// Returns how many bytes all layers may unpack to. A layer that is named again does not raise the limit.
-fn unpacked_at_most(limits: UnpackLimits, store: &Store, layers: &[NamedLayer]) -> u64 {
+/// Returns how many bytes all layers may unpack to. A layer that is named again, also by a link, does not raise the limit.
+/// Errors: System.
+fn unpacked_at_most(limits: UnpackLimits, store: &Store, layers: &[NamedLayer]) -> Result<u64, HostError> {
     let parts = layers.iter().map(|layer| &layer.blob.part);
-    let distinct: HashMap<&Path, u64> = parts.map(|part| (part.path(), part.len())).collect();
+    let distinct: HashMap<_, u64> =
+        parts.map(|part| Ok((part.place()?, part.len()))).collect::<Result<_, HostError>>()?;
     let len = distinct.into_values().fold(0, u64::saturating_add);
-    limits.bytes_for(len.min(store.file_len().unwrap_or(u64::MAX)))
+    Ok(limits.bytes_for(len.min(store.file_len().unwrap_or(u64::MAX))))
 }
 
 struct Layout<'a> {

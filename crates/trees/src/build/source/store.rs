@@ -12,9 +12,9 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use obento_host::HostError;
 use obento_host::compressed::Stream;
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
+use obento_host::{FileId, HostError};
 use sha2::{Digest as _, Sha256};
 
 use super::{SourceReader, archive};
@@ -250,6 +250,11 @@ impl FilePart {
     /// Returns the file that contains the part. Errors: System.
     pub fn file(&self) -> Result<File, HostError> {
         self.file.try_clone().map_err(|error| HostError::of_io("open", &self.path, &error))
+    }
+
+    /// Returns its file and the offset of its first byte, which are the same under all names of a blob. Errors: System.
+    pub fn place(&self) -> Result<(FileId, u64), HostError> {
+        Ok((FileId::of_file(&self.file, &self.path)?, self.start))
     }
 
     /// Returns the offset of its first byte in the file.
