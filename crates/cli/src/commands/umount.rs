@@ -114,7 +114,7 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
     let waiting = match waiting {
         Ok(waiting) => waiting,
         // Servers of other programs do not report how they end.
-        Err(NoServer::Nobody) if mount.fs_type != FS_TYPE => return Ok(()),
+        Err(NoServer::Ended) if mount.fs_type != FS_TYPE => return Ok(()),
         Err(error) => {
             let report = Report::on("unmounted", directory.as_os_str().as_bytes(), error);
             return Err(report.help("changes since the last sync may be lost; check the image"));

@@ -25,7 +25,7 @@ const ANSWER: Duration = Duration::from_secs(10);
 pub enum NoServer {
     /// The socket does not exist, or no process listens on it.
     #[error("the server of the mount has ended, or is too old to reply")]
-    Nobody,
+    Ended,
     /// The server does not accept the connection.
     #[error("the server of the mount does not respond")]
     Silent,
@@ -130,7 +130,7 @@ impl Folders {
         longest: Duration,
     ) -> Result<UnixStream, NoServer> {
         let until = Instant::now() + longest;
-        let mut failed = NoServer::Nobody;
+        let mut failed = NoServer::Ended;
         for path in &self.paths {
             let Ok(folder) = self.open(path) else { continue };
             let file_system = file_system(mount);

@@ -76,7 +76,7 @@ fn the_server_of_a_mount_is_found_after_a_directory_above_the_mount_point_was_re
     others.into_iter().for_each(|other| other.say(Some("another file system")));
     serves.say(None);
     assert_eq!(waiting.finish(LONG, LONG), Outcome::Durable);
-    assert_eq!(ServerWait::connect_in(&folders, &after).unwrap_err(), NoServer::Nobody);
+    assert_eq!(ServerWait::connect_in(&folders, &after).unwrap_err(), NoServer::Ended);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn after_the_end_of_a_mount_the_same_mount_is_possible_and_old_sockets_are_remov
         let waiting = ServerWait::connect_in(&folders, &mount).unwrap();
         server.say(None);
         assert_eq!(waiting.finish(LONG, LONG), Outcome::Durable);
-        assert_eq!(ServerWait::connect_in(&folders, &mount).unwrap_err(), NoServer::Nobody);
+        assert_eq!(ServerWait::connect_in(&folders, &mount).unwrap_err(), NoServer::Ended);
         drop(UnmountListener::listen_in(&folders, &mount).unwrap());
     }
     folders.sweep();
@@ -266,9 +266,9 @@ fn the_state_of_another_mount_is_not_read_through_a_link_or_a_renamed_socket() {
     assert_eq!(connected(), Ok(()));
     std::fs::remove_file(&path).unwrap();
     symlink(theirs.paths[0].join(name(&other)), &path).unwrap();
-    assert_eq!(connected(), Err(NoServer::Nobody));
+    assert_eq!(connected(), Err(NoServer::Ended));
     std::fs::rename(theirs.paths[0].join(name(&other)), &path).unwrap();
-    assert_eq!(connected(), Err(NoServer::Nobody));
+    assert_eq!(connected(), Err(NoServer::Ended));
     drop(server);
 }
 
@@ -285,7 +285,7 @@ fn a_folder_that_is_not_private_or_is_a_link_is_not_used() {
             .to_string()
             .contains("not a private directory")
     );
-    assert_eq!(ServerWait::connect_in(&folders, &mount).unwrap_err(), NoServer::Nobody);
+    assert_eq!(ServerWait::connect_in(&folders, &mount).unwrap_err(), NoServer::Ended);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
     let link = folder.path().join("link");
     symlink(&path, &link).unwrap();
