@@ -106,7 +106,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let bad = map.map(|map| with_map(&image, map)).transpose()?;
     let search = VolumeSearch { address: &address, options: &options, bad, context };
     let opened = search.open(image)?;
-    let mut recovery = Recovery::new(out, context);
+    let mut recovery = Recovery::new(out, search.bad.is_some(), context);
     let opened = search.with_root(opened, &mut recovery)?;
     let source = source(&opened, &address, context)?;
     context.stop_between_steps();

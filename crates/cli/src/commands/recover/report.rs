@@ -38,6 +38,8 @@ impl Write for Out {
 /// Reports on a recovery while it runs.
 pub struct Recovery<'c> {
     context: &'c Context,
+    /// Whether a map says which ranges can be read.
+    has_map: bool,
     progress: Progress<'c>,
     out: Out,
     /// The first failure of writing the list.
@@ -53,11 +55,12 @@ pub struct Recovery<'c> {
 }
 
 impl<'c> Recovery<'c> {
-    pub fn new(out: Out, context: &'c Context) -> Self {
+    pub fn new(out: Out, has_map: bool, context: &'c Context) -> Self {
         let progress = Progress::new(context.messages(), "recovering");
         let last = Vec::new();
         Self {
             context,
+            has_map,
             progress,
             out,
             failed: Ok(()),
@@ -139,8 +142,10 @@ impl<'c> Recovery<'c> {
             }
         };
         let reason = match &problem.trouble {
-            ProblemReason::Unread(unread) => reason(&unread.error),
-            ProblemReason::Volume(error) => reason(error),
+            ProblemReason::Unread(unread) if self.has_map => reason(&unread.error),
+            ProblemReason::Volume(error) if self.has_map => reason(error),
+            ProblemReason::Unread(unread) => unread.error.to_string(),
+            ProblemReason::Volume(error) => error.to_string(),
             trouble => trouble.to_string(),
         };
         if self.context.json() {
