@@ -59,6 +59,8 @@ fn a_link_in_place_of_the_directory_of_a_partition_is_refused() {
     std::os::unix::fs::symlink("../precious", folder.join("mnt/1")).unwrap();
     let (code, said) = command(folder, &["mount", "--all", "disk.img", "mnt"]);
     assert!(code != Some(0) && said.contains("not a directory"), "{said}");
+    let state = obento(folder, &["info", "disk.img@3"]);
+    assert!(state.contains("clean") && !state.contains("recovery"), "{state}");
     fs::write(folder.join("precious/file"), "visible").unwrap();
     fs::remove_file(folder.join("mnt/1")).unwrap();
     assert_eq!(names(&folder.join("mnt")), [""; 0]);
@@ -152,8 +154,10 @@ fn what_cannot_be_mounted_together_is_refused_before_anything_is_mounted() {
         (&["-o", "fsname=x", "disk.img", "mnt"], "the option fsname is for a single volume"),
         (&["disk.img", "missing"], "missing': no such file or directory"),
     ] {
+        let before = fs::read(folder.join("disk.img")).unwrap();
         let (_, said) = command(folder, &[&["mount", "--all"], args].concat());
         assert!(said.contains(why), "{args:?}: {said}");
+        assert!(fs::read(folder.join("disk.img")).unwrap() == before, "{args:?}");
     }
     assert_eq!(names(&folder.join("mnt")), [""; 0]);
     obento(folder, &["mount", "--all", "-r", "disk.img", "mnt"]);

@@ -30,6 +30,18 @@ fn a_volume_with_a_feature_that_cannot_be_written_is_mounted_read_only_and_the_m
 }
 
 #[test]
+fn a_mount_at_a_missing_directory_does_not_change_the_volume() {
+    for options in [&["-O", "^has_journal"][..], &[]] {
+        let Some(disk) = Disk::new(options) else { return };
+        let before = fs::read(disk.image()).unwrap();
+        let mounted = disk.obento(&["mount", "disk.img", "missing"]);
+        let said = text(&mounted.stderr);
+        assert!(!mounted.status.success() && said.contains("missing': no such file or directory"), "{said}");
+        assert!(fs::read(disk.image()).unwrap() == before, "{options:?}");
+    }
+}
+
+#[test]
 fn a_mount_counts_files_and_space_in_the_quota_files() {
     if !require(&["debugfs", "e2fsck"].map(Oracle::Program)) {
         return;

@@ -37,6 +37,8 @@ pub fn serve(
 ) -> Result<(), Report> {
     expect_possible(args, address, options)?;
     server::begin(args)?;
+    // An error is reported before the disk is opened for change.
+    server::open_directory(args)?;
     let shown = args.image().as_bytes();
     let access = server::access(args, address, options, context)?;
     let is_free = options.access.is_none();
@@ -56,9 +58,25 @@ pub fn serve(
             "omit --all for an image without a partition table; 'obento info' shows the contents of a disk",
         ));
     }
+    let all: Vec<Volume> = volumes.iter().map(|(_, volume)| volume.clone()).collect();
+    let services = mount_all(args, options, (&image, &handoff), volumes, context);
+    let services = server::close_after_failure(&all, services)?;
+    // From here on, the input is from the image and from the users of the mounts.
+    context.confine(Rights::Serve);
+    server::run(services).map_err(|error| server::lost(args.image(), error))
+}
+
+/// Mounts all volumes, or none.
+fn mount_all(
+    args: &Args,
+    options: &MountOptions,
+    disk: (&Image, &Arc<Handoff>),
+    volumes: Vec<(u32, Volume)>,
+    context: &Context,
+) -> Result<Vec<Service>, Report> {
     let mut services = Vec::new();
-    for (number, volume) in volumes {
-        match service(args, options, (&image, &handoff), (number, volume), context) {
+    for volume in volumes {
+        match service(args, options, disk, volume, context) {
             Ok(service) => services.push(service),
             Err(report) => {
                 give_up(services);
@@ -71,9 +89,7 @@ pub fn serve(
             .and_then(|()| start::say_ready())
             .map_err(|error| Report::on("cannot serve", args.image().as_bytes(), error))?;
     }
-    // From here on, the input is from the image and from the users of the mounts.
-    context.confine(Rights::Serve);
-    server::run(services).map_err(|error| server::lost(args.image(), error))
+    Ok(services)
 }
 
 /// # Errors

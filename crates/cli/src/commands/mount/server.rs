@@ -65,21 +65,38 @@ pub fn serve_with(
 ) -> Result<(), Report> {
     let failed = |error: io::Error| cannot_serve(args.image(), error);
     let ledger = keeper.as_ref().map(|_| Ledger::new()).transpose().map_err(failed)?.map(Arc::new);
-    let opened = open(args, address, &mut options, ledger, context)?;
     let directory = open_directory(args)?;
-    let site = Site { image: args.image(), directory: &directory };
-    let mut service = service(args, &site, opened, &options, context)?;
+    let opened = open(args, address, &mut options, ledger, context)?;
+    let volume = opened.volume.clone();
+    let mounted = || {
+        let site = Site { image: args.image(), directory: &directory };
+        let mut service = service(args, &site, opened, &options, context)?;
+        if let Some(keeper) = keeper {
+            keeper.guard(&service).map_err(failed)?;
+            service.keeper = Some(Arc::new(keeper));
+        }
+        if args.detached {
+            start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
+        }
+        Ok(service)
+    };
+    let service = close_after_failure(&[volume], mounted())?;
     drop(directory);
-    if let Some(keeper) = keeper {
-        keeper.guard(&service).map_err(failed)?;
-        service.keeper = Some(Arc::new(keeper));
-    }
-    if args.detached {
-        start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
-    }
     // From here on, the input is from the image and from the users of the mount.
     context.confine(service.opened.rights());
     run(vec![service]).map_err(|error| lost(args.image(), error))
+}
+
+/// Closes the volumes if they could not be mounted, since an open volume is marked as one that needs a check or recovery.
+pub fn close_after_failure<T>(volumes: &[Volume], mounted: Result<T, Report>) -> Result<T, Report> {
+    if mounted.is_err() {
+        for volume in volumes {
+            if let Err(error) = volume.close() {
+                tracing::error!(%error, "the volume cannot be closed");
+            }
+        }
+    }
+    mounted
 }
 
 /// Blocks the signals that end a server, holds back threads until rights are given up, and starts the log.
