@@ -48,6 +48,16 @@ fn a_line_without_end_is_refused_before_it_fills_memory() {
         said.contains("line 266 exceeds the maximum of nested directories or of keywords in /set"),
         "{said}"
     );
+    // Not a search for each of very many keywords, and not a copy of a long one for each entry.
+    let many: String = (0..100_000).map(|n| format!(" k{n}=")).collect();
+    for line in [many, format!(" link={}", "x".repeat(20_000))] {
+        fs::write(bench.path("set"), format!("/set{line}\n./a type=dir\n")).unwrap();
+        assert!(bench.run("build disk.img --from mtree:set", 2).1.contains("line 1 exceeds the maximum"));
+    }
+    let entries: String = (0..1000).map(|n| format!("./{n} type=dir\n")).collect();
+    fs::write(bench.path("set"), format!("/set uid=0 {}\n{entries}", "x".repeat(900_000))).unwrap();
+    let (_, said) = bench.run("build disk.img --from mtree:set", 2);
+    assert!(said.contains("invalid keyword 'xxx") && said.len() < 10_000, "{} bytes", said.len());
     fs::write(bench.path("deep"), "d type=dir\n".repeat(3000)).unwrap();
     assert!(bench.run("build disk.img --from mtree:deep", 2).1.contains("line 2049 exceeds"));
 }
@@ -201,6 +211,38 @@ fn the_blocks_of_sparse_files_count_for_the_limit_of_an_archive() {
         let (_, said) = bench.run(&format!("import into.img:/ {archive} --max-unpacked 600k"), 2);
         assert!(said.contains("exceed the limit of 614400 bytes"), "{said}");
         bench.run(&format!("import into.img:/ {archive} --max-unpacked 1M"), 0);
+    }
+}
+
+#[test]
+fn directories_that_paths_imply_count_for_the_limit_of_unpacked_bytes() {
+    let bench = Bench::new();
+    let path = format!("{}f", "d/".repeat(600));
+    let archive = [member(&path, &[("path".to_owned(), path.clone().into())], b""), vec![0; 1024]].concat();
+    fs::write(bench.path("deep.tar"), archive).unwrap();
+    fs::write(bench.path("deep.mtree"), format!("#mtree\n./{path} type=file\n")).unwrap();
+    for source in ["deep.tar", "deep.mtree"] {
+        let (_, said) = bench.run(&format!("build -F -q disk.img --from {source} --max-unpacked 2M"), 2);
+        let words = "and 512 such directories exist already\n  help: use --max-unpacked SIZE to allow more";
+        assert!(said.contains(words), "{source}: {said}");
+        bench.run(&format!("build -F -q disk.img --from {source} --max-unpacked 3M"), 0);
+    }
+    bench.run("mkfs -F -q disk.img 16M", 0);
+    let (_, said) = bench.run("import disk.img:/ deep.tar --max-unpacked 2M", 2);
+    assert!(said.contains("exceed the limit of 2 MiB\n  help: use --max-unpacked SIZE"), "{said}");
+}
+
+#[test]
+fn a_volume_of_many_directories_needs_few_tries_and_is_small() {
+    let bench = Bench::new();
+    let list: String = (0..10_000).map(|n| format!("./{}/{n} type=dir\n", n / 100)).collect();
+    fs::write(bench.path("list"), format!("#mtree\n{list}")).unwrap();
+    for (format, most) in [("vfat", 22 << 20), ("exfat", 44 << 20), ("xv6", 164 << 20)] {
+        bench.run(&format!("build -F -q -t {format} disk.img --from mtree:list --free 0%"), 0);
+        let len = fs::metadata(bench.path("disk.img")).unwrap().len();
+        assert!(len <= most, "{format}: {len} bytes");
+        let less = len * 15 / 16 / 4096 * 4096;
+        bench.run(&format!("build -F -q -t {format} disk.img --size {less} --from mtree:list"), 2);
     }
 }
 

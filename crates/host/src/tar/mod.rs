@@ -22,7 +22,7 @@ use obento_base::{DeviceNumber, FileKind};
 
 use crate::{DataSink, HostError, Metadata};
 use header::{BLOCK, Kind, TarHeader};
-pub use read::{ACL_WORDS, AclName, Member, MemberKind, TarError, TarReader, acl_from_words};
+pub use read::{ACL_WORDS, AclName, FS_BLOCK, Member, MemberKind, TarError, TarReader, acl_from_words};
 use records::RecordsBuilder;
 use sink::ArchiveSink;
 

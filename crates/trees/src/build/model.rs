@@ -11,6 +11,8 @@ use obento_base::{FileKind, Name, NameBuf, Timestamp};
 use obento_driver::tree::{Body, NodeAttr, TreeError, XattrsId};
 use obento_driver::{NodeId, TreeBuilder};
 use obento_host::Xattr;
+use obento_host::compressed::UnpackLimits;
+use obento_host::tar::FS_BLOCK;
 
 /// The most links that are followed in one path: `MAXSYMLINKS` of Linux.
 const MAX_LINKS: u32 = 40;
@@ -46,9 +48,9 @@ pub(super) enum PathError {
     Texts(u64),
     /// Too many directories are implied.
     #[error(
-        "it is in a directory that no source describes, and {MAX_IMPLIED} such directories exist already"
+        "it is in a directory that no source describes, and {0} such directories exist already\n  help: use --max-unpacked SIZE to allow more"
     )]
-    Implied,
+    Implied(u32),
 }
 
 impl From<TreeError> for PathError {
@@ -63,7 +65,8 @@ impl From<TreeError> for PathError {
 /// The tree while sources are read.
 pub(super) struct Model {
     pub builder: TreeBuilder,
-    /// How many more directories may be implied.
+    /// The most directories that may be implied, and how many of them are left.
+    implied_max: u32,
     implied_left: u32,
     /// The most bytes of extended attributes, link targets and maps of holes, and how many of them are left.
     texts_max: u64,
@@ -89,15 +92,18 @@ pub(super) fn names(path: &[u8]) -> Result<Vec<NameBuf>, PathError> {
 }
 
 impl Model {
-    /// Creates a tree with an empty root and at most `texts_max` bytes of extended attributes, link targets and maps of
-    /// holes.
-    pub fn new(texts_max: u64) -> Self {
+    /// Creates a tree with an empty root. `limits` apply to the blocks of implied directories, and to the memory for
+    /// extended attributes, link targets and maps of holes.
+    pub fn new(limits: UnpackLimits) -> Self {
         let builder = TreeBuilder::new(TreeBuilder::bare_directory(Timestamp::EPOCH));
+        // A path of 60 KB in a compressed archive can imply 30,000 directories.
+        let implied_max = u32::try_from(limits.bytes_for(0) / FS_BLOCK).unwrap_or(u32::MAX).min(MAX_IMPLIED);
         Self {
             builder,
-            implied_left: MAX_IMPLIED,
-            texts_max,
-            texts_left: texts_max,
+            implied_max,
+            implied_left: implied_max,
+            texts_max: limits.memory,
+            texts_left: limits.memory,
             layer_start: 1,
             touched: HashSet::new(),
             opaque: HashSet::new(),
@@ -180,7 +186,8 @@ impl Model {
             };
             let Some(node) = self.builder.lookup(at, &name) else {
                 let attr = TreeBuilder::bare_directory(make.ok_or(PathError::NotDirectory)?);
-                self.implied_left = self.implied_left.checked_sub(1).ok_or(PathError::Implied)?;
+                self.implied_left =
+                    self.implied_left.checked_sub(1).ok_or(PathError::Implied(self.implied_max))?;
                 stack.push(self.builder.put(at, &name, Body::Directory, attr, b"")?.node);
                 continue;
             };
@@ -291,16 +298,15 @@ mod tests {
 
     #[test]
     fn paths_do_not_imply_directories_without_end() {
-        let mut model = Model::new(0);
-        model.implied_left = 3;
+        let mut model = Model::new(UnpackLimits { bytes: Some(3 * 4096), memory: 0 });
         let mut directory = |path: &[u8]| model.directory(&names(path).unwrap(), Timestamp::EPOCH);
         assert!(directory(b"a/b").is_ok() && directory(b"a/b").is_ok());
-        assert_eq!(directory(b"c/d"), Err(PathError::Implied));
+        assert_eq!(directory(b"c/d"), Err(PathError::Implied(3)));
         assert!(directory(b"a/b").is_ok());
     }
     #[test]
     fn attributes_and_link_targets_do_not_use_memory_without_end() {
-        let mut model = Model::new(100);
+        let mut model = Model::new(UnpackLimits { memory: 100, ..UnpackLimits::default() });
         let xattr = |value: u8, len| [Xattr { name: b"user.a".to_vec(), value: vec![value; len] }];
         let set = model.xattrs(&xattr(1, 54)).unwrap();
         for _ in 0..10 {

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use obento_base::{Error, FileKind, Ino, Mode, Name, NameBuf, Timestamp};
 use obento_env::{Clock as _, SystemClock};
 use obento_host::compressed::{Stream, UnpackLimits};
-use obento_host::tar::{Member, MemberKind, TarError, TarReader};
+use obento_host::tar::{FS_BLOCK, Member, MemberKind, TarError, TarReader};
 use obento_host::tree::{Existing, Keep, Report, TreeOptions};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 use obento_open::image::DataDescription;
@@ -268,14 +268,19 @@ impl Import<'_> {
         self.observer.problem(&Problem { path, trouble: ProblemReason::Member(trouble) });
     }
 
+    /// Counts bytes that the files need in addition to those of the archive.
+    fn require(&mut self, bytes: u64) -> Result<(), Failure> {
+        let required = self.reader.input_mut().require(bytes);
+        required.map_err(|error| Failure::Archive(TarError::Input(error.into())))
+    }
+
     fn member(&mut self, member: &Member) -> Result<(), Failure> {
         let bytes = self.reader.offset();
         self.observer.progress(&Progress { files: self.members, bytes, path: &member.path });
         expect_wanted(self.observer).map_err(ProblemReason::Host)?;
         self.report.absolute += u64::from(member.path.starts_with(b"/"));
         let Some(path) = self.selection.path(&member.path)? else { return Ok(()) };
-        let required = self.reader.input_mut().require(member.padding());
-        required.map_err(|error| Failure::Archive(TarError::Input(error.into())))?;
+        self.require(member.padding())?;
         let mut xattrs = member.xattrs.clone();
         let unknown = acls::resolve(&mut xattrs, &Owners::default());
         let mut meta = metadata(member);
@@ -433,6 +438,7 @@ impl Import<'_> {
             let is_own = node.is_some_and(|node| self.own.contains(&node.ino()));
             self.writer.enter_existing(name, if is_own { Times::Restore } else { Times::Change })?;
         }
+        self.require(found.missing.len() as u64 * FS_BLOCK)?;
         for name in &found.missing {
             // The directory gets the attributes that mkdir(1) -p gives.
             self.writer.enter(name, &bare(self.writer.umask()))?;

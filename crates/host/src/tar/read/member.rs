@@ -61,8 +61,8 @@ pub struct Member {
     pub xattrs: Vec<Xattr>,
 }
 
-/// The usual block of a file system.
-const FS_BLOCK: u64 = 4096;
+/// The usual block of a file system. Each directory has one.
+pub const FS_BLOCK: u64 = 4096;
 
 impl Member {
     /// Returns how many bytes more than the archive contains the blocks of a sparse file have. A run of one byte needs

@@ -22,7 +22,7 @@ use obento_base::wire::{to_u64, to_usize};
 
 use super::header::BLOCK;
 pub use acl::{ACL_WORDS, AclName, acl_from_words};
-pub use member::{Member, MemberKind};
+pub use member::{FS_BLOCK, Member, MemberKind};
 use pax::PaxRecords;
 
 /// The most bytes of extended headers before one member: hundreds of attributes of 64 KiB.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::iter;
+use std::mem;
 use std::ops::Range;
 
 use obento_base::{Attr, Error, FileKind, Ino, Name};
@@ -21,8 +22,8 @@ const ZEROS: usize = 1 << 20;
 pub(super) enum LayoutError {
     /// The format cannot have such a volume.
     Format(FormatError),
-    /// The volume has too little space.
-    Full,
+    /// The volume has too little space. If it is known, `about` is an estimate of the bytes that are sufficient.
+    Full { about: u64 },
     /// The volume is shorter than the files in it, with or without their holes.
     Short(HoleCost),
     /// The format cannot store these files.
@@ -34,14 +35,14 @@ pub(super) enum LayoutError {
 impl LayoutError {
     /// Returns whether a larger volume could help.
     pub(super) fn is_size(&self) -> bool {
-        matches!(self, Self::Full | Self::Short(_) | Self::Format(FormatError::TooSmall { .. }))
+        matches!(self, Self::Full { .. } | Self::Short(_) | Self::Format(FormatError::TooSmall { .. }))
     }
 
     /// Converts to an error of the driver interface, for a volume of `len` bytes.
     pub(super) fn into_error(self, len: u64) -> BuildError {
         match self {
             Self::Format(error) => BuildError::Format(error),
-            Self::Full | Self::Short(_) => BuildError::TooSmall { len, needed: len },
+            Self::Full { .. } | Self::Short(_) => BuildError::TooSmall { len, needed: len },
             Self::Unfit(files) => BuildError::Unfit(files),
             Self::Error(error) => error.into(),
         }
@@ -50,7 +51,7 @@ impl LayoutError {
 
 impl From<Error> for LayoutError {
     fn from(error: Error) -> Self {
-        if error == Error::NoSpace { Self::Full } else { Self::Error(error) }
+        if error == Error::NoSpace { Self::Full { about: 0 } } else { Self::Error(error) }
     }
 }
 
@@ -82,6 +83,15 @@ pub(super) struct TreeFill<'a> {
     places: Places,
     unfit: BTreeMap<NodeId, Unfit>,
     lost: Lost,
+    written: Written,
+}
+
+/// The part of a tree that has been written.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Written {
+    pub nodes: u64,
+    /// The bytes of files.
+    pub data: u64,
 }
 
 /// The inodes of all nodes.
@@ -121,18 +131,23 @@ impl<'a> TreeFill<'a> {
         let mut places = Places { first: vec![None; tree.len() as usize], ..Places::default() };
         places.add(NodeId::ROOT, file_system.root());
         let (unfit, lost, limits) = (BTreeMap::new(), Lost::default(), file_system.limits());
-        Ok(Self { file_system, writable, tree, limits, places, unfit, lost })
+        Ok(Self { file_system, writable, tree, limits, places, unfit, lost, written: Written::default() })
+    }
+
+    /// Returns what has been written.
+    pub(super) fn written(&self) -> Written {
+        self.written
     }
 
     /// Writes the whole tree and closes the volume.
-    pub(super) fn run(mut self) -> Result<Filled, LayoutError> {
+    pub(super) fn run(&mut self) -> Result<Filled, LayoutError> {
         for (dir, node) in self.tree.nodes() {
             if node.body == Body::Directory {
                 self.directory(dir)?;
             }
         }
         if !self.unfit.is_empty() {
-            return Err(LayoutError::Unfit(self.unfit.into_iter().collect()));
+            return Err(LayoutError::Unfit(mem::take(&mut self.unfit).into_iter().collect()));
         }
         // Attributes are set last, because a new name changes the times of its directory.
         for (id, node) in self.tree.nodes() {
@@ -148,7 +163,7 @@ impl<'a> TreeFill<'a> {
             }
         }
         self.writable.close()?;
-        let Lost { modes, owners, times, xattrs, links } = self.lost;
+        let Lost { modes, owners, times, xattrs, links } = mem::take(&mut self.lost);
         let lost = [
             ("modes", modes),
             ("owners", owners),
@@ -157,7 +172,10 @@ impl<'a> TreeFill<'a> {
             ("hard links", links),
         ];
         let lost = lost.into_iter().filter(|(_, files)| *files > 0);
-        Ok((self.places, lost.map(|(what, files)| FormatNotice::Lost { what, files }).collect()))
+        Ok((
+            mem::take(&mut self.places),
+            lost.map(|(what, files)| FormatNotice::Lost { what, files }).collect(),
+        ))
     }
 
     fn refuse(&mut self, id: NodeId, why: Unfit) {
@@ -196,6 +214,7 @@ impl<'a> TreeFill<'a> {
         match self.writable.create(parent, name, &new) {
             Ok(attr) => {
                 self.places.add(id, attr.ino);
+                self.written.nodes += 1;
                 self.data(attr.ino, id, node.body)
             }
             Err(error) => self.failed(id, (name, node), error),
@@ -267,6 +286,7 @@ impl<'a> TreeFill<'a> {
                     return Err(LayoutError::Error(Error::NotSupported));
                 }
                 at += written;
+                self.written.data += written;
             }
         }
         Ok(())
@@ -316,7 +336,7 @@ impl<'a> TreeFill<'a> {
             };
             match stored {
                 Ok(()) => {}
-                Err(Error::NoSpace) => return Err(LayoutError::Full),
+                Err(Error::NoSpace) => return Err(LayoutError::Full { about: 0 }),
                 Err(Error::NotSupported | Error::OutOfRange | Error::NotPermitted) => is_lost = true,
                 Err(error) => return Err(error.into()),
             }

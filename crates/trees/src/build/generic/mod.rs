@@ -22,7 +22,7 @@ use obento_driver::{
 };
 
 pub(super) use fill::data_ranges;
-use fill::{LayoutError, Places, TreeFill};
+use fill::{LayoutError, Places, TreeFill, Written};
 use sparse_device::SparseDevice;
 
 /// The most sizes that are tried for a tree.
@@ -31,6 +31,8 @@ const TRIES: u32 = 200;
 const STEP: u64 = 64 << 10;
 /// The divisor of the least growth of a size that was too small.
 const GROWTH: u64 = 32;
+/// The divisor of the part of an estimate that is left out, since an estimate that is slightly too small costs one more try.
+const CAUTION: u64 = 16;
 /// A rough estimate of the bytes that a node takes in addition to its data.
 const NODE: u64 = 128;
 
@@ -63,20 +65,24 @@ impl<'d> Generic<'d> {
             // Writing the tree would only find out later, and slowly.
             return Err(LayoutError::Short(holes));
         }
-        let filled = TreeFill::new(&*file_system, tree).and_then(|fill| fill.run());
-        let (places, lost) = filled?;
+        let mut fill = TreeFill::new(&*file_system, tree)?;
+        let (places, lost) = fill.run().map_err(|error| match error {
+            LayoutError::Full { .. } => LayoutError::Full { about: about(tree, holes, len, fill.written()) },
+            error => error,
+        })?;
         formatted.notices.extend(lost);
         let usage = file_system.statfs().map_err(LayoutError::Error)?;
         if let FreeSpace::Free(percent) = options.room
             && options.format.len.is_none()
             && usage.free.saturating_mul(100) < usage.blocks.saturating_mul(percent.into())
         {
-            return Err(LayoutError::Full);
+            return Err(LayoutError::Full { about: 0 });
         }
         Ok(Plan { tree, formatted, sparse, file_system, places })
     }
 
-    /// Returns the layout in the smallest of the tried sizes that is sufficient.
+    /// Returns the layout in the smallest of the tried sizes that is sufficient. A size that is smaller by more than a
+    /// [`GROWTH`]th was tried, and is not.
     fn search<'t>(&self, tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t>, BuildError> {
         let with_room = |len: u64| match options.room {
             FreeSpace::Free(percent) => {
@@ -84,26 +90,44 @@ impl<'d> Generic<'d> {
             }
             FreeSpace::Least => len,
         };
-        let mut len = with_room(estimate(tree, HoleCost::Free));
+        // No volume is shorter than the first estimate.
+        let mut len = with_room(estimate(tree, HoleCost::Free)).next_multiple_of(STEP);
+        let (mut too_short, mut best) = (len.saturating_sub(STEP), None);
+        let mut next = next_after(too_short);
         let mut last = BuildError::TooSmall { len, needed: len };
         for _ in 0..TRIES {
-            len = len.next_multiple_of(STEP);
-            let trouble = match self.lay_out(tree, options, len) {
-                Ok(plan) => return Ok(plan),
-                Err(trouble) => trouble,
-            };
-            if !trouble.is_size() {
-                return Err(trouble.into_error(len));
+            let mut wanted = next;
+            match self.lay_out(tree, options, len) {
+                Ok(plan) => best = Some((len, plan)),
+                Err(trouble) if trouble.is_size() => {
+                    (too_short, next) = (len, next_after(len));
+                    wanted = match trouble {
+                        LayoutError::Short(holes) => with_room(estimate(tree, holes)),
+                        LayoutError::Full { about } => with_room(about - about / CAUTION),
+                        _ => 0,
+                    };
+                    last = trouble.into_error(len);
+                }
+                // The format may have no volumes of an estimated size.
+                Err(LayoutError::Format(_)) if best.is_none() && len > next => {}
+                Err(trouble) => return Err(trouble.into_error(len)),
             }
-            let larger = len.saturating_add((len / GROWTH).max(STEP));
-            len = match trouble {
-                LayoutError::Short(holes) => with_room(estimate(tree, holes)).max(larger),
-                _ => larger,
+            len = match best.take() {
+                None => wanted.max(next).next_multiple_of(STEP),
+                Some((enough, plan)) if enough <= next => return Ok(plan),
+                Some((enough, plan)) => {
+                    best = Some((enough, plan));
+                    too_short.midpoint(enough).next_multiple_of(STEP)
+                }
             };
-            last = trouble.into_error(len);
         }
-        Err(last)
+        best.map(|(_, plan)| plan).ok_or(last)
     }
+}
+
+/// Returns the size that is tried after one that was too small, if nothing suggests a larger one.
+fn next_after(too_short: u64) -> u64 {
+    too_short.saturating_add((too_short / GROWTH).max(STEP)).next_multiple_of(STEP)
 }
 
 /// The space that the holes of files take in a format.
@@ -120,6 +144,16 @@ impl HoleCost {
     pub(super) fn of(keeps: StoredProperties) -> Self {
         if keeps.contains(StoredProperties::HOLES) { Self::Free } else { Self::Filled }
     }
+}
+
+/// Estimates the size of a volume with `tree` from what was written to a volume of `len` bytes until it was full. Nodes need
+/// about the same space, in addition to their data.
+fn about(tree: &Tree, holes: HoleCost, len: u64, written: Written) -> u64 {
+    let nodes = u64::from(tree.len());
+    let data = estimate(tree, holes).saturating_sub(nodes.saturating_mul(NODE));
+    let other = u128::from(len.saturating_sub(written.data)) * u128::from(nodes);
+    let other = u64::try_from(other / u128::from(written.nodes.max(1))).unwrap_or(u64::MAX);
+    data.saturating_add(other)
 }
 
 /// Returns a lower bound of the size of a volume with `tree`.
@@ -149,7 +183,7 @@ impl Build for Generic<'_> {
         };
         match self.lay_out(tree, options, len) {
             Ok(plan) => Ok(Box::new(plan)),
-            Err(LayoutError::Full | LayoutError::Short(_)) => {
+            Err(LayoutError::Full { .. } | LayoutError::Short(_)) => {
                 let format = FormatOptions { len: None, ..options.format.clone() };
                 let needed =
                     self.search(tree, &BuildOptions { format, room: FreeSpace::Least })?.device_len();

@@ -33,6 +33,8 @@ use crate::copy::{Observer, Progress};
 
 /// The most problems that are reported.
 const PROBLEMS_MAX: usize = 1000;
+/// The most bytes of the path and of the reason of a problem: the longest path of Linux.
+const PROBLEM_LEN: usize = 4096;
 
 /// A time in the future is not used as the time of the volume, because checks would report it until then.
 const OF_THE_FUTURE: &str = "contains files with future times: the volume gets the time of the newest file before now, so a later \
@@ -62,7 +64,7 @@ pub(super) fn read_all(
     observer: &mut dyn Observer,
 ) -> Result<Read, BuildFailure> {
     let mut reader = SourceReader {
-        model: Model::new(settings.unpack.memory),
+        model: Model::new(settings.unpack),
         supply: Supply::default(),
         settings,
         observer,
@@ -150,7 +152,11 @@ struct Raw<'x> {
 impl SourceReader<'_> {
     fn problem(&mut self, path: impl Into<Vec<u8>>, why: impl std::fmt::Display) {
         if self.problems.len() < PROBLEMS_MAX {
-            self.problems.push(SourceProblem { path: path.into(), why: why.to_string() });
+            let (mut path, mut why) = (path.into(), why.to_string());
+            // A source can contain words and paths of a megabyte.
+            path.truncate(PROBLEM_LEN);
+            why.truncate(why.floor_char_boundary(PROBLEM_LEN));
+            self.problems.push(SourceProblem { path, why });
         }
     }
 

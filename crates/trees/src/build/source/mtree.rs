@@ -23,7 +23,7 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
     let mut lines = Lines::open(&folders, path, reader.settings.unpack)?;
     let mut line = Vec::new();
     let mut at: Vec<NameBuf> = Vec::new();
-    let mut defaults = Vec::new();
+    let mut defaults = Defaults::default();
     let (mut has_names, mut has_numbers) = (false, false);
     while let Some(number) = joined(&mut lines, &mut line)? {
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
@@ -33,15 +33,9 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
         has_names |= words.iter().any(|word| matches!(key(word), b"uname" | b"gname"));
         has_numbers |= words.iter().any(|word| matches!(key(word), b"uid" | b"gid"));
         let wrong = match first {
-            b"/set" => {
-                for word in &words {
-                    unset(&mut defaults, key(word));
-                    defaults.push(word.to_vec());
-                }
-                Ok(())
-            }
+            b"/set" => defaults.set(&words),
             b"/unset" => {
-                words.iter().for_each(|word| unset(&mut defaults, word));
+                defaults.unset(&words);
                 Ok(())
             }
             b".." => {
@@ -53,7 +47,7 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
         if let Err(why) = wrong {
             reader.problem(lines.place(number), why);
         }
-        if at.len() > MAX_DEPTH || defaults.len() > MAX_DEFAULTS {
+        if at.len() > MAX_DEPTH || defaults.is_full() {
             let reason =
                 format!("line {number} exceeds the maximum of nested directories or of keywords in /set");
             return Err(HostError::Damaged { path: path.into(), format: "manifest", reason });
@@ -70,6 +64,77 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
 const MAX_DEPTH: usize = 2048;
 /// The most keywords that `/set` holds for later entries. About thirty keywords exist.
 const MAX_DEFAULTS: usize = 256;
+/// The most bytes of these keywords, which are decoded for each `/set` and copied for each entry.
+const MAX_DEFAULT_BYTES: usize = 16 << 10;
+
+/// What the keywords of a line say.
+#[derive(Clone, Debug, Default)]
+struct Keywords {
+    attributes: ManifestAttributes,
+    /// The target, if the entry is a link.
+    link: Option<Vec<u8>>,
+}
+
+impl Keywords {
+    fn add(&mut self, word: &[u8]) -> Result<(), Wrong> {
+        match key(word) {
+            b"link" => self.link = Some(unvis(value(word))?),
+            _ => keyword(&mut self.attributes, word)?,
+        }
+        Ok(())
+    }
+
+    fn attributes(self) -> ManifestAttributes {
+        // Other kinds of files have no target, even if `/set` sets one.
+        let target = self.link.filter(|_| self.attributes.kind == Some(FileKind::Symlink));
+        ManifestAttributes { target, ..self.attributes }
+    }
+}
+
+/// The keywords of `/set`, which apply to later entries.
+#[derive(Debug, Default)]
+struct Defaults {
+    words: Vec<Vec<u8>>,
+    bytes: usize,
+    /// The decoded words.
+    keywords: Keywords,
+}
+
+impl Defaults {
+    /// Sets words until one is not valid, or until [`Defaults::is_full`].
+    fn set(&mut self, words: &[&[u8]]) -> Result<(), Wrong> {
+        let mut wrong = Ok(());
+        for word in words {
+            wrong = Keywords::default().add(word);
+            if wrong.is_err() || self.is_full() {
+                break;
+            }
+            self.words.retain(|held| key(held) != key(word));
+            self.words.push(word.to_vec());
+            self.bytes += word.len();
+        }
+        self.decode();
+        wrong
+    }
+
+    fn unset(&mut self, names: &[&[u8]]) {
+        self.words.retain(|held| !names.iter().any(|&name| name == b"all" || key(held) == name));
+        self.decode();
+    }
+
+    fn decode(&mut self) {
+        self.bytes = self.words.iter().map(Vec::len).sum();
+        self.keywords = Keywords::default();
+        for word in &self.words {
+            // Each word was valid when it was set.
+            let _ = self.keywords.add(word);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.words.len() > MAX_DEFAULTS || self.bytes > MAX_DEFAULT_BYTES
+    }
+}
 
 /// Reads a line with its continuation lines. Returns its number, or `None` at the end.
 fn joined(lines: &mut Lines<'_>, line: &mut Vec<u8>) -> Result<Option<usize>, HostError> {
@@ -91,34 +156,22 @@ fn key(word: &[u8]) -> &[u8] {
     word.split(|&byte| byte == b'=').next().unwrap_or_default()
 }
 
-fn unset(defaults: &mut Vec<Vec<u8>>, name: &[u8]) {
-    defaults.retain(|held| name != b"all" && key(held) != name);
-}
-
 /// Reads one entry. Errors: Host.
 fn entry(
     reader: &mut SourceReader<'_>,
     folders: &ContentFolders,
-    (at, defaults): (&mut Vec<NameBuf>, &[Vec<u8>]),
+    (at, defaults): (&mut Vec<NameBuf>, &Defaults),
     name: &[u8],
     words: &[&[u8]],
 ) -> Result<Result<(), Wrong>, HostError> {
     let parsed = || -> Result<_, Wrong> {
         let name = unvis(name)?;
-        if words.is_empty() && defaults.is_empty() {
+        if words.is_empty() && defaults.words.is_empty() {
             return Err("the line has no keywords".into());
         }
-        let mut said = ManifestAttributes::default();
-        let mut link = None;
-        for word in defaults.iter().map(Vec::as_slice).chain(words.iter().copied()) {
-            match key(word) {
-                b"link" => link = Some(unvis(value(word))?),
-                _ => keyword(&mut said, word)?,
-            }
-        }
-        // Other kinds of files have no target, even if `/set` sets one.
-        said.target = link.filter(|_| said.kind == Some(FileKind::Symlink));
-        Ok((name, said))
+        let mut keywords = defaults.keywords.clone();
+        words.iter().try_for_each(|word| keywords.add(word))?;
+        Ok((name, keywords.attributes()))
     };
     let (name, said) = match parsed() {
         Ok(parsed) => parsed,
