@@ -42,7 +42,7 @@ impl Line {
         if self.text[start..].iter().any(|b| *b >= 0x7f) {
             // Outside of strings JSON is ASCII, so an escape can only be needed inside a string.
             let value = self.text.split_off(start);
-            String::from_utf8_lossy(&value).chars().for_each(|c| self.character(c));
+            self.text.extend_from_slice(escaped(&String::from_utf8_lossy(&value)).as_bytes());
         }
         self
     }
@@ -122,26 +122,32 @@ impl Line {
             if matches!(c, '"' | '\\') {
                 self.text.push(b'\\');
             }
-            self.character(c);
+            push(&mut self.text, c);
         }
         self.text.push(b'"');
-    }
-
-    /// Adds a character, or the escape for it if a terminal would act on it.
-    /// Adds a character, or its escape if the character controls a terminal.
-    fn character(&mut self, c: char) {
-        if is_printable(c) {
-            return self.text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
-        }
-        for unit in c.encode_utf16(&mut [0; 2]) {
-            self.text.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
-        }
     }
 
     fn key(&mut self, key: &str) {
         self.text.extend_from_slice(b",\"");
         self.text.extend_from_slice(key.as_bytes());
         self.text.extend_from_slice(b"\":");
+    }
+}
+
+/// Returns a document in JSON with escapes for the characters that control a terminal, without those between its lines.
+pub fn escaped(json: &str) -> String {
+    let mut text = Vec::with_capacity(json.len());
+    json.chars().for_each(|c| if c == '\n' { text.push(b'\n') } else { push(&mut text, c) });
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Adds a character, or its escape if the character controls a terminal.
+fn push(text: &mut Vec<u8>, c: char) {
+    if is_printable(c) {
+        return text.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+    }
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        text.extend_from_slice(format!("\\u{unit:04x}").as_bytes());
     }
 }
 
@@ -154,6 +160,15 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_document_controls_no_terminal_and_keeps_its_lines_and_values() {
+        let text = "\u{9b}31m\u{202e}\u{200b}\u{1f600}";
+        let json = serde_json::to_string_pretty(&[text]).unwrap();
+        let safe = escaped(&json);
+        assert_eq!(safe, "[\n  \"\\u009b31m\\u202e\\u200b\u{1f600}\"\n]");
+        assert_eq!(serde_json::from_str::<Vec<String>>(&safe).unwrap(), [text]);
+    }
 
     #[test]
     fn a_name_that_is_not_utf8_is_written_exactly() {

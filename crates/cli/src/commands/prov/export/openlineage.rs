@@ -9,6 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{View, text};
 use crate::commands::prov::lineage::id;
+use crate::json::escaped;
 use crate::output::Output;
 
 const SCHEMA: &str = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent";
@@ -36,7 +37,7 @@ pub(super) fn write(view: &mut View<'_>, out: &mut Output) -> io::Result<()> {
             "producer": PRODUCER,
             "schemaURL": SCHEMA,
         });
-        writeln!(out, "{event}")?;
+        writeln!(out, "{}", escaped(&event.to_string()))?;
     }
     Ok(())
 }

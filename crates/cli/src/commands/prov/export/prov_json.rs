@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{View, text};
 use crate::commands::prov::lineage::id;
+use crate::json::escaped;
 use crate::json::hex;
 use crate::output::Output;
 
@@ -44,7 +45,7 @@ impl<'o> Section<'o> {
     fn add(&mut self, name: &str, value: &Value) -> io::Result<()> {
         let comma = if self.count > 0 { "," } else { "" };
         self.count += 1;
-        write!(self.out, "{comma}\n{}:{value}", Value::from(name))
+        write!(self.out, "{comma}\n{}", escaped(&format!("{}:{value}", Value::from(name))))
     }
 
     /// Adds a relation, which needs no name.
