@@ -33,6 +33,7 @@ mod pager;
 mod parse;
 mod private;
 mod progress;
+mod replaced;
 mod report;
 mod servers;
 mod shown;

@@ -50,9 +50,9 @@ pub enum HostError {
     /// Another process has the image open in a way that excludes the request.
     #[error(
         "cannot {} '{}': it is {} by {user}\n  help: {}",
-        match purpose { Purpose::Read => "read", Purpose::Change => "change" },
+        match purpose { Purpose::Read => "read", Purpose::Change => "change", Purpose::Replace => "replace" },
         PathText(path),
-        match purpose { Purpose::Read => "being changed", Purpose::Change => "in use" },
+        match purpose { Purpose::Read => "being changed", Purpose::Change | Purpose::Replace => "in use" },
         user.advice()
     )]
     InUse {

@@ -93,7 +93,7 @@ impl FileDevice {
     pub(crate) fn open_as(path: &Path, lock: Option<Purpose>, flags: OFlags) -> Result<Self, HostError> {
         let Some(purpose) = lock else { return Self::open_with(path, OFlags::RDONLY | flags) };
         let access = match purpose {
-            Purpose::Read => OFlags::RDONLY,
+            Purpose::Read | Purpose::Replace => OFlags::RDONLY,
             // EXCL without CREATE has an effect on block devices only.
             Purpose::Change => OFlags::RDWR | OFlags::EXCL,
         };

@@ -71,7 +71,7 @@ pub mod host {
     pub use obento_host::build::{FreshFile, Publish};
     pub use obento_host::compressed::{Progress as Unpacking, ReservedFile, UnpackError, UnpackLimits};
     pub use obento_host::io::IoBackend;
-    pub use obento_host::lock::{ENDING, LockNotice, Purpose, User};
+    pub use obento_host::lock::{ENDING, LockNotice, Purpose, ReplacedFile, User};
     pub use obento_host::qcow2::change::Snapshot;
     pub use obento_host::{
         CopiedEntries, FileId, HostDir, HostError, PrivateDir, SystemErrno, base64, close_on_exec,

@@ -33,6 +33,7 @@ use crate::open;
 use crate::output::{Outcome, Output, Stop};
 use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
 use crate::progress::Progress;
+use crate::replaced::expect_replaceable;
 use crate::report::{Report, printable};
 
 /// The page of `convert`.
@@ -97,7 +98,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     args.expect_file(context)?;
     let format = args.format()?;
     context.expect_changes_allowed(shown)?;
-    args.expect_free(shown)?;
+    let _replaced = expect_replaceable("cannot convert to", &args.out, args.force)?;
     if args.backing {
         return overlay::run(args, format, context);
     }
@@ -223,22 +224,6 @@ impl Args {
     fn stored(&self, context: &Context) -> Option<u64> {
         let address = open::address(&self.source, context).ok()?;
         std::fs::metadata(&address.image).ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
-    }
-
-    /// # Errors
-    ///
-    /// OUT exists and may not be replaced.
-    fn expect_free(&self, shown: &[u8]) -> Result<(), Report> {
-        let Ok(there) = std::fs::symlink_metadata(&self.out) else { return Ok(()) };
-        if !self.force {
-            let report = Report::on("cannot convert to", shown, "file already exists");
-            return Err(report.help("use --force to overwrite it"));
-        }
-        if !there.is_file() && !there.is_symlink() {
-            let report = Report::on("cannot convert to", shown, "exists and is not a regular file");
-            return Err(report.help("choose another name: --force overwrites only regular files"));
-        }
-        Ok(())
     }
 
     /// Returns the bytes to convert.

@@ -42,6 +42,38 @@ fn a_mount_at_a_missing_directory_does_not_change_the_volume() {
 }
 
 #[test]
+fn an_image_that_a_mount_or_a_loop_device_uses_is_not_replaced() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    fs::create_dir(disk.folder().join("tree")).unwrap();
+    disk.obento(&["mkfs", "-q", "other.img", "4M"]);
+    let refused = || {
+        for args in [
+            &["convert", "-q", "--force", "other.img", "disk.img"][..],
+            &["convert", "-q", "--force", "--backing", "--format", "qcow2", "other.img", "disk.img"],
+            &["build", "-q", "--force", "disk.img", "--from", "tree"],
+        ] {
+            let output = disk.obento(args);
+            let said = text(&output.stderr);
+            assert!(
+                !output.status.success() && said.contains("cannot replace 'disk.img': it is in use"),
+                "{said}"
+            );
+        }
+    };
+    disk.mount("rw");
+    fs::write(disk.path("precious"), "kept").unwrap();
+    refused();
+    disk.umount();
+    if require(&[Oracle::LoopMount]) {
+        let mounted = LoopMount::new(&disk.image(), "").unwrap();
+        refused();
+        assert_eq!(fs::read(mounted.path().join("precious")).unwrap(), b"kept");
+        mounted.unmount().unwrap();
+    }
+    assert!(disk.obento(&["build", "-q", "--force", "disk.img", "--from", "tree"]).status.success());
+}
+
+#[test]
 fn a_mount_counts_files_and_space_in_the_quota_files() {
     if !require(&["debugfs", "e2fsck"].map(Oracle::Program)) {
         return;

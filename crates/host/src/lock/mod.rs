@@ -26,10 +26,11 @@ mod user;
 use std::ffi::CStr;
 use std::fmt;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use self::kernel::Use;
@@ -75,6 +76,8 @@ pub(crate) fn claim(
     let (kind, range) = match purpose {
         Purpose::Read => (libc::F_RDLCK, READERS),
         Purpose::Change => (libc::F_WRLCK, ALL),
+        // The descriptor may be read-only, and a lock for reading conflicts with a lock for changing.
+        Purpose::Replace => (libc::F_RDLCK, ALL),
     };
     let mut notices = Vec::new();
     let locked = outlast(
@@ -92,17 +95,38 @@ pub(crate) fn claim(
         Err(errno) => notices.push(LockNotice::NoLocks(errno)),
     }
     match (kernel::user_of(id), purpose) {
-        (Some(Use { user, .. }), Purpose::Change) => {
+        (Some(Use { user, .. }), Purpose::Change | Purpose::Replace) => {
             return Err(HostError::InUse { path: path.into(), purpose, user });
         }
         (Some(Use { user, changes: true }), Purpose::Read) => notices.push(LockNotice::Unprotected(user)),
         (None | Some(Use { changes: false, .. }), _) => {}
     }
-    if purpose == Purpose::Read && would_block(&file, libc::F_WRLCK, &QEMU_WRITES).is_some() {
+    if purpose != Purpose::Change && would_block(&file, libc::F_WRLCK, &QEMU_WRITES).is_some() {
         let user = holder(&file, libc::F_WRLCK, &QEMU_WRITES, id);
+        if purpose == Purpose::Replace {
+            return Err(HostError::InUse { path: path.into(), purpose, user });
+        }
         notices.push(LockNotice::Unprotected(user));
     }
     Ok(notices)
+}
+
+/// The lock of a file that another file will replace. While it is held, no process can begin to change the file.
+#[derive(Debug)]
+pub struct ReplacedFile(#[expect(dead_code, reason = "the lock belongs to the open file")] OwnedFd);
+
+impl ReplacedFile {
+    /// Locks the file at `path`. Returns `None` if it is not a regular file, or cannot be opened. Errors: InUse.
+    pub fn lock(path: &Path) -> Result<Option<Self>, HostError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { return Ok(None) };
+        let Ok(stat) = rustix::fs::fstat(&file) else { return Ok(None) };
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Ok(None);
+        }
+        claim(&file, path, FileId::of(&stat), Purpose::Replace)?;
+        Ok(Some(Self(file)))
+    }
 }
 
 /// Returns the user that prevents opening the block device at `path` with `O_EXCL`.

@@ -69,6 +69,29 @@ fn several_readers_are_allowed_and_no_writer_meanwhile() {
 }
 
 #[test]
+fn a_file_is_replaced_while_others_read_it_and_not_while_one_changes_it() {
+    let image = image();
+    let reader = open(image.path(), Purpose::Read).unwrap();
+    let replaced = ReplacedFile::lock(image.path()).unwrap();
+    assert!(replaced.is_some() && open(image.path(), Purpose::Change).is_err());
+    open(image.path(), Purpose::Read).unwrap();
+    drop((reader, replaced));
+    let writer = open(image.path(), Purpose::Change).unwrap();
+    let error = ReplacedFile::lock(image.path()).unwrap_err().to_string();
+    assert!(
+        error.starts_with("cannot replace '") && error.contains("it is in use by this process"),
+        "{error}"
+    );
+    drop(writer);
+    // A virtual machine that writes.
+    let machine = std::fs::File::options().read(true).write(true).open(image.path()).unwrap();
+    set_lock(&machine, libc::F_RDLCK, &QEMU_WRITES).unwrap();
+    ReplacedFile::lock(image.path()).unwrap_err();
+    assert!(ReplacedFile::lock(image.path().parent().unwrap()).unwrap().is_none());
+    assert!(ReplacedFile::lock(Path::new("/nonexistent")).unwrap().is_none());
+}
+
+#[test]
 fn one_writer_excludes_all_readers_and_writers_in_all_threads() {
     let image = image();
     let writer = open(image.path(), Purpose::Change).unwrap();
@@ -78,7 +101,7 @@ fn one_writer_excludes_all_readers_and_writers_in_all_threads() {
         let error = error.unwrap_err().to_string();
         let what = match purpose {
             Purpose::Read => ("read", "being changed"),
-            Purpose::Change => ("change", "in use"),
+            Purpose::Change | Purpose::Replace => ("change", "in use"),
         };
         let (verb, state) = what;
         let image = image.path().display();

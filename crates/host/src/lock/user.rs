@@ -12,6 +12,8 @@ pub enum Purpose {
     Read,
     /// Changing, exclusively.
     Change,
+    /// Replacing by another file of the same name. Readers keep the old file.
+    Replace,
 }
 
 /// A user of an image.

@@ -27,6 +27,7 @@ use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
+use crate::replaced::expect_replaceable;
 use crate::report::{Report, printable, subject};
 pub use args::Args;
 
@@ -63,16 +64,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn make(args: &Args, context: &Context) -> Outcome {
     let shown = args.out().as_os_str().as_bytes();
     context.expect_changes_allowed(shown)?;
-    if let Ok(there) = std::fs::symlink_metadata(args.out()) {
-        if !args.force {
-            let report = Report::on("cannot build", shown, "file already exists");
-            return Err(report.help("use --force to overwrite it").into());
-        }
-        if !there.is_file() && !there.is_symlink() {
-            let report = Report::on("cannot build", shown, "exists and is not a regular file");
-            return Err(report.help("choose another name: --force overwrites only regular files").into());
-        }
-    }
+    let _replaced = expect_replaceable("cannot build", args.out(), args.force)?;
     if let Some(layout) = &args.disk {
         return disk::make(args, layout, context);
     }

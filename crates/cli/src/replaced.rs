@@ -1,0 +1,23 @@
+//! Files that a command creates, and the files that they replace.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use obento::host::ReplacedFile;
+
+use crate::report::Report;
+
+/// Checks that `out` can be created: it does not exist, or `is_forced` permits to replace it, and it is a regular file that
+/// no process changes. Until the result is dropped, no process begins to change this file. `cannot` begins the report.
+pub fn expect_replaceable(cannot: &str, out: &Path, is_forced: bool) -> Result<Option<ReplacedFile>, Report> {
+    let refused = |cause| Report::on(cannot, out.as_os_str().as_bytes(), cause);
+    let Ok(there) = std::fs::symlink_metadata(out) else { return Ok(None) };
+    if !is_forced {
+        return Err(refused("file already exists").help("use --force to overwrite it"));
+    }
+    if !there.is_file() && !there.is_symlink() {
+        let report = refused("exists and is not a regular file");
+        return Err(report.help("choose another name: --force overwrites only regular files"));
+    }
+    ReplacedFile::lock(out).map_err(Report::plain)
+}
