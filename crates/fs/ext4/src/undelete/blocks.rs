@@ -1,5 +1,6 @@
 //! The blocks of deleted files: their places according to an old map, and whether they are free.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use obento_base::Result;
@@ -150,32 +151,53 @@ impl Search<'_> {
     }
 }
 
+/// The bytes of a part of the bitmap of claimed blocks.
+const PART: usize = 4096;
+/// The most parts: 256 MiB, for 8 TiB of deleted files with blocks of 4 KiB.
+const MAX_PARTS: usize = 1 << 16;
+
 /// The blocks that are free, and those that deleted files had.
 pub(super) struct BlockClaims<'v> {
     volume: &'v Volume,
+    /// Number of blocks of the device.
+    blocks: u64,
     /// The block bitmap of the last group.
     bitmap: Option<(u32, Vec<u8>)>,
-    claimed: Vec<u8>,
+    /// The parts of the bitmap of claimed blocks that are not zeros: a volume may be much longer than its contents.
+    claimed: BTreeMap<u64, Vec<u8>>,
 }
 
 impl<'v> BlockClaims<'v> {
-    /// Creates the state of a device of `blocks` blocks. Fails with `NoMemory`.
-    pub(super) fn new(volume: &'v Volume, blocks: u64) -> Result<Self> {
-        let len = to_usize(blocks.div_ceil(8));
-        let mut claimed = Vec::new();
-        claimed.try_reserve_exact(len)?;
-        claimed.resize(len, 0);
-        Ok(Self { volume, bitmap: None, claimed })
+    /// Creates the state of a device of `blocks` blocks.
+    pub(super) fn new(volume: &'v Volume, blocks: u64) -> Self {
+        Self { volume, blocks, bitmap: None, claimed: BTreeMap::new() }
     }
 
     /// Claims a block for a deleted file. Returns whether no other file has it: it is free, unless `is_own` says that the
-    /// file still has its blocks, and it was not claimed before.
+    /// file still has its blocks, and it was not claimed before. Without memory for the claim, the block is not free.
     pub(super) fn claim(&mut self, block: u64, is_own: bool) -> bool {
         let bit = 1_u8.checked_shl(u32::try_from(block % 8).unwrap_or(0)).unwrap_or(0);
-        let Some(byte) = self.claimed.get_mut(to_usize(block / 8)) else { return false };
+        if block >= self.blocks {
+            return false;
+        }
+        let Some(byte) = self.byte(block / 8) else { return false };
         let is_claimed = *byte & bit != 0;
         *byte |= bit;
         !is_claimed && (is_own || self.is_free(block))
+    }
+
+    /// Returns a byte of the bitmap of claimed blocks.
+    fn byte(&mut self, at: u64) -> Option<&mut u8> {
+        let number = at / to_u64(PART);
+        if !self.claimed.contains_key(&number) {
+            let mut part = Vec::new();
+            if self.claimed.len() >= MAX_PARTS || part.try_reserve_exact(PART).is_err() {
+                return None;
+            }
+            part.resize(PART, 0);
+            self.claimed.insert(number, part);
+        }
+        self.claimed.get_mut(&number)?.get_mut(to_usize(at % to_u64(PART)))
     }
 
     fn is_free(&mut self, block: u64) -> bool {

@@ -56,7 +56,7 @@ impl Undelete for Ext4Driver {
         let names = search.names(&old, &files, &directories);
         // The newest version claims its blocks first.
         files.sort_by_key(|file| (file.origin, file.ino));
-        let mut claims = BlockClaims::new(&volume, blocks)?;
+        let mut claims = BlockClaims::new(&volume, blocks);
         for file in &files {
             if let Some(file) = search.file(file, &old, &names, &mut claims)
                 && found(file).is_break()
