@@ -218,7 +218,9 @@ int ob_promise_again(struct ob_sb *, const struct ob_ops *, struct ob_volume *, 
 typedef int (*ob_writepages_t)(struct address_space *, struct writeback_control *);
 int ob_write_parts(struct address_space *, struct writeback_control *, ob_writepages_t);
 /* upgrade.c */
-int ob_upgrade(struct ob_sb *, const char *module);
+int ob_upgrade(struct ob_sb *, const char *module, unsigned long *patience);
+/* How long a request to replace drivers waits for users of s_umount, such as sync(2) and writeback, on all volumes together. */
+#define OB_PATIENCE (5 * HZ)
 void ob_end_dead_upgrade(void);
 /* sysfs.c */
 int ob_init_sysfs(void);

@@ -30,6 +30,7 @@ static ssize_t ob_show_driver(struct ob_sb *s, char *to)
 static ssize_t ob_store_driver(struct ob_sb *s, const char *text, size_t len)
 {
 	char words[OB_NAME_MAX + MODULE_NAME_LEN], *rest, *verb, *module;
+	unsigned long patience = OB_PATIENCE;
 	int err;
 
 	if (!capable(CAP_SYS_ADMIN))
@@ -44,7 +45,7 @@ static ssize_t ob_store_driver(struct ob_sb *s, const char *text, size_t len)
 	if (strcmp(verb, "upgrade"))
 		return -EINVAL;
 	mutex_lock(&ob_lock);
-	err = ob_upgrade(s, module);
+	err = ob_upgrade(s, module, &patience);
 	mutex_unlock(&ob_lock);
 	return err ?: len;
 }
@@ -73,10 +74,14 @@ static const struct sysfs_ops ob_sysfs_ops = { .show = ob_attr_show, .store = ob
 static void ob_hidden(struct kobject *k) { complete(&container_of(k, struct ob_sb, kobj)->hidden); }
 static struct kobj_type ob_volume_type = { .sysfs_ops = &ob_sysfs_ops, .default_groups = ob_groups, .release = ob_hidden };
 
-/* All volumes of a type: the first error is returned, and the others are replaced nevertheless. */
+/*
+ * All volumes of a type: the first error is returned, and the others are replaced nevertheless. A process that is being killed
+ * replaces no further one.
+ */
 static ssize_t ob_upgrade_all(struct kobject *k, struct kobj_attribute *a, const char *text, size_t len)
 {
 	char words[OB_NAME_MAX + 2], *type;
+	unsigned long patience = OB_PATIENCE;
 	struct ob_sb *s;
 	int err = 0, one, found = 0;
 
@@ -100,9 +105,11 @@ static ssize_t ob_upgrade_all(struct kobject *k, struct kobj_attribute *a, const
 		if (strcmp(type, s->sb->s_type->name))
 			continue;
 		found++;
-		one = ob_upgrade(s, NULL);
+		one = ob_upgrade(s, NULL, &patience);
 		if (one != -EALREADY)
 			err = err ?: one;
+		if (one == -EINTR)
+			break;
 	}
 	mutex_unlock(&ob_lock);
 	return err ?: found ? len : -ENOENT;

@@ -241,30 +241,36 @@ static int ob_replace(struct ob_sb *s, struct ob_driver *new)
 	module_put(old->owner);
 	return 0;
 }
-/* How long a replacement waits for users of s_umount, such as sync(2) and writeback. */
-#define OB_MOUNT_PATIENCE (5 * HZ)
 /*
  * Takes s_umount for writing: memory reclaim evicts inodes of volumes whose s_umount it can take for reading. It would wait for
- * the gate, which is held while the new driver may wait for memory or for a new thread.
+ * the gate, which is held while the new driver may wait for memory or for a new thread. Waits for at most *patience jiffies, and
+ * subtracts those for which it has waited.
  *
  * The caller has ob_lock. An unmount has s_umount and waits for that lock, so this function only tries.
  */
-static int ob_lock_mount(struct super_block *sb)
+static int ob_lock_mount(struct super_block *sb, unsigned long *patience)
 {
-	unsigned long end = jiffies + OB_MOUNT_PATIENCE;
+	unsigned long began = jiffies, waited = 0;
+	int err = 0;
 
-	while (!down_write_trylock(&sb->s_umount)) {
-		if (!(READ_ONCE(sb->s_flags) & SB_ACTIVE) || time_after(jiffies, end))
-			return -EBUSY;
-		/* less than the time for which sync(2) leaves the volume */
-		usleep_range(20, 50);
-		if (fatal_signal_pending(current))
-			return -EINTR;
+	while (!err && !down_write_trylock(&sb->s_umount)) {
+		waited = jiffies - began;
+		if (!(READ_ONCE(sb->s_flags) & SB_ACTIVE) || waited > *patience)
+			err = -EBUSY;
+		else if (fatal_signal_pending(current))
+			err = -EINTR;
+		else
+			/* less than the time for which sync(2) leaves the volume */
+			usleep_range(20, 50);
 	}
-	return 0;
+	*patience -= min(waited, *patience);
+	return err;
 }
-/* Replaces the driver of a volume by the one of `module`, or by the newest one. The caller has ob_lock. */
-int ob_upgrade(struct ob_sb *s, const char *module)
+/*
+ * Replaces the driver of a volume by the one of `module`, or by the newest one. Waits for at most *patience jiffies for users of
+ * s_umount, and subtracts those for which it has waited. The caller has ob_lock.
+ */
+int ob_upgrade(struct ob_sb *s, const char *module, unsigned long *patience)
 {
 	struct ob_driver *new = ob_find(s->sb->s_type->name, module);
 	int err;
@@ -273,7 +279,7 @@ int ob_upgrade(struct ob_sb *s, const char *module)
 		return -ENOENT;
 	if (new == s->driver)
 		return -EALREADY;
-	err = ob_lock_mount(s->sb);
+	err = ob_lock_mount(s->sb, patience);
 	if (err)
 		return err;
 	if (READ_ONCE(ob_dead) || s->sb->s_writers.frozen != SB_UNFROZEN) {
