@@ -15,7 +15,6 @@ use obento_base::wire::to_u64;
 use obento_base::{Error, Ino, Result, Timestamp};
 use obento_driver::history::Actor;
 use obento_driver::{FileSystem, Size};
-use obento_env::Clock;
 use obento_vfs::Node;
 
 use crate::actor::ActorId;
@@ -176,14 +175,21 @@ pub(crate) struct Log {
     unsynced: Vec<Ino>,
 }
 
-impl Log {
-    /// Opens or creates the log of `fs`.
-    pub(crate) fn open(
-        fs: &Arc<dyn FileSystem>,
-        directory: &str,
-        options: LogOptions,
-        clock: &dyn Clock,
-    ) -> Result<Self> {
+/// The files of a log that is not open yet. A kernel has little stack, and a [`Log`] is large: no step that uses the volume
+/// has one on the stack.
+#[derive(Debug)]
+pub(crate) struct LogParts {
+    files: Files,
+    options: LogOptions,
+    volume: [u8; 16],
+    kept: Vec<u32>,
+    indexes: Indexes,
+    pub(crate) inos: OwnedInodes,
+}
+
+impl LogParts {
+    /// Finds the files of the log of `fs`, and creates its directory if it does not exist.
+    pub(crate) fn of(fs: &Arc<dyn FileSystem>, directory: &str, options: LogOptions) -> Result<Self> {
         let files = Files::open(Arc::clone(fs), directory)?;
         let kept = files.numbers(segment_number)?;
         let inos = OwnedInodes::default();
@@ -195,10 +201,23 @@ impl Log {
         let (_, size) = files.room()?;
         let each = size.checked_div(VOLUME_PART.saturating_mul(options.segments.max(1).into())).unwrap_or(0);
         let segment = options.segment.min(segment_with_index(each)).max(BLOCK_LEN.saturating_mul(4));
-        let mut log = Self {
+        let options = LogOptions { segment, segments: options.segments.max(2), ..options };
+        Ok(Self { files, options, volume: fs.info().probe.uuid.unwrap_or_default(), kept, indexes, inos })
+    }
+
+    pub(crate) fn dir(&self) -> Ino {
+        self.files.dir()
+    }
+}
+
+impl Log {
+    /// Returns a log that records nothing before [`begin`](Self::begin).
+    pub(crate) fn new(parts: LogParts) -> Self {
+        let LogParts { files, options, volume, kept, indexes, inos } = parts;
+        Self {
             files,
-            options: LogOptions { segment, segments: options.segments.max(2), ..options },
-            volume: fs.info().probe.uuid.unwrap_or_default(),
+            options,
+            volume,
             segment: None,
             reserved: 0,
             last_number: kept.last().copied().unwrap_or(0),
@@ -221,23 +240,26 @@ impl Log {
             pending_since: None,
             lost: 0,
             unsynced: Vec::new(),
-        };
-        let had_crashed = log.resume()?;
-        let now = micros(clock.now());
-        log.last_time = now;
-        if !options.adopts && !log.has_no_room() && log.segment.is_none() {
-            // Without a segment the first records wait, as on a full volume.
-            let _ = log.begin_segment();
         }
-        if options.adopts {
-            log.push(now, &Record::Mark(Mark::Upgrade));
-            return Ok(log);
+    }
+
+    /// Continues the newest segment, or creates one, and adds the first records.
+    pub(crate) fn begin(&mut self, now: i64) -> Result<()> {
+        let had_crashed = self.resume()?;
+        self.last_time = now;
+        if self.options.adopts {
+            self.push(now, &Record::Mark(Mark::Upgrade));
+            return Ok(());
+        }
+        if !self.has_no_room() && self.segment.is_none() {
+            // Without a segment the first records wait, as on a full volume.
+            let _ = self.begin_segment();
         }
         if had_crashed {
-            log.push(now, &Record::Mark(Mark::Crash));
+            self.push(now, &Record::Mark(Mark::Crash));
         }
-        log.push(now, &Record::Mark(Mark::Mount { boot: options.boot }));
-        Ok(log)
+        self.push(now, &Record::Mark(Mark::Mount { boot: self.options.boot }));
+        Ok(())
     }
 
     /// Continues the newest segment. Returns whether the log has no end.
@@ -289,15 +311,6 @@ impl Log {
 
     pub(crate) fn status(&self) -> LogStatus {
         LogStatus { next: self.next, lost: self.lost }
-    }
-
-    pub(crate) fn dir(&self) -> Ino {
-        self.files.dir()
-    }
-
-    /// Returns the inodes of the log.
-    pub(crate) fn inos(&self) -> OwnedInodes {
-        self.inos.clone()
     }
 
     /// Records something that `actor` did.
@@ -496,7 +509,7 @@ impl Log {
         let Some(&number) = self.kept.iter().find(|&&number| number != 0) else { return Ok(()) };
         let node = self.files.find(&segment_name(number))?;
         // If the edges cannot be kept, the segment is removed nevertheless: the bound is more important.
-        let _ = self.compact(&node);
+        let _ = self.compacted(&node).and_then(|edges| self.replace_edges(&edges));
         // A crash between the removals leaves a segment without an index, which is valid.
         self.indexes.remove(number, &self.files, &self.inos);
         self.files.remove(&segment_name(number))?;
@@ -506,9 +519,10 @@ impl Log {
         Ok(())
     }
 
-    /// Adds the edges of a segment to the file of edges, whose oldest half is dropped if it exceeds the
-    /// length of a segment.
-    fn compact(&mut self, segment: &Node) -> Result<()> {
+    /// Returns the file of edges with those of a segment. Its oldest half is dropped if it exceeds the length of a segment.
+    /// The graph is not on the stack while files are changed.
+    #[inline(never)]
+    fn compacted(&self, segment: &Node) -> Result<Vec<u8>> {
         let limit = obento_base::wire::to_usize(self.options.segment);
         let bytes = Files::read(segment, SEGMENT_MAX)?;
         let old = match self.files.find(EDGES) {
@@ -516,13 +530,18 @@ impl Log {
             found => Files::read(&found?, limit.saturating_mul(2))?,
         };
         let header = Header { volume: self.volume, number: 0, first: 0, boot: [0; 16] };
-        let edges = Graph::compact(&header, &old, &bytes, limit);
+        Ok(Graph::compact(&header, &old, &bytes, limit))
+    }
+
+    /// Replaces the file of edges.
+    #[inline(never)]
+    fn replace_edges(&mut self, edges: &[u8]) -> Result<()> {
         if self.files.find(NEW_EDGES).is_ok() {
             self.files.remove(NEW_EDGES)?;
         }
         let node = self.files.create(NEW_EDGES)?;
         self.inos.insert(node.ino());
-        Files::write(&node, 0, &edges)?;
+        Files::write(&node, 0, edges)?;
         // The new edges are durable before their name replaces the old ones.
         node.sync()?;
         if let Ok(old) = self.files.find(EDGES) {

@@ -14,7 +14,7 @@ use obento_driver::{
 use obento_env::Clock;
 use obento_env::sync::Mutex;
 
-use crate::log::{Log, LogOptions, LogStatus, WriteSource, micros};
+use crate::log::{Log, LogOptions, LogParts, LogStatus, WriteSource, micros};
 use crate::log_files::LogFiles;
 use crate::owned::OwnedInodes;
 use crate::record::{FileId, Record};
@@ -63,33 +63,55 @@ impl Recorded {
         clock: Arc<dyn Clock>,
         options: LogOptions,
     ) -> Result<Arc<Self>> {
-        let root = inner.root();
-        let log = match inner.writable() {
-            Some(changes) => {
-                let mut log = Log::open(&inner, DIRECTORY, options, &*clock)?;
-                // Without a durable mark, a change that survives a crash before the first sync would follow the end of
-                // the previous recording, and no reader would notice that its record is missing.
-                let flushed = (!options.adopts).then(|| log.flush(micros(clock.now())));
-                if let Some(flushed) = flushed
-                    && !flushed.segments.is_empty()
-                    && changes.sync_files(&flushed.segments).is_ok()
-                {
-                    log.synced(&flushed);
-                }
-                Some(log)
-            }
+        let parts = match inner.writable() {
+            Some(_) => Some(LogParts::of(&inner, DIRECTORY, options)?),
             None => None,
         };
-        let dir = match &log {
-            Some(log) => Some(log.dir()),
+        let root = inner.root();
+        let dir = match &parts {
+            Some(parts) => Some(parts.dir()),
             None => Name::new(DIRECTORY.as_bytes()).ok().and_then(|name| inner.lookup(root, name).ok()),
         };
         let folds_names = inner.getattr(root)?.flags.contains(FileFlags::CASEFOLD);
-        let owned = log.as_ref().map(Log::inos).unwrap_or_default();
-        let log = log.map(Mutex::new);
+        let recorded = Self::assemble(inner, who, clock, options, parts, dir, folds_names);
+        recorded.begin(options)?;
+        Ok(recorded)
+    }
+
+    /// Returns the wrapper of `inner` before its log begins.
+    #[inline(never)]
+    fn assemble(
+        inner: Arc<dyn FileSystem>,
+        who: Arc<dyn Who>,
+        clock: Arc<dyn Clock>,
+        options: LogOptions,
+        parts: Option<LogParts>,
+        dir: Option<Ino>,
+        folds_names: bool,
+    ) -> Arc<Self> {
+        let root = inner.root();
+        let owned = parts.as_ref().map(|parts| parts.inos.clone()).unwrap_or_default();
+        let log = parts.map(|parts| Mutex::new(Log::new(parts)));
         let LogOptions { shown: is_shown, writes, .. } = options;
         let syncs = Syncs::default();
-        Ok(Arc::new(Self { inner, who, clock, log, owned, syncs, root, dir, folds_names, is_shown, writes }))
+        Arc::new(Self { inner, who, clock, log, owned, syncs, root, dir, folds_names, is_shown, writes })
+    }
+
+    /// Begins the log.
+    fn begin(&self, options: LogOptions) -> Result<()> {
+        self.with_log(Log::begin).transpose()?;
+        if options.adopts {
+            return Ok(());
+        }
+        // Without a durable mark, a change that survives a crash before the first sync would follow the end of the
+        // previous recording, and no reader would notice that its record is missing.
+        let flushed = self.with_log(Log::flush).filter(|flushed| !flushed.segments.is_empty());
+        if let Some(flushed) = flushed
+            && self.inner.writable().is_some_and(|changes| changes.sync_files(&flushed.segments).is_ok())
+        {
+            self.with_log(|log, _| log.synced(&flushed));
+        }
+        Ok(())
     }
 
     /// Returns the state of the log, if changes are recorded.
