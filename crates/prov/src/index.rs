@@ -194,12 +194,17 @@ impl Index {
         self.entries.iter().map(|&entry| high(entry))
     }
 
-    /// Returns the numbers of the blocks with records of these kinds of a key with this hash, in ascending order.
-    pub(crate) fn blocks(&self, hash: u32, kinds: u8) -> impl DoubleEndedIterator<Item = u32> + '_ {
+    /// Returns the numbers of the blocks with records of these kinds of a key with this hash, in ascending order, and all kinds
+    /// of these records.
+    pub(crate) fn blocks(&self, hash: u32, kinds: u8) -> impl Iterator<Item = (u32, u8)> + '_ {
         let from = self.entries.get(self.lower_bound(hash)..).unwrap_or_default();
         let len = from.iter().take_while(|&&entry| high(entry) == hash).count();
         let found = from.get(..len).unwrap_or_default().iter();
-        found.filter(move |&&entry| low(entry) & u32::from(kinds) != 0).map(|&entry| low(entry) >> 8)
+        let found = found.map(|&entry| {
+            let [kinds, ..] = entry.to_le_bytes();
+            (low(entry) >> 8, kinds)
+        });
+        found.filter(move |(_, own)| own & kinds != 0)
     }
 
     /// Returns the number of entries whose hash is less than `hash`. Hashes are distributed evenly, so the search starts

@@ -16,18 +16,16 @@ use crate::block::verify;
 use crate::directories::Location;
 use crate::index::{Index, Key, Summary};
 use crate::kinds;
-use crate::presence::Presence;
+use crate::parsed::ParsedBlock;
+use crate::places::{Place, Places};
 use crate::reader::{Segment, Segments};
 use crate::record::{FileId, Record};
-use crate::segment::{Damage, Entries, Entry, Header};
+use crate::segment::{Damage, Entry, Header};
 
-/// Number of blocks in memory: 256 MiB. The default log has at most 64 MiB, and ten million records have 221 MB.
-const BLOCKS_MAX: usize = 1 << 16;
+/// Bytes of blocks in memory. The blocks of the default log need at most 150 MiB, and those of ten million records 400 MB.
+const BLOCKS_MAX: usize = 1 << 29;
 /// Bytes of indexes in memory. The default log has at most 16 MiB.
 const INDEXES_MAX: usize = 1 << 29;
-
-/// Number of keys that are looked up before a table of all keys is created.
-const MANY_KEYS: u32 = 1000;
 
 /// A condition for the actor of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,17 +38,8 @@ pub enum Performer<'a> {
     User(u32),
 }
 
-/// The place of a block: the position of its segment in the log, and its number in the segment.
-pub(crate) type Place = (usize, u32);
 /// The position of a record: of its segment in the log, and its sequence number. Compacted edges have numbers of their own.
 pub(crate) type Position = (usize, u64);
-
-/// A segment with its index.
-#[derive(Debug)]
-struct IndexedSegment {
-    segment: Segment,
-    index: Index,
-}
 
 /// The definitions of the number of an actor in a segment, with the sequence numbers after which they apply.
 type Definitions = Vec<(u64, Actor)>;
@@ -58,13 +47,13 @@ type Definitions = Vec<(u64, Actor)>;
 /// The segments of a log with their indexes.
 #[derive(Debug)]
 pub struct IndexedLog {
-    segments: Vec<IndexedSegment>,
+    segments: Vec<Segment>,
+    places: Places,
     /// The blocks that were read; `None` for a damaged block.
-    blocks: HashMap<Place, Option<Arc<[u8]>>>,
+    blocks: HashMap<Place, Option<Arc<ParsedBlock>>>,
+    /// Bytes of `blocks`.
+    block_bytes: usize,
     actors: HashMap<(usize, ActorId), Definitions>,
-    /// Number of keys that were looked up.
-    looked_up: u32,
-    presence: Option<Presence>,
     /// Damage of segments that was found and not taken.
     damage: Vec<(u32, Damage)>,
 }
@@ -81,19 +70,20 @@ impl IndexedLog {
     pub fn open_within(segments: &Segments, max: usize, failed: &mut dyn FnMut(u32, Error)) -> Self {
         let mut log = Self {
             segments: Vec::new(),
+            places: Places::default(),
             blocks: HashMap::new(),
+            block_bytes: 0,
             actors: HashMap::new(),
-            looked_up: 0,
-            presence: None,
             damage: Vec::new(),
         };
         let mut bytes: usize = 0;
         for &number in segments.numbers() {
             let read = if bytes < max { log.read(segments, number) } else { Err(Error::NoMemory) };
             match read {
-                Ok(Some(own)) => {
-                    bytes = bytes.saturating_add(own.index.bytes());
-                    log.segments.push(own);
+                Ok(Some((segment, index))) => {
+                    bytes = bytes.saturating_add(index.bytes());
+                    log.segments.push(segment);
+                    log.places.push(index);
                 }
                 Ok(None) => {}
                 Err(error) => failed(number, error),
@@ -103,7 +93,7 @@ impl IndexedLog {
     }
 
     /// Reads the index of a segment. Returns `None` if the file contains another segment.
-    fn read(&mut self, segments: &Segments, number: u32) -> Result<Option<IndexedSegment>> {
+    fn read(&mut self, segments: &Segments, number: u32) -> Result<Option<(Segment, Index)>> {
         let segment = segments.segment(number)?;
         // A damaged header does not hide the records.
         if let Ok(header) = Header::decode(&segment.block(0)?)
@@ -116,7 +106,7 @@ impl IndexedLog {
             Some(index) => index,
             None => Index::of(&segment.read()?, &mut |damage| self.damage.push((number, damage))),
         };
-        Ok(Some(IndexedSegment { segment, index }))
+        Ok(Some((segment, index)))
     }
 
     /// Returns the damage that was found since the last call, with the numbers of the segments. A damaged block that no
@@ -137,17 +127,17 @@ impl IndexedLog {
 
     /// Returns the number of the segment at a position; 0 for compacted edges.
     pub fn number(&self, at: usize) -> Option<u32> {
-        self.segments.get(at).map(|own| own.segment.number())
+        self.segments.get(at).map(Segment::number)
     }
 
     /// Returns the ranges of the records of the segment at a position.
     pub fn summary(&self, at: usize) -> Option<Summary> {
-        self.segments.get(at).map(|own| own.index.summary)
+        self.places.index(at).map(|index| index.summary)
     }
 
     /// Returns the sequence number with which the segment at a position begins; `None` if its header is damaged.
     pub fn first_sequence(&self, at: usize) -> Option<u64> {
-        let header = Header::decode(&self.segments.get(at)?.segment.block(0).ok()?).ok()?;
+        let header = Header::decode(&self.segments.get(at)?.block(0).ok()?).ok()?;
         Some(header.first)
     }
 
@@ -158,7 +148,7 @@ impl IndexedLog {
             Performer::Program(name) => Key::Program(name),
             Performer::User(uid) => Key::User(uid),
         };
-        self.segments.get(at).is_some_and(|own| own.index.blocks(key.hash(), kinds::ALL).next().is_some())
+        self.places.index(at).is_some_and(|index| index.blocks(key.hash(), kinds::ALL).next().is_some())
     }
 
     /// Returns the bytes of the segment at a position.
@@ -168,19 +158,12 @@ impl IndexedLog {
     /// 1. `NotFound`: the log has fewer segments.
     /// 2. The errors of the volume.
     pub fn bytes(&self, at: usize) -> Result<Vec<u8>> {
-        self.segments.get(at).ok_or(Error::NotFound)?.segment.read()
+        self.segments.get(at).ok_or(Error::NotFound)?.read()
     }
 
     /// Returns the blocks with records of `key` of these kinds in the segments of `range`, in the order of the log.
     pub(crate) fn places(&mut self, range: Range<usize>, key: Key<'_>, kinds: u8) -> Vec<Place> {
-        self.looked_up = self.looked_up.saturating_add(1);
-        if self.looked_up == MANY_KEYS {
-            self.presence = Presence::of(self.segments.iter().map(|own| &own.index));
-        }
-        let (hash, presence) = (key.hash(), self.presence.as_ref());
-        let segments = self.segments.iter().enumerate().take(range.end).skip(range.start);
-        let segments = segments.filter(|(at, _)| presence.is_none_or(|table| table.may_contain(hash, *at)));
-        segments.flat_map(|(at, own)| own.index.blocks(hash, kinds).map(move |block| (at, block))).collect()
+        self.places.find(range, key, kinds)
     }
 
     /// Returns the range of all segments.
@@ -189,30 +172,39 @@ impl IndexedLog {
     }
 
     /// Returns a block; `None` if it cannot be read.
-    pub(crate) fn block(&mut self, place: Place) -> Option<Arc<[u8]>> {
+    fn block(&mut self, place: Place) -> Option<Arc<ParsedBlock>> {
         if let Some(block) = self.blocks.get(&place) {
             return block.clone();
         }
         let (at, number) = place;
-        let segment = &self.segments.get(at)?.segment;
+        let segment = self.segments.get(at)?;
         let block = segment.block(number).ok().filter(|block| verify(block).is_some());
         if block.is_none() {
             self.damage.push((segment.number(), Damage::Checksum { block: number.into() }));
         }
-        if self.blocks.len() >= BLOCKS_MAX {
+        if self.block_bytes >= BLOCKS_MAX {
             self.blocks.clear();
+            self.block_bytes = 0;
         }
-        let block: Option<Arc<[u8]>> = block.map(Into::into);
+        let block = block.and_then(ParsedBlock::new).map(Arc::new);
+        let size = block.as_ref().map_or(0, |block| block.size());
+        self.block_bytes = self.block_bytes.saturating_add(size);
         self.blocks.insert(place, block.clone());
         block
     }
 
-    /// Passes each record of these kinds in these blocks to `visit` with its position. Records may be passed twice.
-    pub(crate) fn each(&mut self, places: &[Place], kinds: u8, visit: &mut dyn FnMut(Position, &Entry<'_>)) {
+    /// Passes each record of these kinds in these blocks to `visit` with its position. Records may be passed twice. With
+    /// `file`, records of other files may be left out.
+    pub(crate) fn each(
+        &mut self,
+        places: &[Place],
+        kinds: u8,
+        file: Option<FileId>,
+        visit: &mut dyn FnMut(Position, &Entry<'_>),
+    ) {
         for &place in places {
             let Some(block) = self.block(place) else { continue };
-            let entries = Entries::of_verified(&block, kinds).flatten();
-            entries.for_each(|entry| visit((place.0, entry.sequence), &entry));
+            block.entries(kinds, file).for_each(|entry| visit((place.0, entry.sequence), &entry));
         }
     }
 
@@ -231,7 +223,7 @@ impl IndexedLog {
     fn definitions(&mut self, at: usize, number: ActorId) -> Definitions {
         let places = self.places(at..at.saturating_add(1), Key::Number(number), kinds::DEFINES);
         let mut found = Vec::new();
-        self.each(&places, kinds::DEFINES, &mut |(_, sequence), entry| match entry.record {
+        self.each(&places, kinds::DEFINES, None, &mut |(_, sequence), entry| match entry.record {
             Record::Actor { id, actor } if id == number => found.push((sequence, actor)),
             _ => {}
         });
@@ -247,9 +239,10 @@ impl IndexedLog {
         end: usize,
         visit: &mut dyn FnMut(Position, &Entry<'_>) -> ControlFlow<()>,
     ) {
+        let file = if let Key::File(file) = key { Some(file) } else { None };
         for place in self.places(0..end, key, kinds::NAMES).into_iter().rev() {
             let Some(block) = self.block(place) else { continue };
-            let entries = Entries::of_verified(&block, kinds::NAMES).flatten();
+            let entries = block.entries(kinds::NAMES, file);
             let mut found: Vec<_> = entries.filter(|entry| names(&entry.record, key)).collect();
             found.sort_by_key(|entry| entry.sequence);
             for entry in found.iter().rev() {
@@ -352,7 +345,7 @@ impl IndexedLog {
     pub fn named(&mut self, wanted: &[u8]) -> Vec<FileId> {
         let places = self.places(self.all(), Key::Name(wanted), kinds::NAMES);
         let mut found = BTreeSet::new();
-        self.each(&places, kinds::NAMES, &mut |_, entry| {
+        self.each(&places, kinds::NAMES, None, &mut |_, entry| {
             each_name_change(&entry.record, &mut |file, _, name, exists| {
                 if exists && name == wanted {
                     found.insert(file);

@@ -12,8 +12,10 @@
 //! - `owned` recognises the files of the log.
 //! - `recorded` and `changes` implement the contract, and `syncs` joins the syncs of several threads.
 //! - `graph` derives versions of files, and which version was made from which.
-//! - `index` finds the blocks of a segment with records of a file or process. `index_builder` derives an index, `indexes` writes the indexes, `indexed`
-//!   reads a log through them, `presence` selects the segments for many questions, and `lineage` derives versions from the records that an answer needs.
+//! - `index` finds the blocks of a segment with records of a file or process. `index_builder` derives an index, and `indexes`
+//!   writes the indexes.
+//! - `indexed` reads a log through its indexes: `places` finds blocks in the indexes, `presence` selects the segments for many
+//!   questions, and `parsed` selects the records of a block. `lineage` derives versions from the records that an answer needs.
 //! - `writer` encodes whole segments: compacted edges, and the sources of a new volume.
 //! - `directories` builds paths, and `reader` finds the segments of a volume.
 //!
@@ -56,6 +58,8 @@ mod log_files;
 mod names;
 mod opens;
 mod owned;
+mod parsed;
+mod places;
 mod presence;
 mod reader;
 mod record;

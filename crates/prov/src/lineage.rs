@@ -12,8 +12,9 @@ use crate::actor::ActorId;
 use crate::directories::Location;
 use crate::graph::{Activity, Edge, Newest, Removal, Version};
 use crate::index::Key;
-use crate::indexed::{IndexedLog, Place, Position};
+use crate::indexed::{IndexedLog, Position};
 use crate::kinds;
+use crate::places::Place;
 use crate::record::{FileId, Record};
 use crate::segment::Entry;
 
@@ -249,7 +250,7 @@ impl Lineage {
     }
 
     fn add_records(&mut self, file: FileId, places: &[Place], records: &mut BTreeMap<Position, OwnRecord>) {
-        self.log.each(places, kinds::WRITES | kinds::CLOSES, &mut |position, entry| {
+        self.log.each(places, kinds::WRITES | kinds::CLOSES, Some(file), &mut |position, entry| {
             if let Some(record) = OwnRecord::new(entry, file) {
                 records.entry(position).or_insert(record);
             }
@@ -299,7 +300,7 @@ impl Lineage {
     /// Returns the uses in these blocks, of `file` if that is given.
     fn uses(&mut self, places: &[Place], file: Option<FileId>) -> BTreeMap<Position, Use> {
         let mut found = BTreeMap::new();
-        self.log.each(places, kinds::USES, &mut |position, entry| {
+        self.log.each(places, kinds::USES, file, &mut |position, entry| {
             let (actor, used, compacted) = match entry.record {
                 Record::Open { actor, file, mode } if mode.read => (actor, file, None),
                 Record::Used { actor, file, version, sequence } => (actor, file, Some((version, sequence))),
@@ -343,14 +344,19 @@ impl Lineage {
     /// Returns the generations of versions by an activity.
     fn generated_by(&mut self, activity: Activity) -> Vec<Edge> {
         let places = self.log.places(self.log.all(), Key::Process(activity.pid), kinds::WRITES);
-        let mut files = BTreeSet::new();
-        self.log.each(&places, kinds::WRITES, &mut |_, entry| match entry.record {
-            Record::Create { file, .. }
-            | Record::Write { file, .. }
-            | Record::Truncate { file, .. }
-            | Record::Generated { file, .. } => drop(files.insert(file)),
+        let mut written = BTreeSet::new();
+        self.log.each(&places, kinds::WRITES, None, &mut |position, entry| match entry.record {
+            Record::Create { actor, file, .. }
+            | Record::Write { actor, file, .. }
+            | Record::Truncate { actor, file, .. }
+            | Record::Generated { actor, file, .. } => drop(written.insert((position, actor, file))),
             _ => {}
         });
+        // A block contains records of other processes, too.
+        let is_own = |&(position, actor, _): &(Position, ActorId, FileId)| {
+            Activity::from(self.log.actor(position, actor)) == activity
+        };
+        let files: BTreeSet<_> = written.into_iter().filter(is_own).map(|(_, _, file)| file).collect();
         let mut found = Vec::new();
         for file in files {
             let edges = self.history(file).generated.values();

@@ -44,16 +44,28 @@ impl Presence {
         Some(table)
     }
 
-    /// Returns whether the segment at a position may contain a key with this hash.
-    pub(crate) fn may_contain(&self, hash: u32, at: usize) -> bool {
-        let (word, bit) = self.place(hash, at);
-        self.words.get(word).is_some_and(|word| word & bit != 0)
+    /// Returns the positions of the segments that may contain a key with this hash, in ascending order.
+    pub(crate) fn segments(&self, hash: u32) -> impl Iterator<Item = usize> + '_ {
+        let row = self.row(hash);
+        let words = self.words.get(row..row.saturating_add(self.width)).unwrap_or_default();
+        words.iter().enumerate().flat_map(|(number, &word)| {
+            let rest = |bits: &u64| Some(bits & bits.wrapping_sub(1)).filter(|&bits| bits != 0);
+            let bits = core::iter::successors(Some(word).filter(|&bits| bits != 0), rest);
+            bits.map(move |bits| {
+                to_usize(bits.trailing_zeros().into()).saturating_add(number.saturating_mul(64))
+            })
+        })
     }
 
     /// Returns the word and the bit of a segment in the row of a hash.
     fn place(&self, hash: u32, at: usize) -> (usize, u64) {
-        let row = to_usize(u64::from(hash >> (u32::BITS.saturating_sub(self.row_bits))));
-        let word = row.saturating_mul(self.width).saturating_add(at / 64);
+        let word = self.row(hash).saturating_add(at / 64);
         (word, 1_u64.rotate_left(u32::try_from(at % 64).unwrap_or(0)))
+    }
+
+    /// Returns the first word of the row of a hash.
+    fn row(&self, hash: u32) -> usize {
+        let row = to_usize(u64::from(hash >> (u32::BITS.saturating_sub(self.row_bits))));
+        row.saturating_mul(self.width)
     }
 }

@@ -370,6 +370,32 @@ impl<'a> Record<'a> {
         Some((Decoder(record.get(4..)?).int()?, rest))
     }
 
+    /// Returns the file of the first record of `bytes`; `None` if the record has none, or several.
+    pub(crate) fn peek_file(bytes: &[u8]) -> Option<FileId> {
+        let (&[_, _, kind, _], fields) = bytes.split_first_chunk()?;
+        let mut from = Decoder(fields);
+        match kind {
+            kind::OPEN
+            | kind::CLOSE
+            | kind::WRITE
+            | kind::TRUNCATE
+            | kind::SET_ATTR
+            | kind::XATTR
+            | kind::USED
+            | kind::GENERATED
+            | kind::SOURCE => {
+                from.int().and_then(|_| from.actor())?;
+                from.file()
+            }
+            kind::CREATE | kind::LINK | kind::REMOVE => {
+                from.int().and_then(|_| from.actor())?;
+                from.int().and_then(|_| from.string())?;
+                from.file()
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the kinds that the first record of `bytes` may have in an index, from its head.
     pub(crate) fn kinds(bytes: &[u8]) -> Option<u8> {
         let &[_, _, kind, flags] = bytes.first_chunk()?;

@@ -8,7 +8,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::block::{BLOCK, Block, seal, verify};
-use crate::kinds;
 use crate::record::Record;
 
 const MAGIC: &[u8; 8] = b"OBENPROV";
@@ -130,27 +129,13 @@ pub struct Entries<'a> {
     block: u64,
     current: Option<Block<'a>>,
     next: u64,
-    /// The kinds of the records to return, as the bits of an index.
-    kinds: u8,
 }
 
 impl<'a> Entries<'a> {
     /// Returns the records of a segment. The header is decoded separately, so that a damaged one does not
     /// hide the records.
     pub fn new(segment: &'a [u8]) -> Self {
-        Self {
-            rest: segment.get(BLOCK..).unwrap_or_default(),
-            block: 1,
-            current: None,
-            next: 0,
-            kinds: kinds::ALL,
-        }
-    }
-
-    /// Returns the records of these kinds in a block of a segment, whose checksum was verified. Other records are not
-    /// decoded.
-    pub(crate) fn of_verified(block: &'a [u8], kinds: u8) -> Self {
-        Self { rest: &[], block: 1, current: Block::decode_verified(block), next: 0, kinds }
+        Self { rest: segment.get(BLOCK..).unwrap_or_default(), block: 1, current: None, next: 0 }
     }
 
     /// Returns the number of the block of the last record.
@@ -193,7 +178,7 @@ impl<'a> Entries<'a> {
             return (!block.records.is_empty()).then_some(Err(damage));
         };
         let damage = Damage::Record { block: self.block.saturating_sub(1) };
-        let (record, elapsed, records) = match self.decode(block.records) {
+        let (record, elapsed, records) = match Record::decode(block.records) {
             Some(decoded) => decoded,
             None => return Some(Err(damage)),
         };
@@ -204,16 +189,7 @@ impl<'a> Entries<'a> {
             return None;
         }
         self.next = sequence.saturating_add(1);
-        record.map(|record| Ok(Entry { sequence, time, record }))
-    }
-
-    /// Decodes the first record of `bytes`. The record is `None` if its kind is not wanted.
-    fn decode(&self, bytes: &'a [u8]) -> Option<(Option<Record<'a>>, u64, &'a [u8])> {
-        if self.kinds == kinds::ALL || Record::kinds(bytes)? & self.kinds != 0 {
-            let (record, elapsed, rest) = Record::decode(bytes)?;
-            return Some((Some(record), elapsed, rest));
-        }
-        Record::skip(bytes).map(|(elapsed, rest)| (None, elapsed, rest))
+        Some(Ok(Entry { sequence, time, record }))
     }
 }
 
@@ -254,78 +230,4 @@ pub(crate) fn number_of(name: &[u8], suffix: &[u8], to_name: fn(u32) -> String) 
     let digits = core::str::from_utf8(name.strip_suffix(suffix)?).ok()?;
     let number = u32::from_str_radix(digits, 16).ok()?;
     (to_name(number).as_bytes() == name).then_some(number)
-}
-
-#[cfg(test)]
-mod tests {
-    use alloc::vec;
-
-    use obento_base::{FileKind, Generation, Ino};
-
-    use super::*;
-    use crate::actor::ActorId;
-    use crate::block::BlockBuilder;
-    use crate::index_builder::kind_of;
-    use crate::record::{AttrMask, FileId, Mark};
-    use obento_driver::history::{Actor, OpenMode, Transferred};
-
-    /// Returns a record of each kind, and opens of each mode.
-    fn records() -> Vec<Record<'static>> {
-        let (id, parent, name, target) = (ActorId(300), Ino(2), &b"name"[..], &b""[..]);
-        let file = FileId { ino: Ino(70_000), generation: Generation(9) };
-        let span = Transferred { bytes: 5, start: 1, end: 300 };
-        let create = |kind| Record::Create { actor: id, parent, name, file, kind, mode: 0o644, target };
-        let open = |read, write| Record::Open { actor: id, file, mode: OpenMode { read, write } };
-        vec![
-            Record::Actor { id, actor: Actor { pid: 7, ..Actor::default() } },
-            Record::Mark(Mark::Mount { boot: [3; 16] }),
-            Record::Mark(Mark::Lost(4)),
-            open(false, false),
-            open(true, false),
-            open(false, true),
-            open(true, true),
-            Record::Close { actor: id, file, read: span, written: span },
-            create(FileKind::Regular),
-            create(FileKind::Directory),
-            Record::Link { actor: id, parent, name, file },
-            Record::Remove { actor: id, parent, name, file, links: 1 },
-            Record::Rename {
-                actor: id,
-                from: parent,
-                name,
-                to: parent,
-                new_name: b"new",
-                moved: file,
-                replaced: Some(file),
-                links: 0,
-                exchange: false,
-            },
-            Record::Write { actor: id, file, written: span },
-            Record::Truncate { actor: id, file, size: 1 << 40 },
-            Record::SetAttr { actor: id, file, mask: AttrMask(3) },
-            Record::Xattr { actor: id, file, name, removed: true },
-            Record::Used { actor: id, file, version: 3, sequence: 1 << 33 },
-            Record::Generated { actor: id, file, version: 3, sequence: 4, parent, name },
-            Record::Source { actor: id, file, name },
-        ]
-    }
-
-    #[test]
-    fn records_of_unwanted_kinds_are_skipped_and_no_others() {
-        let mut builder = BlockBuilder::default();
-        for (number, record) in (0..).zip(records()) {
-            assert!(builder.push(50 + number, 1000 * i64::try_from(number).unwrap(), &record));
-        }
-        let mut block = Vec::new();
-        builder.encode(&mut block);
-        let all: Vec<_> = Entries::of_verified(&block, kinds::ALL).map(Result::unwrap).collect();
-        assert_eq!(all.iter().map(|entry| entry.record).collect::<Vec<_>>(), records());
-        for wanted in (0..8).map(|bit| 1 << bit) {
-            let found: Vec<_> = Entries::of_verified(&block, wanted).map(Result::unwrap).collect();
-            assert!(found.iter().all(|entry| all.contains(entry)));
-            let missing = all.iter().filter(|entry| !found.contains(entry));
-            assert!(missing.clone().all(|entry| kind_of(&entry.record) & wanted == 0));
-            assert!(found.len() < all.len());
-        }
-    }
 }

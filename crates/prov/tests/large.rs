@@ -37,13 +37,14 @@ fn queries_of_ten_million_records_are_measured() {
         FileId { ino: attr.ino, generation: attr.generation }
     };
     let (app, object, source) = (find("bin/app3"), find("obj/source700.o"), find("src/source700.c"));
+    let header = find("include/header7.h");
     let open = || IndexedLog::open(&segments, &mut |number, error| panic!("segment {number}: {error}"));
     measure("open", || open().len());
     measure("open without indexes", || {
         let all = segments.numbers().iter();
         all.map(|&number| Entries::new(&segments.read(number).unwrap()).flatten().count()).sum()
     });
-    for (name, file) in [("app", app), ("object", object), ("source", source)] {
+    for (name, file) in [("app", app), ("object", object), ("source", source), ("header", header)] {
         measure(&format!("back from {name}"), || {
             let mut lineage = Lineage::new(open());
             let newest = lineage.newest(file);
