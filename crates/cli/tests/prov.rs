@@ -154,6 +154,26 @@ fn the_lineage_of_a_file_is_a_tree_of_files_and_programs() {
 }
 
 #[test]
+fn a_tree_has_at_most_the_requested_number_of_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    if !image(&folder) {
+        return;
+    }
+    build(&folder.path().join("disk.img"));
+    let prov = |args: &[&str]| said(&folder, &[&["prov", "disk.img", "--of", "/app"], args].concat());
+    let (whole, part) = (prov(&[]), prov(&["-n", "2"]));
+    assert_eq!(whole.lines().count(), 6, "{whole}");
+    assert!(whole.lines().take(2).eq(part.lines().take(2)), "{part}");
+    let rest: Vec<_> = part.lines().skip(2).collect();
+    let [empty, summary] = rest[..] else { panic!("{part}") };
+    assert!(empty.is_empty() && summary.starts_with("2 versions, 1 step, "), "{part}");
+    assert!(summary.contains(" and more, which -n excludes; "), "{part}");
+    assert_eq!(prov(&["-n", "2", "--json"]).lines().count(), 2);
+    // The whole tree has no more lines than this.
+    assert_eq!(prov(&["-n", "4"]), whole);
+}
+
+#[test]
 fn the_history_is_listed_with_the_newest_record_first() {
     let folder = tempfile::tempdir().unwrap();
     if !image(&folder) {

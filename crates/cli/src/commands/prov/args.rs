@@ -17,7 +17,7 @@ pub struct Args {
     #[arg(value_name = "IMAGE[@PART]|DIR")]
     pub image: OsString,
     /// Show the sources of the file PATH, and the programs that used them
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["by", "since", "changed_since", "export", "lines"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["by", "since", "changed_since", "export"])]
     pub of: Option<OsString>,
     /// With --of: show the sources of the file (the default)
     #[arg(long, requires = "of", conflicts_with = "forward")]
@@ -34,7 +34,7 @@ pub struct Args {
     /// Show only records from TIME on: '2026-11-21 13:48', @1795268933, '3 days ago'
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<String>,
-    /// Show at most N records
+    /// Show at most N records, or with --of at most N lines of the tree
     #[arg(short = 'n', long, value_name = "N")]
     pub lines: Option<usize>,
     /// Print the paths of files that changed in record number SEQUENCE or later, for an incremental backup

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::format::colors::{ColorTarget, Colors, Painter};
 use crate::format::time::Clock;
 use crate::json::Line;
-use crate::output::{Outcome, Output, go_on};
+use crate::output::{Outcome, Output, Stop, go_on};
 use crate::pager::Pager;
 use crate::report::{Report, printable};
 
@@ -53,6 +53,7 @@ pub fn run(
         is_json: context.json(),
         depth: 0,
         programs: HashSet::new(),
+        left: args.lines.unwrap_or(usize::MAX),
     };
     let newest = drawer.lineage.newest(file);
     drawer.draw(newest)?;
@@ -99,6 +100,8 @@ struct Drawer<'a> {
     /// The greatest number of steps from the file.
     depth: usize,
     programs: HashSet<Vec<u8>>,
+    /// The number of lines that may still be printed.
+    left: usize,
 }
 
 /// A version whose neighbours are being drawn.
@@ -112,7 +115,17 @@ struct Level {
 
 impl Drawer<'_> {
     fn draw(&mut self, top: Version) -> Outcome {
-        let mut drawn = HashSet::from([top]);
+        let mut drawn = HashSet::new();
+        let is_whole = self.draw_lines(top, &mut drawn)?;
+        self.summary(drawn.len(), is_whole)
+    }
+
+    /// Draws the lines of the tree of `top`. Returns whether all lines were drawn.
+    fn draw_lines(&mut self, top: Version, drawn: &mut HashSet<Version>) -> Result<bool, Stop> {
+        if !self.takes_line() {
+            return Ok(false);
+        }
+        drawn.insert(top);
         self.line("", top, None, 0, false)?;
         let (mut lead, mut levels) = (String::new(), vec![self.level(top, 0)]);
         while let Some(level) = levels.last_mut() {
@@ -122,6 +135,9 @@ impl Drawer<'_> {
                 levels.pop();
                 continue;
             };
+            if !self.takes_line() {
+                return Ok(false);
+            }
             let (stem, below) = strokes(self.is_ascii, level.rest.is_empty());
             let (of, is_repeated) = (level.version, !drawn.insert(version));
             let depth = levels.len();
@@ -132,7 +148,14 @@ impl Drawer<'_> {
                 levels.push(self.level(version, lead.len()));
             }
         }
-        self.summary(drawn.len())
+        Ok(true)
+    }
+
+    /// Returns whether another line may be printed.
+    fn takes_line(&mut self) -> bool {
+        let left = self.left.checked_sub(1);
+        self.left = left.unwrap_or(0);
+        left.is_some()
     }
 
     fn level(&mut self, version: Version, lead: usize) -> Level {
@@ -210,14 +233,18 @@ impl Drawer<'_> {
         Ok(line.field("certainty", of.map(|_| "possible")).write(&mut self.out)?)
     }
 
-    fn summary(&mut self, files: usize) -> Outcome {
+    fn summary(&mut self, files: usize, is_whole: bool) -> Outcome {
         if self.is_json {
             return Ok(());
         }
         let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let (versions, steps) = (plural(files, "version"), plural(self.depth, "step"));
         let programs = plural(self.programs.len(), "program");
-        Ok(writeln!(self.out, "\n{versions}, {steps}, {programs}; each source is possible, not certain")?)
+        let more = if is_whole { "" } else { " and more, which -n excludes" };
+        Ok(writeln!(
+            self.out,
+            "\n{versions}, {steps}, {programs}{more}; each source is possible, not certain"
+        )?)
     }
 }
 
