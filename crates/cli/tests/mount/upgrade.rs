@@ -458,6 +458,22 @@ fn umount_that_waits_learns_the_end_from_the_new_server_and_options_stay() {
     disk.fsck();
 }
 
+#[test]
+fn a_lock_of_a_file_is_held_until_it_is_released_after_replacements() {
+    let Some(disk) = Disk::mounted("io_uring=off") else { return };
+    let [holder, other] = [(); 2].map(|()| File::create(disk.path("f")).unwrap());
+    let lock = |file: &File| rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
+    lock(&holder).unwrap();
+    for _ in 0..2 {
+        upgrade(&disk);
+        assert_eq!(lock(&other), Err(rustix::io::Errno::WOULDBLOCK));
+    }
+    rustix::fs::flock(&holder, rustix::fs::FlockOperation::Unlock).unwrap();
+    lock(&other).unwrap();
+    drop((holder, other));
+    disk.umount();
+}
+
 /// An image of a type that obento formats, mounted.
 pub fn formatted(fs_type: &str, image: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     if !require(&[Oracle::Fuse]) {
