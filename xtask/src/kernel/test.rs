@@ -65,7 +65,8 @@ const CASES: &[Case] = &[
 ];
 
 /// The cases that CI runs.
-const SHORT: &[&str] = &["tree", "listings", "model", "parallel", "full", "memory", "cut", "history"];
+const SHORT: &[&str] =
+    &["tree", "listings", "model", "parallel", "full", "memory", "cut", "history", "history-long"];
 
 /// Selects the mount option for recording.
 pub(super) const RECORDED: &str = "obento.options=provenance";
