@@ -26,6 +26,7 @@ mod cursor;
 mod errno;
 mod error;
 pub mod fields;
+mod forward;
 mod name;
 mod quantity;
 mod time;

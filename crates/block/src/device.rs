@@ -147,37 +147,17 @@ pub(crate) fn check_buf(device_len: u64, offset: u64, buf: &[u8]) -> Result<()> 
 }
 
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
-    fn len(&self) -> u64 {
-        (**self).len()
-    }
-    fn sector_size(&self) -> u32 {
-        (**self).sector_size()
-    }
-    fn is_read_only(&self) -> bool {
-        (**self).is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        (**self).read_at(offset, buf)
-    }
-    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
-        (**self).read_many(requests)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        (**self).write_at(offset, buf)
-    }
-    fn flush(&self) -> Result<()> {
-        (**self).flush()
-    }
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        (**self).discard(range)
-    }
-    fn punch(&self, range: Range<u64>) -> Result<bool> {
-        (**self).punch(range)
-    }
-    fn known_zeros(&self, range: Range<u64>) -> u64 {
-        (**self).known_zeros(range)
-    }
-    fn backing(&self, range: Range<u64>) -> Option<Backing> {
-        (**self).backing(range)
+    obento_base::forward! { (**self);
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+        fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()>;
+        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
+        fn flush(&self) -> Result<()>;
+        fn discard(&self, range: Range<u64>) -> Result<()>;
+        fn punch(&self, range: Range<u64>) -> Result<bool>;
+        fn known_zeros(&self, range: Range<u64>) -> u64;
+        fn backing(&self, range: Range<u64>) -> Option<Backing>;
     }
 }

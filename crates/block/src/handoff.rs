@@ -130,16 +130,10 @@ impl Handoff {
 }
 
 impl BlockDevice for Handoff {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.below.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.below.is_read_only()
+    obento_base::forward! { self.below;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -47,12 +47,10 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.len
     }
 
-    fn sector_size(&self) -> u32 {
-        self.inner.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
+    obento_base::forward! { self.inner;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn flush(&self) -> Result<()>;
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -64,10 +62,6 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.check_writable()?;
         check_buf(self.len, offset, buf)?;
         self.inner.write_at(self.below(offset), buf)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.inner.flush()
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {

@@ -51,12 +51,10 @@ impl BlockDevice for Padded {
         self.len
     }
 
-    fn sector_size(&self) -> u32 {
-        self.below.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.below.is_read_only()
+    obento_base::forward! { self.below;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn flush(&self) -> Result<()>;
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -76,10 +74,6 @@ impl BlockDevice for Padded {
             return Err(DeviceError::OutOfBounds { offset, len: to_u64(buf.len()), device_len }.into());
         }
         if stored.is_empty() { Ok(()) } else { self.below.write_at(offset, stored) }
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.below.flush()
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {

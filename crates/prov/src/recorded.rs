@@ -210,24 +210,19 @@ impl FileSystem for Recorded {
         self.root
     }
 
-    fn limits(&self) -> Limits {
-        self.inner.limits()
-    }
-
-    fn info(&self) -> VolumeInfo {
-        self.inner.info()
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.inner.statfs()
-    }
-
-    fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
-        self.inner.statfs_at(ino)
-    }
-
-    fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
-        self.inner.device()
+    obento_base::forward! { self.inner;
+        fn limits(&self) -> Limits;
+        fn info(&self) -> VolumeInfo;
+        fn statfs(&self) -> Result<StatFs>;
+        fn statfs_at(&self, ino: Ino) -> Result<StatFs>;
+        fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
+        fn parent(&self, dir: Ino) -> Result<Ino>;
+        fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
+        fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
+        fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+        fn relabel(&self) -> Option<&dyn Relabel>;
+        fn trim(&self) -> Option<&dyn Trim>;
+        fn inspect(&self) -> Option<&dyn Inspect>;
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
@@ -236,10 +231,6 @@ impl FileSystem for Recorded {
             return Err(Error::NotFound);
         }
         Ok(found)
-    }
-
-    fn parent(&self, dir: Ino) -> Result<Ino> {
-        self.inner.parent(dir)
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
@@ -263,18 +254,6 @@ impl FileSystem for Recorded {
         })
     }
 
-    fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.inner.read_link(ino)
-    }
-
-    fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
-        self.inner.map(layout, ino, range)
-    }
-
-    fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.inner.read(layout, ino, offset, buf)
-    }
-
     fn forget(&self, ino: Ino) {
         // The log itself uses its files.
         if self.is_of_log(ino) {
@@ -296,18 +275,6 @@ impl FileSystem for Recorded {
 
     fn nameless(&self) -> Option<&dyn Nameless> {
         self.inner.nameless().is_some().then_some(self)
-    }
-
-    fn relabel(&self) -> Option<&dyn Relabel> {
-        self.inner.relabel()
-    }
-
-    fn trim(&self) -> Option<&dyn Trim> {
-        self.inner.trim()
-    }
-
-    fn inspect(&self) -> Option<&dyn Inspect> {
-        self.inner.inspect()
     }
 
     fn handover(&self) -> Option<&dyn Handover> {

@@ -20,17 +20,13 @@ struct FlushCounter {
 }
 
 impl BlockDevice for FlushCounter {
-    fn len(&self) -> u64 {
-        self.inner.len()
+    obento_base::forward! { self.inner;
+        fn len(&self) -> u64;
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
     }
     fn is_read_only(&self) -> bool {
         false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.inner.write_at(offset, buf)
     }
     fn flush(&self) -> Result<()> {
         // The receiver does not exist at the end.

@@ -49,8 +49,10 @@ impl FileSystem for Counting {
         self.root
     }
 
-    fn limits(&self) -> Limits {
-        self.inner.limits()
+    obento_base::forward! { self.inner;
+        fn limits(&self) -> Limits;
+        fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
+        fn xattrs(&self) -> Option<&dyn Xattrs>;
     }
 
     fn info(&self) -> VolumeInfo {
@@ -63,10 +65,6 @@ impl FileSystem for Counting {
 
     fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
         self.read_with("statfs_at").statfs_at(ino)
-    }
-
-    fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
-        self.inner.device()
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
@@ -103,10 +101,6 @@ impl FileSystem for Counting {
 
     fn writable(&self) -> Option<&dyn WritableFileSystem> {
         self.inner.writable().is_some().then_some(self)
-    }
-
-    fn xattrs(&self) -> Option<&dyn Xattrs> {
-        self.inner.xattrs()
     }
 }
 

@@ -126,16 +126,10 @@ impl<D: BlockDevice> FaultDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for FaultDevice<D> {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.below.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.below.is_read_only()
+    obento_base::forward! { self.below;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -203,14 +197,10 @@ impl<D: BlockDevice> SlowDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for SlowDevice<D> {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-    fn sector_size(&self) -> u32 {
-        self.below.sector_size()
-    }
-    fn is_read_only(&self) -> bool {
-        self.below.is_read_only()
+    obento_base::forward! { self.below;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.wait();

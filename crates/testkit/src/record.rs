@@ -79,20 +79,11 @@ impl<D: BlockDevice> RecordDevice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for RecordDevice<D> {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.below.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.below.is_read_only()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.below.read_at(offset, buf)
+    obento_base::forward! { self.below;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {

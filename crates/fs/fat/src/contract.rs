@@ -51,44 +51,20 @@ impl obento_clusters::Volume for Volume {
         &self.options().owner
     }
 
-    fn mount_state(&self) -> &MountState<RawEntry> {
-        self.mount_state()
-    }
-
-    fn describe(&self) -> VolumeInfo {
-        self.describe()
-    }
-
-    fn count_free(&self) -> Result<u32> {
-        self.count_free()
-    }
-
-    fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)> {
-        self.inode_and_parent(ino)
-    }
-
-    fn directory(&self, ino: Ino) -> Result<Arc<Directory>> {
-        self.directory(ino)
-    }
-
-    fn directories(&self) -> Vec<(Ino, Ino)> {
-        self.directories()
-    }
-
-    fn find(&self, dir: &Directory, name: &Name) -> Result<Option<Location>> {
-        self.find(dir, name)
-    }
-
-    fn list(&self, dir: &Directory, from: Cookie, max: usize) -> Result<(Vec<Result<Listed>>, bool)> {
-        self.list(dir, from, max)
+    obento_base::forward! { self;
+        fn mount_state(&self) -> &MountState<RawEntry>;
+        fn describe(&self) -> VolumeInfo;
+        fn count_free(&self) -> Result<u32>;
+        fn inode_and_parent(&self, ino: Ino) -> Result<(Inode, Ino)>;
+        fn directory(&self, ino: Ino) -> Result<Arc<Directory>>;
+        fn directories(&self) -> Vec<(Ino, Ino)>;
+        fn find(&self, dir: &Directory, name: &Name) -> Result<Option<Location>>;
+        fn list(&self, dir: &Directory, from: Cookie, max: usize) -> Result<(Vec<Result<Listed>>, bool)>;
+        fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent>;
     }
 
     fn size_of(&self, inode: &Inode) -> u64 {
         if inode.is_dir() { self.directory_len(inode.ino) } else { inode.entry.size() }
-    }
-
-    fn map(&self, inode: &Inode, range: Range<u64>) -> Result<Extent> {
-        self.map(inode, range)
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

@@ -235,16 +235,10 @@ impl Drop for BehindDevice {
 }
 
 impl BlockDevice for BehindDevice {
-    fn len(&self) -> u64 {
-        self.shared.below.len()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.shared.below.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.shared.below.is_read_only()
+    obento_base::forward! { self.shared.below;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

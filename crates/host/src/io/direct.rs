@@ -146,16 +146,11 @@ impl DirectDevice {
 }
 
 impl BlockDevice for DirectDevice {
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.file.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.file.is_read_only()
+    obento_base::forward! { self.file;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn flush(&self) -> Result<()>;
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -190,10 +185,6 @@ impl BlockDevice for DirectDevice {
         }
         let _edges = self.edges.write().unwrap_or_else(PoisonError::into_inner);
         self.write_pieces(offset, buf)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.file.flush()
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {

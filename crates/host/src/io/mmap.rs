@@ -117,16 +117,13 @@ impl Drop for MmapDevice {
 }
 
 impl BlockDevice for MmapDevice {
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.file.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.file.is_read_only()
+    obento_base::forward! { self.file;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn flush(&self) -> Result<()>;
+        fn known_zeros(&self, range: Range<u64>) -> u64;
+        fn backing(&self, range: Range<u64>) -> Option<Backing>;
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -155,10 +152,6 @@ impl BlockDevice for MmapDevice {
         Ok(())
     }
 
-    fn flush(&self) -> Result<()> {
-        self.file.flush()
-    }
-
     fn discard(&self, range: Range<u64>) -> Result<()> {
         self.seen.iter().for_each(|seen| seen.remove(range.clone()));
         self.file.discard(range)
@@ -167,13 +160,5 @@ impl BlockDevice for MmapDevice {
     fn punch(&self, range: Range<u64>) -> Result<bool> {
         self.seen.iter().for_each(|seen| seen.remove(range.clone()));
         self.file.punch(range)
-    }
-
-    fn known_zeros(&self, range: Range<u64>) -> u64 {
-        self.file.known_zeros(range)
-    }
-
-    fn backing(&self, range: Range<u64>) -> Option<Backing> {
-        self.file.backing(range)
     }
 }

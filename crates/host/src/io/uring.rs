@@ -131,16 +131,14 @@ fn is_retried(errno: i32) -> bool {
 }
 
 impl BlockDevice for UringDevice {
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.file.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.file.is_read_only()
+    obento_base::forward! { self.file;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn flush(&self) -> Result<()>;
+        fn discard(&self, range: Range<u64>) -> Result<()>;
+        fn known_zeros(&self, range: Range<u64>) -> u64;
+        fn backing(&self, range: Range<u64>) -> Option<Backing>;
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
@@ -202,21 +200,5 @@ impl BlockDevice for UringDevice {
             }
             Ok(())
         })
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.file.flush()
-    }
-
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.file.discard(range)
-    }
-
-    fn known_zeros(&self, range: Range<u64>) -> u64 {
-        self.file.known_zeros(range)
-    }
-
-    fn backing(&self, range: Range<u64>) -> Option<Backing> {
-        self.file.backing(range)
     }
 }

@@ -29,33 +29,20 @@ impl WatchedDevice {
 }
 
 impl BlockDevice for WatchedDevice {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.below.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.below.is_read_only()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.below.read_at(offset, buf)
-    }
-
-    fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
-        self.below.read_many(requests)
+    obento_base::forward! { self.below;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+        fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()>;
+        fn flush(&self) -> Result<()>;
+        fn known_zeros(&self, range: Range<u64>) -> u64;
+        fn backing(&self, range: Range<u64>) -> Option<Backing>;
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         self.note();
         self.below.write_at(offset, buf)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.below.flush()
     }
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
@@ -66,13 +53,5 @@ impl BlockDevice for WatchedDevice {
     fn punch(&self, range: Range<u64>) -> Result<bool> {
         self.note();
         self.below.punch(range)
-    }
-
-    fn known_zeros(&self, range: Range<u64>) -> u64 {
-        self.below.known_zeros(range)
-    }
-
-    fn backing(&self, range: Range<u64>) -> Option<Backing> {
-        self.below.backing(range)
     }
 }

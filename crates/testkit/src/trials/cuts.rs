@@ -100,17 +100,11 @@ pub fn at_worst(volume: &Volume<'_>, expect: &(dyn Fn(Arc<dyn BlockDevice>) -> R
 struct WithoutBarriers(Arc<dyn BlockDevice>);
 
 impl BlockDevice for WithoutBarriers {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn is_read_only(&self) -> bool {
-        self.0.is_read_only()
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
-        self.0.write_at(offset, buf)
+    obento_base::forward! { self.0;
+        fn len(&self) -> u64;
+        fn is_read_only(&self) -> bool;
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
     }
     fn flush(&self) -> Result<()> {
         Ok(())

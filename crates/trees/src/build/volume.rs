@@ -68,17 +68,13 @@ pub(super) fn report(plan: &dyn BuildPlan, read: &Read, moved: u64) -> BuildRepo
 struct Unflushed<'a>(&'a obento_host::FileDevice);
 
 impl BlockDevice for Unflushed<'_> {
-    fn len(&self) -> u64 {
-        self.0.len()
+    obento_base::forward! { self.0;
+        fn len(&self) -> u64;
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> obento_base::Result<()>;
+        fn write_at(&self, offset: u64, buf: &[u8]) -> obento_base::Result<()>;
     }
     fn is_read_only(&self) -> bool {
         false
-    }
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> obento_base::Result<()> {
-        self.0.read_at(offset, buf)
-    }
-    fn write_at(&self, offset: u64, buf: &[u8]) -> obento_base::Result<()> {
-        self.0.write_at(offset, buf)
     }
     fn flush(&self) -> obento_base::Result<()> {
         Ok(())

@@ -26,20 +26,14 @@ impl Watched {
 }
 
 impl BlockDevice for Watched {
-    fn len(&self) -> u64 {
-        self.device.len()
-    }
-
-    fn sector_size(&self) -> u32 {
-        self.device.sector_size()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.device.is_read_only()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
-        self.device.read_at(offset, buf)
+    obento::base::forward! { self.device;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+        fn flush(&self) -> Result<()>;
+        fn discard(&self, range: Range<u64>) -> Result<()>;
+        fn punch(&self, range: Range<u64>) -> Result<bool>;
     }
 
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
@@ -50,17 +44,5 @@ impl BlockDevice for Watched {
         *bytes += buf.len() as u64;
         meter.update(*bytes, None, &self.name);
         Ok(())
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.device.flush()
-    }
-
-    fn discard(&self, range: Range<u64>) -> Result<()> {
-        self.device.discard(range)
-    }
-
-    fn punch(&self, range: Range<u64>) -> Result<bool> {
-        self.device.punch(range)
     }
 }

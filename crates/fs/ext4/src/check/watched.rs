@@ -37,14 +37,12 @@ impl WatchedDevice {
 }
 
 impl BlockDevice for WatchedDevice {
-    fn len(&self) -> u64 {
-        self.below.len()
-    }
-    fn sector_size(&self) -> u32 {
-        self.below.sector_size()
-    }
-    fn is_read_only(&self) -> bool {
-        self.below.is_read_only()
+    obento_base::forward! { self.below;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn flush(&self) -> Result<()>;
+        fn backing(&self, range: Range<u64>) -> Option<Backing>;
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         self.noted(self.below.read_at(offset, buf))
@@ -56,9 +54,6 @@ impl BlockDevice for WatchedDevice {
         self.expect_read()?;
         self.below.write_at(offset, buf)
     }
-    fn flush(&self) -> Result<()> {
-        self.below.flush()
-    }
     fn discard(&self, range: Range<u64>) -> Result<()> {
         self.expect_read()?;
         self.below.discard(range)
@@ -66,8 +61,5 @@ impl BlockDevice for WatchedDevice {
     fn punch(&self, range: Range<u64>) -> Result<bool> {
         self.expect_read()?;
         self.below.punch(range)
-    }
-    fn backing(&self, range: Range<u64>) -> Option<Backing> {
-        self.below.backing(range)
     }
 }
