@@ -9,7 +9,7 @@ use obento_base::Error;
 use obento_block::BlockDevice;
 use obento_env::Clock;
 
-use crate::FieldValue;
+use crate::{FieldValue, Probe};
 
 /// Checks a volume that may be too damaged to open.
 ///
@@ -75,6 +75,9 @@ pub struct CheckOptions {
     pub super_block: Option<u64>,
     /// Block size in bytes, for finding `super_block`. With `None`, the driver tries every block size.
     pub block_size: Option<u32>,
+    /// The result of [`Driver::probe`](crate::Driver::probe) for this device, as in
+    /// [`OpenOptions::probe`](crate::OpenOptions::probe).
+    pub probe: Option<Probe>,
     /// Maximum number of threads; with 0 or 1, only the calling thread works.
     pub threads: u32,
     /// Source of timestamps.
@@ -92,6 +95,7 @@ impl CheckOptions {
             rescue: false,
             super_block: None,
             block_size: None,
+            probe: None,
             threads: 2,
             clock,
             journal: None,

@@ -80,6 +80,7 @@ mod inspect;
 mod issues;
 mod layout;
 mod open;
+mod probe;
 pub mod record;
 mod resize;
 mod rounds;
@@ -105,9 +106,10 @@ pub use handover::VolumeState;
 pub use inspect::{ByteUse, Field, FieldValue, Inspect, Record, Target, for_commands, inspectable};
 pub use layout::{ExclusiveLayout, Layout, LayoutLock};
 pub use open::{
-    Access, Checksums, DataMode, Driver, Evidence, Fact, HandoverState, Journalling, Notice, OpenOptions,
-    Probe, QuotaLimits, Replay, VolumeInfo, VolumeOptions,
+    Access, Checksums, DataMode, Driver, Fact, HandoverState, Journalling, Notice, OpenOptions, QuotaLimits,
+    Replay, VolumeInfo, VolumeOptions,
 };
+pub use probe::{Decoded, Evidence, Probe};
 pub use resize::{
     Resize, ResizeError, ResizeObserver, ResizeOptions, ResizePlan, ResizeRefusal, ResizeResult,
 };

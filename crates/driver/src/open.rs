@@ -10,38 +10,7 @@ use obento_base::{Error, Ino, Mode, Result};
 use obento_block::{BlockDevice, RedoLog};
 use obento_env::{Clock, IN_KERNEL};
 
-use crate::{Build, Check, FileSystem, Format, Resize, Tune, Undelete};
-
-/// The properties of a volume that a driver finds without opening the volume.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Probe {
-    /// Type. If one driver supports several types, this is the specific type: `ext2`, `ext3` or `ext4`.
-    pub fs_type: &'static str,
-    /// Label; empty if the volume has none.
-    pub label: Vec<u8>,
-    /// UUID, if the format has one.
-    pub uuid: Option<[u8; 16]>,
-    /// Serial number, for a format that has no UUID; displayed as `1234-ABCD`.
-    pub serial: Option<u32>,
-    /// Identifier as text, for a format that has neither a UUID nor a serial number. For ISO 9660 this is the
-    /// modification time of the volume; for UDF and NTFS, an identifier of 16 digits.
-    pub text_id: Option<String>,
-    /// Length of the volume in bytes. If the image is truncated, this length is greater than the length of the device.
-    pub len: u64,
-    /// The reason why the driver recognises the volume.
-    pub evidence: Evidence,
-}
-
-/// The reason why a driver recognises a volume.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Evidence {
-    /// The signature of the format is where the format requires it.
-    #[default]
-    Signature,
-    /// The signature of the format is missing, but the device contains a copy of the super block or a super block
-    /// with valid fields. If another format has a signature on the same device, the other format takes precedence.
-    Traces,
-}
+use crate::{Build, Check, FileSystem, Format, Probe, Resize, Tune, Undelete};
 
 /// The operations for which a volume is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -155,6 +124,9 @@ pub struct OpenOptions {
     /// Block number of the super block to use instead of the primary one, as for `e2fsck -b`. The unit is the block
     /// size of the volume; the driver tries every block size.
     pub super_block: Option<u64>,
+    /// The result of [`Driver::probe`] for this device, whose contents have not changed since then. `None` if the
+    /// caller has not called `probe`, or if the driver did not recognise the volume.
+    pub probe: Option<Probe>,
     /// Whether a volume that is opened for reading verifies the checksums of its metadata.
     pub checksums: Checksums,
     /// Maximum size of the metadata cache in bytes. A driver raises the value to its minimum, which is 128
@@ -204,6 +176,7 @@ impl OpenOptions {
             access: Access::ReadOnly,
             replay: Replay::InMemory,
             super_block: None,
+            probe: None,
             checksums: Checksums::Verify,
             cache: 32 << 20,
             clock,
@@ -299,6 +272,17 @@ pub struct VolumeInfo {
     pub notices: Vec<Notice>,
     /// Further properties in the terms of the format.
     pub facts: Vec<Fact>,
+}
+
+/// Implements the accessors of capabilities that a driver or a volume itself implements, such as
+/// `capabilities!(format: Format, check: Check);`.
+#[macro_export]
+macro_rules! capabilities {
+    ($($accessor:ident: $capability:ident),+) => {$(
+        fn $accessor(&self) -> Option<&dyn $crate::$capability> {
+            Some(self)
+        }
+    )+};
 }
 
 /// A driver: recognises, opens, creates and checks the volumes of one format.

@@ -78,13 +78,16 @@ impl LinuxDriver {
         self.kind
     }
 
-    fn open_probed(
+    /// Opens the volume on `device`, which `find` recognises if the options contain no result of a probe. A kernel is
+    /// not started for a volume that it will reject, even if the caller requests the type.
+    fn open_found(
         &self,
-        probe: Probe,
         device: Arc<dyn BlockDevice>,
         options: &OpenOptions,
+        find: impl FnOnce(&dyn BlockDevice) -> Result<Option<Probe>>,
     ) -> Result<Arc<dyn FileSystem>> {
-        Ok(Arc::new(self.mount(probe, device, options)?))
+        let found = options.probe.clone().map_or_else(|| find(&*device), |probe| Ok(Some(probe)))?;
+        Ok(Arc::new(self.mount(found.ok_or(NO_SIGNATURE)?, device, options)?))
     }
 
     /// Errors: Unsupported if no kernel may be started, or none that opens the type is installed.
@@ -232,34 +235,21 @@ impl KernelOpened {
 }
 
 impl Driver for KernelOpened {
-    fn names(&self) -> &'static [&'static str] {
-        self.native.names()
+    obento_base::forward! { self.native;
+        fn names(&self) -> &'static [&'static str];
+        fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>>;
+        fn format(&self) -> Option<&dyn Format>;
+        fn build(&self) -> Option<&dyn Build>;
+        fn check(&self) -> Option<&dyn Check>;
     }
 
     fn access(&self) -> Access {
         self.linux.as_ref().map_or(Access::ReadOnly, LinuxDriver::access)
     }
 
-    fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
-        self.native.probe(device)
-    }
-
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
         let Some(linux) = &self.linux else { return Err(unavailable(EngineObstacle::NoDriver)) };
-        let Some(probe) = self.native.probe(&*device)? else { return Err(NO_SIGNATURE) };
-        linux.open_probed(probe, device, options)
-    }
-
-    fn format(&self) -> Option<&dyn Format> {
-        self.native.format()
-    }
-
-    fn build(&self) -> Option<&dyn Build> {
-        self.native.build()
-    }
-
-    fn check(&self) -> Option<&dyn Check> {
-        self.native.check()
+        linux.open_found(device, options, |device| self.native.probe(device))
     }
 }
 
@@ -277,9 +267,7 @@ impl Driver for LinuxDriver {
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        // Applies to a requested type too: a kernel is not started for a volume that it will reject.
-        let Some(probe) = probe(self.kind, &*device)? else { return Err(NO_SIGNATURE) };
-        self.open_probed(probe, device, options)
+        self.open_found(device, options, |device| probe(self.kind, device))
     }
 
     fn resize(&self) -> Option<&dyn Resize> {

@@ -1,7 +1,5 @@
 //! Checks the volumes of an image.
 
-use std::fmt;
-
 use obento_base::{DeviceError, Error};
 use obento_driver::{CheckObserver, CheckOptions, CheckReport, RepairMode};
 
@@ -11,33 +9,24 @@ use crate::history_check::check_history;
 use crate::{Image, OpenError};
 
 /// The reason why a volume was not checked.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum CheckError {
     /// The image, or the requested part of it, cannot be opened.
+    #[error("{0}")]
     Open(OpenError),
     /// No driver recognises the volume.
+    #[error("no supported file system")]
     Unknown,
     /// The driver cannot check the format.
+    #[error("{fs_type} cannot be checked")]
     NotSupported {
         /// The name of the format.
         fs_type: &'static str,
     },
     /// The check failed.
+    #[error("{0}")]
     Failed(Error),
 }
-
-impl fmt::Display for CheckError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(error) => error.fmt(f),
-            Self::Unknown => f.write_str("no supported file system"),
-            Self::NotSupported { fs_type } => write!(f, "{fs_type} cannot be checked"),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for CheckError {}
 
 impl From<OpenError> for CheckError {
     fn from(error: OpenError) -> Self {
@@ -83,7 +72,7 @@ pub fn check(
     if options.repair_mode != RepairMode::Nothing && image.access() == obento_driver::Access::ReadOnly {
         return Err(CheckError::Failed(DeviceError::ReadOnly.into()));
     }
-    let (device, driver) = image.volume_to_check(part, options)?;
+    let (device, driver, probe) = image.volume_to_check(part, options)?;
     let driver = driver.ok_or(CheckError::Unknown)?;
     let fs_type = driver.names().first().copied().unwrap_or_default();
     let check = driver.check().ok_or(CheckError::NotSupported { fs_type })?;
@@ -93,6 +82,7 @@ pub fn check(
     };
     let open = || image.volume_to_read(part).ok();
     let mut paths = FindingPaths::new(observer, stability, &open);
+    let options = &CheckOptions { probe, ..options.clone() };
     let mut report = check.check(device, options, &mut paths).map_err(CheckError::Failed)?;
     // A search may have left the volume open, which excludes a repair of the log.
     drop(paths);

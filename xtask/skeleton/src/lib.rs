@@ -72,13 +72,7 @@ impl Driver for MyDriver {
         Ok(Arc::new(Volume::open(device, options.access, Arc::clone(&options.clock))?))
     }
 
-    fn format(&self) -> Option<&dyn Format> {
-        Some(self)
-    }
-
-    fn check(&self) -> Option<&dyn Check> {
-        Some(self)
-    }
+    obento::driver::capabilities!(format: Format, check: Check);
 }
 
 impl Format for MyDriver {

@@ -6,9 +6,7 @@ use alloc::vec;
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{
-    Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe, Resize, Tune, Undelete,
-};
+use obento_driver::{Access, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
 
 use crate::boot::{self, BootRegion, Region};
 use crate::contract::ExFat;
@@ -94,25 +92,7 @@ impl Driver for ExFatDriver {
         Ok(ExFat::open(volume, options)?)
     }
 
-    fn undelete(&self) -> Option<&dyn Undelete> {
-        Some(self)
-    }
-
-    fn tune(&self) -> Option<&dyn Tune> {
-        Some(self)
-    }
-
-    fn resize(&self) -> Option<&dyn Resize> {
-        Some(self)
-    }
-
-    fn format(&self) -> Option<&dyn Format> {
-        Some(self)
-    }
-
-    fn check(&self) -> Option<&dyn Check> {
-        Some(self)
-    }
+    obento_driver::capabilities!(undelete: Undelete, tune: Tune, resize: Resize, format: Format, check: Check);
 }
 
 fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {

@@ -279,9 +279,7 @@ impl FileSystem for Ext4 {
         self.writer().map(|_| -> &dyn Trim { self })
     }
 
-    fn handover(&self) -> Option<&dyn Handover> {
-        Some(self)
-    }
+    obento_driver::capabilities!(handover: Handover, xattrs: Xattrs);
 
     fn failover(&self) -> Option<&dyn Failover> {
         self.writer().filter(|writer| writer.has_redo()).map(|_| -> &dyn Failover { self })
@@ -289,10 +287,6 @@ impl FileSystem for Ext4 {
 
     fn inspect(&self) -> Option<&dyn Inspect> {
         inspectable(self)
-    }
-
-    fn xattrs(&self) -> Option<&dyn Xattrs> {
-        Some(self)
     }
 }
 

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{FromZeros, IntoBytes, to_u64};
 use obento_base::{Corrupt, Error, FileKind, Result, Structure};
 use obento_block::BlockDevice;
+use obento_driver::{Decoded, Probe};
 
 use crate::feature::{Incompat, RoCompat};
 use crate::raw::{RawGroup32, RawInode, RawSuperBlock};
@@ -44,6 +45,12 @@ impl FoundSuperBlock {
         VolBlock(self.super_block.block_size.whole(self.offset))
     }
 
+    /// Returns the result of a probe that found it.
+    pub fn into_probe(self) -> Probe {
+        let probe = self.super_block.probe();
+        Probe { decoded: Decoded::new(self), ..probe }
+    }
+
     /// Returns whether it is a backup, whose free counts and journal state are old.
     pub fn is_copy(&self) -> bool {
         self.offset != PRIMARY_OFFSET
@@ -68,28 +75,40 @@ pub fn read_raw(device: &dyn BlockDevice, offset: u64) -> Result<Option<Box<RawS
 /// block.
 #[inline(never)]
 pub fn find(device: &dyn BlockDevice) -> Result<FoundSuperBlock> {
-    let error = match check_at(device, PRIMARY_OFFSET) {
-        Ok(super_block) => {
-            return Ok(FoundSuperBlock { super_block, offset: PRIMARY_OFFSET, instead_of: None });
-        }
-        Err(error) => error,
+    match read_raw(device, PRIMARY_OFFSET) {
+        Ok(raw) => find_from(device, raw.as_deref()),
+        Err(error) => find_instead(device, None, error, None),
+    }
+}
+
+/// Returns the same as [`find`] for a device whose primary super block is `raw`.
+pub fn find_from(device: &dyn BlockDevice, raw: Option<&RawSuperBlock>) -> Result<FoundSuperBlock> {
+    let super_block = match decode(raw, PRIMARY_OFFSET) {
+        Ok(super_block) => super_block,
+        Err(error) => return find_instead(device, raw, error, None),
     };
-    let hint = read_raw(device, PRIMARY_OFFSET).ok().flatten();
+    match verify(&super_block, PRIMARY_OFFSET) {
+        Ok(()) => Ok(FoundSuperBlock { super_block, offset: PRIMARY_OFFSET, instead_of: None }),
+        Err(error) => find_instead(device, raw, error, Some(super_block)),
+    }
+}
+
+/// Returns a backup, or `unverified`, the primary super block whose checksum is wrong.
+fn find_instead(
+    device: &dyn BlockDevice,
+    raw: Option<&RawSuperBlock>,
+    error: Error,
+    unverified: Option<SuperBlock>,
+) -> Result<FoundSuperBlock> {
     // An unknown feature counts as present, unless the checksum is wrong.
-    let error = match (error, hint.as_deref().and_then(wrong_checksum)) {
+    let error = match (error, raw.and_then(wrong_checksum)) {
         (Error::Unsupported(_), None) => return Err(error),
         (Error::Unsupported(_), Some(checksum)) => checksum,
         (error, _) => error,
     };
-    if let Some((super_block, offset)) = find_copy(device, hint.as_deref()) {
-        return Ok(FoundSuperBlock { super_block, offset, instead_of: Some(error) });
-    }
-    match decode_at(device, PRIMARY_OFFSET) {
-        Ok(super_block) => {
-            Ok(FoundSuperBlock { super_block, offset: PRIMARY_OFFSET, instead_of: Some(error) })
-        }
-        Err(_) => Err(error),
-    }
+    let found = find_copy(device, raw).or_else(|| Some((unverified?, PRIMARY_OFFSET)));
+    let (super_block, offset) = found.ok_or(error)?;
+    Ok(FoundSuperBlock { super_block, offset, instead_of: Some(error) })
 }
 
 /// Returns the primary super block without verifying its checksum, if it can be decoded. Otherwise the same as
@@ -256,12 +275,21 @@ fn add_candidates(offsets: &mut Vec<u64>, device_len: u64, block_size: u32, per_
 /// Returns the super block at byte `offset`, with its checksum verified.
 pub(crate) fn check_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
     let super_block = decode_at(device, offset)?;
-    super_block.verify(place(super_block.block_size.bytes(), offset))?;
+    verify(&super_block, offset)?;
     Ok(super_block)
 }
 
-fn decode_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
-    let raw = read_raw(device, offset)?.ok_or(Corrupt::Truncated {
+fn verify(super_block: &SuperBlock, offset: u64) -> Result<()> {
+    super_block.verify(place(super_block.block_size.bytes(), offset))
+}
+
+/// Returns the super block at byte `offset`, whose checksum may be wrong.
+pub(crate) fn decode_at(device: &dyn BlockDevice, offset: u64) -> Result<SuperBlock> {
+    decode(read_raw(device, offset)?.as_deref(), offset)
+}
+
+fn decode(raw: Option<&RawSuperBlock>, offset: u64) -> Result<SuperBlock> {
+    let raw = raw.ok_or(Corrupt::Truncated {
         structure: Structure::SuperBlock,
         block: place(1024, offset).0,
         offset: 0,

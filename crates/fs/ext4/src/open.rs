@@ -8,9 +8,7 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{
-    Access, Check, Checksums, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe,
-};
+use obento_driver::{Access, Checksums, Decoded, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
 
 use crate::contract::Ext4;
 use crate::feature::{Compat, Incompat};
@@ -36,21 +34,22 @@ impl Driver for Ext4Driver {
 
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         let Some(raw) = locate::read_raw(device, PRIMARY_OFFSET)? else { return Ok(None) };
-        if locate::has_magic(&raw) {
-            let probe = locate::find(device).map(|found| found.super_block.probe());
-            let probe = probe.unwrap_or_else(|_| believe(&raw));
-            // A backup has the number of its group. A partition over an old volume may begin before a group of it.
-            let is_backup = raw.s_block_group_nr.get() != 0;
-            let evidence = if is_backup { Evidence::Traces } else { Evidence::Signature };
-            return Ok(Some(Probe { evidence, ..probe }));
-        }
-        if locate::is_something_else(device)? {
+        let has_magic = locate::has_magic(&raw);
+        if !has_magic && locate::is_something_else(device)? {
             return Ok(None);
         }
-        let copy = locate::find_copy(device, Some(&raw)).map(|(super_block, _)| super_block);
-        // A backup of a volume that is larger than the device is a remnant of an earlier volume.
-        let copy = copy.filter(|sb| sb.volume_len() <= device.len());
-        Ok(copy.map(|sb| Probe { evidence: Evidence::Traces, ..sb.probe() }))
+        let found = locate::find_from(device, Some(&raw)).ok();
+        // Without a magic number, a backup of a volume that is larger than the device is a remnant of an earlier volume.
+        let found = found.filter(|found| has_magic || found.super_block.volume_len() <= device.len());
+        let probe = match found {
+            Some(found) => found.into_probe(),
+            None if has_magic => believe(&raw),
+            None => return Ok(None),
+        };
+        // A backup has the number of its group. A partition over an old volume may begin before a group of it.
+        let is_primary = has_magic && raw.s_block_group_nr.get() == 0;
+        let evidence = if is_primary { Evidence::Signature } else { Evidence::Traces };
+        Ok(Some(Probe { evidence, ..probe }))
     }
 
     fn may_use_external_journal(&self, device: &dyn BlockDevice) -> Result<bool> {
@@ -66,29 +65,8 @@ impl Driver for Ext4Driver {
         }
     }
 
-    fn build(&self) -> Option<&dyn obento_driver::Build> {
-        Some(self)
-    }
-
-    fn format(&self) -> Option<&dyn Format> {
-        Some(self)
-    }
-
-    fn check(&self) -> Option<&dyn Check> {
-        Some(self)
-    }
-
-    fn tune(&self) -> Option<&dyn obento_driver::Tune> {
-        Some(self)
-    }
-
-    fn resize(&self) -> Option<&dyn obento_driver::Resize> {
-        Some(self)
-    }
-
-    fn undelete(&self) -> Option<&dyn obento_driver::Undelete> {
-        Some(self)
-    }
+    obento_driver::capabilities!(build: Build, format: Format, check: Check);
+    obento_driver::capabilities!(tune: Tune, resize: Resize, undelete: Undelete);
 }
 
 /// Opens the volume on `device` for reading.
@@ -96,7 +74,7 @@ impl Driver for Ext4Driver {
 pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Volume> {
     let found = match (options.super_block, options.checksums) {
         (Some(number), _) => locate::find_at(&*device, number)?,
-        (None, Checksums::Verify) => locate::find(&*device)?,
+        (None, Checksums::Verify) => Decoded::of(options.probe.as_ref(), || locate::find(&*device))?,
         (None, Checksums::Ignore) => locate::find_unverified(&*device)?,
     };
     let found = FoundSuperBlock { super_block: found.super_block.verified_as(options.checksums), ..found };
@@ -136,14 +114,9 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
 /// Returns the super block with the journal applied, or the previous one if that is unusable.
 #[inline(never)]
 fn reread(device: &dyn BlockDevice, found: FoundSuperBlock, notices: &mut Vec<Notice>) -> SuperBlock {
-    let block = found.block();
-    let again = locate::read_raw(device, found.offset).and_then(|raw| match raw {
-        Some(raw) => SuperBlock::decode(obento_base::wire::IntoBytes::as_bytes(&*raw), block).map(Some),
-        None => Ok(None),
-    });
-    match again {
+    match locate::decode_at(device, found.offset) {
         // Fields that define the layout do not change while a volume is mounted, except when it grows.
-        Ok(Some(again)) if again.block_size == found.super_block.block_size => again,
+        Ok(again) if again.block_size == found.super_block.block_size => again,
         Ok(_) => found.super_block,
         Err(error) => {
             notices.push(Notice::Damaged(error));
@@ -169,7 +142,7 @@ mod tests {
     use std::vec;
 
     use obento_block::MemDevice;
-    use obento_driver::FormatOptions;
+    use obento_driver::{Format, FormatOptions};
     use obento_env::{FixedRandom, NO_CLOCK};
 
     use super::*;

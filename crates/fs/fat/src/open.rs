@@ -6,9 +6,7 @@ use alloc::vec;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{
-    Access, Check, Driver, Evidence, FileSystem, Format, Notice, OpenOptions, Probe, Resize, Tune, Undelete,
-};
+use obento_driver::{Access, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
 
 use crate::contract::Fat;
 use crate::options::FatOptions;
@@ -116,25 +114,7 @@ impl Driver for FatDriver {
         Ok(Fat::open(volume, options)?)
     }
 
-    fn undelete(&self) -> Option<&dyn Undelete> {
-        Some(self)
-    }
-
-    fn tune(&self) -> Option<&dyn Tune> {
-        Some(self)
-    }
-
-    fn resize(&self) -> Option<&dyn Resize> {
-        Some(self)
-    }
-
-    fn format(&self) -> Option<&dyn Format> {
-        Some(self)
-    }
-
-    fn check(&self) -> Option<&dyn Check> {
-        Some(self)
-    }
+    obento_driver::capabilities!(undelete: Undelete, tune: Tune, resize: Resize, format: Format, check: Check);
 }
 
 /// Returns the label of the root directory, as an open volume reports it.

@@ -12,7 +12,7 @@ use obento_base::{
 use obento_block::BlockDevice;
 use obento_driver::{
     Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Handover, Layout, Limits, Probe, Span,
-    StatFs, StoredProperties, VolumeInfo, Xattrs,
+    StatFs, StoredProperties, VolumeInfo,
 };
 
 use crate::catalogue::{File, ROOT};
@@ -259,11 +259,5 @@ impl FileSystem for Volume {
 
     fn forget(&self, _ino: Ino) {}
 
-    fn handover(&self) -> Option<&dyn Handover> {
-        Some(self)
-    }
-
-    fn xattrs(&self) -> Option<&dyn Xattrs> {
-        Some(self)
-    }
+    obento_driver::capabilities!(handover: Handover, xattrs: Xattrs);
 }

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Build, Check, Driver, Evidence, FileSystem, Format, OpenOptions, Probe};
+use obento_driver::{Access, Driver, Evidence, FileSystem, OpenOptions, Probe};
 
 use crate::order::Order;
 use crate::scan::{IMAGE_MAX, order_at};
@@ -85,15 +85,5 @@ impl Driver for Jffs2Driver {
         Ok(Arc::new(Volume::open(device, order, options.cache)?))
     }
 
-    fn format(&self) -> Option<&dyn Format> {
-        Some(self)
-    }
-
-    fn build(&self) -> Option<&dyn Build> {
-        Some(self)
-    }
-
-    fn check(&self) -> Option<&dyn Check> {
-        Some(self)
-    }
+    obento_driver::capabilities!(format: Format, build: Build, check: Check);
 }

@@ -13,8 +13,8 @@ use obento_base::{
 };
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Handover, Inspect, Layout, Limits, Probe,
-    Span, StatFs, StoredProperties, VolumeInfo,
+    Cookie, Crash, DirEntry, EntrySink, Extent, Fact, FileSystem, Handover, Layout, Limits, Probe, Span,
+    StatFs, StoredProperties, VolumeInfo,
 };
 
 use crate::inode::Inode;
@@ -261,13 +261,7 @@ impl FileSystem for Volume {
 
     fn forget(&self, _ino: Ino) {}
 
-    fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(self)
-    }
-
-    fn handover(&self) -> Option<&dyn Handover> {
-        Some(self)
-    }
+    obento_driver::capabilities!(inspect: Inspect, handover: Handover);
 }
 
 impl Handover for Volume {

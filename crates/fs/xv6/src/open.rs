@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Access, Check, Driver, FileSystem, Format, OpenOptions, Probe};
+use obento_driver::{Access, Driver, FileSystem, OpenOptions, Probe};
 use obento_inodes::Volume;
 
 use crate::raw::RawSuperBlock;
@@ -33,13 +33,7 @@ impl Driver for Xv6Driver {
         Ok(Arc::new(Volume::open(super_block, device, options)?))
     }
 
-    fn format(&self) -> Option<&dyn Format> {
-        Some(self)
-    }
-
-    fn check(&self) -> Option<&dyn Check> {
-        Some(self)
-    }
+    obento_driver::capabilities!(format: Format, check: Check);
 }
 
 /// Returns the properties in a super block, even if it is damaged.

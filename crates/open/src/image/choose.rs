@@ -18,8 +18,8 @@ use obento_base::{DeviceError, Error};
 use obento_block::BlockDevice;
 use obento_driver::{Access, CheckOptions, Driver, Evidence, Notice, OpenOptions, Probe};
 
-use super::claim::{self, Claim, ClaimSource, Verdict};
-use super::opened::NotOpened;
+use super::claim::{Claim, ClaimSource, Verdict};
+use super::opened::{LockedImage, NotOpened};
 use super::{
     Candidate, DataDescription, FallbackOutcome, Image, JournalUse, OpenError, PartitionChoice,
     PartitionContents,
@@ -51,7 +51,7 @@ enum Only {
 pub fn contents(image: &Image) -> Vec<PartitionChoice> {
     let mut contents = partitions(image);
     let nothing_known = contents.iter().all(|content| content.probe().is_none());
-    let whole = claim::judge(&image.registry, &*image.device);
+    let whole = image.verdict(&whole(image));
     let is_claim = whole.as_ref().is_ok_and(Verdict::is_claim);
     let holds = whole.map_or_else(PartitionContents::Unreadable, PartitionContents::from);
     let whole = PartitionChoice { partition: None, holds };
@@ -63,19 +63,23 @@ pub fn contents(image: &Image) -> Vec<PartitionChoice> {
 
 /// Returns the contents of each partition.
 fn partitions(image: &Image) -> Vec<PartitionChoice> {
-    let of = |partition: &Partition| {
-        let holds = match image.bytes(&partition.range()) {
-            Ok(_) if partition.kind.is_container() => PartitionContents::Partitions,
-            Ok(device) => holds(image, &*device),
-            Err(error) => PartitionContents::Unreadable(error),
-        };
-        PartitionChoice { partition: Some(partition.clone()), holds }
-    };
+    let of = |partition: &Partition| choice(image, &partition.range(), Some(partition.clone()));
     image.partitions().iter().map(of).collect()
 }
 
-fn holds(image: &Image, device: &dyn BlockDevice) -> PartitionContents {
-    claim::judge(&image.registry, device).map_or_else(PartitionContents::Unreadable, PartitionContents::from)
+/// Returns the contents of `range`, which is that of `partition`, if there is one.
+fn choice(image: &Image, range: &Range<u64>, partition: Option<Partition>) -> PartitionChoice {
+    let is_container = partition.as_ref().is_some_and(|partition| partition.kind.is_container());
+    let holds = match image.bytes(range) {
+        Ok(_) if is_container => Ok(PartitionContents::Partitions),
+        Ok(_) => image.verdict(range).map(PartitionContents::from),
+        Err(error) => Err(error),
+    };
+    PartitionChoice { partition, holds: holds.unwrap_or_else(PartitionContents::Unreadable) }
+}
+
+fn whole(image: &Image) -> Range<u64> {
+    0..image.device.len()
 }
 
 impl From<Verdict> for PartitionContents {
@@ -96,11 +100,7 @@ pub fn part_to_overwrite(
     let Some(part) = part else { return Ok((image.device.clone(), contents(image))) };
     let (range, partition) = named(image, part)?;
     let device = image.bytes(&range).map_err(unreadable(image))?;
-    let holds = match &partition {
-        Some(partition) if partition.kind.is_container() => PartitionContents::Partitions,
-        _ => holds(image, &*device),
-    };
-    Ok((device, vec![PartitionChoice { partition, holds }]))
+    Ok((device, vec![choice(image, &range, partition)]))
 }
 
 fn unreadable(image: &Image) -> impl Fn(Error) -> OpenError {
@@ -124,7 +124,7 @@ fn named(image: &Image, part: &PartSelector) -> Result<(Range<u64>, Option<Parti
 fn subject(image: &Image, part: Option<&PartSelector>) -> Result<Only, OpenError> {
     let (range, _) = match part {
         Some(part) => named(image, part)?,
-        None if image.partitions().is_empty() => (0..image.device.len(), None),
+        None if image.partitions().is_empty() => (whole(image), None),
         None => return only(image),
     };
     let verdict = judge(image, &range)?;
@@ -134,12 +134,14 @@ fn subject(image: &Image, part: Option<&PartSelector>) -> Result<Only, OpenError
 
 /// Decides what `range` contains. If the caller asked for a type, it is a volume of that type.
 fn judge(image: &Image, range: &Range<u64>) -> Result<Verdict, OpenError> {
-    let device = image.bytes(range).map_err(unreadable(image))?;
-    if let Some(driver) = forced(image) {
-        let probe = driver.probe(&*device).map_err(unreadable(image))?;
-        return Ok(Verdict::Volume(driver.clone(), probe.unwrap_or_default()));
-    }
-    claim::judge(&image.registry, &*device).map_err(unreadable(image))
+    let Some(driver) = forced(image) else { return image.verdict(range).map_err(unreadable(image)) };
+    let probe = image.bytes(range).and_then(|device| driver.probe(&*device)).map_err(unreadable(image))?;
+    Ok(Verdict::Volume(driver.clone(), probe.unwrap_or_default()))
+}
+
+/// Returns the result of a probe, or `None` for a volume that its driver did not recognise.
+fn recognised(probe: Probe) -> Option<Probe> {
+    Some(probe).filter(|probe| !probe.fs_type.is_empty())
 }
 
 impl Subject {
@@ -160,10 +162,9 @@ fn candidate(claim: &Claim, part: Option<PartSelector>) -> Candidate {
 
 /// Selects from an image with partitions, by the table of this module.
 fn only(image: &Image) -> Result<Only, OpenError> {
-    let whole = 0..image.device.len();
-    let verdict = claim::judge(&image.registry, &*image.device).map_err(unreadable(image))?;
+    let verdict = image.verdict(&whole(image)).map_err(unreadable(image))?;
     let list = partitions(image);
-    let of_whole = |verdict| Subject { range: whole.clone(), part: None, verdict };
+    let of_whole = |verdict| Subject { range: whole(image), part: None, verdict };
     if let Some(driver) = forced(image) {
         return of_type(image, driver, list, &verdict);
     }
@@ -208,8 +209,7 @@ fn rivals(image: &Image, list: &[PartitionChoice]) -> Vec<Candidate> {
     let partitions = list.iter().filter_map(|content| content.partition.as_ref());
     let partitions = partitions.filter(|partition| partition.start > 0 && !partition.kind.is_container());
     let claims = partitions.filter_map(|partition| {
-        let device = image.bytes(&partition.range()).ok()?;
-        let verdict = claim::judge(&image.registry, &*device).ok().filter(Verdict::is_claim)?;
+        let verdict = image.verdict(&partition.range()).ok().filter(Verdict::is_claim)?;
         Some(candidates(&verdict, &Some(PartSelector::Number(partition.number))))
     });
     claims.flatten().collect()
@@ -221,19 +221,19 @@ fn of_type(
     image: &Image,
     driver: &Arc<dyn Driver>,
     list: Vec<PartitionChoice>,
-    whole: &Verdict,
+    of_whole: &Verdict,
 ) -> Result<Only, OpenError> {
     let has_type = |range: &Range<u64>| {
         let device = image.bytes(range).ok();
         device.is_some_and(|device| matches!(driver.probe(&*device), Ok(Some(_))))
     };
-    let all = 0..image.device.len();
+    let all = whole(image);
     let of = |range: Range<u64>| {
         let verdict = judge(image, &range)?;
         Ok(Only::Subject(Subject { range, part: None, verdict }))
     };
     let mut ranges: Vec<(PartSelector, Range<u64>)> = Vec::new();
-    if whole.is_claim() {
+    if of_whole.is_claim() {
         ranges.push((PartSelector::Offset(0), all.clone()));
     }
     let partitions = image.partitions().iter().filter(|partition| !partition.kind.is_container());
@@ -284,7 +284,7 @@ fn partition_with_volume(image: &Image, list: &[PartitionChoice]) -> Result<Opti
 
 /// Returns whether a signature claims the whole image.
 pub fn is_claimed(image: &Image) -> bool {
-    claim::judge(&image.registry, &*image.device).is_ok_and(|verdict| verdict.is_claim())
+    image.verdict(&whole(image)).is_ok_and(|verdict| verdict.is_claim())
 }
 
 /// Returns the error of opening the image without `@` or a type, if the image is ambiguous.
@@ -292,8 +292,8 @@ pub fn ambiguity(image: &Image) -> Option<OpenError> {
     subject(image, None).err().filter(|error| matches!(error, OpenError::Ambiguous { .. }))
 }
 
-/// The bytes of a file system that may be damaged, and its driver.
-pub type Damaged = (Arc<dyn BlockDevice>, Option<Arc<dyn Driver>>);
+/// The bytes of a file system that may be damaged, its driver, and the result of the driver's probe.
+pub type Damaged = (Arc<dyn BlockDevice>, Option<Arc<dyn Driver>>, Option<Probe>);
 
 /// Returns the bytes and the driver of the file system that `part` selects, or of the only file system. The driver is
 /// the one for the requested type, or the one that recognises the signature. If no driver recognises the bytes, it is
@@ -309,22 +309,22 @@ pub fn damaged(
     };
     let device = image.bytes(&subject.range).map_err(unreadable(image))?;
     let looks = match subject.verdict {
-        Verdict::Volume(driver, _) => {
+        Verdict::Volume(driver, probe) => {
             // A check of a whole disk meets volumes to which the journal does not belong.
             if image.partitions().len() <= 1 {
                 expect_journal_used(image, &subject.range, &driver, subject.part)?;
             }
-            return Ok((device, Some(driver)));
+            return Ok((device, Some(driver), recognised(probe)));
         }
         Verdict::Unsupported(looks) | Verdict::Other(looks) => looks,
-        Verdict::Ambiguous(_) => return Ok((device, None)),
+        Verdict::Ambiguous(_) => return Ok((device, None, None)),
     };
     if looks.is_unsupported() {
         return Err(OpenError::NoFileSystem { image: image.path.clone(), part: subject.part, looks });
     }
     let finds = |driver: &&Arc<dyn Driver>| driver.check().is_some_and(|check| check.finds(&device, options));
     let driver = image.registry.drivers().iter().find(finds).filter(|_| looks.may_be_anything()).cloned();
-    Ok((device, driver))
+    Ok((device, driver, None))
 }
 
 /// Returns the bytes of the file system that `part` selects, or of the only file system, and the result of the
@@ -375,19 +375,25 @@ fn any_partition(image: &Image, counts: impl Fn(&Probe) -> bool) -> bool {
 
 /// Opens the file system that `part` selects, or the only file system.
 pub fn volume(image: &Image, part: Option<&PartSelector>, access: Access) -> Result<Volume, OpenError> {
+    let mut locked = image.lock();
     match subject(image, part)? {
-        Only::Subject(subject) => open(image, subject, access),
-        Only::NoneOf(list) => rescue_only(image, list, access),
+        Only::Subject(subject) => open(&mut locked, subject, access),
+        Only::NoneOf(list) => rescue_only(&mut locked, list, access),
     }
 }
 
 /// Opens the only partition that opens by a copy of its super block, if no partition is recognised.
-fn rescue_only(image: &Image, list: Vec<PartitionChoice>, access: Access) -> Result<Volume, OpenError> {
+fn rescue_only(
+    locked: &mut LockedImage<'_>,
+    list: Vec<PartitionChoice>,
+    access: Access,
+) -> Result<Volume, OpenError> {
+    let image = locked.image;
     let unknown = list.iter().filter(|content| may_be_damaged(&content.holds));
     let ranges = unknown.filter_map(|content| content.partition.as_ref()).map(Partition::range);
-    let mut rescued = ranges.filter_map(|range| rescuer(image, &range).map(|driver| (range, driver)));
+    let mut rescued = ranges.filter_map(|range| rescuer(locked, &range).map(|driver| (range, driver)));
     match (rescued.next(), rescued.next()) {
-        (Some((range, driver)), None) => open_with(image, range, driver, None, access),
+        (Some((range, driver)), None) => open_with(locked, range, (driver, None), None, access),
         (Some(_), Some(_)) => Err(OpenError::SeveralFileSystems { image: image.path.clone(), list }),
         _ => Err(OpenError::NoneOfThese { image: image.path.clone(), list }),
     }
@@ -400,15 +406,18 @@ fn may_be_damaged(holds: &PartitionContents) -> bool {
 }
 
 /// Opens the selected bytes: by their signature, by the requested type, or by a copy of the super block.
-fn open(image: &Image, subject: Subject, access: Access) -> Result<Volume, OpenError> {
+fn open(locked: &mut LockedImage<'_>, subject: Subject, access: Access) -> Result<Volume, OpenError> {
     let Subject { range, part, verdict } = subject;
-    let looks = match &verdict {
-        Verdict::Volume(driver, _) => return open_with(image, range, driver, part, access),
-        Verdict::Unsupported(looks) | Verdict::Other(looks) => *looks,
+    let image = locked.image;
+    let looks = match verdict {
+        Verdict::Volume(driver, probe) => {
+            return open_with(locked, range, (&driver, recognised(probe)), part, access);
+        }
+        Verdict::Unsupported(looks) | Verdict::Other(looks) => looks,
         Verdict::Ambiguous(_) => DataDescription::of(&*image.device).map_err(unreadable(image))?,
     };
-    match looks.may_be_anything().then(|| rescuer(image, &range)).flatten() {
-        Some(driver) => open_with(image, range, driver, part, access),
+    match looks.may_be_anything().then(|| rescuer(locked, &range)).flatten() {
+        Some(driver) => open_with(locked, range, (driver, None), part, access),
         None if part.is_none() && has_empty_table(image) => {
             Err(OpenError::NoPartitions { image: image.path.clone() })
         }
@@ -442,26 +451,29 @@ fn expect_journal_used(
     }
 }
 
-/// Opens the volume in `range` with `driver`.
+/// Opens the volume in `range` with a driver, which may have recognised the volume.
 fn open_with(
-    image: &Image,
+    locked: &mut LockedImage<'_>,
     range: Range<u64>,
-    driver: &Arc<dyn Driver>,
+    (driver, probe): (&Arc<dyn Driver>, Option<Probe>),
     part: Option<PartSelector>,
     access: Access,
 ) -> Result<Volume, OpenError> {
+    let image = locked.image;
     expect_journal_used(image, &range, driver, part.clone())?;
-    image.open_volume(&range, driver, access).map_err(|reason| match reason {
-        NotOpened::Driver(error) => failed(image, &range, driver, part, error),
+    let fs_type = probe.as_ref().filter(|_| image.options.fs_type.is_none()).map(|probe| probe.fs_type);
+    let fs_type = fs_type.or(driver.names().first().copied()).unwrap_or_default();
+    locked.open_volume(&range, driver, probe, access).map_err(|reason| match reason {
+        NotOpened::Driver(error) => failed(image, &range, (driver, fs_type), part, error),
         NotOpened::InUse => OpenError::InUse { image: image.path.clone(), part },
     })
 }
 
-/// Returns the error of opening the volume in `range` with `driver`.
+/// Returns the error of opening the volume in `range` with a driver.
 fn failed(
     image: &Image,
     range: &Range<u64>,
-    driver: &Arc<dyn Driver>,
+    (driver, fs_type): (&Arc<dyn Driver>, &'static str),
     part: Option<PartSelector>,
     error: Error,
 ) -> OpenError {
@@ -476,11 +488,6 @@ fn failed(
         let room = len.saturating_add(free_after(image, partition));
         return OpenError::ShortPartition { image: path, number, len, needed, can_grow: room >= needed };
     }
-    let name = driver.names().first().copied().unwrap_or_default();
-    let fs_type = match driver.probe(&*device) {
-        Ok(Some(probe)) if image.options.fs_type.is_none() => probe.fs_type,
-        _ => name,
-    };
     let Some(block) = image.options.super_block else {
         let is_requested = image.options.fs_type.is_some();
         return OpenError::Volume { image: path, part, fs_type, is_requested, error };
@@ -525,10 +532,11 @@ fn forced(image: &Image) -> Option<&Arc<dyn Driver>> {
 }
 
 /// Returns the driver that opens a file system without a signature.
-fn rescuer<'i>(image: &'i Image, range: &Range<u64>) -> Option<&'i Arc<dyn Driver>> {
+fn rescuer<'i>(locked: &mut LockedImage<'i>, range: &Range<u64>) -> Option<&'i Arc<dyn Driver>> {
+    let image = locked.image;
     // A driver that opens a volume without a signature must report the evidence for its type.
     image.registry.drivers().iter().find(|driver| {
-        let opened = image.open_volume(range, driver, Access::ReadOnly);
+        let opened = locked.open_volume(range, driver, None, Access::ReadOnly);
         let is_reported = |volume: Volume| {
             let notices = volume.info().notices;
             notices.iter().any(|notice| matches!(notice, Notice::BackupSuperBlock { .. }))

@@ -51,6 +51,7 @@ use crate::partition::{Partition, Table, TableNotice};
 use crate::{Registry, Volume};
 #[cfg(feature = "host")]
 pub use builder::{ImageBuilder, ImageCreationError};
+use claim::{Verdict, Verdicts};
 pub use error::{Candidate, FallbackOutcome, OpenError, PartitionChoice, PartitionContents};
 #[cfg(feature = "host")]
 pub use file::ImageFile;
@@ -159,6 +160,7 @@ pub struct Image {
     #[cfg(feature = "host")]
     snapshot: Option<(PathBuf, String)>,
     opened: Arc<OpenVolumes>,
+    verdicts: Arc<Verdicts>,
 }
 
 impl Image {
@@ -226,6 +228,7 @@ impl Image {
             #[cfg(feature = "host")]
             snapshot: None,
             opened: Arc::default(),
+            verdicts: Arc::default(),
         };
         image.decode_layers(parts)?;
         image.find_table();
@@ -277,7 +280,7 @@ impl Image {
     /// # Ok::<(), obento::OpenError>(())
     /// ```
     pub fn probe_all(&self) -> Vec<PartitionChoice> {
-        choose::contents(self)
+        choose::contents(&self.for_selection())
     }
 
     /// Opens the file system that `part` selects, or the only file system if `part` is `None`. The volume is
@@ -300,7 +303,7 @@ impl Image {
     }
 
     fn volume_for(&self, part: Option<&PartSelector>, access: Access) -> Result<Volume, OpenError> {
-        let volume = choose::volume(self, part, access)?;
+        let volume = choose::volume(&self.for_selection(), part, access)?;
         #[cfg(feature = "host")]
         let volume = volume.stored_in(&self.host_files);
         Ok(volume)
@@ -319,7 +322,7 @@ impl Image {
         &self,
         part: Option<&PartSelector>,
     ) -> Result<(Arc<dyn BlockDevice>, Vec<PartitionChoice>), OpenError> {
-        choose::part_to_overwrite(self, part)
+        choose::part_to_overwrite(&self.for_selection(), part)
     }
 
     /// Returns the bytes of the file system that `part` names, or of the only one, even if damaged, and its
@@ -329,7 +332,7 @@ impl Image {
         part: Option<&PartSelector>,
         options: &CheckOptions,
     ) -> Result<choose::Damaged, OpenError> {
-        choose::damaged(self, part, options)
+        choose::damaged(&self.for_selection(), part, options)
     }
 
     /// Returns the bytes of the file system that `part` selects, or of the only file system, and the result of the
@@ -342,19 +345,19 @@ impl Image {
         &self,
         part: Option<&PartSelector>,
     ) -> Result<(Arc<dyn BlockDevice>, PartitionChoice), OpenError> {
-        choose::volume_bytes(self, part)
+        choose::volume_bytes(&self.for_selection(), part)
     }
 
     /// Returns the number of the partition that `part` selects, or of the only partition with a file system, and the number
     /// of free bytes after the partition. Returns `None` if the selected bytes are not a partition.
     pub fn partition_to_grow(&self, part: Option<&PartSelector>) -> Option<(u32, u64)> {
-        choose::partition_to_grow(self, part)
+        choose::partition_to_grow(&self.for_selection(), part)
     }
 
     /// Returns the error that [`volume`](Self::volume) without a part returns, if several types claim the
     /// image.
     pub fn ambiguity(&self) -> Option<OpenError> {
-        choose::ambiguity(self)
+        choose::ambiguity(&self.for_selection())
     }
 
     /// Returns the registry that the image was opened with.
@@ -383,6 +386,21 @@ impl Image {
             return Ok(self.device.clone());
         }
         Ok(Arc::new(Slice::new(self.device.clone(), range.clone())?))
+    }
+
+    /// Returns this image for one selection, which examines each range of bytes once. Other selections use the results
+    /// only if the image is open for reading: the bytes of an image that is open for change can differ by then.
+    fn for_selection(&self) -> Self {
+        let verdicts = match self.options.access {
+            Access::ReadOnly => self.verdicts.clone(),
+            Access::ReadWrite => Arc::default(),
+        };
+        Self { verdicts, ..self.clone() }
+    }
+
+    /// Returns the contents of `range`. Fails with the errors of the device.
+    fn verdict(&self, range: &Range<u64>) -> Result<Verdict, Error> {
+        self.verdicts.of(range, || claim::judge(&self.registry, &*self.bytes(range)?))
     }
 
     fn find_table(&mut self) {

@@ -4,13 +4,14 @@
 //! other's changes. A reader beside a writer would read a mixture of old and new bytes. Therefore, a caller that
 //! opens a volume that is open for change gets the open volume. Opening another volume that shares bytes with it
 //! fails.
-//! Locking: the list is locked while a volume is opened, so two threads do not open a volume at the same time.
+//! Locking: the list is locked while a volume is selected and opened, so two threads do not open a volume at the same
+//! time, and no thread opens a volume for change after it was probed.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use obento_base::Error;
-use obento_driver::{Access, Driver, FileSystem, OpenOptions};
+use obento_driver::{Access, Driver, FileSystem, OpenOptions, Probe};
 use obento_prov::{LogOptions, Recorded};
 use obento_vfs::{Vfs, WeakVfs};
 
@@ -66,15 +67,32 @@ fn expect_root(volume: &Volume) -> Result<(), Error> {
     })
 }
 
+/// An image of which no other thread opens a volume.
+pub(super) struct LockedImage<'i> {
+    pub image: &'i Image,
+    opened: MutexGuard<'i, Vec<Open>>,
+}
+
 impl Image {
-    /// Opens the volume in `range` with `driver`.
+    /// Locks the list of open volumes.
+    pub(super) fn lock(&self) -> LockedImage<'_> {
+        LockedImage { image: self, opened: self.opened.0.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+}
+
+impl LockedImage<'_> {
+    /// Opens the volume in `range` with `driver`. `probe` is the result of a probe since the image was locked.
     pub(super) fn open_volume(
-        &self,
+        &mut self,
         range: &Range<u64>,
         driver: &Arc<dyn Driver>,
+        probe: Option<Probe>,
         access: Access,
     ) -> Result<Volume, NotOpened> {
-        let mut opened = self.opened.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Self { image, opened } = self;
+        // A volume that was closed after the probe has changed the bytes.
+        let was_writable = |open: &Open| open.access == Access::ReadWrite && open.overlaps(range);
+        let probe = probe.filter(|_| !opened.iter().any(was_writable));
         opened.retain(|open| open.volume().is_some());
         for open in opened.iter().filter(|open| open.overlaps(range)) {
             match (open.access, access) {
@@ -85,17 +103,18 @@ impl Image {
                 _ => return Err(NotOpened::InUse),
             }
         }
-        let options = OpenOptions { access, journal: self.journal.clone(), ..self.options.for_driver() };
-        let file_system = driver.open(self.bytes(range)?, &options)?;
-        let recorded = self.options.recording.as_ref().map(|recording| {
+        let journal = image.journal.clone();
+        let options = OpenOptions { access, journal, probe, ..image.options.for_driver() };
+        let file_system = driver.open(image.bytes(range)?, &options)?;
+        let recorded = image.options.recording.as_ref().map(|recording| {
             let Recording { who, log } = recording.clone();
-            let log = LogOptions { adopts: self.options.adopt.is_some(), ..log };
-            Recorded::open(file_system.clone(), who, self.options.clock.clone(), log)
+            let log = LogOptions { adopts: image.options.adopt.is_some(), ..log };
+            Recorded::open(file_system.clone(), who, image.options.clock.clone(), log)
         });
         let recorded = recorded.transpose()?;
         let file_system = recorded.clone().map_or(file_system, |recorded| recorded as Arc<dyn FileSystem>);
         let weak = recorded.as_ref().map(Arc::downgrade);
-        let volume = Volume::of(Vfs::with(file_system, self.options.for_vfs())).with_recorded(recorded);
+        let volume = Volume::of(Vfs::with(file_system, image.options.for_vfs())).with_recorded(recorded);
         if access == Access::ReadWrite {
             expect_root(&volume)?;
         }

@@ -10,7 +10,7 @@ use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result, Structure};
 use obento_block::BlockDevice;
 use obento_driver::{
     Cookie, Crash, EntrySink, Extent, FileSystem, Handover, Layout, Limits, StatFs, StoredProperties,
-    VolumeInfo, Xattrs,
+    VolumeInfo,
 };
 
 use super::volume::Volume;
@@ -168,11 +168,5 @@ impl FileSystem for Volume {
 
     fn forget(&self, _ino: Ino) {}
 
-    fn handover(&self) -> Option<&dyn Handover> {
-        Some(self)
-    }
-
-    fn xattrs(&self) -> Option<&dyn Xattrs> {
-        Some(self)
-    }
+    obento_driver::capabilities!(handover: Handover, xattrs: Xattrs);
 }

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use obento_base::{Error, Feature, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, FileSystem, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Decoded, Driver, FileSystem, Notice, OpenOptions, Probe};
 
 use super::info::probe_of;
 use super::volume::Volume;
@@ -27,15 +27,14 @@ impl Driver for BcachefsDriver {
         if !super_block::has_magic(device)? {
             return Ok(None);
         }
-        let found = super_block::locate(device).ok();
-        Ok(Some(match found {
-            Some((found, _)) => probe_of(&found),
-            None => Probe { fs_type: "bcachefs", ..Probe::default() },
+        Ok(Some(match super_block::locate(device) {
+            Ok(found) => Probe { decoded: Decoded::new(found.clone()), ..probe_of(&found.0) },
+            Err(_) => Probe { fs_type: "bcachefs", ..Probe::default() },
         }))
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let (found, damage) = super_block::locate(&*device)?;
+        let (found, damage) = Decoded::of(options.probe.as_ref(), || super_block::locate(&*device))?;
         found.expect_supported()?;
         if options.access == Access::ReadWrite {
             return Err(Error::Unsupported(Feature::Writing));

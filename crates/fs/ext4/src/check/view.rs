@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Error, Feature, FileKind, Result, Structure};
 use obento_block::BlockDevice;
-use obento_driver::CheckOptions;
+use obento_driver::{CheckOptions, Decoded};
 
 use super::events::EventSink;
 use super::issue::Issue;
@@ -118,7 +118,7 @@ impl View {
         let copies = sb.copies().skip(1).take(MAX_COPIES).filter(|_| !is_sound || primary.is_none());
         let mut copies = copies.filter_map(|copy| self.descriptor_in(group, copy));
         let copy = copies.find(|(copy, is_sealed)| wanted(copy, *is_sealed)).map(|(copy, _)| copy);
-        let mut descriptor = first.ok().unwrap_or(EMPTY);
+        let mut descriptor = first.ok().unwrap_or(GroupDescriptor::EMPTY);
         if primary.is_none() {
             self.report_places(group, &mut descriptor, reported);
         }
@@ -217,7 +217,7 @@ impl View {
 
     /// Returns the descriptor of `group`.
     pub(super) fn group(&self, group: u32) -> &GroupDescriptor {
-        self.groups.get(to_usize(group.into())).unwrap_or(&EMPTY)
+        self.groups.get(to_usize(group.into())).unwrap_or(&GroupDescriptor::EMPTY)
     }
 
     /// Returns whether descriptors have checksums, and therefore valid flags and counts of unused inodes.
@@ -355,22 +355,10 @@ fn overlapping(sb: &SuperBlock, groups: &[GroupDescriptor]) -> BTreeSet<u32> {
 /// Maximum number of backups of a descriptor that are tried.
 const MAX_COPIES: usize = 4;
 
-/// The descriptor of a group of which nothing is known.
-const EMPTY: GroupDescriptor = GroupDescriptor {
-    block_bitmap: VolBlock(0),
-    inode_bitmap: VolBlock(0),
-    inode_table: VolBlock(0),
-    free_blocks: 0,
-    free_inodes: 0,
-    used_dirs: 0,
-    itable_unused: 0,
-    flags: GroupFlags::empty(),
-};
-
 /// Returns the super block that `options` name, or the primary one, or a backup at any place.
 pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<FoundSuperBlock> {
     let Some(number) = options.super_block else {
-        return find_agreeing(device).or_else(|error| match error {
+        return find_agreeing(device, options).or_else(|error| match error {
             Error::Corrupt(_) => {
                 let straight = layout::find_straight(device, error);
                 let plain = straight.or_else(|error| locate::find_plain(device, error));
@@ -391,8 +379,8 @@ pub(super) fn find(device: &dyn BlockDevice, options: &CheckOptions) -> Result<F
 
 /// Returns the primary super block. If it has features that exclude each other and a backup has only one of them, one
 /// bit is damaged, and the backup's features are used, since they determine the places of all descriptors.
-fn find_agreeing(device: &dyn BlockDevice) -> Result<FoundSuperBlock> {
-    let found = layout::agreeing(device, locate::find(device)?);
+fn find_agreeing(device: &dyn BlockDevice, options: &CheckOptions) -> Result<FoundSuperBlock> {
+    let found = layout::agreeing(device, Decoded::of(options.probe.as_ref(), || locate::find(device))?);
     let sb = &found.super_block;
     if found.is_copy() || !keeps_for_growing_twice(sb) {
         return Ok(found);

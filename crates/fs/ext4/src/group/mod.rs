@@ -58,6 +58,18 @@ pub struct GroupDescriptor {
 }
 
 impl GroupDescriptor {
+    /// A group of which nothing is known.
+    pub const EMPTY: Self = Self {
+        block_bitmap: VolBlock(0),
+        inode_bitmap: VolBlock(0),
+        inode_table: VolBlock(0),
+        free_blocks: 0,
+        free_inodes: 0,
+        used_dirs: 0,
+        itable_unused: 0,
+        flags: GroupFlags::empty(),
+    };
+
     /// Decodes the descriptor of `group`. `bytes` has `desc_size` bytes, which were read from `block`.
     pub fn decode(bytes: &[u8], group: u32, block: VolBlock) -> Result<Self> {
         let truncated = Corrupt::Truncated {

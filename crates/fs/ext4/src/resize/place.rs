@@ -21,18 +21,6 @@ use crate::unit::VolBlock;
 /// A run of blocks.
 type Run = Range<u64>;
 
-/// A new group without its bitmaps.
-const UNUSED: GroupDescriptor = GroupDescriptor {
-    block_bitmap: VolBlock(0),
-    inode_bitmap: VolBlock(0),
-    inode_table: VolBlock(0),
-    free_blocks: 0,
-    free_inodes: 0,
-    used_dirs: 0,
-    itable_unused: 0,
-    flags: GroupFlags::empty(),
-};
-
 /// New groups that share their space for tables.
 pub(super) struct NewGroups {
     /// The number of the first group.
@@ -54,7 +42,7 @@ impl NewGroups {
         let groups = first..end;
         let mut descriptors = Vec::new();
         descriptors.try_reserve_exact(groups.len())?;
-        descriptors.resize(groups.len(), UNUSED);
+        descriptors.resize(groups.len(), GroupDescriptor::EMPTY);
         let is_placed = pack(sb, groups.clone(), &mut descriptors)
             || groups
                 .clone()

@@ -12,13 +12,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use obento_base::Result;
 use obento_base::wire::to_usize;
-use obento_base::{Error, Result};
 use obento_block::{Block, BlockDevice, Overlay};
 use obento_driver::{Journalling, OpenOptions, QuotaLimits};
 use obento_journal::Log;
 
-use super::open::decode;
 use super::{QuotaUpdates, Writer};
 use crate::fast_commit::{AreaGeometry, FastCommits};
 use crate::feature::{Compat, Incompat};
@@ -49,9 +48,9 @@ pub(crate) fn fold_fast_commits(
         return Ok(None);
     }
     let summary = journal.replay_onto(&**device, sb.blocks_count)?;
-    let again = locate::read_raw(&**device, PRIMARY_OFFSET)?.ok_or(Error::Invalid)?;
+    let again = locate::decode_at(&**device, PRIMARY_OFFSET)?;
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
-    let volume = Volume::new(Arc::<Overlay<_>>::clone(&copy), decode(&again)?, options.cache)?;
+    let volume = Volume::new(Arc::<Overlay<_>>::clone(&copy), again, options.cache)?;
     let geometry = AreaGeometry { block_size: sb.block_size.bytes(), inode_size: sb.inode_size };
     let commits = FastCommits::load(&journal, geometry, summary.next, &volume)?;
     if let Some(damage) = commits.damage {

@@ -20,7 +20,7 @@ use alloc::vec::Vec;
 use obento_base::wire::IntoBytes;
 use obento_base::{Error, Feature, Ino, Result, Timestamp};
 use obento_block::BlockDevice;
-use obento_driver::{HandoverState, Notice, OpenOptions};
+use obento_driver::{Decoded, HandoverState, Notice, OpenOptions};
 use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
 
 use super::fold::fold_fast_commits;
@@ -32,7 +32,6 @@ use crate::locate;
 use crate::raw::RawSuperBlock;
 use crate::replay::open_journal;
 use crate::super_block::{ERROR_FS, PRIMARY_OFFSET, SuperBlock, VALID_FS};
-use crate::unit::VolBlock;
 use crate::volume::Volume;
 
 /// `EXT4_DFL_MAX_MNT_COUNT`, for a volume without a maximum.
@@ -47,7 +46,7 @@ const DEFAULT_MAX_MOUNTS: u16 = 20;
 /// - `Corrupt` for the root, which must be a directory.
 #[inline(never)]
 pub(crate) fn open_writer(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Writer> {
-    let found = locate::find(&*device)?;
+    let found = Decoded::of(options.probe.as_ref(), || locate::find(&*device))?;
     if let Some(error) = found.instead_of {
         return Err(error);
     }
@@ -94,7 +93,6 @@ fn open_folded(
         // A volume that another process passes on is marked already.
         enter(&mut sb, options.clock.now(), journal.is_some());
     }
-    let sb = decode(&sb.raw)?;
     let mut volume = Volume::new(Arc::clone(&device), sb, options.cache)?;
     volume.set_external_journal(options.journal.clone());
     volume.check_groups()?;
@@ -151,8 +149,7 @@ fn recover(
             if summary.transactions > 0 {
                 notices.push(Notice::Replayed { transactions: summary.transactions.into() });
             }
-            let again = locate::read_raw(&**device, PRIMARY_OFFSET)?.ok_or(Error::Invalid)?;
-            *sb = decode(&again)?;
+            *sb = locate::decode_at(&**device, PRIMARY_OFFSET)?;
         } else {
             // If the volume is marked as clean, the log is not needed: `jbd2_journal_wipe`.
             let summary = journal.replay_index(sb.blocks_count)?.summary;
@@ -160,12 +157,6 @@ fn recover(
         }
     }
     Ok(Some(journal))
-}
-
-pub(super) fn decode(raw: &RawSuperBlock) -> Result<SuperBlock> {
-    let place =
-        VolBlock(PRIMARY_OFFSET.checked_shr(raw.s_log_block_size.get().saturating_add(10)).unwrap_or(0));
-    SuperBlock::decode(raw.as_bytes(), place)
 }
 
 /// Marks the volume as in use: `ext4_setup_super`.
@@ -181,12 +172,14 @@ fn enter(sb: &mut SuperBlock, now: Timestamp, has_journal: bool) {
     raw.s_wtime.set(low);
     raw.s_wtime_hi = high;
     if has_journal {
-        raw.s_feature_incompat.set(raw.s_feature_incompat.get() | Incompat::NEEDS_RECOVERY.bits());
+        sb.incompat.insert(Incompat::NEEDS_RECOVERY);
+        raw.s_feature_incompat.set(sb.incompat.bits());
     } else {
         raw.s_state.set(raw.s_state.get() & !VALID_FS);
     }
     if sb.compat.contains(Compat::ORPHAN_FILE) {
-        raw.s_feature_ro_compat.set(raw.s_feature_ro_compat.get() | RoCompat::ORPHAN_PRESENT.bits());
+        sb.ro_compat.insert(RoCompat::ORPHAN_PRESENT);
+        raw.s_feature_ro_compat.set(sb.ro_compat.bits());
     }
 }
 

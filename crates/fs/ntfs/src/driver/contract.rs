@@ -7,8 +7,8 @@ use core::ops::Range;
 use obento_base::{Attr, Error, Ino, Name, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Cookie, Crash, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, StatFs,
-    StoredProperties, VolumeInfo, Xattrs,
+    Cookie, Crash, EntrySink, Extent, FileSystem, Handover, Layout, Limits, StatFs, StoredProperties,
+    VolumeInfo,
 };
 
 use super::node::Facts;
@@ -131,15 +131,5 @@ impl FileSystem for Volume {
 
     fn forget(&self, _ino: Ino) {}
 
-    fn handover(&self) -> Option<&dyn Handover> {
-        Some(self)
-    }
-
-    fn xattrs(&self) -> Option<&dyn Xattrs> {
-        Some(self)
-    }
-
-    fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(self)
-    }
+    obento_driver::capabilities!(handover: Handover, xattrs: Xattrs, inspect: Inspect);
 }

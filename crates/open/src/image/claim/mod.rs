@@ -6,13 +6,14 @@
 
 mod precedence;
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use obento_base::Result;
 use obento_block::BlockDevice;
 use obento_driver::{Driver, Evidence, Probe};
 
-use super::{DataDescription, signature};
+use super::signature::{self, DataDescription};
 use crate::Registry;
 use precedence::{Class, TINY, is_disc, rank};
 
@@ -35,6 +36,7 @@ pub enum ClaimSource {
 }
 
 /// The contents of a device.
+#[derive(Clone)]
 pub enum Verdict {
     /// A volume that a driver recognises.
     Volume(Arc<dyn Driver>, Probe),
@@ -44,6 +46,23 @@ pub enum Verdict {
     Other(DataDescription),
     /// Several types, in the order of the table.
     Ambiguous(Vec<Claim>),
+}
+
+/// The known contents of ranges of an image.
+#[derive(Default)]
+pub struct Verdicts(Mutex<Vec<(Range<u64>, Verdict)>>);
+
+impl Verdicts {
+    /// Returns the known contents of `range`, or those that `judge` determines. Fails with the errors of `judge`.
+    pub fn of(&self, range: &Range<u64>, judge: impl FnOnce() -> Result<Verdict>) -> Result<Verdict> {
+        let known = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, verdict)) = known().iter().find(|(known, _)| known == range) {
+            return Ok(verdict.clone());
+        }
+        let verdict = judge()?;
+        known().push((range.clone(), verdict.clone()));
+        Ok(verdict)
+    }
 }
 
 /// Determines the contents of `device`. Fails with the errors of the device.

@@ -51,6 +51,7 @@ use obento_driver::{CheckOptions, CheckReport, RepairMode, Severity};
 
 use super::events::Event;
 use super::issue::{Issue, Stage};
+use super::journal::is_log_missing;
 use super::{passes, view};
 use crate::feature::Incompat;
 use crate::format::JOURNAL_INO as JOURNAL;
@@ -62,7 +63,7 @@ pub(crate) use quotas::{QuotaChange, QuotaState, change_quotas};
 pub(crate) use shrink::{minimum_blocks, planned_blocks, shrink};
 pub(crate) use tune::{JournalChange, change_journal, change_settings, recover};
 
-use crate::super_block::{ERROR_FS, VALID_FS};
+use crate::super_block::{ERROR_FS, SuperBlock, VALID_FS};
 
 /// Maximum number of rounds: more than any damage needs whose repairs succeed.
 const MAX_ROUNDS: u32 = 100;
@@ -80,9 +81,11 @@ pub(super) fn repair(
     if device.is_read_only() {
         return Err(Error::ReadOnly);
     }
-    if is_cut_short(device, options) || lacks_its_log(device, options) {
+    if view::find(&**device, options).is_ok_and(|found| is_incomplete(device, &found.super_block, options)) {
         return passes::look(Arc::clone(device), options, emit);
     }
+    // A repair changes the super block that a probe has found.
+    let options = &CheckOptions { probe: None, ..options.clone() };
     let replayed = replay::onto(device, options)?;
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
     let mut target = Target::new(device, options);
@@ -150,17 +153,11 @@ pub(super) fn repair(
     Ok(report)
 }
 
-/// Returns whether the end of the volume is missing. Nothing of it is repaired, as with e2fsck: files after a wrong
-/// end of a partition, or in a part that is still to be copied, would be lost.
-fn is_cut_short(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
-    view::find(&**device, options).is_ok_and(|found| found.super_block.volume_len() > device.len())
-}
-
-/// Returns whether changes of the volume are in a journal that was not given. Nothing is repaired, as with e2fsck: a later
-/// replay would overwrite the repaired blocks.
-fn lacks_its_log(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> bool {
-    view::find(&**device, options)
-        .is_ok_and(|found| super::journal::is_log_missing(&found.super_block, options))
+/// Returns whether a part of the volume is missing, in which case nothing is repaired, as with e2fsck. If the end is
+/// missing, files after a wrong end of a partition, or in a part that is still to be copied, would be lost. If changes
+/// are in a journal that was not given, a later replay would overwrite the repaired blocks.
+fn is_incomplete(device: &Arc<dyn BlockDevice>, sb: &SuperBlock, options: &CheckOptions) -> bool {
+    sb.volume_len() > device.len() || is_log_missing(sb, options)
 }
 
 /// Returns whether the super block requests a check: it is marked as having errors, or as not unmounted cleanly.
