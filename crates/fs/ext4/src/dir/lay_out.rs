@@ -5,6 +5,7 @@
 //! Invariant: a leaf whose first hash is the last one of the leaf before it has the continuation bit in the index.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst; e2fsprogs `e2fsck/rehash.c` `copy_dir_entries`,
 //! `calculate_tree`.
+#![allow(clippy::arithmetic_side_effects, reason = "a block gets only as many names as fit")]
 
 use alloc::vec::Vec;
 
@@ -41,7 +42,7 @@ struct Leaf {
 impl DirLayout {
     /// Returns whether a directory with only these names fits one block.
     pub(crate) fn fits_one<'n>(shape: &DirShape, names: impl Iterator<Item = &'n [u8]>) -> bool {
-        let room = shape.records_end().saturating_sub(dots());
+        let room = shape.records_end() - dots();
         let sizes = names.map(|name| needed(name.len()));
         sizes.fold(0, u32::saturating_add) <= room
     }
@@ -73,11 +74,11 @@ impl DirLayout {
         let mut used = dots();
         for (at, name) in (0_u32..).zip(names) {
             let size = needed(name.len());
-            if used.saturating_add(size) > shape.records_end() {
+            if used + size > shape.records_end() {
                 self.close_leaf(0)?;
                 used = 0;
             }
-            used = used.saturating_add(size);
+            used += size;
             self.order.try_reserve(1)?;
             self.order.push(at);
         }
@@ -99,15 +100,15 @@ impl DirLayout {
         }
         entries.sort_unstable();
         self.order.try_reserve_exact(entries.len())?;
-        let room = (shape.records_end() / 8).saturating_mul(FILL);
+        let room = shape.records_end() / 8 * FILL;
         let (mut used, mut low, mut last) = (0_u32, 0, None);
         for (hash, at, size) in entries {
-            if used > 0 && used.saturating_add(size) > room {
+            if used > 0 && used + size > room {
                 self.close_leaf(low)?;
                 used = 0;
                 low = if last == Some(hash.major) { hash.major | CONTINUED } else { hash.major };
             }
-            used = used.saturating_add(size);
+            used += size;
             last = Some(hash.major);
             self.order.push(at);
         }
@@ -156,13 +157,12 @@ impl DirLayout {
             if at == 0 && !self.is_indexed {
                 shape.first_block(&mut block, dir, parent);
                 let offset = needed(1);
-                slot = FreeSlot { offset, len: shape.records_end().saturating_sub(offset), used: needed(2) };
+                slot = FreeSlot { offset, len: shape.records_end() - offset, used: needed(2) };
             }
             for &place in self.order.get(start..leaf.end).unwrap_or_default() {
                 let entry = entry(place);
                 shape.put(&mut block, slot, &entry);
-                let offset = slot.offset.saturating_add(slot.used);
-                let len = slot.len.saturating_sub(slot.used);
+                let (offset, len) = (slot.offset + slot.used, slot.len - slot.used);
                 slot = FreeSlot { offset, len, used: needed(entry.name.len()) };
             }
             shape.seal(&mut block);
@@ -213,7 +213,7 @@ impl DirLayout {
 
 /// Returns the size of `.` and `..`.
 fn dots() -> u32 {
-    needed(1).saturating_add(needed(2))
+    needed(1) + needed(2)
 }
 
 /// Returns the entries of a table for blocks from `first` on with these hashes.

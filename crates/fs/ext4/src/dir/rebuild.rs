@@ -4,6 +4,7 @@
 //! Invariant: all blocks of the directory are in the index, since others would be damage. Entries are spread over the
 //! leaves, and leaves without entries follow above the last hash.
 //! Source: e2fsprogs `e2fsck/rehash.c` `e2fsck_rehash_dir`, `calculate_tree`; see also [`super::index`].
+#![allow(clippy::arithmetic_side_effects, reason = "a walk limits every record to its block")]
 
 use alloc::vec::Vec;
 
@@ -88,10 +89,10 @@ impl<'a> Rebuild<'a> {
                 _ => {}
             }
             let size = needed(record.name.len());
-            let at = number.saturating_mul(block_size.into()).saturating_add(record.offset.into());
+            let at = number * u64::from(block_size) + u64::from(record.offset);
             self.parts.try_reserve(1)?;
             self.parts.push(Part { hash: self.shape.hash(hasher, folder, record.name), at, size });
-            self.total = self.total.saturating_add(size.into());
+            self.total += u64::from(size);
         }
         Ok(())
     }
@@ -169,7 +170,7 @@ impl<'a> Rebuild<'a> {
     fn pack(&self, budget: u32) -> Vec<&[Part]> {
         let (mut leaves, mut from, mut used) = (Vec::new(), 0_usize, 0_u32);
         for (at, part) in self.parts.iter().enumerate() {
-            let with = used.saturating_add(part.size);
+            let with = used + part.size;
             if with > budget && at > from {
                 leaves.push(self.parts.get(from..at).unwrap_or_default());
                 (from, used) = (at, part.size);
@@ -195,25 +196,24 @@ impl<'a> Rebuild<'a> {
             if budget >= room {
                 return None;
             }
-            budget = budget.saturating_add(room / 32).max(1);
+            budget += room / 32;
         }
     }
 
     /// Appends a leaf with these entries.
     fn leaf(&self, made: &mut Vec<u8>, parts: &[Part]) {
         let start = made.len();
-        made.resize(start.saturating_add(to_usize(self.shape.block_size.into())), 0);
+        made.resize(start + to_usize(self.shape.block_size.into()), 0);
         let block = made.get_mut(start..).unwrap_or_default();
         let (mut at, mut last) = (0, None);
         for part in parts {
             let from = to_usize(part.at);
-            let record =
-                self.bytes.get(from..from.saturating_add(to_usize(part.size.into()))).unwrap_or_default();
+            let record = self.bytes.get(from..from + to_usize(part.size.into())).unwrap_or_default();
             last = Some(at);
             at = self.shape.copy_record(block, at, record);
         }
         match last {
-            Some(last) => self.shape.set_len(block, last, self.room().saturating_sub(last)),
+            Some(last) => self.shape.set_len(block, last, self.room() - last),
             None => self.shape.unused(block, 0, self.room()),
         }
         self.shape.seal(block);
@@ -227,15 +227,14 @@ impl<'a> Rebuild<'a> {
         }
         let each = children.len().div_ceil(to_usize(count.into()).max(1)).max(1);
         // If the children cannot be divided evenly, the first nodes have one more than the others.
-        let whole =
-            children.len().saturating_sub(to_usize(count.into()).saturating_mul(each.saturating_sub(1)));
+        let whole = children.len().saturating_sub(to_usize(count.into()) * (each - 1));
         let (mut rest, mut above) = (children, Vec::new());
         for (index, number) in (0..to_usize(count.into())).zip(first..) {
-            let take = if index < whole { each } else { each.saturating_sub(1) };
+            let take = if index < whole { each } else { each - 1 };
             let (own, left) = rest.split_at_checked(take).unwrap_or((rest, &[]));
             rest = left;
             let start = made.len();
-            made.resize(start.saturating_add(to_usize(self.shape.block_size.into())), 0);
+            made.resize(start + to_usize(self.shape.block_size.into()), 0);
             let entries = entries(own);
             let count = u16::try_from(own.len()).unwrap_or(u16::MAX);
             self.shape.make_node(made.get_mut(start..).unwrap_or_default(), &entries, count);
@@ -248,8 +247,8 @@ impl<'a> Rebuild<'a> {
         let dir = u32::try_from(self.shape.dir.0).unwrap_or(0);
         self.shape.first_block(block, dir, self.parent);
         self.shape.make_root(block, self.version, 1);
-        let high = u8::from(levels.lower > 0).saturating_add(u8::from(levels.upper > 0));
-        if let Some(byte) = block.get_mut(INFO.saturating_add(6)) {
+        let high = u8::from(levels.lower > 0) + u8::from(levels.upper > 0);
+        if let Some(byte) = block.get_mut(INFO + 6) {
             *byte = high;
         }
         write(block, u32::try_from(ROOT_TABLE).unwrap_or(0), &entries(children));

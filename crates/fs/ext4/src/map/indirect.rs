@@ -4,6 +4,7 @@
 //! of indirect blocks. 0 is a hole at any level.
 //! Invariant: a walk reads at most three blocks.
 //! Source: Linux `Documentation/filesystems/ext4/blockmap.rst`, `fs/ext4/indirect.c` `ext4_block_to_path`.
+#![allow(clippy::arithmetic_side_effects, reason = "a block number has 32 bits, a block 2^14 numbers")]
 
 use obento_base::wire::le::U32;
 use obento_base::wire::{FromBytes, to_u64, to_usize};
@@ -40,7 +41,7 @@ impl Volume {
         let per_block = u64::from(self.super_block().block_size.pointers());
         let Some(path) = find_path(at, per_block) else {
             // Blocks past the reach of three levels cannot be mapped.
-            return Ok(MappedRun { len: u32::MAX.saturating_sub(at.0).max(1), place: Blocks::Hole });
+            return Ok(MappedRun { len: (u32::MAX - at.0).max(1), place: Blocks::Hole });
         };
         let roots = numbers(inode.i_block());
         if path.levels == 0 {
@@ -48,20 +49,21 @@ impl Volume {
             return Ok(run_of(direct.get(path.root..).unwrap_or_default()));
         }
         let mut number = roots.get(path.root).map_or(0, |number| number.get());
-        let (mut inside, mut span) = (path.inside, per_block.saturating_pow(path.levels));
+        let (mut inside, mut span) = (path.inside, per_block.pow(path.levels));
         for level in (0..path.levels).rev() {
             if number == 0 {
-                let left = span.saturating_sub(inside).max(1);
-                return Ok(MappedRun { len: u32::try_from(left).unwrap_or(u32::MAX), place: Blocks::Hole });
+                return Ok(MappedRun {
+                    len: u32::try_from(span - inside).unwrap_or(u32::MAX),
+                    place: Blocks::Hole,
+                });
             }
             let block = self.indirect_block(inode, at, number)?;
-            span = span.checked_div(per_block).unwrap_or(1).max(1);
-            let slot = to_usize(inside.checked_div(span).unwrap_or(0));
-            inside = inside.checked_rem(span).unwrap_or(0);
-            let entries = numbers(&block).get(slot..).unwrap_or_default();
+            span /= per_block;
+            let entries = numbers(&block).get(to_usize(inside / span)..).unwrap_or_default();
             if level == 0 {
                 return Ok(run_of(entries));
             }
+            inside %= span;
             number = entries.first().map_or(0, |number| number.get());
         }
         Ok(MappedRun { len: 1, place: Blocks::Hole })
@@ -88,13 +90,13 @@ pub(super) fn find_path(at: FileBlock, per_block: u64) -> Option<PointerPath> {
     if inside < DIRECT {
         return Some(PointerPath { root: to_usize(inside), levels: 0, inside: 0 });
     }
-    inside = inside.checked_sub(DIRECT)?;
+    inside -= DIRECT;
     for (levels, root) in (1..=3_u32).zip(12..) {
-        let span = per_block.checked_pow(levels)?;
+        let span = per_block.pow(levels);
         if inside < span {
             return Some(PointerPath { root, levels, inside });
         }
-        inside = inside.checked_sub(span)?;
+        inside -= span;
     }
     None
 }
@@ -108,9 +110,7 @@ pub(crate) fn numbers(bytes: &[u8]) -> &[U32] {
 fn run_of(entries: &[U32]) -> MappedRun {
     let first = entries.first().map_or(0, |number| number.get());
     let step = u64::from(first != 0);
-    let follows = |(n, number): (usize, &U32)| {
-        u64::from(number.get()) == u64::from(first).saturating_add(to_u64(n).saturating_mul(step))
-    };
+    let follows = |(n, number): (usize, &U32)| u64::from(number.get()) == u64::from(first) + to_u64(n) * step;
     let len = entries.iter().enumerate().take_while(|&(n, number)| follows((n, number))).count().max(1);
     let place = if first == 0 { Blocks::Hole } else { Blocks::Mapped(VolBlock(first.into())) };
     MappedRun { len: u32::try_from(len).unwrap_or(u32::MAX), place }

@@ -3,6 +3,7 @@
 //! Invariant: an indirect block without any numbers is freed, and the number that referred to it is 0.
 //! Invariant: nothing on the volume changes here.
 //! Source: Linux `fs/ext4/indirect.c` `ext4_ind_map_blocks`, `ext4_ind_remove_space`.
+#![allow(clippy::arithmetic_side_effects, reason = "a file block has 32 bits, a block 2^14 numbers")]
 
 #[cfg(test)]
 mod tests;
@@ -62,6 +63,7 @@ pub(crate) struct Pointers<'s, S> {
 impl<'s, S: PointerSource> Pointers<'s, S> {
     /// Returns the block map in `i_block`, with `per_block` numbers in an indirect block.
     pub fn new(source: &'s S, i_block: &[u8], per_block: u32) -> Result<Self> {
+        debug_assert!((1..=1 << 14).contains(&per_block), "{per_block} numbers in a block");
         let root =
             PointerBlock { home: NodeLocation::Root, bytes: copy(i_block)?, changed: true, parent: (0, 0) };
         let mut nodes = Vec::new();
@@ -132,9 +134,8 @@ impl<'s, S: PointerSource> Pointers<'s, S> {
             PointerPlace::Hole(hole) => (0, None, hole.end.min(range.end)),
             PointerPlace::Slot { node, slot } => {
                 let room = if node == 0 { to_usize(DIRECT) } else { self.per_block };
-                let len = to_usize(range.end.saturating_sub(range.start)).min(room.saturating_sub(slot));
-                let end = range.start.saturating_add(to_u64(len));
-                (node, Some(slot..slot.saturating_add(len)), end)
+                let len = to_usize(range.end - range.start).min(room - slot);
+                (node, Some(slot..slot + len), range.start + to_u64(len))
             }
         }))
     }
@@ -145,16 +146,16 @@ impl<'s, S: PointerSource> Pointers<'s, S> {
         let per_block = to_u64(self.per_block);
         let Some(path) = find_path(file_block, per_block) else { return Ok(None) };
         let (mut node, mut slot, mut inside) = (0, path.root, path.inside);
-        let mut span = per_block.saturating_pow(path.levels);
+        let mut span = per_block.pow(path.levels);
         for _ in 0..path.levels {
             let Some(child) = self.child(file_block, node, slot, missing)? else {
-                let start = at.saturating_sub(inside);
-                return Ok(Some(PointerPlace::Hole(start..start.saturating_add(span))));
+                let start = at - inside;
+                return Ok(Some(PointerPlace::Hole(start..start + span)));
             };
-            span = span.checked_div(per_block).unwrap_or(1).max(1);
+            span /= per_block;
             node = child;
-            slot = to_usize(inside.checked_div(span).unwrap_or(0));
-            inside = inside.checked_rem(span).unwrap_or(0);
+            slot = to_usize(inside / span);
+            inside %= span;
         }
         Ok(Some(PointerPlace::Slot { node, slot }))
     }
@@ -169,12 +170,12 @@ impl<'s, S: PointerSource> Pointers<'s, S> {
     ) -> Result<Option<usize>> {
         let is_child = |node: &PointerBlock| node.parent == (parent, slot) && node.home != NodeLocation::Gone;
         if let Some(found) = self.nodes.iter().skip(1).position(is_child) {
-            return Ok(Some(found.saturating_add(1)));
+            return Ok(Some(found + 1));
         }
         let number = self.nodes.get(parent).and_then(|node| numbers(&node.bytes).get(slot));
         let (home, bytes) = match (number.map_or(0, |number| number.get()), missing) {
             (0, Missing::Leave) => return Ok(None),
-            (0, Missing::Make) => (NodeLocation::New, zeros(self.per_block.saturating_mul(4))?),
+            (0, Missing::Make) => (NodeLocation::New, zeros(self.per_block * 4)?),
             (number, _) => {
                 (NodeLocation::Block(VolBlock(number.into())), copy(&self.source.load(at, number)?)?)
             }
@@ -233,10 +234,9 @@ impl<'s, S: PointerSource> Pointers<'s, S> {
             Some(PointerPlace::Slot { node, slot }) => (node, slot),
         };
         let back = to_usize(last.saturating_sub(range.start)).min(slot);
-        let first = slot.saturating_sub(back);
-        let start = last.saturating_sub(to_u64(back));
+        let start = last - to_u64(back);
         let list = self.nodes.get(id).map(|node| numbers(&node.bytes)).unwrap_or_default();
-        let list = list.get(first..slot.saturating_add(1)).unwrap_or_default();
+        let list = list.get(slot - back..=slot).unwrap_or_default();
         let mut found = Vec::new();
         for (at, number) in (start..).zip(list) {
             if let Some(mapping) = one(at, number.get()) {
@@ -263,9 +263,7 @@ impl<'s, S: PointerSource> Pointers<'s, S> {
             for (at, number) in (at..).zip(list) {
                 match (&mut found, one(at, number.get())) {
                     (None, next) => found = next,
-                    (Some(run), Some(next)) if run.is_followed_by(&next) => {
-                        run.len = run.len.saturating_add(1)
-                    }
+                    (Some(run), Some(next)) if run.is_followed_by(&next) => run.len += 1,
                     (Some(_), _) => break,
                 }
             }
@@ -289,7 +287,7 @@ impl<'s, S: PointerSource> Pointers<'s, S> {
     /// Returns the file block after the last one that can be mapped.
     pub fn end(&self) -> u64 {
         let per_block = to_u64(self.per_block);
-        let below = (1..=3).fold(DIRECT, |sum, levels| sum.saturating_add(per_block.saturating_pow(levels)));
+        let below = (1..=3).fold(DIRECT, |sum, levels| sum + per_block.pow(levels));
         below.min(u32::MAX.into())
     }
 

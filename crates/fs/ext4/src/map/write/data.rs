@@ -1,4 +1,5 @@
 //! Writes in which the caller transfers the data: a place is reserved, and published once the data is there.
+#![allow(clippy::arithmetic_side_effects, reason = "`check_size` bounds writes; runs are on the volume")]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -28,14 +29,10 @@ impl Writer {
             return Err(Error::Invalid);
         }
         // The last block may reach past the maximum size.
-        self.check_size(
-            &inode,
-            self.block_at(range.end.saturating_sub(1)).saturating_mul(self.block_bytes()).saturating_add(1),
-        )?;
+        self.check_size(&inode, self.block_at(range.end - 1) * self.block_bytes() + 1)?;
         let fits_inline = self.fits_inline(&inode, range.end)?;
         let (extent, was) = if fits_inline || self.is_journalled(&inode) {
-            let asked = range.end.saturating_sub(range.start);
-            (Extent { len: asked, span: Span::Driver }, Span::Driver)
+            (Extent { len: range.end - range.start, span: Span::Driver }, Span::Driver)
         } else {
             self.without_inline(&mut inode)?;
             self.map_blocks_for_write(&inode, range)?
@@ -63,7 +60,7 @@ impl Writer {
             Blocks::Hole => {
                 let nodes = Nodes { volume: self.volume(), inode };
                 let mut map = FileMap::new(&nodes)?;
-                let hole = first..first.saturating_add(run.len.into()).min(map.end());
+                let hole = first..(first + u64::from(run.len)).min(map.end());
                 if hole.is_empty() {
                     return Err(Error::FileTooBig);
                 }
@@ -76,10 +73,10 @@ impl Writer {
     /// Returns the extent of the `len` blocks at `place`, which are those of the file from `first` on, limited to
     /// `range`.
     fn mapped(&self, range: &Range<u64>, first: u64, place: VolBlock, len: u64) -> Extent {
-        let skip = range.start.saturating_sub(first.saturating_mul(self.block_bytes()));
-        let bytes = len.saturating_mul(self.block_bytes()).saturating_sub(skip);
-        let at = place.0.saturating_mul(self.block_bytes()).saturating_add(skip);
-        Extent { len: bytes.min(range.end.saturating_sub(range.start)), span: Span::Mapped(at) }
+        let skip = range.start - first * self.block_bytes();
+        let bytes = len * self.block_bytes() - skip;
+        let at = place.0 * self.block_bytes() + skip;
+        Extent { len: bytes.min(range.end - range.start), span: Span::Mapped(at) }
     }
 
     pub(super) fn run_at(&self, inode: &Inode, block: u64) -> Result<MappedRun> {
@@ -142,11 +139,9 @@ impl Writer {
     /// within this tick.
     pub(super) fn is_stamped(&self, inode: &Inode, when: TimeChange, now: Timestamp) -> bool {
         let attr = inode.attr(self.volume().super_block());
-        let nanos = |time: Timestamp| {
-            i128::from(time.secs()).saturating_mul(1_000_000_000).saturating_add(time.nanos().into())
-        };
+        let nanos = |time: Timestamp| i128::from(time.secs()) * 1_000_000_000 + i128::from(time.nanos());
         let moment = when.moment(now);
-        let is_fresh = |time: Timestamp| (0..TICK).contains(&nanos(moment).saturating_sub(nanos(time)));
+        let is_fresh = |time: Timestamp| (0..TICK).contains(&(nanos(moment) - nanos(time)));
         match when {
             TimeChange::At(_) if attr.mtime == moment => attr.ctime >= moment || is_fresh(attr.ctime),
             _ => is_fresh(attr.mtime) && is_fresh(attr.ctime),
@@ -161,7 +156,7 @@ impl Writer {
             if !matches!(run.place, Blocks::Mapped(_)) {
                 return Ok(false);
             }
-            at = at.saturating_add(u64::from(run.len).max(1));
+            at += u64::from(run.len).max(1);
         }
         Ok(true)
     }

@@ -3,6 +3,7 @@
 //! Journalled data is treated like metadata: it is written to a block of the cache, to the log, and to its place
 //! after its commit. It is therefore also read from the cache.
 //! Source: Linux `fs/ext4/inode.c` `ext4_journalled_write_end`.
+#![allow(clippy::arithmetic_side_effects, reason = "`check_size` limits every offset to 2^49 bytes")]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -51,7 +52,7 @@ impl Writer {
     /// Zeroes the rest of the last block before the file grows over it, if only the driver reads and writes that block.
     /// The rest may still contain data that was truncated.
     pub(super) fn zero_journalled_tail(&self, inode: &Inode) -> Result<()> {
-        let within = to_usize(inode.size().checked_rem(self.block_bytes()).unwrap_or(0));
+        let within = to_usize(inode.size() % self.block_bytes());
         if within == 0 || inode.has(InodeFlags::INLINE_DATA) || !self.is_journalled(inode) {
             return Ok(());
         }
@@ -68,17 +69,18 @@ impl Writer {
     /// Writes the part of `bytes` that is in one run of the file.
     fn write_journalled(&self, inode: InodeWrite<'_>, offset: u64, bytes: &[u8]) -> Result<usize> {
         let (ino, first) = (inode.ino(), self.block_at(offset));
-        let most = first.saturating_add(MOST_BLOCKS.min(u64::from(self.txns().credits_max().0 / 4).max(1)));
-        let end = self.block_from(offset.saturating_add(to_u64(bytes.len()))).min(most);
+        let most = first + MOST_BLOCKS.min(u64::from(self.txns().credits_max().0 / 4).max(1));
+        let written_to = offset + to_u64(bytes.len());
+        let end = self.block_from(written_to).min(most);
         let run = self.run_at(&inode, first)?;
-        let is_within = offset.saturating_add(to_u64(bytes.len())) <= inode.size();
+        let is_within = written_to <= inode.size();
         if let (Blocks::Mapped(place), true) = (run.place, is_within) {
-            let end = end.min(first.saturating_add(run.len.into()));
+            let end = end.min(first + u64::from(run.len));
             return self.write_over(inode, place, first..end, offset, bytes);
         }
         let nodes = Nodes { volume: self.volume(), inode: &inode };
         let mut map = FileMap::new(&nodes)?;
-        let hole = first..first.saturating_add(run.len.into()).min(map.end());
+        let hole = first..(first + u64::from(run.len)).min(map.end());
         let (place, len) = match run.place {
             Blocks::Mapped(place) | Blocks::Unwritten(place) => (place, u64::from(run.len)),
             Blocks::Hole => {
@@ -86,7 +88,7 @@ impl Writer {
                 (found.place, found.len.into())
             }
         };
-        let blocks = first..end.min(first.saturating_add(len));
+        let blocks = first..end.min(first + len);
         let is_new = !matches!(run.place, Blocks::Mapped(_));
         let mut gained = Vec::new();
         if is_new {
@@ -94,18 +96,18 @@ impl Writer {
             gained = runs;
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
         }
-        let limit = blocks.end.saturating_mul(self.block_bytes());
-        let bytes = bytes.get(..bytes.len().min(to_usize(limit.saturating_sub(offset)))).unwrap_or(bytes);
-        let written_to = offset.saturating_add(to_u64(bytes.len()));
+        let limit = blocks.end * self.block_bytes() - offset;
+        let bytes = bytes.get(..to_usize(limit)).unwrap_or(bytes);
+        let written_to = offset + to_u64(bytes.len());
         let change = self.plan_change(&inode, map, gained, Vec::new())?;
-        let count = u32::try_from(blocks.end.saturating_sub(blocks.start)).unwrap_or(u32::MAX);
+        let count = u32::try_from(blocks.end - blocks.start).unwrap_or(u32::MAX);
         let mut txn = self.begin(self.change_credits(&change) + Credits(count))?;
         let mut edit = self.edit_inode(&mut txn, inode)?;
         let mut taken = Vec::new();
         taken.try_reserve_exact(to_usize(count.into()))?;
         for (number, block) in (place.0..).zip(blocks.clone()) {
             // The part of a block after the old end has arbitrary contents.
-            let is_fresh = is_new || block.saturating_mul(self.block_bytes()) >= inode.size();
+            let is_fresh = is_new || block * self.block_bytes() >= inode.size();
             taken.push(if is_fresh { txn.take_new(number)? } else { txn.take(number)? });
         }
         self.grow_to(&mut edit, written_to);
@@ -128,9 +130,9 @@ impl Writer {
         offset: u64,
         bytes: &[u8],
     ) -> Result<usize> {
-        let limit = blocks.end.saturating_mul(self.block_bytes()).saturating_sub(offset);
-        let bytes = bytes.get(..bytes.len().min(to_usize(limit))).unwrap_or(bytes);
-        let count = blocks.end.saturating_sub(blocks.start);
+        let limit = blocks.end * self.block_bytes() - offset;
+        let bytes = bytes.get(..to_usize(limit)).unwrap_or(bytes);
+        let count = blocks.end - blocks.start;
         let now = self.now();
         let is_stamped = self.is_stamped(&inode, TimeChange::Now, now);
         let stamp = if is_stamped { Credits(0) } else { cost::INODE };
@@ -156,15 +158,15 @@ impl Writer {
     /// Writes `bytes`, which start at byte `offset` of the file, into its blocks from `first` on.
     fn put_blocks(&self, txn: &mut Txn<'_>, taken: &[Taken], first: u64, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
-        let mut within = to_usize(offset.saturating_sub(first.saturating_mul(self.block_bytes())));
+        let mut within = to_usize(offset - first * self.block_bytes());
         for taken in taken {
-            let room = to_usize(self.block_bytes()).saturating_sub(core::mem::take(&mut within));
+            let start = core::mem::take(&mut within);
+            let room = to_usize(self.block_bytes()) - start;
             let (part, behind) = rest.split_at_checked(room).unwrap_or((rest, &[]));
             rest = behind;
-            let start = to_usize(self.block_bytes()).saturating_sub(room);
             if to_u64(part.len()) == self.block_bytes() {
                 txn.replace(taken, part);
-            } else if let Some(target) = txn.edit(taken).get_mut(start..start.saturating_add(part.len())) {
+            } else if let Some(target) = txn.edit(taken).get_mut(start..start + part.len()) {
                 target.copy_from_slice(part);
             }
         }
