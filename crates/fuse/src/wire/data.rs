@@ -7,7 +7,7 @@ use super::abi::{
     WriteIn, opcode,
 };
 use super::reply::{ALL_PAGES, ONLY_ATTRIBUTES};
-use super::{MAX_IO, Place, Wire, reply, request};
+use super::{Call, MAX_IO, Place, Wire, request};
 use crate::server::{Reply, Source, Written};
 
 /// The longest write that the reading thread answers itself. A longer write is copied into the image by another thread,
@@ -41,12 +41,7 @@ pub(super) fn is_from_cache(header: &InHeader, mut body: request::RequestBody<'_
         && body.take::<WriteIn>().is_ok_and(|asked| asked.write_flags & WRITE_CACHE != 0)
 }
 
-pub(super) fn read(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn read(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let ReadIn { fh, offset, size, .. } = body.take()?;
     out.fill(size.min(MAX_IO) as usize, |room| {
         let len = wire.server.read(header.nodeid, offset, room)?;
@@ -55,12 +50,7 @@ pub(super) fn read(
     })
 }
 
-pub(super) fn write(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn write(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let WriteIn { fh, offset, size, write_flags, .. } = body.take()?;
     let bytes = body.bytes(size)?;
     let from_cache = wire.options.writeback && write_flags & WRITE_CACHE != 0;
@@ -101,23 +91,13 @@ impl Wire {
     }
 }
 
-pub(super) fn fallocate(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    _: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn fallocate(Call { wire, header, mut body, .. }: Call<'_>) -> Reply<()> {
     let FallocateIn { offset, length, mode, .. } = body.take()?;
     wire.prepare_to_take(length);
     wire.server.fallocate(header.nodeid, offset, length, mode.cast_signed())
 }
 
-pub(super) fn lseek(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn lseek(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let LseekIn { offset, whence, .. } = body.take()?;
     if wire.options.writeback {
         // Data in the page cache is a hole in the image, and the kernel does not write it back before LSEEK.
@@ -127,12 +107,7 @@ pub(super) fn lseek(
     Ok(())
 }
 
-pub(super) fn copy_file_range(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn copy_file_range(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let CopyFileRangeIn { fh_in, off_in, nodeid_out, fh_out, off_out, len, .. } = body.take()?;
     wire.prepare_to_take(len.min(MOST_COPIED));
     // The reply has room for 32 bits. A caller that wants more calls again.

@@ -3,12 +3,12 @@
 use obento_base::{Attr, Errno};
 
 use super::abi::{
-    GETATTR_FH, GetattrIn, GetxattrIn, InHeader, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn,
-    SetxattrExtra, SetxattrIn, SizeOut, StatfsOut, fattr,
+    GETATTR_FH, GetattrIn, GetxattrIn, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrExtra,
+    SetxattrIn, SizeOut, StatfsOut, fattr,
 };
 use super::encode::{attr_out, statx_out, timestamp};
 use super::reply::ONLY_ATTRIBUTES;
-use super::{Place, Wire, reply, request};
+use super::{Call, Place, Wire, reply, request};
 use crate::server::{CAPABILITY, Change, NamedValue, Reply, Time, ioctl_changes, ioctl_is_short};
 
 /// Names of access control lists, which the kernel itself requests.
@@ -19,12 +19,7 @@ fn report(wire: &Wire, attr: &Attr, out: &mut reply::ReplyBody) {
     out.push(&attr_out(attr, wire.attr_validity(attr, attr.ino.0)));
 }
 
-pub(super) fn getattr(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn getattr(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     if body.take::<GetattrIn>()?.getattr_flags & GETATTR_FH != 0 {
         wire.space.announce(header);
     }
@@ -33,23 +28,13 @@ pub(super) fn getattr(
 }
 
 /// Answers STATX: the attributes of GETATTR, and the birth time.
-pub(super) fn statx(
-    wire: &Wire,
-    header: &InHeader,
-    _: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn statx(Call { wire, header, out, .. }: Call<'_>) -> Reply<()> {
     let attr = wire.server.getattr(header.nodeid)?;
     out.push(&statx_out(&attr, wire.attr_validity(&attr, attr.ino.0)));
     Ok(())
 }
 
-pub(super) fn setattr(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn setattr(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let asked = body.take()?;
     if let Some(error) = wire.space.refusal(header) {
         match what(&asked) {
@@ -110,12 +95,7 @@ fn change(asked: &SetattrIn) -> Change {
     }
 }
 
-pub(super) fn statfs(
-    wire: &Wire,
-    header: &InHeader,
-    _: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn statfs(Call { wire, header, out, .. }: Call<'_>) -> Reply<()> {
     let (stat, namelen) = wire.server.statfs(header.nodeid)?;
     out.push(&StatfsOut {
         blocks: stat.blocks,
@@ -131,12 +111,7 @@ pub(super) fn statfs(
     Ok(())
 }
 
-pub(super) fn setxattr(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    _: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn setxattr(Call { wire, header, mut body, .. }: Call<'_>) -> Reply<()> {
     let SetxattrIn { size, flags } = body.take()?;
     let extra = if wire.setxattr_flags { body.take::<SetxattrExtra>()?.setxattr_flags } else { 0 };
     let name = body.name()?;
@@ -148,12 +123,7 @@ pub(super) fn setxattr(
     )
 }
 
-pub(super) fn getxattr(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn getxattr(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let GetxattrIn { size, .. } = body.take()?;
     let name = body.name()?;
     sized(&wire.xattr(header.nodeid, name)?, size, out)
@@ -171,12 +141,7 @@ impl Wire {
     }
 }
 
-pub(super) fn listxattr(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn listxattr(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let GetxattrIn { size, .. } = body.take()?;
     sized(&wire.server.list_xattrs(header.nodeid)?, size, out)
 }
@@ -191,12 +156,7 @@ fn sized(value: &[u8], size: u32, out: &mut reply::ReplyBody) -> Reply<()> {
     Ok(())
 }
 
-pub(super) fn removexattr(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    _: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn removexattr(Call { wire, header, mut body, .. }: Call<'_>) -> Reply<()> {
     let name = body.name()?;
     if name == CAPABILITY && wire.space.refusal(header).is_some() {
         // It does not exist: this write is being refused.
@@ -214,12 +174,7 @@ pub(super) fn place_of_ioctl(mut body: request::RequestBody<'_>) -> Place {
     }
 }
 
-pub(super) fn ioctl(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn ioctl(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let IoctlIn { cmd, in_size, out_size, .. } = body.take()?;
     let answer = wire.server.ioctl(header.nodeid, header.uid, cmd, body.bytes(in_size)?)?;
     if ioctl_changes(cmd) {

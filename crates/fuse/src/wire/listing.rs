@@ -2,9 +2,9 @@
 
 use zerocopy::IntoBytes;
 
-use super::abi::{Dirent, EntryOut, InHeader, ReadIn};
+use super::abi::{Dirent, EntryOut, ReadIn};
 use super::encode::{self, Validity, entry_out};
-use super::{MAX_IO, NOT, Wire, reply, request};
+use super::{Call, MAX_IO, NOT, reply};
 use crate::server::{Listed, Reply};
 
 /// The alignment of entries.
@@ -26,23 +26,13 @@ fn add(out: &mut reply::ReplyBody, size: usize, listed: &Listed<'_>, plus: Optio
     false
 }
 
-pub(super) fn readdir(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn readdir(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let ReadIn { offset, size, .. } = body.take()?;
     let size = size.min(MAX_IO) as usize;
     wire.server.list(header.nodeid, offset, &mut |listed| add(out, size, listed, None))
 }
 
-pub(super) fn readdirplus(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn readdirplus(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let ReadIn { offset, size, .. } = body.take()?;
     let size = size.min(MAX_IO) as usize;
     wire.server.list_plus(header.nodeid, offset, &mut |listed, found| {

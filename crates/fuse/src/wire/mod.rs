@@ -64,7 +64,15 @@ const NOT: Duration = Duration::ZERO;
 const SETTLING: Duration = Duration::from_millis(50);
 
 /// Answers one kind of request: decodes its body, and encodes the body of the reply.
-type Handler = fn(&Wire, &InHeader, request::RequestBody<'_>, &mut reply::ReplyBody) -> Reply<()>;
+type Handler = fn(Call<'_>) -> Reply<()>;
+
+/// A request, and the body of the reply to it.
+struct Call<'c> {
+    wire: &'c Wire,
+    header: &'c InHeader,
+    body: request::RequestBody<'c>,
+    out: &'c mut reply::ReplyBody,
+}
 
 /// The thread that answers a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -468,8 +476,8 @@ impl Wire {
         let sender = Sender { pid: header.pid, uid: header.uid, gid: header.gid };
         let _acting = needs_sender(header.opcode).then(|| self.server.act_for(sender));
         match self.is_exempt(header, body) {
-            true => without_limits(|| guarded(|| handler(self, header, body, out))),
-            false => guarded(|| handler(self, header, body, out)),
+            true => without_limits(|| guarded(|| handler(Call { wire: self, header, body, out }))),
+            false => guarded(|| handler(Call { wire: self, header, body, out })),
         }
     }
 

@@ -6,7 +6,7 @@ use super::abi::{
     CreateIn, InHeader, MkdirIn, MknodIn, OPEN_KEEP_CACHE, OpenIn, OpenOut, ReleaseIn, Rename2In, StoreOut,
 };
 use super::encode::{entry_out, nowhere};
-use super::{LONG, Wire, reply, request};
+use super::{Call, LONG, Wire, reply, request};
 use crate::attr::decode_device;
 use crate::server::{CreateRequest, FileData, Found, Opened, RenameRequest, Reply};
 
@@ -17,12 +17,7 @@ fn report(wire: &Wire, found: &Found, out: &mut reply::ReplyBody) {
     out.push(&entry_out(found, wire.validity(found)));
 }
 
-pub(super) fn lookup(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn lookup(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     match wire.server.lookup(header.nodeid, body.name()?)? {
         Some(found) => report(wire, &found, out),
         None => out.push(&nowhere(LONG)),
@@ -30,47 +25,27 @@ pub(super) fn lookup(
     Ok(())
 }
 
-pub(super) fn mknod(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn mknod(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let MknodIn { mode, rdev, umask, .. } = body.take()?;
     let kind = FileKind::from_mode((mode & KIND) as u16).ok_or(Errno(libc::EINVAL))?;
     let rdev = decode_device(rdev);
     make(wire, header, body.name()?, &CreateRequest { kind, mode, umask, rdev, ..of(wire, header, &[]) }, out)
 }
 
-pub(super) fn mkdir(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn mkdir(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let MkdirIn { mode, umask } = body.take()?;
     let made = CreateRequest { kind: FileKind::Directory, mode, umask, ..of(wire, header, &[]) };
     make(wire, header, body.name()?, &made, out)
 }
 
-pub(super) fn symlink(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn symlink(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let (name, target) = (body.name()?, body.name()?);
     let made = CreateRequest { kind: FileKind::Symlink, mode: 0o777, ..of(wire, header, target) };
     make(wire, header, name, &made, out)
 }
 
 /// Creates a regular file and opens it.
-pub(super) fn create(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn create(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let CreateIn { flags, mode, umask, .. } = body.take()?;
     wire.note_small();
     let made = CreateRequest { mode, umask, ..of(wire, header, &[]) };
@@ -80,12 +55,7 @@ pub(super) fn create(
     Ok(())
 }
 
-pub(super) fn open(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn open(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let OpenIn { flags, .. } = body.take()?;
     let Opened { fh, data } = wire.server.open(header.nodeid, flags)?;
     if let Some(data) = data.filter(|_| wire.stores_data) {
@@ -95,12 +65,7 @@ pub(super) fn open(
     Ok(())
 }
 
-pub(super) fn release(
-    wire: &Wire,
-    _: &InHeader,
-    mut body: request::RequestBody<'_>,
-    _: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn release(Call { wire, mut body, .. }: Call<'_>) -> Reply<()> {
     let ReleaseIn { fh, .. } = body.take()?;
     wire.server.release(fh);
     Ok(())
@@ -129,12 +94,7 @@ fn opened(fh: u64) -> OpenOut {
 }
 
 /// Creates a file without a name and opens it.
-pub(super) fn tmpfile(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn tmpfile(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let CreateIn { flags, mode, umask, .. } = body.take()?;
     let made = CreateRequest { mode, umask, ..of(wire, header, &[]) };
     let found = wire.server.make_nameless(header.nodeid, &made)?;
@@ -166,40 +126,20 @@ fn make(
     Ok(())
 }
 
-pub(super) fn unlink(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    _: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn unlink(Call { wire, header, mut body, .. }: Call<'_>) -> Reply<()> {
     wire.server.unlink(header.nodeid, body.name()?)
 }
 
-pub(super) fn rmdir(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    _: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn rmdir(Call { wire, header, mut body, .. }: Call<'_>) -> Reply<()> {
     wire.server.rmdir(header.nodeid, body.name()?)
 }
 
-pub(super) fn rename(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    _: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn rename(Call { wire, header, mut body, .. }: Call<'_>) -> Reply<()> {
     let newdir = body.take()?;
     moved(wire, header, newdir, 0, body)
 }
 
-pub(super) fn rename2(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    _: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn rename2(Call { wire, header, mut body, .. }: Call<'_>) -> Reply<()> {
     let Rename2In { newdir, flags, .. } = body.take()?;
     moved(wire, header, newdir, flags, body)
 }
@@ -216,23 +156,13 @@ fn moved(
     wire.server.rename(&RenameRequest { from, to, flags, owner })
 }
 
-pub(super) fn link(
-    wire: &Wire,
-    header: &InHeader,
-    mut body: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn link(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let linked = body.take()?;
     report(wire, &wire.server.link(linked, header.nodeid, body.name()?)?, out);
     Ok(())
 }
 
-pub(super) fn readlink(
-    wire: &Wire,
-    header: &InHeader,
-    _: request::RequestBody<'_>,
-    out: &mut reply::ReplyBody,
-) -> Reply<()> {
+pub(super) fn readlink(Call { wire, header, out, .. }: Call<'_>) -> Reply<()> {
     out.extend(&wire.server.read_link(header.nodeid)?);
     Ok(())
 }

@@ -86,7 +86,7 @@ impl Bench {
     }
 }
 
-fn full(_: &Wire, _: &InHeader, _: RequestBody<'_>, _: &mut ReplyBody) -> Reply<()> {
+fn full(_: Call<'_>) -> Reply<()> {
     Err(NO_SPACE)
 }
 
