@@ -13,7 +13,7 @@ use crate::Result;
 use crate::error::IoContext as _;
 use crate::files::{OpenFile, OpenMode, read_whole, write_span};
 use crate::random::Rng;
-use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const FILE: &str = "Bonnie.scratch";
 const CHUNK: usize = 16 << 10;
@@ -30,14 +30,6 @@ pub struct Bonnie {
 }
 
 impl Workload for Bonnie {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
-    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
-        Ok(())
-    }
-
     fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         let size = context.settings.file_size / CHUNK as u64 * CHUNK as u64;
         let alone = |name, how, work: fn(&dyn OpenFile, u64) -> io::Result<()>| {
@@ -176,10 +168,6 @@ pub struct EmptyFiles;
 const FILES: u64 = 16 << 10;
 
 impl Workload for EmptyFiles {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         context.files.create_dir("Bonnie").during("create", "Bonnie")
     }

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::error::IoContext as _;
 use crate::files::{OpenMode, create_dirs, read_whole, write_span};
 use crate::random::gamma;
-use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const TREES: u64 = 10;
 const FILES: u64 = 21_000;
@@ -69,14 +69,6 @@ impl CompileBench {
 }
 
 impl Workload for CompileBench {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
-    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
-        Ok(())
-    }
-
     fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         let (files, data, plan) = (&context.files, vec![0x55; CALL], plan(context));
         let write = |path: &str, size| write_span(&*files.open(path, OpenMode::Create)?, 0, size, &data);

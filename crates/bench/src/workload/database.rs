@@ -14,7 +14,7 @@ use obento::engine::tools::find_program;
 use obento::host::HostDir;
 
 use crate::error::{IoContext as _, command_of, run};
-use crate::workload::{Cache, Measure, Phase, Settings, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, Workload, WorkloadContext};
 use crate::{BenchError, Result};
 
 /// The longest time that a server may take to start.
@@ -45,10 +45,6 @@ pub enum Database {
 }
 
 impl Workload for Database {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         let folder = context.folder()?;
         match self {

@@ -6,7 +6,7 @@
 use crate::Result;
 use crate::error::IoContext as _;
 use crate::files::{OpenMode, create_dirs, write_span};
-use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const SIZE: u64 = 10 << 10;
 const FILES: u64 = 1000;
@@ -27,10 +27,6 @@ pub enum Method {
 pub struct FsMark(pub Method);
 
 impl Workload for FsMark {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         let folder = |thread| format!("fs_mark/{thread}");
         (0..context.settings.threads).try_for_each(|thread| {

@@ -8,7 +8,7 @@ use std::io;
 
 use crate::Result;
 use crate::files::{OpenFile, OpenMode, read_whole, write_span};
-use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const FILE: &str = "iozone.tmp";
 /// The number of records between two strided reads.
@@ -52,14 +52,6 @@ const TESTS: [(Test, &str); 10] = [
 ];
 
 impl Workload for Matrix {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
-    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
-        Ok(())
-    }
-
     fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         let mut phases = Vec::new();
         for file in powers(64 << 10, context.settings.file_size.min(512 << 20)) {
@@ -84,14 +76,6 @@ impl Workload for Matrix {
 }
 
 impl Workload for Throughput {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
-    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
-        Ok(())
-    }
-
     fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         const RECORD: u64 = 4 << 10;
         let threads = context.settings.threads;

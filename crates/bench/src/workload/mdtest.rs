@@ -7,7 +7,7 @@ use std::io;
 
 use crate::Result;
 use crate::files::{Files, OpenMode};
-use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const DEPTH: u32 = 2;
 const BRANCHES: u64 = 4;
@@ -41,14 +41,6 @@ const PHASES: [(&str, Step); 6] = [
 ];
 
 impl Workload for MdTest {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
-    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
-        Ok(())
-    }
-
     fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         let items = context.settings.scaled(ITEMS);
         let phase = |(name, step): (&str, Step)| {

@@ -189,11 +189,16 @@ impl Phase {
 
 /// A workload. It reads its settings from the [`WorkloadContext`].
 pub trait Workload: Send + Sync {
-    /// Returns the required state of the caches.
-    fn cache(&self) -> Cache;
+    /// Returns the required state of the caches. By default, they are warm.
+    fn cache(&self) -> Cache {
+        Cache::Warm
+    }
 
-    /// Creates the files of the workload. This is not measured.
-    fn prepare(&self, context: &WorkloadContext) -> Result<()>;
+    /// Creates the files of the workload. This is not measured. By default, a workload needs no files.
+    fn prepare(&self, context: &WorkloadContext) -> Result<()> {
+        let _ = context;
+        Ok(())
+    }
 
     /// Runs the workload. The file system was opened again after [`prepare`](Self::prepare), so the workload must look
     /// up its files again.

@@ -8,7 +8,7 @@
 use crate::Result;
 use crate::files::{OpenFile, OpenMode, write_span};
 use crate::workload::team::GroupMember;
-use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const BLOCK: usize = 4096;
 const OPERATIONS: u64 = 4000;
@@ -19,14 +19,6 @@ const THREADS: [usize; 4] = [1, 2, 4, 8];
 pub struct TioBench;
 
 impl Workload for TioBench {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
-    fn prepare(&self, _: &WorkloadContext) -> Result<()> {
-        Ok(())
-    }
-
     fn run(&self, context: &WorkloadContext) -> Result<Vec<Phase>> {
         let mut phases = Vec::new();
         for threads in THREADS {

@@ -8,7 +8,7 @@ use crate::error::IoContext as _;
 use crate::files::{Files, OpenFile, OpenMode, read_whole, write_span};
 use crate::random::Rng;
 use crate::workload::file_set::{FileSet, FileSetPlan, Sizes};
-use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 /// The number of bytes of a call that reads or writes a whole file.
 const IO_SIZE: usize = 1 << 20;
@@ -100,10 +100,6 @@ impl Personality {
 }
 
 impl Workload for Personality {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         if self.flows.contains(&Flow::AppendLog) {
             context.files.open(LOG, OpenMode::Create).during("create", LOG)?;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Result;
 use crate::error::IoContext as _;
 use crate::files::{OpenFile, OpenMode, write_span};
-use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 const FILE: &str = "largefile1";
 
@@ -37,10 +37,6 @@ pub struct LargeFile {
 
 impl Workload for LargeFile {
     /// Filebench reads the file that it has just written, so the file is in the cache if it fits.
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         let write = || -> io::Result<()> {
             let file = context.files.open(FILE, OpenMode::Create)?;

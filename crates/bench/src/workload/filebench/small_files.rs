@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::Result;
 use crate::files::{OpenMode, write_span};
 use crate::workload::file_set::{FileSet, FileSetPlan, Sizes};
-use crate::workload::{Cache, Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
+use crate::workload::{Measure, Phase, Settings, ThreadGroup, Workload, WorkloadContext};
 
 /// Repeats `createfile`, `writewholefile` and `closefile`.
 #[derive(Clone, Copy, Debug)]
@@ -30,10 +30,6 @@ impl CreateFiles {
 }
 
 impl Workload for CreateFiles {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         FileSet::plan(&self.plan(&context.settings), context).make(context)
     }
@@ -86,10 +82,6 @@ impl DeleteFiles {
 }
 
 impl Workload for DeleteFiles {
-    fn cache(&self) -> Cache {
-        Cache::Warm
-    }
-
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {
         FileSet::plan(&self.plan(&context.settings), context).make(context)
     }
