@@ -48,35 +48,36 @@ impl Error {
     /// device is `EIO`.
     pub fn errno(&self) -> Errno {
         Errno(match self {
-            Self::Refused(refusal) => match refusal {
-                Refusal::NotPermitted => 1,
-                Refusal::NotFound => 2,
-                Refusal::BadHandle => 9,
-                Refusal::Busy => 16,
-                Refusal::AccessDenied => 13,
-                Refusal::Exists => 17,
-                Refusal::CrossDevice => 18,
-                Refusal::NotDirectory => 20,
-                Refusal::IsDirectory => 21,
-                Refusal::Invalid => 22,
-                Refusal::FileTooBig => 27,
-                Refusal::NoSpace => 28,
-                Refusal::QuotaExceeded => 122,
-                Refusal::ReadOnly => 30,
-                Refusal::TooManyLinks => 31,
-                Refusal::OutOfRange => 34,
-                Refusal::NameTooLong => 36,
-                Refusal::NotEmpty => 39,
-                Refusal::Loop => 40,
-                Refusal::NoData => 61,
-                Refusal::NoMemory => 12,
-                Refusal::Stale => 116,
-                Refusal::NotSupported => 95,
-                Refusal::NoSuchOffset => 6,
-            },
+            Self::Refused(refusal) => refusal.errno(),
             Self::Unsupported(_) => 95,
             Self::Corrupt(_) => 117,
             Self::Device(_) => 5,
         })
     }
+}
+
+macro_rules! numbers {
+    ($($refusal:ident $number:literal),*) => {
+        impl Refusal {
+            fn errno(self) -> i32 {
+                match self {
+                    $(Self::$refusal => $number,)*
+                }
+            }
+
+            /// Returns the refusal with this error number of Linux: the inverse of [`Error::errno`].
+            pub fn of_errno(errno: i32) -> Option<Self> {
+                Some(match errno {
+                    $($number => Self::$refusal,)*
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+numbers! {
+    NotPermitted 1, NotFound 2, NoSuchOffset 6, BadHandle 9, NoMemory 12, AccessDenied 13, Busy 16, Exists 17,
+    CrossDevice 18, NotDirectory 20, IsDirectory 21, Invalid 22, FileTooBig 27, NoSpace 28, ReadOnly 30,
+    TooManyLinks 31, OutOfRange 34, NameTooLong 36, NotEmpty 39, Loop 40, NoData 61, NotSupported 95, Stale 116,
+    QuotaExceeded 122
 }

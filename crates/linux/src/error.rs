@@ -53,40 +53,22 @@ fn kept(what: &'static str, reason: &str) -> &'static str {
 
 /// Returns the error with this number: the inverse of [`Error::errno`].
 fn of_errno(errno: u32) -> Error {
-    Error::Refused(match errno {
-        1 => Refusal::NotPermitted,
-        2 => Refusal::NotFound,
-        9 => Refusal::BadHandle,
-        12 => Refusal::NoMemory,
-        13 => Refusal::AccessDenied,
-        16 => Refusal::Busy,
-        17 => Refusal::Exists,
-        18 => Refusal::CrossDevice,
-        20 => Refusal::NotDirectory,
-        21 => Refusal::IsDirectory,
-        22 => Refusal::Invalid,
-        27 => Refusal::FileTooBig,
-        28 => Refusal::NoSpace,
-        122 => Refusal::QuotaExceeded,
-        30 => Refusal::ReadOnly,
-        31 => Refusal::TooManyLinks,
-        34 | 7 => Refusal::OutOfRange,
-        36 => Refusal::NameTooLong,
-        39 => Refusal::NotEmpty,
-        40 => Refusal::Loop,
-        61 => Refusal::NoData,
-        // Also ENOTTY, for an ioctl that the type does not support.
-        95 | 25 => Refusal::NotSupported,
-        116 => Refusal::Stale,
-        6 => Refusal::NoSuchOffset,
+    let reason = match errno {
+        7 => return Error::OutOfRange,
+        // ENOTTY, for an ioctl that the type does not support.
+        25 => return Error::NotSupported,
         // EUCLEAN and EBADMSG, which file systems of Linux return for damage and wrong checksums.
-        117 | 74 => return DeviceError::Engine("reports damage on the volume").into(),
-        5 => return DeviceError::Engine("reports an input/output error").into(),
-        _ => {
-            tracing::debug!(errno, "unknown error number of the guest");
-            return DeviceError::Engine("reports an unknown error").into();
-        }
-    })
+        117 | 74 => "reports damage on the volume",
+        5 => "reports an input/output error",
+        _ => match i32::try_from(errno).ok().and_then(Refusal::of_errno) {
+            Some(refusal) => return Error::Refused(refusal),
+            None => {
+                tracing::debug!(errno, "unknown error number of the guest");
+                "reports an unknown error"
+            }
+        },
+    };
+    DeviceError::Engine(reason).into()
 }
 
 #[cfg(test)]

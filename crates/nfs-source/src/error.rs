@@ -18,29 +18,22 @@ pub const NOT_SUPPORTED: u32 = 10004;
 
 /// Returns the error with this number (RFC 1813, `nfsstat3`).
 pub fn of_status(status: u32) -> Error {
-    Error::Refused(match status {
-        1 => Refusal::NotPermitted,
-        2 => Refusal::NotFound,
-        13 => Refusal::AccessDenied,
-        17 => Refusal::Exists,
-        18 => Refusal::CrossDevice,
-        20 => Refusal::NotDirectory,
-        21 => Refusal::IsDirectory,
-        22 => Refusal::Invalid,
-        27 => Refusal::FileTooBig,
-        28 => Refusal::NoSpace,
-        69 => Refusal::QuotaExceeded,
-        30 => Refusal::ReadOnly,
-        31 => Refusal::TooManyLinks,
-        63 => Refusal::NameTooLong,
-        66 => Refusal::NotEmpty,
-        70 | 10001 => Refusal::Stale,
-        10004 | 10007 => Refusal::NotSupported,
-        5 => return DeviceError::Nfs("reports an input/output error").into(),
-        LATER => return DeviceError::Nfs("is not ready").into(),
-        _ => {
-            tracing::debug!(status, "an NFS server reports an error number without a name here");
-            return DeviceError::Nfs("reports an unknown error").into();
-        }
-    })
+    let reason = match status {
+        63 => return Error::NameTooLong,
+        66 => return Error::NotEmpty,
+        69 => return Error::QuotaExceeded,
+        70 | 10001 => return Error::Stale,
+        NOT_SUPPORTED | 10007 => return Error::NotSupported,
+        5 => "reports an input/output error",
+        LATER => "is not ready",
+        // Statuses up to this one have the numbers of errors of Linux.
+        _ => match i32::try_from(status).ok().filter(|status| *status <= 31).and_then(Refusal::of_errno) {
+            Some(refusal) if refusal != Refusal::NoSuchOffset => return Error::Refused(refusal),
+            _ => {
+                tracing::debug!(status, "an NFS server reports an error number without a name here");
+                "reports an unknown error"
+            }
+        },
+    };
+    DeviceError::Nfs(reason).into()
 }
