@@ -19,7 +19,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
 use crate::handle::{self, HandleOf};
-use crate::owner::is_trusted;
+use crate::owner::{is_trusted, system_of};
 use crate::removal::remove;
 use crate::{CopiedEntries, FileId, HostError};
 
@@ -144,12 +144,6 @@ impl HostDir {
             Err(Errno::NOENT) => Ok(None),
             Err(errno) => Err(HostError::system("examine", self.child(name), errno)),
         }
-    }
-
-    /// Returns whether `name` does not exist or is a regular file.
-    pub fn is_missing_or_regular(&self, name: &Name) -> bool {
-        let is_regular = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
-        self.stat(name).is_ok_and(|stat| stat.as_ref().is_none_or(is_regular))
     }
 
     /// Opens the directory for reading its entries. Errors: System.
@@ -319,8 +313,7 @@ impl<'p> Walk<'p> {
             return Err(failed(Errno::LOOP));
         }
         // A link to a descriptor of a process leads to the file itself, not to a path.
-        let is_magic =
-            rustix::fs::fstatfs(link).is_ok_and(|reported| u64::try_from(reported.f_type) == Ok(PROC));
+        let is_magic = system_of(link) == Some(PROC);
         if is_magic && name.iter().all(u8::is_ascii_digit) {
             let flags = HANDLE.difference(OFlags::NOFOLLOW);
             let next = rustix::fs::openat(&self.at, name, flags, Mode::empty()).map_err(failed)?;

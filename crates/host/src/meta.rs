@@ -5,6 +5,10 @@ use obento_block::BlockDevice;
 
 use crate::HostError;
 
+/// The names of access control lists.
+pub(crate) const ACL_ACCESS: &str = "system.posix_acl_access";
+pub(crate) const ACL_DEFAULT: &str = "system.posix_acl_default";
+
 /// An extended attribute with its Linux name: `user.note`, `system.posix_acl_access`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Xattr {
@@ -12,6 +16,13 @@ pub struct Xattr {
     pub name: Vec<u8>,
     /// The value, as returned by `getxattr(2)`.
     pub value: Vec<u8>,
+}
+
+impl Xattr {
+    /// Returns whether the attribute is an access control list.
+    pub fn is_acl(&self) -> bool {
+        [ACL_ACCESS, ACL_DEFAULT].iter().any(|name| self.name == name.as_bytes())
+    }
 }
 
 /// The metadata that a copy of a file keeps.

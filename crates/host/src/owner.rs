@@ -26,16 +26,19 @@ const WITHOUT_OWNERS: [u64; 2] = [0x4d44, 0x2011_bab0];
 /// Returns whether the file system of `file` stores neither owners nor permissions, so that nothing in it can be protected
 /// from the users who may change the directories.
 pub(crate) fn stores_no_owners(file: impl AsFd) -> bool {
-    let system = rustix::fs::fstatfs(&file).ok().and_then(|system| u64::try_from(system.f_type).ok());
-    system.is_some_and(|system| WITHOUT_OWNERS.contains(&system))
+    system_of(file).is_some_and(|system| WITHOUT_OWNERS.contains(&system))
+}
+
+/// Returns the magic number of the file system of `file`. The kernel sets this number, also for a FUSE mount.
+pub(crate) fn system_of(file: impl AsFd) -> Option<u64> {
+    u64::try_from(rustix::fs::fstatfs(file).ok()?.f_type).ok()
 }
 
 /// Returns the user who controls the open file `file`, whose status is `stat`. Returns `None` if the file is in a FUSE
 /// mount whose user is unknown, for example because a sandbox does not permit to read the list of mounts.
 pub(crate) fn controller(file: impl AsFd, stat: &Stat) -> Option<u32> {
-    // The kernel sets the type of the file system, and the server may fail the call.
-    let system = rustix::fs::fstatfs(&file).ok()?;
-    if u64::try_from(system.f_type) != Ok(FUSE) {
+    // The server of a FUSE mount may fail the call.
+    if system_of(&file)? != FUSE {
         return Some(stat.st_uid);
     }
     match mount_user(file.as_fd())? {
@@ -53,9 +56,8 @@ pub(crate) fn is_trusted(file: impl AsFd, stat: &Stat) -> bool {
 /// Returns whether `file` is in a FUSE mount of a user other than root and the user of this process, who can read all
 /// bytes that are written there.
 pub(crate) fn is_in_foreign_mount(file: impl AsFd) -> bool {
-    let system = rustix::fs::fstatfs(&file).ok().and_then(|system| u64::try_from(system.f_type).ok());
     let is_trusted = |user| user == 0 || user == geteuid().as_raw();
-    match system {
+    match system_of(&file) {
         Some(FUSE) => !mount_user(file.as_fd()).is_some_and(is_trusted),
         Some(_) => false,
         None => true,

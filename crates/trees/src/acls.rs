@@ -9,19 +9,8 @@
 use obento_base::Mode;
 use obento_host::Xattr;
 use obento_host::tar::{ACL_WORDS, AclName, acl_from_words};
-use obento_host::tree::Keep;
 use obento_open::volume::Owners;
-use obento_vfs::acl::{ACCESS, Acl, DEFAULT, Tag};
-
-/// Returns whether the attribute `name` is an access control list.
-pub(crate) fn is_list(name: &[u8]) -> bool {
-    name == ACCESS || name == DEFAULT
-}
-
-/// Returns whether `keep` includes the attribute `name`. A list is part of the permissions.
-pub(crate) fn is_kept(name: &[u8], keep: Keep) -> bool {
-    keep.contains(if is_list(name) { Keep::MODE } else { Keep::XATTRS })
-}
+use obento_vfs::acl::{ACCESS, Acl, Tag};
 
 /// Makes mode and list agree. The list decides, and a list that is equivalent to a mode becomes the mode.
 pub(crate) fn settle(mode: &mut Mode, xattrs: &mut Vec<Xattr>) {
@@ -76,7 +65,7 @@ pub(crate) fn resolve(xattrs: &mut Vec<Xattr>, owners: &Owners) -> Vec<String> {
             Vec::new()
         });
     }
-    xattrs.retain(|xattr| !(is_list(&xattr.name) && xattr.value.is_empty()));
+    xattrs.retain(|xattr| !(xattr.is_acl() && xattr.value.is_empty()));
     xattrs.sort_unstable();
     unknown
 }

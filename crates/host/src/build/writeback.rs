@@ -17,6 +17,7 @@ use std::thread::JoinHandle;
 use rustix::fs::FallocateFlags;
 
 use crate::HostFile;
+use crate::owner::system_of;
 
 /// Bytes that are handed to the disk at once. The file system lays out this many bytes contiguously.
 const ENOUGH: u64 = 8 << 20;
@@ -43,7 +44,7 @@ impl Writeback {
         let (written, ranges) = channel();
         let is_over = Arc::new(AtomicBool::new(false));
         let over = is_over.clone();
-        let is_ext4 = rustix::fs::fstatfs(&*file).is_ok_and(|stat| u64::try_from(stat.f_type) == Ok(EXT4));
+        let is_ext4 = system_of(&*file) == Some(EXT4);
         let asked = is_ext4.then(|| file.clone());
         let work = move || write_back(&file, &ranges, &over);
         let thread = std::thread::Builder::new().name("writeback".into()).spawn(work).ok();

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use super::{Keep, Loss, Report, Shared, Trust};
 use crate::handle;
+use crate::meta::ACL_ACCESS;
 use crate::{Metadata, Xattr};
 
 /// A new entry that is open.
@@ -82,18 +83,6 @@ impl CreatedTarget<'_> {
         // Without an ACL, or on a file system without ACLs, there is nothing to remove.
         let _ = rustix::fs::fremovexattr(self.fd(), name);
     }
-}
-
-pub(super) const ACL_ACCESS: &str = "system.posix_acl_access";
-pub(super) const ACL_DEFAULT: &str = "system.posix_acl_default";
-
-fn is_list(xattr: &Xattr) -> bool {
-    xattr.name == ACL_ACCESS.as_bytes() || xattr.name == ACL_DEFAULT.as_bytes()
-}
-
-/// Returns whether `keep` includes `xattr`. A list is part of the permissions.
-pub(super) fn keeps(keep: Keep, xattr: &Xattr) -> bool {
-    keep.contains(if is_list(xattr) { Keep::MODE } else { Keep::XATTRS })
 }
 
 pub(super) fn timestamps(meta: &Metadata<'_>) -> Timestamps {
@@ -226,10 +215,10 @@ impl<'a> Applier<'a> {
 
     fn set_xattrs(&mut self, target: CreatedTarget<'_>, meta: &Metadata<'_>, which: impl Fn(&[u8]) -> bool) {
         for xattr in meta.xattrs.iter().filter(|xattr| which(&xattr.name)) {
-            if !keeps(self.keep, xattr) {
+            if !self.keep.includes(xattr) {
                 continue;
             }
-            let loss = if is_list(xattr) { Loss::Acl } else { Loss::Xattr };
+            let loss = if xattr.is_acl() { Loss::Acl } else { Loss::Xattr };
             if !self.shared.options.sets(xattr, self.keep) {
                 self.lose(loss, None);
             } else if let Err(errno) = target.set_xattr(xattr) {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rustix::fs::{AtFlags, FileType, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
-use super::apply::{ACL_ACCESS, ACL_DEFAULT, Applier, CreatedTarget, CreationState, Permissions};
+use super::apply::{Applier, CreatedTarget, CreationState, Permissions};
 use super::dir::{Dir, OwnedMetadata, open_at};
 use super::later::{PendingFile, PendingFiles};
 use super::links::{LinkKey, Original, identify, remove_incomplete};
@@ -22,6 +22,7 @@ use super::sink::{FileSink, Waiting};
 use super::staging::is_as_created;
 use super::{Backup, Creator, DIRECTORY, Existing, Keep, Loss, Report, Shared, TreeOptions, Trust, Written};
 use crate::handle::{self, HandleOf};
+use crate::meta::{ACL_ACCESS, ACL_DEFAULT};
 use crate::owner::stores_no_owners;
 use crate::{DataSink, FileId, HostDir, HostError, Metadata};
 

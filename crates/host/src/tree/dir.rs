@@ -11,9 +11,9 @@ use rustix::fs::{AtFlags, OFlags, Stat};
 use rustix::io::Errno;
 
 use super::DIRECTORY;
-use super::apply::ACL_DEFAULT;
 use super::staging::Staging;
 use crate::handle::RESOLVE;
+use crate::meta::ACL_DEFAULT;
 use crate::{FileId, Metadata, Xattr};
 
 /// Names that this run created in a directory, shared by its cursors.

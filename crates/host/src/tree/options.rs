@@ -7,7 +7,6 @@ use obento_base::{FileKind, Mode};
 use rustix::io::Errno;
 
 use super::Backup;
-use super::apply::keeps;
 use crate::Xattr;
 
 /// What happens if the name exists. Directories are merged in any case.
@@ -70,6 +69,13 @@ bitflags::bitflags! {
     }
 }
 
+impl Keep {
+    /// Returns whether this includes `xattr`. An access control list is part of the permissions.
+    pub fn includes(self, xattr: &Xattr) -> bool {
+        self.contains(if xattr.is_acl() { Self::MODE } else { Self::XATTRS })
+    }
+}
+
 /// The options of writing a tree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TreeOptions {
@@ -94,7 +100,7 @@ impl TreeOptions {
     /// Returns whether `xattr` is set on a file for which `keep` applies.
     pub fn sets(&self, xattr: &Xattr, keep: Keep) -> bool {
         let is_risky = xattr.name.starts_with(b"security.") || xattr.name.starts_with(b"trusted.");
-        keeps(keep, xattr) && !(is_risky && self.trust == Trust::Untrusted)
+        keep.includes(xattr) && !(is_risky && self.trust == Trust::Untrusted)
     }
 }
 

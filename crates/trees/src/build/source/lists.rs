@@ -97,7 +97,7 @@ fn lists_of(reader: &SourceReader<'_>, set: XattrsId) -> Option<Vec<Xattr>> {
     let pairs = reader.model.builder.xattr_list(set).iter();
     let xattrs: Vec<_> =
         pairs.map(|(name, value)| Xattr { name: name.to_vec(), value: value.to_vec() }).collect();
-    (acls::has_words(&xattrs) || xattrs.iter().any(|xattr| acls::is_list(&xattr.name))).then_some(xattrs)
+    (acls::has_words(&xattrs) || xattrs.iter().any(|xattr| xattr.is_acl())).then_some(xattrs)
 }
 
 fn owners_of(reader: &mut SourceReader<'_>) -> Owners {

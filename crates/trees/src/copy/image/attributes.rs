@@ -55,7 +55,7 @@ impl ImageWriter {
             let is_kept = keep.contains(Keep::MODE) || made.replaces.is_some();
             self.remove_lists(made.node, if is_kept { &LISTS } else { &LISTS[..1] }, name)?;
         }
-        let kept = meta.xattrs.iter().filter(|xattr| acls::is_kept(&xattr.name, keep));
+        let kept = meta.xattrs.iter().filter(|xattr| keep.includes(xattr));
         let mut lost_list = None;
         for xattr in kept {
             let is_stored = self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
@@ -67,7 +67,7 @@ impl ImageWriter {
         if let Some((before, _)) = made.replaces.filter(|(_, attr)| is_file && attr.kind == FileKind::Regular)
         {
             let left = crate::xattrs::read(before, drop).into_iter();
-            for xattr in left.filter(|xattr| !acls::is_kept(&xattr.name, keep)) {
+            for xattr in left.filter(|xattr| !keep.includes(xattr)) {
                 self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
             }
         }

@@ -12,7 +12,6 @@ use obento_host::tree::Keep;
 
 use super::slot::Slot;
 use super::{ImageWriter, OWNER};
-use crate::acls;
 use crate::copy::{Problem, ProblemReason};
 
 /// The most files that wait.
@@ -95,7 +94,7 @@ impl ImageWriter {
             && !inherits.group
             && !self.created.returns
             && bytes.len() <= NEW_FILE_MAX
-            && !meta.xattrs.iter().any(|xattr| acls::is_kept(&xattr.name, self.options.keep))
+            && !meta.xattrs.iter().any(|xattr| self.options.keep.includes(xattr))
             && self.limits.keeps.contains(StoredProperties::OWNERS | StoredProperties::MODES)
             && self.limits.fits_owner(meta.uid, meta.gid)
             && (!self.options.keep.contains(Keep::TIMES)

@@ -173,7 +173,7 @@ impl HostItems {
         }
         match read() {
             Ok(mut xattrs) => {
-                xattrs.retain(|xattr| crate::acls::is_kept(&xattr.name, keep));
+                xattrs.retain(|xattr| keep.includes(xattr));
                 (xattrs, Vec::new())
             }
             Err(error) => (Vec::new(), vec![ProblemReason::Host(error)]),

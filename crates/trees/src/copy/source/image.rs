@@ -50,7 +50,7 @@ impl ImageItems {
         let (mut troubles, mut xattrs) = (Vec::new(), Vec::new());
         if self.keep.intersects(Keep::XATTRS | Keep::MODE) && step != Step::Leave {
             xattrs = crate::xattrs::read(&node, |error| troubles.push(ProblemReason::Xattrs(error)));
-            xattrs.retain(|xattr| crate::acls::is_kept(&xattr.name, self.keep));
+            xattrs.retain(|xattr| self.keep.includes(xattr));
         }
         let body = match attr.kind {
             FileKind::Symlink => Body::Link(node.read_link().map_err(|error| unread(shown.clone(), error))?),
