@@ -6,7 +6,6 @@
 
 mod watched;
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -41,18 +40,22 @@ pub enum NewSize {
 }
 
 /// The reason why the size of a volume was not changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ResizeFailure {
     /// The image, or the requested part of it, cannot be opened.
+    #[error("{0}")]
     Open(OpenError),
     /// No driver recognises the volume. The text describes its contents.
+    #[error("no supported file system; contents: {0}")]
     Unknown(String),
     /// The driver cannot resize volumes of the format.
+    #[error("obento does not resize {fs_type} volumes")]
     NotSupported {
         /// The name of the format.
         fs_type: &'static str,
     },
     /// The partition cannot have the requested length.
+    #[error("partition {number} can have at most {max} bytes")]
     Partition {
         /// The number of the partition.
         number: u32,
@@ -60,6 +63,10 @@ pub enum ResizeFailure {
         max: u64,
     },
     /// The image cannot become longer: it is a block device, or an image in another format than raw.
+    #[error("the {}", match format {
+        Some(format) => format!("disk in the {format} image has {len} bytes and cannot become longer"),
+        None => format!("device has {len} bytes"),
+    })]
     Image {
         /// The name of the format, or `None` for a block device or a range of bytes.
         format: Option<&'static str>,
@@ -67,15 +74,23 @@ pub enum ResizeFailure {
         len: u64,
     },
     /// The partition table cannot be changed.
+    #[error("{0}")]
     Table(EditError),
     /// The image file cannot become longer.
+    #[error("the image file cannot become longer: {0}")]
     File(io::Error),
     /// A check finds damage. The text is the first finding.
+    #[error("the volume is damaged: {0}")]
     Damaged(String),
     /// The size was refused, or the change failed.
+    #[error("{0}")]
     Resize(ResizeError),
     /// The image file or the partition grew, but the volume did not. The new length stays, because bytes of
     /// the volume were changed, and the volume may use the new space.
+    #[error("{failure}; {} now has {len} bytes", match space {
+        LongerSpace::File => "the image file",
+        LongerSpace::Partition => "the partition",
+    })]
     Longer {
         /// The failure.
         failure: Box<Self>,
@@ -94,35 +109,6 @@ pub enum LongerSpace {
     /// The entry of the partition in the partition table.
     Partition,
 }
-
-impl fmt::Display for ResizeFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(error) => error.fmt(f),
-            Self::Unknown(holds) => write!(f, "no supported file system; contents: {holds}"),
-            Self::NotSupported { fs_type } => write!(f, "obento does not resize {fs_type} volumes"),
-            Self::Partition { number, max } => {
-                write!(f, "partition {number} can have at most {max} bytes")
-            }
-            Self::Image { format: Some(format), len } => {
-                write!(f, "the disk in the {format} image has {len} bytes and cannot become longer")
-            }
-            Self::Image { format: None, len } => write!(f, "the device has {len} bytes"),
-            Self::Table(error) => error.fmt(f),
-            Self::File(error) => write!(f, "the image file cannot become longer: {error}"),
-            Self::Damaged(finding) => write!(f, "the volume is damaged: {finding}"),
-            Self::Resize(error) => error.fmt(f),
-            Self::Longer { failure, space: LongerSpace::File, len } => {
-                write!(f, "{failure}; the image file now has {len} bytes")
-            }
-            Self::Longer { failure, space: LongerSpace::Partition, len } => {
-                write!(f, "{failure}; the partition now has {len} bytes")
-            }
-        }
-    }
-}
-
-impl std::error::Error for ResizeFailure {}
 
 impl From<ResizeError> for ResizeFailure {
     fn from(error: ResizeError) -> Self {

@@ -1,7 +1,5 @@
 //! Changes the settings of the volumes of an image.
 
-use std::fmt;
-
 use obento_base::{DeviceError, Error};
 use obento_driver::{Access, TuneError, TuneOptions};
 
@@ -9,35 +7,24 @@ use crate::address::PartSelector;
 use crate::{Image, OpenError};
 
 /// The reason why settings were not changed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum TuneFailure {
     /// The image, or the requested part of it, cannot be opened.
+    #[error("{0}")]
     Open(OpenError),
     /// No driver recognises the volume. The text describes its contents.
+    #[error("no supported file system; contents: {0}")]
     Unknown(String),
     /// The driver cannot change settings of the format.
+    #[error("obento does not change the settings of {fs_type} volumes")]
     NotSupported {
         /// The name of the format.
         fs_type: &'static str,
     },
     /// The setting was refused, or the change failed.
+    #[error("{0}")]
     Tune(TuneError),
 }
-
-impl fmt::Display for TuneFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open(error) => error.fmt(f),
-            Self::Unknown(holds) => write!(f, "no supported file system; contents: {holds}"),
-            Self::NotSupported { fs_type } => {
-                write!(f, "obento does not change the settings of {fs_type} volumes")
-            }
-            Self::Tune(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for TuneFailure {}
 
 /// Changes settings of the file system that `part` of `image` selects, or of the only file system. The image must be
 /// open for change, and the volume must not be open. Returns notes for the user.

@@ -4,13 +4,13 @@ use std::ffi::OsString;
 
 use memchr::memchr_iter;
 
-use super::tail::{Ends, Part, Reading, header_of};
+use super::tail::{Ends, Part, Reading, each_reading, header_of};
 use crate::context::Context;
 use crate::files::lines::{Amount, Window, start_of_last};
 use crate::files::stream::{CHUNK, zeros};
-use crate::files::{Below, Input, Piece, Stream, Task, Tasks, open_all};
+use crate::files::{Below, Input, Piece, Stream, Task, open_all};
 use crate::help::page::Page;
-use crate::output::{Outcome, Output, go_on};
+use crate::output::{Outcome, go_on};
 
 /// The page of `head`.
 pub const PAGE: Page = Page::new(&[
@@ -46,22 +46,11 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let part = Part::parse(args.lines.as_deref(), args.bytes.as_deref(), args.zero_terminated, Ends::Head)?;
     let opened = open_all(&args.paths, Below::Refuse, context);
-    let mut header = header_of(args.quiet, args.verbose, opened.len());
-    let mut out = Output::stdout();
-    for task in Tasks::new(opened, Below::Refuse) {
-        match task {
-            Ok(task) => {
-                header.print(&task, &mut out)?;
-                let mut reading = Reading::new(&task, context, &mut out);
-                match part.is_inverse {
-                    true => all_but(&mut reading, part.amount)?,
-                    false => first(&mut reading, part.amount)?,
-                }
-            }
-            Err(report) => context.warn(&report),
-        }
-    }
-    out.finish()
+    let header = header_of(args.quiet, args.verbose, opened.len());
+    each_reading(opened, header, context, |reading| match part.is_inverse {
+        true => all_but(reading, part.amount),
+        false => first(reading, part.amount),
+    })
 }
 
 fn first(reading: &mut Reading<'_>, amount: Amount) -> Outcome {

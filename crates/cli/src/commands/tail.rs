@@ -11,6 +11,7 @@ use crate::files::lines::{Amount, Window, start_of_last};
 use crate::files::stream::{CHUNK, zeros};
 use crate::files::{Below, Input, Piece, Stream, Task, Tasks, open_all};
 use crate::help::page::Page;
+use crate::open::Opened;
 use crate::output::{Outcome, Output, Stop, go_on};
 use crate::parse::size::size;
 use crate::report::{Report, subject};
@@ -102,7 +103,7 @@ pub fn header_of(quiet: bool, verbose: bool, count: usize) -> Header {
 }
 
 impl Header {
-    pub fn print(&mut self, task: &Task, out: &mut Output) -> Outcome {
+    fn print(&mut self, task: &Task, out: &mut Output) -> Outcome {
         if !self.is_wanted {
             return Ok(());
         }
@@ -122,11 +123,27 @@ pub struct Reading<'a> {
     out: &'a mut Output,
 }
 
-impl<'a> Reading<'a> {
-    pub fn new(task: &'a Task, context: &'a Context, out: &'a mut Output) -> Self {
-        Self { task, context, out }
+/// Calls `print` for each file of `opened`, below its header.
+pub fn each_reading(
+    opened: Vec<Result<Opened, Report>>,
+    mut header: Header,
+    context: &Context,
+    mut print: impl FnMut(&mut Reading<'_>) -> Outcome,
+) -> Outcome {
+    let mut out = Output::stdout();
+    for task in Tasks::new(opened, Below::Refuse) {
+        match task {
+            Ok(task) => {
+                header.print(&task, &mut out)?;
+                print(&mut Reading { task: &task, context, out: &mut out })?;
+            }
+            Err(report) => context.warn(&report),
+        }
     }
+    out.finish()
+}
 
+impl<'a> Reading<'a> {
     pub fn write(&mut self, bytes: &[u8]) -> Outcome {
         Ok(self.out.write_all(bytes)?)
     }
@@ -193,22 +210,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if !part.is_inverse && matches!(part.amount, Amount::Bytes(0) | Amount::Lines(0, _)) {
         return Ok(());
     }
-    let mut header = header_of(args.quiet, args.verbose, opened.len());
-    let mut out = Output::stdout();
-    for task in Tasks::new(opened, Below::Refuse) {
-        match task {
-            Ok(task) => {
-                header.print(&task, &mut out)?;
-                let mut reading = Reading::new(&task, context, &mut out);
-                match part.is_inverse {
-                    true => from(&mut reading, part.amount)?,
-                    false => last(&mut reading, part.amount)?,
-                }
-            }
-            Err(report) => context.warn(&report),
-        }
-    }
-    out.finish()
+    let header = header_of(args.quiet, args.verbose, opened.len());
+    each_reading(opened, header, context, |reading| match part.is_inverse {
+        true => from(reading, part.amount),
+        false => last(reading, part.amount),
+    })
 }
 
 /// Prints all from byte or line N on, counted from 1.

@@ -289,17 +289,6 @@ impl TreeBuilder {
         }
     }
 
-    /// Changes the size and the contents of a regular file. The whole file then counts as data, until the next call of
-    /// [`set_data_ranges`](Self::set_data_ranges). Has no effect if `id` or `body` is not a regular file.
-    pub fn set_file(&mut self, id: NodeId, body: Body) {
-        if let Some(node) = self.nodes.get_mut(id.index())
-            && matches!((node.body, body), (Body::File { .. }, Body::File { .. }))
-        {
-            node.body = body;
-            self.holes.remove(&id);
-        }
-    }
-
     /// Sets the ranges of a regular file that contain data. The ranges are in bytes of the file. They must be
     /// sorted, must not overlap, and must end within the file.
     pub fn set_data_ranges(&mut self, id: NodeId, ranges: impl Into<Box<[Range<u64>]>>) {

@@ -221,12 +221,6 @@ impl Address {
     pub fn server(&self) -> Option<&OsStr> {
         server_of(&self.image)
     }
-
-    /// Returns the file that the address refers to. If the text contained only the image, returns the root
-    /// directory.
-    pub fn place_or_root(&self) -> FileSelector {
-        self.place.clone().unwrap_or_else(|| FileSelector::Path(b"/".to_vec()))
-    }
 }
 
 /// The start of an address that names a FUSE server.

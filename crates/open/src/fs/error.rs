@@ -1,6 +1,6 @@
 //! The error of a function that takes a path: the action, the path and the reason.
 
-use std::{fmt, io};
+use std::io;
 
 use obento_base::Error;
 
@@ -17,10 +17,12 @@ use crate::text::escaped;
 /// // The conversion to an error of the standard library preserves the message and the kind.
 /// assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::NotFound);
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("cannot {action} '{}': {error}", escaped(path))]
 pub struct FsError {
     action: &'static str,
     path: Vec<u8>,
+    #[source]
     error: Error,
 }
 
@@ -43,18 +45,6 @@ impl FsError {
     /// Returns the reason.
     pub fn error(&self) -> Error {
         self.error
-    }
-}
-
-impl fmt::Display for FsError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot {} '{}': {}", self.action, escaped(&self.path), self.error)
-    }
-}
-
-impl std::error::Error for FsError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.error)
     }
 }
 

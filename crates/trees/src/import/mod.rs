@@ -23,7 +23,7 @@ use obento_base::{Error, FileKind, Ino, Mode, Name, NameBuf, Timestamp};
 use obento_env::{Clock as _, SystemClock};
 use obento_host::compressed::{Stream, UnpackLimits};
 use obento_host::tar::{FS_BLOCK, Member, MemberKind, TarError, TarReader};
-use obento_host::tree::{Existing, Keep, Report, TreeOptions};
+use obento_host::tree::{Existing, Report, TreeOptions};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 use obento_open::image::DataDescription;
 use obento_open::volume::Owners;
@@ -503,14 +503,4 @@ fn bare(umask: u16) -> Metadata<'static> {
     let now = SystemClock.now();
     let mode = Mode::new(0o777 & !umask);
     Metadata { mode, uid: 0, gid: 0, atime: now, mtime: now, ctime: Timestamp::EPOCH, xattrs: &[] }
-}
-
-/// The defaults keep all metadata of the archive.
-impl ImportOptions {
-    /// Returns these options, changed so that owners are not set. This is what tar(1) does for users other than root.
-    #[must_use]
-    pub fn without_owners(mut self) -> Self {
-        self.tree.keep -= Keep::OWNER;
-        self
-    }
 }
