@@ -134,35 +134,15 @@ fn unescape(field: &[u8]) -> Result<Vec<u8>, Wrong> {
     if field == b"-" {
         return Ok(Vec::new());
     }
-    let mut bytes = Vec::new();
-    let mut rest = field;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'\\' {
-            bytes.push(byte);
-            continue;
-        }
-        let hex = |digits: &[u8]| {
-            std::str::from_utf8(digits).ok().and_then(|text| u8::from_str_radix(text, 16).ok())
-        };
-        let (decoded, len) = match rest {
-            [b'\\', ..] => (Some(b'\\'), 1),
-            [b'n', ..] => (Some(b'\n'), 1),
-            [b'r', ..] => (Some(b'\r'), 1),
-            [b't', ..] => (Some(b'\t'), 1),
-            [b'x', a, b, ..] => (hex(&[*a, *b]), 3),
-            _ => (None, 0),
-        };
-        let wrong = || {
-            format!(
-                "'{}' contains an invalid escape sequence",
-                String::from_utf8_lossy(field).escape_default()
-            )
-        };
-        bytes.push(decoded.ok_or_else(wrong)?);
-        rest = rest.get(len..).unwrap_or_default();
-    }
-    Ok(bytes)
+    let hex = |digits: &[u8]| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok();
+    manifest::unescape(field, |rest| match rest {
+        [b'\\', ..] => Some((b'\\', 1)),
+        [b'n', ..] => Some((b'\n', 1)),
+        [b'r', ..] => Some((b'\r', 1)),
+        [b't', ..] => Some((b'\t', 1)),
+        [b'x', a, b, ..] => Some((hex(&[*a, *b])?, 3)),
+        _ => None,
+    })
 }
 
 #[cfg(test)]

@@ -44,6 +44,23 @@ pub(super) enum ManifestContent {
 /// The reason why a line is not valid.
 pub(super) type Wrong = String;
 
+/// Decodes the sequences of `text` that start with a backslash. `decode` returns the byte of the sequence at the start of
+/// the bytes after the backslash, and its length.
+pub(super) fn unescape(text: &[u8], decode: impl Fn(&[u8]) -> Option<(u8, usize)>) -> Result<Vec<u8>, Wrong> {
+    let (mut bytes, mut rest) = (Vec::new(), text);
+    while let Some((&byte, after)) = rest.split_first() {
+        let (byte, len) = if byte == b'\\' { decode(after) } else { Some((byte, 0)) }.ok_or_else(|| {
+            format!(
+                "'{}' contains an invalid escape sequence",
+                String::from_utf8_lossy(text).escape_default()
+            )
+        })?;
+        bytes.push(byte);
+        rest = after.get(len..).unwrap_or_default();
+    }
+    Ok(bytes)
+}
+
 /// The most bytes of a line with its continuation lines: more than an encoded attribute of 64 KiB.
 pub(super) const MAX_LINE: u64 = 1 << 20;
 

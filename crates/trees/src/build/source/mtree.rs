@@ -273,34 +273,17 @@ pub(super) fn unpacked(packed: u64) -> DeviceNumber {
 
 /// Decodes the backslash sequences of vis(3).
 fn unvis(text: &[u8]) -> Result<Vec<u8>, Wrong> {
-    let mut bytes = Vec::new();
-    let mut rest = text;
-    while let Some((&byte, after)) = rest.split_first() {
-        rest = after;
-        if byte != b'\\' {
-            bytes.push(byte);
-            continue;
+    manifest::unescape(text, |rest| match rest {
+        [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => {
+            Some(((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), 3))
         }
-        let (decoded, len) = match rest {
-            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..] => {
-                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), 3)
-            }
-            [b's', ..] => (b' ', 1),
-            [b't', ..] => (b'\t', 1),
-            [b'n', ..] => (b'\n', 1),
-            [b'#', ..] => (b'#', 1),
-            [b'\\', ..] => (b'\\', 1),
-            _ => {
-                return Err(format!(
-                    "'{}' contains an invalid escape sequence",
-                    String::from_utf8_lossy(text).escape_default()
-                ));
-            }
-        };
-        bytes.push(decoded);
-        rest = rest.get(len..).unwrap_or_default();
-    }
-    Ok(bytes)
+        [b's', ..] => Some((b' ', 1)),
+        [b't', ..] => Some((b'\t', 1)),
+        [b'n', ..] => Some((b'\n', 1)),
+        [b'#', ..] => Some((b'#', 1)),
+        [b'\\', ..] => Some((b'\\', 1)),
+        _ => None,
+    })
 }
 
 #[cfg(test)]
