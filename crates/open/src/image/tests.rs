@@ -1,10 +1,17 @@
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::address::{FileSelector, PartSelector};
+use crate::check::check;
 use crate::text::human_size;
 use crate::toy::ToyDriver;
 use obento_block::MemDevice;
+use obento_driver::{
+    Check, CheckObserver, CheckReport, Driver, FileSystem, Format, FormatOptions, OpenOptions, Probe,
+};
+use obento_env::{SystemClock, SystemRandom};
+use obento_ext4::Ext4Driver;
 use obento_testkit::counting::Counting;
 use obento_vfs::{Caller, Symlinks};
 
@@ -329,5 +336,110 @@ fn a_volume_whose_root_is_not_a_directory_can_be_opened_for_reading_only() {
     for path in ["/", "/name", "/name/x"] {
         let found = volume.resolve(&FileSelector::Path(path.as_bytes().to_vec()), Symlinks::Keep);
         assert_eq!(found.map(drop), root, "{path}");
+    }
+}
+
+/// ext4, with the numbers of probes that recognised a volume and of calls that got the result of a probe.
+#[derive(Clone, Default)]
+struct CountingDriver {
+    probes: Arc<AtomicU32>,
+    results: Arc<AtomicU32>,
+}
+
+impl CountingDriver {
+    fn note(&self, probe: Option<&Probe>) {
+        self.results.fetch_add(probe.is_some().into(), Ordering::Relaxed);
+    }
+}
+
+impl Driver for CountingDriver {
+    fn names(&self) -> &'static [&'static str] {
+        Ext4Driver.names()
+    }
+
+    fn access(&self) -> Access {
+        Access::ReadWrite
+    }
+
+    fn probe(&self, device: &dyn BlockDevice) -> obento_base::Result<Option<Probe>> {
+        let probe = Ext4Driver.probe(device)?;
+        self.probes.fetch_add(probe.is_some().into(), Ordering::Relaxed);
+        Ok(probe)
+    }
+
+    fn open(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        options: &OpenOptions,
+    ) -> obento_base::Result<Arc<dyn FileSystem>> {
+        self.note(options.probe.as_ref());
+        Ext4Driver.open(device, options)
+    }
+
+    obento_driver::capabilities!(check: Check);
+}
+
+impl Check for CountingDriver {
+    fn check(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        options: &CheckOptions,
+        observer: &mut dyn CheckObserver,
+    ) -> obento_base::Result<CheckReport> {
+        self.note(options.probe.as_ref());
+        Check::check(&Ext4Driver, device, options, observer)
+    }
+}
+
+fn format_ext4(device: &Arc<MemDevice>, range: Range<u64>) {
+    let options = FormatOptions::new("ext4", Arc::new(SystemClock), Arc::new(SystemRandom));
+    Format::format(&Ext4Driver, &Slice::new(device.clone(), range).unwrap(), &options).unwrap();
+}
+
+#[test]
+fn a_command_probes_a_volume_once_and_passes_the_result_to_the_driver() {
+    let with_table = disk(&[("boot", b"MZ"), ("root", b"")]);
+    let root = open(with_table.clone()).partitions()[1].range();
+    for (bytes, range) in [(vec![0; 16 * MIB], 0..16 << 20), (with_table, root)] {
+        let (device, start) = (Arc::new(MemDevice::new(bytes)), range.start);
+        format_ext4(&device, range);
+        let driver = CountingDriver::default();
+        let registry = Registry::empty().with(driver.clone());
+        let open = |options: Options| {
+            Image::on_device("disk.img".as_ref(), device.clone(), &registry, &options).unwrap()
+        };
+        let counts = || [&driver.probes, &driver.results].map(|count| count.swap(0, Ordering::Relaxed));
+
+        let volume = open(Options::default().for_change()).volume(None).unwrap();
+        volume.write("/file", "contents").unwrap();
+        assert_eq!(counts(), [1, 1], "for a change, at {start}");
+        volume.close().unwrap();
+
+        let volume = open(Options::default()).volume(None).unwrap();
+        assert_eq!(volume.read("/file").unwrap(), b"contents");
+        assert_eq!(counts(), [1, 1], "to read, at {start}");
+
+        let image = open(Options::default());
+        image.volume_bytes(None).unwrap();
+        let report = check(&image, None, &CheckOptions::new(Arc::new(SystemClock)), &mut Vec::new()).unwrap();
+        assert!(report.is_clean());
+        let [probes, results] = counts();
+        assert!(probes == 1 && results >= 1, "to check, at {start}: {probes} probes, {results} results");
+    }
+}
+
+#[test]
+fn a_volume_is_opened_as_it_is_after_the_last_change_of_it() {
+    let disk = Arc::new(MemDevice::new(vec![0; 16 * MIB]));
+    format_ext4(&disk, 0..16 << 20);
+    let options = Options::default().for_change();
+    let image = Image::on_device("disk.img".as_ref(), disk, &Registry::default(), &options).unwrap();
+    for round in 0..3 {
+        let volume = image.volume(None).unwrap();
+        assert_eq!(volume.info().notices, [], "the super block of round {round} is that of the last one");
+        volume.write("/file", round.to_string()).unwrap();
+        volume.close().unwrap();
+        drop(volume);
+        assert_eq!(image.volume_to_read(None).unwrap().info().state, "clean");
     }
 }
