@@ -152,7 +152,7 @@ impl Search<'_> {
 }
 
 /// The bytes of a part of the bitmap of claimed blocks.
-const PART: usize = 4096;
+const PART: u64 = 4096;
 /// The most parts: 256 MiB, for 8 TiB of deleted files with blocks of 4 KiB.
 const MAX_PARTS: usize = 1 << 16;
 
@@ -188,16 +188,16 @@ impl<'v> BlockClaims<'v> {
 
     /// Returns a byte of the bitmap of claimed blocks.
     fn byte(&mut self, at: u64) -> Option<&mut u8> {
-        let number = at / to_u64(PART);
+        let number = at / PART;
         if !self.claimed.contains_key(&number) {
             let mut part = Vec::new();
-            if self.claimed.len() >= MAX_PARTS || part.try_reserve_exact(PART).is_err() {
+            if self.claimed.len() >= MAX_PARTS || part.try_reserve_exact(to_usize(PART)).is_err() {
                 return None;
             }
-            part.resize(PART, 0);
+            part.resize(to_usize(PART), 0);
             self.claimed.insert(number, part);
         }
-        self.claimed.get_mut(&number)?.get_mut(to_usize(at % to_u64(PART)))
+        self.claimed.get_mut(&number)?.get_mut(to_usize(at % PART))
     }
 
     fn is_free(&mut self, block: u64) -> bool {
