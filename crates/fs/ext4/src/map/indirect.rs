@@ -58,12 +58,14 @@ impl Volume {
                 });
             }
             let block = self.indirect_block(inode, at, number)?;
-            span /= per_block;
-            let entries = numbers(&block).get(to_usize(inside / span)..).unwrap_or_default();
+            // A plain division by a variable contains a call that panics.
+            span = span.checked_div(per_block).unwrap_or(1).max(1);
+            let slot = to_usize(inside.checked_div(span).unwrap_or(0));
+            inside = inside.checked_rem(span).unwrap_or(0);
+            let entries = numbers(&block).get(slot..).unwrap_or_default();
             if level == 0 {
                 return Ok(run_of(entries));
             }
-            inside %= span;
             number = entries.first().map_or(0, |number| number.get());
         }
         Ok(MappedRun { len: 1, place: Blocks::Hole })

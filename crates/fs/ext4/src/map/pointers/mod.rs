@@ -152,10 +152,11 @@ impl<'s, S: PointerSource> Pointers<'s, S> {
                 let start = at - inside;
                 return Ok(Some(PointerPlace::Hole(start..start + span)));
             };
-            span /= per_block;
+            // A plain division by a variable contains a call that panics.
+            span = span.checked_div(per_block).unwrap_or(1).max(1);
             node = child;
-            slot = to_usize(inside / span);
-            inside %= span;
+            slot = to_usize(inside.checked_div(span).unwrap_or(0));
+            inside = inside.checked_rem(span).unwrap_or(0);
         }
         Ok(Some(PointerPlace::Slot { node, slot }))
     }
