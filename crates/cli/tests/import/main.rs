@@ -231,3 +231,33 @@ fn the_readable_part_of_a_damaged_or_truncated_archive_is_kept_and_the_damage_re
     assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), (reported, Some(2)));
     e2fsck(at, "disk.img");
 }
+
+#[test]
+fn a_signal_ends_the_reading_of_zeros_without_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk.img");
+    File::create(&path).unwrap().set_len(8 << 20).unwrap();
+    assert!(obento(folder.path(), &["mkfs", "-q", "disk.img"]).status.success());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    command.current_dir(folder.path()).args(["import", "disk.img:/", "-"]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let zeros = vec![0; 1 << 20];
+    let mut is_ended = false;
+    for round in 0..10_000 {
+        if round == 64 {
+            call("kill", ["-TERM", &child.id().to_string()]).unwrap();
+        }
+        is_ended = input.write_all(&zeros).is_err();
+        if is_ended {
+            break;
+        }
+    }
+    if !is_ended {
+        child.kill().unwrap();
+    }
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(is_ended && said.contains("interrupted"), "{said}");
+}

@@ -21,6 +21,7 @@ use obento_base::Quantity;
 use obento_base::wire::{to_u64, to_usize};
 
 use super::header::BLOCK;
+use crate::interrupt;
 pub use acl::{ACL_WORDS, AclName, acl_from_words};
 pub use member::{FS_BLOCK, Member, MemberKind};
 use pax::PaxRecords;
@@ -147,6 +148,10 @@ impl<R: Read> TarReader<R> {
         let is_empty = self.is_empty();
         let mut buffer = vec![0; 64 << 10];
         loop {
+            // A device of zeros has no end.
+            if interrupt::is_requested() {
+                return Err(TarError::Input(interrupt::stopped()));
+            }
             let len = match self.input.read(&mut buffer) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 read => read.map_err(TarError::Input)?,
