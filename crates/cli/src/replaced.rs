@@ -7,8 +7,9 @@ use obento::host::ReplacedFile;
 
 use crate::report::Report;
 
-/// Checks that `out` can be created: it does not exist, or `is_forced` permits to replace it, and it is a regular file that
-/// no process changes. Until the result is dropped, no process begins to change this file. `cannot` begins the report.
+/// Checks that `out` can be created: it does not exist, or it is a regular file that no process changes, and `is_forced`
+/// permits replacing it. Until the result is dropped, no process can begin to change this file. `cannot` begins the
+/// report.
 pub fn expect_replaceable(cannot: &str, out: &Path, is_forced: bool) -> Result<Option<ReplacedFile>, Report> {
     let refused = |cause| Report::on(cannot, out.as_os_str().as_bytes(), cause);
     let Ok(there) = std::fs::symlink_metadata(out) else { return Ok(None) };

@@ -87,7 +87,8 @@ pub fn serve_with(
     run(vec![service]).map_err(|error| lost(args.image(), error))
 }
 
-/// Closes the volumes if they could not be mounted, since an open volume is marked as one that needs a check or recovery.
+/// Closes the volumes if they could not be mounted, since an open volume is marked as one that needs a check or
+/// recovery.
 pub fn close_after_failure<T>(volumes: &[Volume], mounted: Result<T, Report>) -> Result<T, Report> {
     if mounted.is_err() {
         for volume in volumes {

@@ -31,7 +31,8 @@ const TRIES: u32 = 200;
 const STEP: u64 = 64 << 10;
 /// The divisor of the least growth of a size that was too small.
 const GROWTH: u64 = 32;
-/// The divisor of the part of an estimate that is left out, since an estimate that is slightly too small costs one more try.
+/// The divisor of the part of an estimate that is left out. An estimate that is slightly too small costs one more try,
+/// and one that is too large wastes space or costs several.
 const CAUTION: u64 = 16;
 /// A rough estimate of the bytes that a node takes in addition to its data.
 const NODE: u64 = 128;
@@ -81,8 +82,8 @@ impl<'d> Generic<'d> {
         Ok(Plan { tree, formatted, sparse, file_system, places })
     }
 
-    /// Returns the layout in the smallest of the tried sizes that is sufficient. A size that is smaller by more than a
-    /// [`GROWTH`]th was tried, and is not.
+    /// Returns the layout in the smallest of the tried sizes that is sufficient. The largest of the tried sizes that are
+    /// not sufficient is smaller by at most one part in [`GROWTH`] and one [`STEP`].
     fn search<'t>(&self, tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t>, BuildError> {
         let with_room = |len: u64| match options.room {
             FreeSpace::Free(percent) => {
