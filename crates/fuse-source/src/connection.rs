@@ -14,6 +14,7 @@ use obento_base::{Error, Result};
 use obento_fuse_abi::{InHeader, OutHeader, opcode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::{SendFlags, send};
 use zerocopy::IntoBytes as _;
 
 use crate::error::{ENDED, HUNG, NONSENSE, of_errno};
@@ -132,8 +133,9 @@ impl Exchange {
         };
         let message = [&[header.as_bytes()], body].concat().concat();
         self.wait(PollFlags::OUT, until)?;
-        // The socket does not block, and takes a message whole or not at all.
-        match rustix::io::write(&self.socket, &message) {
+        // The socket does not block, and takes a message whole or not at all. A server that has ended raises no SIGPIPE,
+        // which would end a program that does not ignore this signal.
+        match send(&self.socket, &message, SendFlags::NOSIGNAL) {
             Ok(sent) if sent == message.len() => Ok(self.unique),
             Ok(_) => Err(NONSENSE),
             Err(_) => Err(ENDED),

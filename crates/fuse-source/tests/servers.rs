@@ -14,6 +14,7 @@ use obento_driver::{Access, Cookie, FileSystem, LayoutLock};
 use obento_fuse_source::{FuseServer, StartError};
 use obento_testkit::oracle::{Oracle, program, run, until};
 use obento_testkit::require;
+use obento_testkit::signals::expect_no_sigpipe;
 
 /// Makes a tree on the host.
 fn tree(folder: &Path) {
@@ -310,4 +311,17 @@ fn a_name_with_a_slash_and_the_root_as_a_child_are_nonsense() {
         ControlFlow::Continue(())
     });
     assert_eq!((listed, names), (Err(nonsense), 0));
+}
+
+#[test]
+fn a_server_that_has_ended_raises_no_sigpipe() {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    expect_no_sigpipe("a_server_that_has_ended_raises_no_sigpipe", || {
+        let (client, server) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        drop(server);
+        let refused = obento_fuse_source::connect(client, Duration::from_secs(20), Access::ReadOnly);
+        assert!(refused.is_err());
+    });
 }

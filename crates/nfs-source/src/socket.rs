@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketFlags, SocketType, bind, connect, send, socket_with, sockopt,
+};
 
 /// Waits until the socket is ready, and returns for what.
 ///
@@ -68,10 +70,11 @@ pub fn open(address: SocketAddr, until: Instant) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// Writes some bytes, and returns their number. It is 0 if the socket accepts none now.
+/// Writes some bytes, and returns their number. It is 0 if the socket accepts none now. A connection that has ended is an
+/// error, and raises no `SIGPIPE`, which would end a program that does not ignore this signal.
 pub fn write(socket: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     loop {
-        match rustix::io::write(socket, bytes) {
+        match send(socket, bytes, SendFlags::NOSIGNAL) {
             Ok(sent) => return Ok(sent),
             Err(Errno::AGAIN) => return Ok(0),
             Err(Errno::INTR) => {}

@@ -22,6 +22,7 @@ use obento_driver::{
 };
 use obento_nfs_source::{Export, MountError, NfsAddress};
 use obento_testkit::ganesha::Ganesha;
+use obento_testkit::signals::expect_no_sigpipe;
 
 fn mount(
     host: &str,
@@ -506,4 +507,14 @@ fn an_export_of_ganesha_is_read_as_the_host_has_it() {
     }
     let refused = mount("127.0.0.1", "/none", port, mount_port, Duration::from_secs(30)).err().unwrap();
     assert!(matches!(refused, MountError::Refused(_)), "{refused}");
+}
+
+#[test]
+fn a_server_that_has_ended_raises_no_sigpipe() {
+    expect_no_sigpipe("a_server_that_has_ended_raises_no_sigpipe", || {
+        let (client, server) = UnixStream::pair().unwrap();
+        drop(server);
+        let export = Export::over(client.into(), b"root", Duration::from_secs(20)).unwrap();
+        assert!(export.mount(Access::ReadOnly).is_err());
+    });
 }

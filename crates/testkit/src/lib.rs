@@ -31,6 +31,7 @@ pub mod record;
 pub mod repairs;
 pub mod scratch;
 pub mod second;
+pub mod signals;
 pub mod snapshot;
 mod tar_stream;
 pub mod toy;

@@ -27,6 +27,8 @@ const ALWAYS: &[c_long] = &[
     libc::SYS_nanosleep, libc::SYS_gettimeofday, libc::SYS_getrandom, libc::SYS_getpid, libc::SYS_getuid,
     libc::SYS_geteuid, libc::SYS_getgid, libc::SYS_getegid, libc::SYS_getgroups, libc::SYS_uname, libc::SYS_getrusage,
     libc::SYS_getcwd, libc::SYS_umask,
+    // For the open connections to FUSE and NFS servers: only send(2) can suppress SIGPIPE.
+    libc::SYS_sendto,
     // The timer by which a signal interrupts calls that wait.
     libc::SYS_setitimer,
     // For rings that were set up before, which can only read and write.
@@ -57,7 +59,7 @@ const READING: &[c_long] = &[
     libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
     // For the target of a symbolic link that is followed.
     libc::SYS_getxattr, libc::SYS_listxattr,
-    libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
+    libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
 
 /// For writing a tree. [`metadata`](super::metadata) adds conditional ones.
@@ -67,7 +69,7 @@ const WRITING: &[c_long] = &[
     libc::SYS_mknodat, libc::SYS_renameat2, libc::SYS_readlinkat, libc::SYS_getdents64, libc::SYS_faccessat2,
     libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_fgetxattr, libc::SYS_getxattr, libc::SYS_fremovexattr,
     libc::SYS_flistxattr, libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_syncfs,
-    libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
+    libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
 
 /// For reading trees and creating a file.
@@ -77,17 +79,16 @@ const BUILDING: &[c_long] = &[
     libc::SYS_faccessat2, libc::SYS_lgetxattr, libc::SYS_llistxattr, libc::SYS_fgetxattr, libc::SYS_flistxattr,
     libc::SYS_getxattr, libc::SYS_listxattr, libc::SYS_sync_file_range, libc::SYS_flock, libc::SYS_linkat, libc::SYS_unlinkat, libc::SYS_renameat, libc::SYS_renameat2,
     // For open sockets: asking another process to start programs, and serving the disk of a kernel.
-    libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4,
+    libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_accept4,
 ];
 
 /// For asking the process that starts kernels, through an open socket, and for serving the disk of a kernel.
-const ASKING: &[c_long] = &[libc::SYS_sendmsg, libc::SYS_sendto, libc::SYS_recvmsg, libc::SYS_accept4];
+const ASKING: &[c_long] = &[libc::SYS_sendmsg, libc::SYS_recvmsg, libc::SYS_accept4];
 
 /// For serving: waiting for the end, and signalling it; passing the mount to another process.
 const SERVING: &[c_long] = &[
     libc::SYS_accept4,
     libc::SYS_getsockopt,
-    libc::SYS_sendto,
     libc::SYS_sendmsg,
     libc::SYS_recvmsg,
     libc::SYS_shutdown,
@@ -99,7 +100,6 @@ const SERVING_PROCESSES: &[c_long] = &[
     libc::SYS_openat,
     libc::SYS_accept4,
     libc::SYS_getsockopt,
-    libc::SYS_sendto,
     libc::SYS_sendmsg,
     libc::SYS_recvmsg,
     libc::SYS_shutdown,
