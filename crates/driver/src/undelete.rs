@@ -101,8 +101,11 @@ pub struct DeletedFile {
 pub enum Certainty {
     /// The start of the space of the file is in use by another file, or the location of the space is lost.
     Overwritten,
-    /// A part of the space is in use, belongs to another deleted file as well, or was not found.
+    /// A part of the space is in use, belongs to another deleted file as well, or was not found. Or the first bytes are not
+    /// those of files with this extension.
     Doubtful,
+    /// All of the space is free, but its location was chosen among several places.
+    Possible,
     /// All of the space is free, but the location of the space is a guess or may be outdated.
     Likely,
     /// The file is empty, or all of the space is free and the location of the space is recorded.
@@ -110,11 +113,12 @@ pub enum Certainty {
 }
 
 impl Certainty {
-    /// Returns the name: `overwritten`, `doubtful`, `likely` or `certain`.
+    /// Returns the name: `overwritten`, `doubtful`, `possible`, `likely` or `certain`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Overwritten => "overwritten",
             Self::Doubtful => "doubtful",
+            Self::Possible => "possible",
             Self::Likely => "likely",
             Self::Certain => "certain",
         }

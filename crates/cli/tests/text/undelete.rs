@@ -392,3 +392,105 @@ fn files_that_options_omit_are_counted() {
     let (_, _, said) = card.obento(&["undelete", "card.img", "--to", "card.img:/dir"]);
     assert!(said.contains("help: name a directory of the host"), "{said}");
 }
+
+/// A FAT32 volume of 100 MiB with clusters of 512 bytes, which has cluster numbers above 65535. It is empty.
+fn empty_card_with_many_clusters(fill: impl FnOnce(&Path)) -> Card {
+    let card = Card(tempfile::tempdir().unwrap());
+    fs::create_dir(card.tree()).unwrap();
+    fill(&card.tree());
+    let image = card.0.path().join("card.img");
+    run(program("mkfs.fat").args(["-F", "32", "-s", "1", "-C"]).arg(&image).arg("102400")).unwrap();
+    card
+}
+
+/// Clears the upper half of the number of the first cluster in each deleted entry of a volume of FAT32, as Windows does when
+/// it deletes a file. Returns the number of entries that had another upper half than 0.
+fn clear_as_windows(image: &Path) -> usize {
+    let mut bytes = fs::read(image).unwrap();
+    let mut cleared = 0;
+    for entry in bytes.chunks_exact_mut(32) {
+        let is_deleted = entry[0] == 0xe5 && entry[11] != 0x0f;
+        if is_deleted && entry[20..22] != [0, 0] {
+            entry[20..22].fill(0);
+            cleared += 1;
+        }
+    }
+    fs::write(image, bytes).unwrap();
+    cleared
+}
+
+#[test]
+fn files_that_windows_deleted_behind_cluster_65535_are_found() {
+    if !require(&[Oracle::Program("mkfs.fat")]) {
+        return;
+    }
+    let photo = |dice: &mut Dice| {
+        let len = 20_000 + dice.below(9_000);
+        [b"\xff\xd8\xff\xe0".to_vec(), dice.text(len)].concat()
+    };
+    for is_filler_deleted in [false, true] {
+        let card = empty_card_with_many_clusters(|tree| {
+            let mut dice = Dice(11);
+            // Clusters of 512 bytes up to number 73731, with data everywhere.
+            fs::write(tree.join("a filler.bin"), vec![0x5a; 36 << 20]).unwrap();
+            fs::create_dir_all(tree.join("Holiday in Rome/Evening")).unwrap();
+            for number in 0..4 {
+                fs::write(tree.join(format!("Holiday in Rome/Photo {number}.jpeg")), photo(&mut dice))
+                    .unwrap();
+                fs::write(tree.join(format!("Holiday in Rome/Evening/{number}.jpeg")), photo(&mut dice))
+                    .unwrap();
+            }
+            fs::write(tree.join("Holiday in Rome/Evening/my notes.txt"), dice.text(3000)).unwrap();
+            fs::write(tree.join("A letter.txt"), dice.text(5000)).unwrap();
+        });
+        let image = card.0.path().join("card.img");
+        card.quietly(&["cp", "tree/a filler.bin", "card.img:/"]);
+        card.quietly(&["cp", "-r", "tree/Holiday in Rome", "tree/A letter.txt", "card.img:/"]);
+        card.quietly(&["rm", "-r", "card.img:/Holiday in Rome", "card.img:/A letter.txt"]);
+        if is_filler_deleted {
+            card.quietly(&["rm", "card.img:/a filler.bin"]);
+        }
+        let files = [
+            "Holiday in Rome/Photo 0.jpeg",
+            "Holiday in Rome/Photo 3.jpeg",
+            "Holiday in Rome/Evening/0.jpeg",
+            "Holiday in Rome/Evening/3.jpeg",
+            "Holiday in Rome/Evening/my notes.txt",
+            "A letter.txt",
+        ];
+        let wanted = |found: &[(String, String)]| -> Vec<String> {
+            let of = |file: &&str| found.iter().find(|(_, path)| path == file).map(|found| found.0.clone());
+            files.iter().map(|file| of(file).unwrap_or_default()).collect()
+        };
+        assert_eq!(wanted(&card.list(&[])), ["likely"; 6], "deleted by obento, which keeps the numbers");
+        assert_eq!(clear_as_windows(&image), 12, "ten files and two directories");
+        let found = card.list(&["--to", "out"]);
+        assert_eq!(wanted(&found), ["possible"; 6], "{found:?}");
+        files.iter().for_each(|file| card.same(file, file));
+        let (code, text, _) = card.obento(&["undelete", "card.img", "--least", "likely"]);
+        assert_eq!((code, text.as_str()), (Some(1), ""), "no guess is presented as likely");
+    }
+}
+
+#[test]
+fn a_file_that_windows_deleted_and_whose_contents_are_gone_is_not_presented_as_recovered() {
+    if !require(&[Oracle::Program("mkfs.fat")]) {
+        return;
+    }
+    let card = empty_card_with_many_clusters(|tree| {
+        fs::write(tree.join("a filler.bin"), vec![0x5a; 36 << 20]).unwrap();
+        fs::write(tree.join("A photo.jpeg"), [b"\xff\xd8\xff\xe0".to_vec(), vec![1; 9000]].concat()).unwrap();
+    });
+    let image = card.0.path().join("card.img");
+    card.quietly(&["cp", "tree/a filler.bin", "tree/A photo.jpeg", "card.img:/"]);
+    card.quietly(&["rm", "card.img:/A photo.jpeg"]);
+    assert_eq!(clear_as_windows(&image), 1);
+    // Another file had its clusters in the meantime, and was deleted, too.
+    let mut bytes = fs::read(&image).unwrap();
+    let at = bytes.windows(6).position(|part| part == b"\xff\xd8\xff\xe0\x01\x01").unwrap();
+    bytes[at..at + 9004].fill(0x66);
+    fs::write(&image, bytes).unwrap();
+    card.quietly(&["rm", "card.img:/a filler.bin"]);
+    let found = card.list(&["*.jpeg", "--least", "overwritten"]);
+    assert_eq!(found, both("doubtful", &["A photo.jpeg"]));
+}

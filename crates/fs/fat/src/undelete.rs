@@ -4,8 +4,13 @@
 //! except their number. The chain of the file is freed. The checksum in the parts gives the lost byte. The places of
 //! the file are guessed: the free clusters from the first one on.
 //!
+//! [`upper_half`] finds the first cluster of entries that Windows deleted.
+//!
 //! Invariant: a directory is read once, and at most [`DIRECTORY`] bytes of it, so that the search ends.
 //! Source: fatgen103, "FAT Directory Structure", `DIR_Name[0]`.
+
+mod contents;
+mod upper_half;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -65,7 +70,8 @@ impl Undelete for FatDriver {
         let space = FreeClusters::new(used, sb.clusters, sb.data_start, sb.cluster_size);
         let fat = FatReader { device, sb: &sb, bytes: Vec::new(), start: 0 };
         let (entered, page) = (Bits::default(), self.options.code_page);
-        let mut search = Search { device, sb: &sb, fat, space, entered, page, unsearched, found };
+        let tries = upper_half::TRIES;
+        let mut search = Search { device, sb: &sb, fat, space, entered, page, tries, unsearched, found };
         search.run();
         Ok(search.unsearched)
     }
@@ -151,6 +157,8 @@ pub(crate) fn chain_of(device: &dyn BlockDevice, sb: &SuperBlock, first: Cluster
 /// A directory to read.
 struct Pending {
     path: Vec<u8>,
+    /// The first cluster, or `None` for the root.
+    first: Option<Cluster>,
     bytes: Vec<Range<u64>>,
     is_deleted: bool,
 }
@@ -163,6 +171,8 @@ struct Search<'d> {
     /// The clusters of directories that are read.
     entered: Bits,
     page: CodePage,
+    /// Number of candidates for cleared numbers that may still be examined.
+    tries: u32,
     unsearched: Vec<Unsearched>,
     found: &'d mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
 }
@@ -173,7 +183,8 @@ impl Search<'_> {
             Root::Region { start, len } => core::iter::once(start..start.saturating_add(len)).collect(),
             Root::Chain(first) => self.chain(first, b""),
         };
-        let mut pending = VecDeque::from([Pending { path: Vec::new(), bytes, is_deleted: false }]);
+        let mut pending =
+            VecDeque::from([Pending { path: Vec::new(), first: None, bytes, is_deleted: false }]);
         while let Some(directory) = pending.pop_front() {
             if self.directory(&directory, &mut pending).is_break() {
                 return;
@@ -207,7 +218,7 @@ impl Search<'_> {
                         continue;
                     }
                     (_, attributes) if attributes & Attributes::VOLUME_ID.bits() != 0 => {}
-                    _ if is_deleted => self.deleted(&raw, &parts, &directory.path, pending)?,
+                    _ if is_deleted => self.deleted(&raw, &parts, directory, pending)?,
                     _ => self.in_use(&raw, &parts, &directory.path, pending),
                 }
                 parts.clear();
@@ -249,7 +260,7 @@ impl Search<'_> {
         let Some(first) = raw.first(self.sb.width) else { return };
         let Some(path) = join(path, &self.name(raw, parts)) else { return };
         let bytes = self.chain(first, &path);
-        pending.push_back(Pending { path, bytes, is_deleted: false });
+        pending.push_back(Pending { path, first: Some(first), bytes, is_deleted: false });
     }
 
     /// Handles a deleted entry, or an entry of a deleted directory.
@@ -257,22 +268,24 @@ impl Search<'_> {
         &mut self,
         raw: &RawEntry,
         parts: &[RawLongEntry],
-        path: &[u8],
+        parent: &Pending,
         pending: &mut VecDeque<Pending>,
     ) -> ControlFlow<()> {
         if !is_plausible(raw) {
             return ControlFlow::Continue(());
         }
-        let Some(path) = join(path, &self.name(raw, parts)) else { return ControlFlow::Continue(()) };
-        let first = raw.first(self.sb.width);
+        let Some(path) = join(&parent.path, &self.name(raw, parts)) else { return ControlFlow::Continue(()) };
         if raw.DIR_Attr & Attributes::DIRECTORY.bits() != 0 {
+            let first = self.first_of_directory(raw, parent);
             if let Some(bytes) = first.and_then(|first| self.deleted_directory(first)) {
-                pending.push_back(Pending { path, bytes, is_deleted: true });
+                pending.push_back(Pending { path, first, bytes, is_deleted: true });
             }
             return ControlFlow::Continue(());
         }
         let size = raw.size();
+        let (first, most) = self.first_of_file(raw, &path, parent);
         let (extents, certainty) = self.space.place(first, size, KnownClusters::First);
+        let certainty = certainty.min(most);
         let modified = time::decode(raw.DIR_WrtDate.get(), raw.DIR_WrtTime.get(), 0, Zone::default());
         (self.found)(DeletedFile {
             path,
@@ -322,8 +335,12 @@ impl Search<'_> {
     }
 
     fn first_entry(&self, cluster: Cluster) -> Option<RawEntry> {
+        self.entry_at(self.sb.offset_of(cluster)?)
+    }
+
+    fn entry_at(&self, offset: u64) -> Option<RawEntry> {
         let mut entry = [0; 32];
-        self.device.read_at(self.sb.offset_of(cluster)?, &mut entry).ok()?;
+        self.device.read_at(offset, &mut entry).ok()?;
         RawEntry::read_from_bytes(&entry).ok()
     }
 }

@@ -81,6 +81,12 @@ impl FreeClusters {
         free.map_or(0, |(_, len)| len)
     }
 
+    /// Returns whether the `count` clusters from `first` on are free and claimed by no deleted file.
+    pub fn has_room(&self, first: Cluster, count: u32) -> bool {
+        let is_inside = self.end().saturating_sub(first.0) >= count;
+        is_inside && self.free_from(first, count) == count && !self.claimed.has_any(first, count)
+    }
+
     /// Counts a link, and returns whether the search may follow it. `runs` is the number of runs of the chain
     /// so far.
     pub fn follows_link(&mut self, runs: usize) -> bool {
@@ -227,6 +233,10 @@ mod tests {
         assert_eq!(space.place(Some(Cluster(7)), 90, chain).1, Certainty::Doubtful);
         assert_eq!((space.free_from(Cluster(2), 9), space.free_from(Cluster(6), 90)), (3, 6));
         assert_eq!(space.free_from(Cluster(5), 9), 0);
+        let has_room = |first, count| space.has_room(Cluster(first), count);
+        assert!(has_room(10, 2) && !has_room(10, 3), "the volume ends");
+        assert!(!has_room(4, 2), "5 is in use");
+        assert!(!has_room(6, 2), "7 is claimed");
     }
 
     #[test]
