@@ -465,25 +465,130 @@ fn a_small_image_that_expands_has_a_limit() {
     assert_eq!(fs::metadata(folder.path().join("out.img")).unwrap().len(), 8 * MIB);
 }
 
+/// Creates a disk of 64 MiB with three partitions, of which the first and the last have no file system but data. The second
+/// one has 32 MiB.
+fn disk_with_neighbours(path: &Path) {
+    let file = File::create(path).unwrap();
+    file.set_len(64 * MIB).unwrap();
+    let args = ["-o", "--new=1:1M:+8M", "--new=2:10M:+32M", "--new=3:42M:+8M"].map(Path::new);
+    call("sgdisk", args.into_iter().chain([path])).unwrap();
+    for (start, len) in [(MIB, 8 * MIB), (42 * MIB, 8 * MIB)] {
+        let bytes: Vec<u8> = (0..len).map(|at| (at % 253) as u8).collect();
+        file.write_all_at(&bytes, start).unwrap();
+    }
+}
+
 #[test]
-fn a_partition_as_the_target_is_refused_and_no_file_hides_it() {
+fn a_partition_of_a_disk_gets_an_image_as_qemu_img_writes_it_and_its_neighbours_stay() {
+    if !require(&["qemu-img", "sgdisk", "mke2fs", "e2fsck", "zstd"].map(Oracle::Program)) {
+        return;
+    }
     let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    File::create(path("disk.img")).unwrap().set_len(16 << 20).unwrap();
-    File::create(path("root.img")).unwrap().set_len(4 << 20).unwrap();
-    succeed(folder.path(), &["part", "disk.img", "create", "gpt"]);
-    succeed(folder.path(), &["part", "disk.img", "add"]);
-    for options in
-        [&["disk.img@1"][..], &["disk.img@1", "--format", "raw"], &["disk.img@1", "-O", "raw", "-f"]]
-    {
-        let output = obento(folder.path(), &[&["convert", "root.img"], options].concat());
+    let folder = folder.path();
+    let path = |name: &str| folder.join(name);
+    File::create(path("root.img")).unwrap().set_len(24 * MIB).unwrap();
+    call("mke2fs", ["-q", "-t", "ext4"].map(Path::new).into_iter().chain([&*path("root.img")])).unwrap();
+    fs::write(path("file"), "contents of a file\n".repeat(50_000)).unwrap();
+    succeed(folder, &["cp", "file", "root.img:/"]);
+    succeed(folder, &["convert", "-q", "-c", "root.img", "root.qcow2"]);
+    call("zstd", ["-q".as_ref(), path("root.img").as_os_str()]).unwrap();
+    disk_with_neighbours(&path("before.img"));
+    fs::copy(path("before.img"), path("peer.img")).unwrap();
+    let target = format!(
+        "driver=raw,offset={},size={},file.driver=file,file.filename={}",
+        10 * MIB,
+        32 * MIB,
+        path("peer.img").display()
+    );
+    let root = path("root.img");
+    let args = ["convert", "-n", "-f", "raw", root.to_str().unwrap(), "--target-image-opts", &target];
+    call("qemu-img", args).unwrap();
+    let sha = call("sha256sum", [path("root.img")]).unwrap().stdout;
+    let sha = String::from_utf8(sha).unwrap()[..64].to_owned();
+    for source in ["root.img", "root.qcow2", "root.img.zst"] {
+        fs::copy(path("before.img"), path("disk.img")).unwrap();
+        let args = ["convert", "--verify", "--checksum", source, "disk.img@2"];
+        let output = obento(folder, &args);
+        let (text, said) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{source}: {said}");
+        assert!(text.starts_with(&format!("{sha}  {source}\n")), "{text}");
+        assert!(text.contains("disk.img@2: 24 MiB in a partition of 32 MiB"), "{text}");
+        assert!(
+            said.contains("8 MiB are unused; 'obento resize disk.img@2 --maximum' grows the volume"),
+            "{said}"
+        );
+        assert!(fs::read(path("disk.img")).unwrap() == fs::read(path("peer.img")).unwrap(), "{source}");
+    }
+    assert!(!path("disk.img@2").exists());
+    succeed(folder, &["resize", "-q", "disk.img@2", "--maximum"]);
+    call("sgdisk", ["-v".as_ref(), path("disk.img").as_os_str()]).unwrap();
+    succeed(folder, &["convert", "-q", "disk.img@2", "back.img"]);
+    call("e2fsck", ["-fn".as_ref(), path("back.img").as_os_str()]).unwrap();
+    assert_eq!(fs::metadata(path("back.img")).unwrap().len(), 32 * MIB);
+    let output = obento(folder, &["cat", "disk.img@2:/file"]);
+    assert!(output.stdout == fs::read(path("file")).unwrap());
+
+    // A partition of a qcow2 disk.
+    succeed(folder, &["convert", "-q", "before.img", "disk.qcow2"]);
+    succeed(folder, &["convert", "-q", "root.img", "disk.qcow2@2"]);
+    call("qemu-img", ["check".as_ref(), "-q".as_ref(), path("disk.qcow2").as_os_str()]).unwrap();
+    let args = ["compare", "-q", "-f", "raw", "-F", "qcow2"].map(Path::new);
+    call("qemu-img", args.into_iter().chain([&*path("peer.img"), &*path("disk.qcow2")])).unwrap();
+}
+
+#[test]
+fn a_partition_that_is_too_small_or_in_use_or_not_named_exactly_is_not_overwritten() {
+    if !require(&["sgdisk", "mke2fs"].map(Oracle::Program)) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let path = |name: &str| folder.join(name);
+    disk_with_neighbours(&path("disk.img"));
+    let args = ["-c", "1:data", "-c", "3:data"].map(Path::new);
+    call("sgdisk", args.into_iter().chain([&*path("disk.img")])).unwrap();
+    File::create(path("root.img")).unwrap().set_len(24 * MIB).unwrap();
+    File::create(path("large.img")).unwrap().set_len(33 * MIB).unwrap();
+    File::create(path("small.img")).unwrap().set_len(MIB / 2).unwrap();
+    call("mke2fs", ["-q", "-t", "ext4"].map(Path::new).into_iter().chain([&*path("root.img")])).unwrap();
+    let before = fs::read(path("disk.img")).unwrap();
+    let refused = |args: &[&str], words: &[&str]| {
+        let output = obento(folder, &[&["convert"], args].concat());
         let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{options:?}: {said}");
-        assert!(said.contains("this is a partition of 'disk.img', and convert creates files"), "{said}");
-        assert!(said.contains("of=disk.img"), "{said}");
-        assert!(!path("disk.img@1").exists());
-    }
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {said}");
+        words.iter().for_each(|words| assert!(said.contains(words), "{args:?}: {said}"));
+        assert!(!path("disk.img@2").exists() && !path("disk.img@9").exists());
+    };
+    let large = ["the source has 33 MiB (34603008 bytes), and the partition only 32 MiB", "disk.img grow 2"];
+    refused(&["large.img", "disk.img@2"], &large);
+    refused(&["-f", "large.img", "disk.img@2"], &large);
+    refused(&["root.img", "disk.img@9"], &["no such partition", "disk.img@3"]);
+    refused(&["small.img", "disk.img@name=data"], &["data", "1", "3"]);
+    refused(&["disk.img@1", "disk.img@2"], &["the source is on the same disk"]);
+    refused(&["-O", "qcow2", "root.img", "disk.img@2"], &["--format is not available"]);
+    refused(&["-c", "root.img", "disk.img@2"], &["--compress is not available"]);
+    refused(&["--backing", "root.img", "disk.img@2"], &["--backing is not available"]);
+    refused(&["missing.img", "disk.img@2"], &["missing.img"]);
+    assert!(fs::read(path("disk.img")).unwrap() == before, "nothing was written");
+
+    succeed(folder, &["convert", "-q", "root.img", "disk.img@2"]);
+    refused(&["small.img", "disk.img@2"], &["it contains an ext4 file system of 24 MiB", "--force"]);
+    succeed(folder, &["convert", "-q", "-f", "small.img", "disk.img@2"]);
+    // Nothing of the earlier file system is found.
+    let output = obento(folder, &["ls", "disk.img@2"]);
+    assert!(!output.status.success());
+    // The name of a file, not of a partition.
     for name in ["other@1.img", "disk.img@monday.img"] {
-        succeed(folder.path(), &["convert", "root.img", name]);
+        succeed(folder, &["convert", "root.img", name]);
     }
+    if !require(&[Oracle::Root, Oracle::LoopMount, Oracle::Program("losetup")]) {
+        return;
+    }
+    let attached = call("losetup", ["-f".as_ref(), "--show".as_ref(), path("disk.img").as_os_str()]).unwrap();
+    let device = String::from_utf8(attached.stdout).unwrap();
+    let output = obento(folder, &["convert", "-f", "root.img", "disk.img@2"]);
+    call("losetup", ["-d", device.trim()]).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("in use by") && said.contains(device.trim()), "{said}");
 }

@@ -2,6 +2,8 @@
 //!
 //! Invariant: the file gets its name only after it is complete and, if requested, was compared with the source.
 
+mod partition;
+
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ pub use obento_host::convert::{
     BACKING_NAME_MAX, Backing, ConvertError, Output as ConvertFormat, Stream, Version as Qcow2Version,
 };
 use obento_host::qcow2::{Qcow2Device, References};
+pub use partition::{OverwriteFailure, OverwriteOptions, overwrite};
 
 /// The options of a conversion.
 pub struct ConvertOptions<'a> {

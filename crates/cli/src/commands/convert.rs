@@ -1,18 +1,18 @@
 //! `obento convert`: writes a disk image in another format.
 
 mod overlay;
+mod partition;
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use obento::Image;
-use obento::address::{Address, HostEntry, PartSelector};
 use obento::block::BlockDevice;
 use obento::convert::{
     ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted, Qcow2Version, convert,
@@ -34,7 +34,7 @@ use crate::output::{Outcome, Output, Stop};
 use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
 use crate::progress::Progress;
 use crate::replaced::expect_replaceable;
-use crate::report::{Report, printable};
+use crate::report::Report;
 
 /// The page of `convert`.
 pub const PAGE: Page = Page::new(&[
@@ -42,6 +42,7 @@ pub const PAGE: Page = Page::new(&[
     ("obento convert -c --verify disk.img disk.qcow2", "Compress a disk, and compare the result"),
     ("obento convert disk.qcow2 azure.vhd", "Create a fixed VHD in whole MiB for Azure"),
     ("obento convert disk.img@2 -O android-sparse system.simg", "Convert one partition for fastboot"),
+    ("obento convert rootfs.ext4 disk.img@2", "Write a file system to a partition of an existing disk"),
     (
         "obento convert --backing base.qcow2 test.qcow2",
         "Create an image that stores only changes of base.qcow2",
@@ -56,13 +57,15 @@ pub const PAGE: Page = Page::new(&[
 /// Convert a disk image to another format
 ///
 /// IN is an image in any supported format, or one of its partitions. Holes stay holes. OUT appears only when it is complete.
+/// If OUT is a partition of an existing disk, IN is written to the start of this partition. The disk can have any format
+/// that can be changed. A partition that is too small is refused, and one that contains known data requires --force.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image, or a partition
     #[arg(value_name = "IN[@PART]")]
     source: OsString,
-    /// The new image
-    #[arg(value_name = "OUT")]
+    /// The new image, or a partition of an existing disk
+    #[arg(value_name = "OUT[@PART]")]
     out: PathBuf,
     /// Format of OUT; the default is that of its extension
     #[arg(short = 'O', long, value_name = "FORMAT", value_enum)]
@@ -78,10 +81,10 @@ pub struct Args {
     /// OUT stores the name of IN as given. Do not change IN while OUT exists. Commands open OUT only with --allow-backing.
     #[arg(long, conflicts_with_all = ["compress", "verify", "checksum"])]
     backing: bool,
-    /// Overwrite OUT if it exists
+    /// Overwrite OUT if it exists, or the known data in the partition
     #[arg(short, long)]
     force: bool,
-    /// Compare OUT with IN before OUT gets its name
+    /// Compare OUT with IN before OUT gets its name; compare a partition after it was written
     #[arg(long)]
     verify: bool,
     /// Print the SHA-256 checksum of the contents of the disk
@@ -95,7 +98,9 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
-    args.expect_file(context)?;
+    if let Some(target) = partition::target(args, context) {
+        return partition::run(args, &target, context);
+    }
     let format = args.format()?;
     context.expect_changes_allowed(shown)?;
     let _replaced = expect_replaceable("cannot convert to", &args.out, args.force)?;
@@ -174,37 +179,6 @@ impl Args {
         }
         let version = if self.qcow2_version == 2 { Qcow2Version::V2 } else { Qcow2Version::V3 };
         Ok(format.with(version, self.compress))
-    }
-
-    /// # Errors
-    ///
-    /// OUT names a partition of an existing image. A file of this name would hide the partition from all commands.
-    fn expect_file(&self, context: &Context) -> Result<(), Report> {
-        let look_up = |path: &Path| context.look_up(path);
-        if look_up(&self.out) != HostEntry::Missing {
-            return Ok(());
-        }
-        let Ok(Address { image, part: Some(part), place: None }) =
-            Address::parse_with(self.out.as_os_str(), &look_up)
-        else {
-            return Ok(());
-        };
-        // `disk@monday.img` is the usual name of a file.
-        if !matches!(part, PartSelector::Number(_)) && ImageFormat::of_name(&self.out).is_some() {
-            return Ok(());
-        }
-        let disk = printable(image.as_os_str().as_bytes());
-        let cause = format!("this is a partition of '{disk}', and convert creates files");
-        let report = Report::on("cannot convert to", self.out.as_os_str().as_bytes(), cause);
-        // The offsets of partitions are not those of bytes in a file of another format.
-        let is_raw = ImageFormat::of_name(&image).is_none_or(|format| format == ImageFormat::Raw);
-        Err(match is_raw {
-            true => report.help(format!(
-                "to replace the contents of the partition of a raw disk, convert IN to a raw file, and run 'dd if=RAW \
-                 of={disk} bs=1M conv=notrunc oflag=seek_bytes seek=START' with the START that 'obento part {disk}' prints"
-            )),
-            false => report.help("name a new file"),
-        })
     }
 
     /// Unpacks IN to a new file if this file can become OUT without another conversion. Returns `None`

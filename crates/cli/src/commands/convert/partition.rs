@@ -1,0 +1,226 @@
+//! OUT is a partition of an existing disk: its bytes are overwritten.
+
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
+use obento::base::DeviceError;
+use obento::convert::{ConvertStep, OverwriteFailure, OverwriteOptions, overwrite};
+use obento::driver::Access;
+use obento::host::{FileId, interrupt};
+use obento::image::{ImageFile, PartitionContents};
+use obento::text::human_size;
+use obento::{Error, Image, Options};
+use sha2::{Digest as _, Sha256};
+
+use super::{Args, hex};
+use crate::commands::mkfs::contents_to_destroy;
+use crate::context::Context;
+use crate::json::Line;
+use crate::open;
+use crate::output::{Outcome, Output, Stop};
+use crate::parse::image_format::ImageFormat;
+use crate::progress::Progress;
+use crate::report::{Report, printable};
+
+/// The least number of unused bytes behind a volume that are reported.
+const FREE_TO_REPORT: u64 = 1 << 20;
+
+/// Returns the partition of an existing image that OUT names, or `None` if OUT names a file.
+pub fn target(args: &Args, context: &Context) -> Option<Address> {
+    let look_up = |path: &Path| context.look_up(path);
+    if look_up(&args.out) != HostEntry::Missing {
+        return None;
+    }
+    let address = Address::parse_with(args.out.as_os_str(), &look_up).ok()?;
+    let Address { image, part: Some(part), place: None } = &address else { return None };
+    let is_snapshot = snapshot_of(image, &look_up).is_some();
+    // `disk@monday.img` is the usual name of a file.
+    let is_file = !matches!(part, PartSelector::Number(_)) && ImageFormat::of_name(&args.out).is_some();
+    (!is_file && !is_snapshot).then_some(address)
+}
+
+/// Writes IN over the partition `target`.
+pub fn run(args: &Args, target: &Address, context: &Context) -> Outcome {
+    let shown = args.out.as_os_str().as_bytes();
+    expect_raw(args)?;
+    context.expect_changes_allowed(shown)?;
+    expect_another_disk(args, target, context)?;
+    let stored = args.stored(context).filter(|_| !context.options().allow_backing);
+    let start = Instant::now();
+    let options = Options { access: Access::ReadWrite, ..context.options().image_options() };
+    let file = ImageFile::open(&target.image, &options).map_err(open::cannot_open)?;
+    let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
+    if is_early && !file.opens_others() {
+        context.seal();
+    }
+    let disk = args.disk(context)?;
+    let image = file.decode(context.registry()).map_err(open::cannot_open)?;
+    context.seal();
+    open::report_notices(shown, &image, context.messages());
+    let part = target.part.as_ref();
+    let (partition, found) = image.part_to_overwrite(part).map_err(open::cannot_open)?;
+    if let Some(what) = contents_to_destroy(&image, &found, part).filter(|_| !args.force) {
+        let report = Report::on("cannot convert to", shown, format!("it contains {what}"));
+        return Err(report.help("use --force (-f) to overwrite it").into());
+    }
+    let mut sha = Sha256::new();
+    let options = OverwriteOptions {
+        verify: args.verify,
+        limit: stored.map(|len| context.options().unpack().bytes_for(len)),
+        hash: args.checksum.then(|| Box::new(|bytes: &[u8]| sha.update(bytes)) as Box<_>),
+    };
+    context.stop_between_steps();
+    let mut bar = (ConvertStep::Write, Progress::new(context.messages(), "converting"));
+    let mut watch = |step, done| {
+        if step != bar.0 {
+            bar = (step, Progress::new(context.messages(), "comparing"));
+        }
+        bar.1.update(done, Some(disk.len()), shown);
+        if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let written = overwrite(&disk, &partition, options, &mut watch);
+    drop(bar);
+    written.map_err(|failure| failed(args, target, context, failure))?;
+    let sizes = (disk.len(), partition.len());
+    note_unused_space(args, &image, part, sizes, context);
+    let digest = args.checksum.then(|| hex(&sha.finalize()));
+    report(args, sizes, digest.as_deref(), start.elapsed(), context)
+}
+
+/// # Errors
+///
+/// An option selects another format than raw.
+fn expect_raw(args: &Args) -> Result<(), Report> {
+    let option = match () {
+        () if args.backing => "--backing",
+        () if args.compress => "--compress",
+        () if args.qcow2_version != 3 => "--qcow2-version",
+        () if args.format.is_some_and(|format| format != ImageFormat::Raw) => "--format",
+        () => return Ok(()),
+    };
+    let cause = format!("a partition contains raw bytes, so that {option} is not available");
+    Err(Report::on("cannot convert to", args.out.as_os_str().as_bytes(), cause)
+        .help(format!("omit {option}")))
+}
+
+/// # Errors
+///
+/// IN is a part of the same disk, which is opened only once.
+fn expect_another_disk(args: &Args, target: &Address, context: &Context) -> Result<(), Report> {
+    let source = open::address(&args.source, context)?;
+    let is_same = source.server().is_none()
+        && FileId::of_path(&target.image).is_some_and(|id| FileId::of_path(&source.image) == Some(id));
+    if !is_same {
+        return Ok(());
+    }
+    let report = Report::on(
+        "cannot convert to",
+        args.out.as_os_str().as_bytes(),
+        "the source is on the same disk, which cannot be read and changed at the same time",
+    );
+    Err(report.help("convert IN to a new file first"))
+}
+
+/// Names the command that makes a new volume as long as its partition.
+fn note_unused_space(
+    args: &Args,
+    image: &Image,
+    part: Option<&PartSelector>,
+    (disk, partition): (u64, u64),
+    context: &Context,
+) {
+    let unused = partition.saturating_sub(disk);
+    if unused < FREE_TO_REPORT || args.quiet {
+        return;
+    }
+    let Ok((_, found)) = image.part_to_overwrite(part) else { return };
+    let grows = |contents: &PartitionContents| match contents {
+        PartitionContents::FileSystem(probe) => {
+            context.registry().find(probe.fs_type).is_some_and(|driver| driver.resize().is_some())
+        }
+        _ => false,
+    };
+    if found.iter().any(|found| grows(&found.holds)) {
+        let shown = args.out.as_os_str().as_bytes();
+        let (unused, name) = (human_size(unused), printable(shown));
+        context
+            .note(shown, format!("{unused} are unused; 'obento resize {name} --maximum' grows the volume"));
+    }
+}
+
+fn failed(args: &Args, target: &Address, context: &Context, failure: OverwriteFailure) -> Stop {
+    let shown = args.out.as_os_str().as_bytes();
+    let incomplete = "the partition is incomplete, and its first MiB is zeros: run the command again";
+    let report = |cause: &dyn std::fmt::Display| Report::on("cannot convert to", shown, cause);
+    match failure {
+        OverwriteFailure::TooSmall { disk, partition } => {
+            let cause = format!(
+                "the source has {} ({disk} bytes), and the partition only {} ({partition} bytes)",
+                human_size(disk),
+                human_size(partition)
+            );
+            let (name, image) = (printable(shown), printable(target.image.as_os_str().as_bytes()));
+            let grow = match &target.part {
+                Some(PartSelector::Number(number)) => format!("'obento part {image} grow {number}'"),
+                _ => format!("'obento part {image} grow N'"),
+            };
+            let source = printable(args.source.as_bytes());
+            report(&cause)
+                .help(format!(
+                    "grow the partition with {grow}, or shrink a file system in the source with 'obento resize {source} \
+                     --minimum', before it is written to {name}"
+                ))
+                .into()
+        }
+        OverwriteFailure::Stopped => {
+            context.note(shown, incomplete);
+            Stop::Interrupted
+        }
+        OverwriteFailure::Read(error) => {
+            Report::on("cannot read", args.source.as_bytes(), error).help(incomplete).into()
+        }
+        OverwriteFailure::Partition(Error::Device(DeviceError::ReadOnly)) => {
+            report(&"the image cannot be changed").into()
+        }
+        OverwriteFailure::Unpack(error) => {
+            Report::on("cannot convert", args.source.as_bytes(), error).also(incomplete).into()
+        }
+        OverwriteFailure::Differs => report(&failure)
+            .help("check the disk of the partition, and report a bug in obento if the disk is sound")
+            .into(),
+        OverwriteFailure::Partition(error) => report(&error).help(incomplete).into(),
+    }
+}
+
+fn report(
+    args: &Args,
+    (disk, partition): (u64, u64),
+    digest: Option<&str>,
+    time: Duration,
+    context: &Context,
+) -> Outcome {
+    let mut out = Output::stdout();
+    let shown = args.out.as_os_str().as_bytes();
+    if context.json() {
+        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let line = Line::new("converted").bytes("path", shown).field("disk_size", disk);
+        let line = line.field("partition_size", partition).field("milliseconds", millis);
+        line.field("verified", args.verify).field("sha256", digest).write(&mut out)?;
+        return out.finish();
+    }
+    if let Some(digest) = digest {
+        write!(out, "{digest}  ")?;
+        out.write_name(args.source.as_bytes())?;
+        writeln!(out)?;
+    }
+    if !args.quiet {
+        out.write_name(shown)?;
+        let (disk, partition) = (human_size(disk), human_size(partition));
+        writeln!(out, ": {disk} in a partition of {partition}, {:.2} s", time.as_secs_f64())?;
+    }
+    out.finish()
+}
