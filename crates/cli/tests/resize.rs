@@ -608,6 +608,25 @@ fn the_free_space_after_a_partition_is_reported_and_used_by_two_commands() {
 }
 
 #[test]
+fn a_partition_of_a_block_device_that_is_full_gets_no_advice_to_extend_the_device() {
+    if !require(&[Oracle::Root, Oracle::LoopMount, Oracle::Program("losetup")]) {
+        return;
+    }
+    let bench = Bench::new();
+    File::create(bench.path("disk.img")).unwrap().set_len(64 << 20).unwrap();
+    bench.run("part disk.img create mbr", 0);
+    bench.run("part disk.img add", 0);
+    bench.run("mkfs -q -F -t ext4 disk.img@1", 0);
+    let disk = bench.path("disk.img");
+    let attached = call("losetup", ["-f".as_ref(), "--show".as_ref(), disk.as_os_str()]).unwrap();
+    let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
+    let (_, said) = bench.run(&format!("resize {device}@1 +64M"), 2);
+    call("losetup", ["-d", &device]).unwrap();
+    assert!(said.contains(&format!("run 'obento part {device}' to list the free space")), "{said}");
+    assert!(!said.contains("truncate"), "{said}");
+}
+
+#[test]
 fn a_partition_that_is_shorter_than_its_volume_is_grown() {
     let bench = Bench::new();
     for fs_type in ["ext4 -b 4096", "exfat", "vfat"] {

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::sync::Arc;
 
 use obento::address::PartSelector;
@@ -48,7 +49,7 @@ const FREE_TO_REPORT: u64 = 1 << 20;
 /// entry of the partition, shrinks after the volume. If the files do not fit, nothing is changed, and the
 /// error names the smallest size. If SIZE exceeds an image file without partitions, the file grows first. If SIZE
 /// exceeds the partition, its entry in the partition table grows first, into the free space after it. The file of a
-/// disk with partitions never grows: extend it before, for example with truncate(1). An interruption loses no file;
+/// disk with partitions never grows: extend it before, for example with truncate(1); a block device cannot be extended. An interruption loses no file;
 /// 'obento check -y' repairs structures that still describe the old size.
 #[derive(clap::Args, Debug)]
 #[command(
@@ -102,6 +103,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         options.io = IoBackend::Buffered;
     }
     prepare_kernels(context);
+    // A process without rights cannot ask.
+    let meta = std::fs::metadata(&address.image);
+    let is_device = meta.is_ok_and(|meta| meta.file_type().is_block_device());
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     if !file.opens_others() {
         context.seal();
@@ -110,7 +114,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     context.seal();
     open::report_notices(shown, &image, context.messages());
     let part = address.part.as_ref();
-    let refused = |failure| failed(shown, &image, part, &failure);
+    let refused = |failure| failed(shown, &image, part, &failure, is_device);
     let behind = if args.maximum { image.partition_to_grow(part) } else { None };
     let planned = plan_resize(&image, part, size).map_err(refused)?;
     let fs_type = planned.fs_type();
@@ -211,7 +215,14 @@ impl Args {
     }
 }
 
-fn failed(shown: &[u8], image: &Image, part: Option<&PartSelector>, failure: &ResizeFailure) -> Report {
+/// Reports a failure. `is_device`: the image is a block device, whose length no command changes.
+fn failed(
+    shown: &[u8],
+    image: &Image,
+    part: Option<&PartSelector>,
+    failure: &ResizeFailure,
+    is_device: bool,
+) -> Report {
     let report = Report::on("cannot resize", shown, failure);
     let cause = match failure {
         ResizeFailure::Longer { failure, .. } => &**failure,
@@ -225,13 +236,14 @@ fn failed(shown: &[u8], image: &Image, part: Option<&PartSelector>, failure: &Re
         },
         ResizeFailure::Partition { .. } => {
             let disk = printable(image.path().as_os_str().as_bytes());
+            let list = format!("run 'obento part {disk}' to list the free space");
             let extend = match image.layers() {
+                [] if is_device => return report.help(list),
                 [] => format!("truncate -s +SIZE {disk}"),
                 _ => format!("qemu-img resize {disk} +SIZE"),
             };
             report.help(format!(
-                "run 'obento part {disk}' to list the free space; if the partition is the last one, extend the disk \
-                 first, for example with '{extend}'"
+                "{list}; if the partition is the last one, extend the disk first, for example with '{extend}'"
             ))
         }
         ResizeFailure::Image { format: Some(_), .. } => {
