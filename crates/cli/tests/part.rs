@@ -279,6 +279,15 @@ fn a_new_disk_of_a_size_gets_a_table_and_a_partition_that_is_formatted() {
     bench.part("add --type basic-data");
     run("mkfs -q -t vfat -L STICK disk.img@1", 0);
     bench.judged("sfdisk", "-l", "W95 FAT32 (LBA)");
+    // The default type is that of Linux.
+    run("part windows.img create mbr --size 64M", 0);
+    run("part windows.img add", 0);
+    let (_, said) = run("mkfs -q -t exfat windows.img@1", 0);
+    assert!(said.contains("the type of partition 1 is Linux, which Windows ignores"), "{said}");
+    assert!(said.contains("'obento part windows.img type 1 0x07' changes the type"), "{said}");
+    run("part windows.img type 1 0x07", 0);
+    let (_, said) = run("mkfs -q -F -t exfat windows.img@1", 0);
+    assert_eq!(said, "");
     fs::write(bench.path("file"), "x").unwrap();
     run("cp file disk.img:/", 0);
     let bytes = fs::read(bench.path("disk.img")).unwrap();

@@ -7,6 +7,7 @@ pub(super) mod args;
 pub(super) mod exfat;
 pub(super) mod fat;
 pub(super) mod own;
+mod partition_type;
 mod watched;
 
 use std::io::Write;
@@ -224,6 +225,7 @@ fn place(
     if !args.force && !args.dry_run {
         refuse_to_destroy(&image, &found, part.as_ref(), (&target.shown, args))?;
     }
+    partition_type::note(&image, &found, &args.fs_type, &target.shown, context);
     Ok((device, format_target.contents()))
 }
 
