@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_partition_gets_the_bytes_of_the_disk_and_its_last_mib_becomes_zeros() {
-        let (source, mut hashed) = (disk(), Vec::new());
+        let (source, mut hashed) = (disk(), Vec::<u8>::new());
         let partition = device(vec![0xaa; to_usize(8 * MIB)]);
         let hash = Box::new(|bytes: &[u8]| hashed.extend(bytes));
         let options = OverwriteOptions { verify: true, limit: None, hash: Some(hash) };
