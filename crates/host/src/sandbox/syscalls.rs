@@ -38,7 +38,7 @@ const ALWAYS: &[c_long] = &[
 /// Calls that only older architectures have.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[c_long] =
-    &[libc::SYS_poll, libc::SYS_select, libc::SYS_time, libc::SYS_getrlimit, libc::SYS_alarm];
+    &[libc::SYS_poll, libc::SYS_select, libc::SYS_time, libc::SYS_getrlimit, libc::SYS_alarm, libc::SYS_dup2];
 /// Calls that only older architectures have, for reading a tree.
 #[cfg(target_arch = "x86_64")]
 const OLD_READING: &[c_long] = &[libc::SYS_open, libc::SYS_readlink];

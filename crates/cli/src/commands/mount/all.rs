@@ -61,12 +61,10 @@ pub fn serve(
     let all: Vec<Volume> = volumes.iter().map(|(_, volume)| volume.clone()).collect();
     let services = mount_all(args, options, (&image, &handoff), volumes, context);
     let services = server::close_after_failure(&all, services)?;
-    // From here on, the input is from the image and from the users of the mounts.
-    context.confine(Rights::Serve);
     server::run(services).map_err(|error| server::lost(args.image(), error))
 }
 
-/// Mounts all volumes, or none.
+/// Mounts all volumes, or none, and gives up all rights except serving them.
 fn mount_all(
     args: &Args,
     options: &MountOptions,
@@ -84,10 +82,15 @@ fn mount_all(
             }
         }
     }
+    let failed = |error| server::cannot_serve(args.image(), error);
+    let null = start::null().map_err(failed)?;
     if args.detached {
-        start::detach()
-            .and_then(|()| start::say_ready())
-            .map_err(|error| Report::on("cannot serve", args.image().as_bytes(), error))?;
+        start::detach().map_err(failed)?;
+    }
+    // From here on, the input is from the image and from the users of the mounts.
+    context.confine(Rights::Serve);
+    if args.detached {
+        start::say_ready(&null).map_err(failed)?;
     }
     Ok(services)
 }

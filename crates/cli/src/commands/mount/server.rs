@@ -1,8 +1,8 @@
 //! The server of a mount: opens the volume, mounts it, serves requests, and writes everything to stable storage at the end.
 //!
 //! Order: signals are blocked before any thread starts. The volume is opened before anything is mounted, so that its errors are reported
-//! at no cost. The kernel has answered before the caller learns that the mount exists. Rights are given up before the first request is
-//! served.
+//! at no cost. The kernel has answered, and rights have been given up, before the caller learns that the mount exists and before the first
+//! request is served.
 
 use std::ffi::OsStr;
 use std::io;
@@ -75,15 +75,19 @@ pub fn serve_with(
             keeper.guard(&service).map_err(failed)?;
             service.keeper = Some(Arc::new(keeper));
         }
+        drop(directory);
+        let null = start::null().map_err(failed)?;
         if args.detached {
-            start::detach().and_then(|()| start::say_ready()).map_err(failed)?;
+            start::detach().map_err(failed)?;
+        }
+        // From here on, the input is from the image and from the users of the mount.
+        context.confine(service.opened.rights());
+        if args.detached {
+            start::say_ready(&null).map_err(failed)?;
         }
         Ok(service)
     };
     let service = close_after_failure(&[volume], mounted())?;
-    drop(directory);
-    // From here on, the input is from the image and from the users of the mount.
-    context.confine(service.opened.rights());
     run(vec![service]).map_err(|error| lost(args.image(), error))
 }
 

@@ -81,18 +81,13 @@ pub fn detach() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// Reports to the caller that the mount exists, and closes the output.
-pub fn say_ready() -> io::Result<()> {
-    say_ready_over(&null()?)
-}
-
-/// Opens the output of a server.
+/// Opens the output of a server that has started.
 pub fn null() -> io::Result<File> {
     File::options().read(true).write(true).open("/dev/null")
 }
 
-/// Reports to the caller that the mount is served, and replaces the output by `null`.
-pub fn say_ready_over(null: &File) -> io::Result<()> {
+/// Reports to the caller that the mount is served, and replaces the output by `null`. Works without rights.
+pub fn say_ready(null: &File) -> io::Result<()> {
     rustix::io::write(rustix::stdio::stdout(), &[READY])?;
     rustix::stdio::dup2_stdout(null)?;
     rustix::stdio::dup2_stderr(null)?;

@@ -151,13 +151,16 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
         return Err(refused(ConnectionError::Claimed));
     }
     if this.detached {
-        start::detach().and_then(|()| start::say_ready_over(&null)).map_err(failed)?;
+        start::detach().map_err(failed)?;
     }
     if let Some(unmount) = &service.unmount {
         unmount.take_over();
     }
     // From here on, the input is from the image and from the users of the mount.
     context.confine(service.opened.rights());
+    if this.detached {
+        start::say_ready(&null).map_err(failed)?;
+    }
     // If the other process has ended meanwhile, this one is the only server.
     let _ = connection.send(Kind::Started, &[], &[]);
     let lost = |error| lost(&offered.mount, error);
