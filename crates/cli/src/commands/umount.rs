@@ -216,3 +216,33 @@ fn serve_to_the_end(directory: &Path, id: u64) -> Result<(), Report> {
     Folders::of(rustix::process::geteuid().as_raw()).sweep();
     done
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Returns a mount that `users` attempts find in use.
+    fn used(users: u32) -> impl Fn() -> Result<Unmounted, MountError> {
+        let left = Cell::new(users);
+        move || match left.get() {
+            0 => Ok(Unmounted::Ended),
+            more => {
+                left.set(more - 1);
+                Err(MountError::Busy)
+            }
+        }
+    }
+
+    #[test]
+    fn a_mount_whose_last_user_has_just_ended_is_unmounted() {
+        assert!(matches!(patiently(used(0)), Ok(Unmounted::Ended)));
+        assert!(matches!(patiently(used(3)), Ok(Unmounted::Ended)));
+    }
+
+    #[test]
+    fn a_mount_that_stays_in_use_is_reported() {
+        assert!(matches!(patiently(used(u32::MAX)), Err(MountError::Busy)));
+    }
+}
