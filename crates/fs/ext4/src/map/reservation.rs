@@ -27,8 +27,10 @@ pub(crate) type Run = (VolBlock, u64);
 /// The reservations of one file.
 #[derive(Debug, Default)]
 struct Reservations {
-    /// Blocks that were returned to a caller, sorted by file block.
+    /// Blocks that were returned to a caller, sorted by file block. With clusters, each is whole clusters.
     handed: Vec<Mapping>,
+    /// With clusters, the blocks in `handed` that callers write to. A cluster remains reserved while it has one.
+    open: Vec<Range<u64>>,
     /// Blocks ahead; the run that was used last is at the end.
     ahead: Vec<Mapping>,
     /// Time of the last write to the file.
@@ -94,6 +96,28 @@ impl ReservationTable {
         Ok(reservations.ahead.drain(..surplus).map(|mapping| run(&mapping)).collect())
     }
 
+    /// Records that a caller writes to `blocks`, which are parts of clusters.
+    pub fn open(&self, ino: Ino, blocks: Range<u64>) -> Result<()> {
+        let mut table = self.files.lock();
+        let Some(reservations) = table.get_mut(&ino) else { return Ok(()) };
+        reservations.close(&blocks)?;
+        reservations.open.try_reserve(1)?;
+        reservations.open.push(blocks);
+        Ok(())
+    }
+
+    /// Records that no caller writes to `blocks` any more. Returns whether callers write to other blocks of each of
+    /// `clusters`. If memory is short, the blocks count as written to.
+    pub fn close(&self, ino: Ino, blocks: &Range<u64>, clusters: [&Range<u64>; 2]) -> [bool; 2] {
+        let mut table = self.files.lock();
+        let Some(reservations) = table.get_mut(&ino) else { return [false; 2] };
+        let _ = reservations.close(blocks);
+        let is_open = |cluster: &Range<u64>| {
+            reservations.open.iter().any(|open| open.start < cluster.end && cluster.start < open.end)
+        };
+        clusters.map(is_open)
+    }
+
     /// Returns whether block `at` is ahead of the file, and not returned to a caller.
     pub fn is_ahead(&self, ino: Ino, at: u64) -> bool {
         let table = self.files.lock();
@@ -142,6 +166,7 @@ impl ReservationTable {
             let old = core::mem::take(&mut reservations.handed);
             let kept = old.iter().flat_map(|mapping| ends.iter().filter_map(|end| mapping.within(end)));
             reservations.handed = kept.collect();
+            let _ = reservations.close(range);
         }
         taken
     }
@@ -181,6 +206,19 @@ impl ReservationTable {
 }
 
 impl Reservations {
+    /// Removes `blocks` from those that callers write to. Changes nothing if memory is short.
+    fn close(&mut self, blocks: &Range<u64>) -> Result<()> {
+        let mut left = Vec::new();
+        // The ranges do not overlap, so at most one of them leaves two parts.
+        left.try_reserve(self.open.len().saturating_add(1))?;
+        for open in &self.open {
+            let parts = [open.start..open.end.min(blocks.start), open.start.max(blocks.end)..open.end];
+            left.extend(parts.into_iter().filter(|part| !part.is_empty()));
+        }
+        self.open = left;
+        Ok(())
+    }
+
     /// Records a part as returned to a caller. Memory for it was reserved.
     fn hand(&mut self, part: Mapping) {
         let at = self.handed.partition_point(|mapping| mapping.start < part.start);

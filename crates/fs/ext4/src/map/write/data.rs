@@ -12,6 +12,7 @@ use crate::inode::Inode;
 use crate::map::change::{FileMap, Nodes};
 use crate::map::tree::ExtentState;
 use crate::map::{Blocks, MappedRun};
+use crate::size::ClusterSize;
 use crate::unit::{FileBlock, VolBlock};
 use crate::writer::{InodeEdit, Writer};
 
@@ -162,11 +163,18 @@ impl Writer {
     }
 
     /// Ends the use of blocks of `range` that were returned to a caller and not published. The space stays ahead of the
-    /// file, where it is available to files that need it. Another caller can have blocks of a cluster of which `range`
-    /// covers only a part, so such a cluster stays reserved until the file is truncated or no longer used.
+    /// file, where it is available to files that need it. A cluster stays reserved while another caller has blocks of it.
     pub(super) fn give_back(&self, ino: Ino, range: &Range<u64>) {
         let blocks = self.block_at(range.start)..self.block_from(range.end);
-        self.release(self.reservations().put_back(ino, &self.inner_clusters(&blocks)));
+        let Range { mut start, mut end } = self.whole_clusters(&blocks);
+        if self.cluster() != ClusterSize::ONE {
+            let len = u64::from(self.cluster().blocks());
+            let (first, last) = (start..start.saturating_add(len), end.saturating_sub(len)..end);
+            let [is_first_open, is_last_open] = self.reservations().close(ino, &blocks, [&first, &last]);
+            start = if is_first_open { first.end } else { start };
+            end = if is_last_open { last.start } else { end }.max(start);
+        }
+        self.release(self.reservations().put_back(ino, &(start..end)));
         self.hold_still(ino);
     }
 }

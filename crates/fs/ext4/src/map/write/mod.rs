@@ -90,13 +90,6 @@ impl Writer {
         self.volume().super_block().cluster
     }
 
-    /// Reduces `range` to the clusters that it covers completely.
-    fn inner_clusters(&self, range: &Range<u64>) -> Range<u64> {
-        let cluster = self.cluster();
-        let start = cluster.round_up(range.start);
-        start..cluster.round_down(range.end).max(start)
-    }
-
     /// Extends `range` to whole clusters.
     fn whole_clusters(&self, range: &Range<u64>) -> Range<u64> {
         let cluster = self.cluster();

@@ -95,7 +95,16 @@ impl Writer {
         let ended = self.reservations().add(inode.ino(), reserved, &whole, self.now())?;
         self.release(ended);
         self.hold_room(inode, room);
-        reserved.within(&wanted).and_then(|reserved| reserved.within(&whole)).ok_or(Error::NoSpace)
+        let found = reserved.within(&wanted).and_then(|reserved| reserved.within(&whole));
+        self.opened(inode, found)?.ok_or(Error::NoSpace)
+    }
+
+    /// Records that a caller writes to the blocks of `found`, if they may be only a part of a cluster.
+    fn opened(&self, inode: &Inode, found: Option<Mapping>) -> Result<Option<Mapping>> {
+        if let Some(found) = found.filter(|_| self.cluster() != ClusterSize::ONE) {
+            self.reservations().open(inode.ino(), found.range())?;
+        }
+        Ok(found)
     }
 
     /// Returns the existing reservation for a hole that starts at `wanted.start`, and records it as returned to a
@@ -106,7 +115,8 @@ impl Writer {
         let (whole, room) = if needs_room { self.room_for_data(inode, whole)? } else { (whole, None) };
         let found = self.reservations().hand_out(inode.ino(), &whole, self.now())?;
         self.hold_room(inode, room);
-        Ok(found.and_then(|found| found.within(wanted)).filter(|found| found.range().start == wanted.start))
+        let found = found.and_then(|found| found.within(wanted));
+        self.opened(inode, found.filter(|found| found.range().start == wanted.start))
     }
 
     /// Returns the place of a hole in a cluster that the file has.

@@ -350,11 +350,33 @@ fn a_dropped_write_gives_back_whole_clusters() {
     }
     let rig = Rig::new(&["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"], ORDERED, b"");
     let free = rig.writer.totals().free_blocks;
-    drop(rig.writer.begin_write(rig.ino, &(0..40 << 10)).unwrap());
-    let reserved = free - rig.writer.totals().free_blocks;
-    assert_eq!(reserved, 1, "the cluster that the range covers in part");
-    rig.writer.truncate(rig.ino, 0).unwrap();
-    assert_eq!(rig.writer.totals().free_blocks, free);
+    let writes = [0..40 << 10, 3 << 10..4 << 10, 20 << 10..37 << 10].map(|range: Range<u64>| {
+        drop(rig.writer.begin_write(rig.ino, &range).unwrap());
+        free - rig.writer.totals().free_blocks
+    });
+    assert_eq!(writes, [0; 3], "no cluster stays reserved");
+}
+
+#[test]
+fn the_last_dropped_write_of_a_cluster_gives_it_back() {
+    if !require(&[Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let rig = Rig::new(&["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"], ORDERED, b"");
+    let free = rig.writer.totals().free_blocks;
+    let reserved = || free - rig.writer.totals().free_blocks;
+    let begin = |blocks: Range<u64>| {
+        rig.writer.begin_write(rig.ino, &(blocks.start << 10..blocks.end << 10)).unwrap()
+    };
+    // The writes have parts of the first two clusters.
+    let (first, second, third) = (begin(0..3), begin(3..20), begin(20..21));
+    assert_eq!(reserved(), 2);
+    drop(second);
+    assert_eq!(reserved(), 2);
+    drop(third);
+    assert_eq!(reserved(), 1);
+    drop(first);
+    assert_eq!(reserved(), 0);
 }
 
 #[test]
