@@ -17,6 +17,7 @@ pub trait Xattrs: Send + Sync {
     ///
     /// # Errors
     ///
+    /// - `NotSupported`: the format lacks the namespace. Some formats report `NoData` instead.
     /// - `NoData`: the inode has no such attribute.
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
 
@@ -44,8 +45,9 @@ pub trait Xattrs: Send + Sync {
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
-    /// 2. `NoData`: the inode has no such attribute.
-    /// 3. `NoSpace`: several inodes share a block of attributes, and no block is free for a copy.
+    /// 2. `NotSupported`: as for [`get_xattr`](Self::get_xattr).
+    /// 3. `NoData`: the inode has no such attribute.
+    /// 4. `NoSpace`: several inodes share a block of attributes, and no block is free for a copy.
     fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
 }
 

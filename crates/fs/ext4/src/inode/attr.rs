@@ -139,13 +139,18 @@ pub(crate) fn encode_time(time: Timestamp, wide: bool) -> Option<(u32, u32)> {
     Some((low.cast_unsigned(), epoch | time.nanos() << 2))
 }
 
-/// Returns [`encode_time`] of `time`, or of the nearest time that such an inode can store.
+/// Returns [`encode_time`] of `time`, or of the nearest time that such an inode can store. The first and the last second
+/// are stored without a fraction. Source: Linux `fs/inode.c` `timestamp_truncate`.
 pub(crate) fn encode_nearest_time(time: Timestamp, wide: bool) -> (u32, u32) {
     /// `EXT4_EXTRA_TIMESTAMP_MAX`.
     const WIDE_MAX: i64 = 0x3_7fff_ffff;
     let max = if wide { WIDE_MAX } else { i32::MAX.into() };
-    let nearest = time.secs().clamp(i32::MIN.into(), max);
-    let time = if nearest == time.secs() { time } else { Timestamp::new(nearest, 0) };
+    let min = i64::from(i32::MIN);
+    let time = match time.secs() {
+        secs if secs <= min => Timestamp::new(min, 0),
+        secs if secs >= max => Timestamp::new(max, 0),
+        _ => time,
+    };
     encode_time(time, wide).unwrap_or_default()
 }
 
@@ -205,5 +210,21 @@ mod tests {
         assert_eq!(encode_time(Timestamp::new(-0x8000_0001, 0), true), None);
         assert_eq!(encode_time(Timestamp::new(0x8000_0000, 0), false), None);
         assert_eq!(encode_time(Timestamp::new(-5, 7), false).map(|(low, _)| low), Some(!4));
+    }
+
+    #[test]
+    fn times_beyond_the_first_and_the_last_second_become_these_without_a_fraction() {
+        let stored = |secs, nanos, wide| {
+            let (low, extra) = encode_nearest_time(Timestamp::new(secs, nanos), wide);
+            timestamp(low, Some(extra))
+        };
+        for (given, expected) in
+            [(-0x8000_0001, -0x8000_0000), (-0x8000_0000, -0x8000_0000), (1 << 40, 0x3_7fff_ffff)]
+        {
+            assert_eq!(stored(given, 7, true), Timestamp::new(expected, 0));
+        }
+        assert_eq!(stored(0x3_7fff_ffff, 7, true), Timestamp::new(0x3_7fff_ffff, 0));
+        assert_eq!(stored(0x8000_0000, 7, false), Timestamp::new(0x7fff_ffff, 0));
+        assert_eq!(stored(-0x7fff_ffff, 7, true), Timestamp::new(-0x7fff_ffff, 7));
     }
 }

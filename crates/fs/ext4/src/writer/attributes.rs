@@ -30,6 +30,10 @@ const MODIFIABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::PROJINHERIT)
     .union(InodeFlags::CASEFOLD);
 
+/// The flags that only directories have: the complement of Linux `EXT4_REG_FLMASK`, except for `CASEFOLD`.
+const ONLY_DIRECTORIES: InodeFlags =
+    InodeFlags::DIRSYNC.union(InodeFlags::TOPDIR).union(InodeFlags::PROJINHERIT);
+
 /// The flags that exclude direct access: Linux `EXT4_DAX_MUT_EXCL`.
 const NOT_WITH_DAX: InodeFlags = InodeFlags::VERITY
     .union(InodeFlags::ENCRYPT)
@@ -96,10 +100,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the new flags of an inode. Making a directory case-insensitive fails with `NotSupported` on a volume
-    /// without that feature, with `NotDirectory`, or with `NotEmpty`. Existing entries would have other hashes.
+    /// Returns the new flags of an inode, without those that it cannot have. Making a directory case-insensitive fails
+    /// with `NotSupported` on a volume without that feature, with `NotDirectory`, or with `NotEmpty`. Existing entries
+    /// would have other hashes.
     fn new_flags(&self, inode: &Inode, flags: FileFlags) -> Result<InodeFlags> {
-        let wanted = InodeFlags::from_bits_retain(flags.bits()) & MODIFIABLE;
+        let modifiable = if inode.is_dir() { MODIFIABLE } else { MODIFIABLE.difference(ONLY_DIRECTORIES) };
+        let wanted = InodeFlags::from_bits_retain(flags.bits()) & modifiable;
         let new = inode.flags().difference(MODIFIABLE) | wanted;
         // Linux `dax_compatible`: data inside a directory does not count.
         let exclusive =

@@ -40,9 +40,10 @@ impl Writer {
         self.change_in_transaction(inode, name, Change::Set(&stored, mode), stored.len())
     }
 
-    /// Removes attribute `name` of `ino`. Fails with `NoData`.
+    /// Removes attribute `name` of `ino`. Fails with `NotSupported` as [`set_xattr`](Self::set_xattr) does, and with
+    /// `NoData`.
     pub(crate) fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        let name = StoredName::parse(name).map_err(|_| Error::NoData)?;
+        let name = StoredName::parse(name)?;
         // If the block is shared, the inode needs one of its own.
         self.with_space(|| {
             let inode = self.lock_user_inode(ino)?;
@@ -62,7 +63,8 @@ impl Writer {
         let mut edit = self.edit_inode(&mut txn, inode.view())?;
         let mut dead = UnreferencedValues::default();
         let done = self.change_xattr(&mut txn, &mut edit, name, change, &mut dead);
-        if done.is_ok() {
+        // As in Linux, an attribute that has the value already is no change (fs/ext4/xattr.c ext4_xattr_value_same).
+        if done == Ok(true) {
             edit.touch(self.now());
             self.store_inode(&mut txn, &edit);
         }
@@ -70,6 +72,6 @@ impl Writer {
         txn.commit();
         drop(inode);
         self.evict_dead(dead);
-        done
+        done.map(drop)
     }
 }

@@ -38,7 +38,7 @@ pub(crate) use set::{AttributeSet, LargeValue, LargeValues, SetError};
 pub(crate) use share::Shares;
 pub(crate) use values::UnreferencedValues;
 
-use name::{ACL_ACCESS, ACL_DEFAULT, INLINE_DATA, SYSTEM};
+use name::{ACL_ACCESS, ACL_DEFAULT, INLINE_DATA, SYSTEM, StoredName};
 
 use crate::acl;
 use crate::checksum::Crc;
@@ -51,8 +51,10 @@ use crate::volume::Volume;
 pub(crate) const MAGIC: u32 = 0xea02_0000;
 
 impl Volume {
-    /// Returns the value of the attribute `name` in the form of `getxattr(2)`. Fails with `NoData` or `Corrupt`.
+    /// Returns the value of the attribute `name` in the form of `getxattr(2)`. Fails with `NotSupported` for a name
+    /// that cannot be set, and with `NoData` or `Corrupt`.
     pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        StoredName::parse(name)?;
         let inside = AttributeArea::in_inode(inode)
             .map(|area| self.get_from(&area, inode, name))
             .transpose()?

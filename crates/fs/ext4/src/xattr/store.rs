@@ -77,9 +77,9 @@ impl Old {
 }
 
 impl Writer {
-    /// Sets or removes an attribute of `edit`, which the caller stores afterwards. After an error nothing is changed,
-    /// but the transaction may contain changes that were undone, and must be committed. Fails with the first error:
-    /// `Exists`; `NoData`; `NoSpace`.
+    /// Sets or removes an attribute of `edit`, which the caller stores afterwards. Returns whether this changes anything:
+    /// the attribute may have the value already. After an error nothing is changed, but the transaction may contain
+    /// changes that were undone, and must be committed. Fails with the first error: `Exists`; `NoData`; `NoSpace`.
     pub(super) fn change_xattr(
         &self,
         txn: &mut Txn<'_>,
@@ -87,7 +87,7 @@ impl Writer {
         name: StoredName<'_>,
         change: Change<'_>,
         dead: &mut UnreferencedValues,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let mut known = self.shares().0.lock();
         let inode = edit.inode()?;
         let block = self.volume().xattr_block(&inode)?;
@@ -100,7 +100,7 @@ impl Writer {
             Change::Remove => Some(tables.plan_remove(name)?),
             Change::Set(value, mode) => tables.plan_set(name, value, mode, own, self.block_len())?,
         };
-        let Some(mut plan) = plan else { return Ok(()) };
+        let Some(mut plan) = plan else { return Ok(false) };
         let old = block.as_ref().map(|block| Old::take(txn, block)).transpose()?;
         let mut counts = Counts::default();
         let mut make = None;
@@ -143,7 +143,7 @@ impl Writer {
         }
         edit.remove_blocks(freed);
         self.finish(txn, &mut known, edit, ready, old);
-        Ok(())
+        Ok(true)
     }
 
     fn block_len(&self) -> usize {

@@ -10,7 +10,7 @@ use std::vec::Vec;
 
 use obento_base::{Error, Ino, Name, Timestamp};
 use obento_block::BlockDevice;
-use obento_driver::{OpenOptions, XattrMode};
+use obento_driver::{OpenOptions, SetAttr, TimeChange, XattrMode};
 use obento_env::FixedClock;
 use obento_host::FileDevice;
 use obento_testkit::oracle::{LoopMount, Oracle, call};
@@ -246,6 +246,29 @@ fn a_block_is_shared_by_equals_and_freed_with_the_last() {
     }
     assert_eq!((block(inodes[5]), free()), (None, before));
     assert_eq!(writer.remove_xattr(inodes[5], b"user.a"), Err(Error::NoData));
+    close(writer, &image);
+}
+
+#[test]
+fn only_another_value_sets_the_change_time() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = image(folder.path(), &[], 1);
+    let writer = writer(&image);
+    let ino = find(&writer, "f0");
+    let set = |value: &[u8]| {
+        let past = Some(TimeChange::At(Timestamp::new(5, 0)));
+        writer.set_attr(ino, &SetAttr { ctime: past, ..SetAttr::default() }).unwrap();
+        writer.set_xattr(ino, b"user.a", value, XattrMode::Set).unwrap();
+        let inode = writer.volume().inode(ino).unwrap();
+        inode.attr(writer.volume().super_block()).ctime.secs()
+    };
+    assert_eq!([set(b"one"), set(b"one"), set(b"two")], [1_800_000_000, 5, 1_800_000_000]);
+    for name in [&b"system.a"[..], b"other.a", b"a"] {
+        assert_eq!(writer.remove_xattr(ino, name), Err(Error::NotSupported));
+    }
     close(writer, &image);
 }
 
