@@ -118,8 +118,7 @@ impl Vfs {
     ///
     /// 1. `NoData`: the name is in the namespace `trusted`, and the caller is not the owner of the image.
     /// 2. `AccessDenied`: the name is in the namespace `user`, and the caller may not read the file.
-    /// 3. `NotSupported`: the format has no extended attributes.
-    /// 4. `NoData`: the inode has no such attribute.
+    /// 3. The errors of [`Node::get_xattr`].
     pub fn get_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
         if name.starts_with(b"trusted.") && *caller != Caller::Owner {
             return Err(Error::NoData);
@@ -145,14 +144,15 @@ impl Vfs {
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
-    /// 3. `NotPermitted`: the inode is immutable or append-only.
-    /// 4. `NotPermitted` or `AccessDenied`: xattr(7) does not permit the attribute for the type of the file,
+    /// 3. `Invalid`: the name is a namespace alone, such as `user.`.
+    /// 4. `NotPermitted`: the inode is immutable or append-only.
+    /// 5. `NotPermitted` or `AccessDenied`: xattr(7) does not permit the attribute for the type of the file,
     ///    or the caller lacks the permission for the namespace.
-    /// 5. `Invalid`, for an access control list, in one of these cases:
+    /// 6. `Invalid`, for an access control list, in one of these cases:
     ///    - A default list is set on a file that is not a directory.
     ///    - The value is malformed, or its entries are not in the order that Linux requires.
-    /// 6. The errors of [`set_xattr`](Xattrs::set_xattr).
-    /// 7. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr) for the mode.
+    /// 7. The errors of [`set_xattr`](Xattrs::set_xattr).
+    /// 8. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr) for the mode.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -163,6 +163,7 @@ impl Vfs {
     ) -> Result<()> {
         let fs = self.writable()?;
         let xattrs = node.file_system().xattrs().ok_or(Error::NotSupported)?;
+        expect_whole_name(name)?;
         let _attributes = node.inode.guard.write();
         let attr = node.stored()?;
         expect_xattr_allowed(caller, node, &attr, name)?;
@@ -200,17 +201,24 @@ impl Vfs {
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
-    /// 3. `NotPermitted` or `AccessDenied`: the errors 3 and 4 of [`set_xattr`](Self::set_xattr).
+    /// 3. `Invalid`, `NotPermitted` or `AccessDenied`: the errors 3 to 5 of [`set_xattr`](Self::set_xattr).
     /// 4. `NoData`: the inode has no such attribute. Exception: if the inode has no access control list, removing the
     ///    list succeeds, since the mode of every inode represents a list.
     /// 5. The errors of [`remove_xattr`](Xattrs::remove_xattr).
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<()> {
         self.writable()?;
         let xattrs = node.file_system().xattrs().ok_or(Error::NotSupported)?;
+        expect_whole_name(name)?;
         let _attributes = node.inode.guard.write();
         expect_xattr_allowed(caller, node, &node.stored()?, name)?;
         if is_acl(name) { remove_list(xattrs, node, name) } else { xattrs.remove_xattr(node.ino(), name) }
     }
+}
+
+/// Fails with `Invalid` for a namespace without a name. Source: Linux fs/xattr.c `xattr_resolve_name`.
+fn expect_whole_name(name: &[u8]) -> Result<()> {
+    let is_namespace = [&b"user."[..], b"trusted.", b"security."].contains(&name);
+    if is_namespace { Err(Error::Invalid) } else { Ok(()) }
 }
 
 /// Removes an access control list, if the inode has one.
@@ -267,7 +275,7 @@ fn is_touch(change: &SetAttr) -> bool {
 /// Returns whether an immutable or append-only inode permits the change. Three changes are permitted:
 /// - of the flags;
 /// - of the flags and the project, if the new flags are neither immutable nor append-only;
-/// - of times to the current time, if the inode is append-only and not immutable.
+/// - of both times to the current time, if the inode is append-only and not immutable.
 ///
 /// Source: Linux fs/attr.c `may_setattr`, fs/ext4/ioctl.c `ext4_fileattr_set`.
 fn is_allowed_by_flags(attr: &Attr, change: &SetAttr) -> bool {
@@ -276,7 +284,9 @@ fn is_allowed_by_flags(attr: &Attr, change: &SetAttr) -> bool {
     let ends_protection = change.flags.is_some_and(|flags| !flags.intersects(GUARDED));
     *change == flags
         || *change == flags_and_project && ends_protection
-        || is_touch(change) && !attr.flags.contains(FileFlags::IMMUTABLE)
+        || is_touch(change)
+            && change.atime.is_some() == change.mtime.is_some()
+            && !attr.flags.contains(FileFlags::IMMUTABLE)
 }
 
 /// Adds side effects to a change. A new owner or group clears set-user-ID, and set-group-ID if the group may execute
@@ -313,6 +323,20 @@ fn expect_xattr_allowed(caller: &Caller, node: &Node, attr: &Attr, name: &[u8]) 
 }
 
 impl Node {
+    /// Returns the value of the extended attribute `name`. The name includes the namespace: `user.note`.
+    ///
+    /// # Errors
+    ///
+    /// 1. `NotSupported`: the format has no extended attributes.
+    /// 2. `Invalid`: the name is a namespace alone, such as `user.`.
+    /// 3. The errors of [`get_xattr`](Xattrs::get_xattr).
+    pub fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
+        self.asks_for_xattrs();
+        let xattrs = self.file_system().xattrs().ok_or(Error::NotSupported)?;
+        expect_whole_name(name)?;
+        xattrs.get_xattr(self.ino(), name)
+    }
+
     fn acl(&self, xattrs: &dyn Xattrs, name: &[u8]) -> Result<Option<Acl>> {
         match xattrs.get_xattr(self.ino(), name) {
             Ok(value) => Acl::decode(&value).map(Some),

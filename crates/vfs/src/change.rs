@@ -101,7 +101,7 @@ impl Vfs {
     /// 2. `NotSupported`: the format has no files without names.
     /// 3. `NotDirectory`: `dir` is not a directory.
     /// 4. `AccessDenied`: the caller lacks write or execute permission for `dir`.
-    /// 5. `NotPermitted`: `dir` is immutable.
+    /// 5. `NotPermitted`: `dir` is immutable, or has been removed.
     /// 6. `Invalid`: the default access control list of `dir` is malformed.
     /// 7. The errors of [`create_nameless`](obento_driver::Nameless::create_nameless).
     /// 8. The errors of [`set_xattr`](obento_driver::Xattrs::set_xattr) for the inherited list. The file is
@@ -117,6 +117,9 @@ impl Vfs {
         let nameless = self.0.fs.nameless().ok_or(Error::NotSupported)?;
         let _names = dir.inode.guard.write();
         let dir_attr = dir.expect_open_to_change(caller, true)?;
+        if dir_attr.nlink == 0 {
+            return Err(Error::NotPermitted);
+        }
         let acl = dir.default_acl(FileKind::Regular)?;
         let mut new = NewNode { kind: FileKind::Regular, ..inherit(caller, &dir_attr, new) };
         new.mode = match &acl {

@@ -258,17 +258,6 @@ impl Node {
         self.file_system().read_link(self.ino())
     }
 
-    /// Returns the value of the extended attribute `name`. The name includes the namespace: `user.note`.
-    ///
-    /// # Errors
-    ///
-    /// 1. `NotSupported`: the format has no extended attributes.
-    /// 2. `NoData`: the inode has no such attribute.
-    pub fn get_xattr(&self, name: &[u8]) -> Result<Vec<u8>> {
-        self.asks_for_xattrs();
-        self.file_system().xattrs().ok_or(Error::NotSupported)?.get_xattr(self.ino(), name)
-    }
-
     /// Returns the names of all extended attributes, including their namespaces. Returns an empty list if the
     /// format has no extended attributes.
     pub fn list_xattrs(&self) -> Result<Vec<Vec<u8>>> {
@@ -280,7 +269,7 @@ impl Node {
         Ok(names)
     }
 
-    fn asks_for_xattrs(&self) {
+    pub(crate) fn asks_for_xattrs(&self) {
         self.vfs.0.asked_xattrs.store(true, Ordering::Relaxed);
     }
 }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Short, name, new_node, user, volume};
-use obento_base::{Error, FileKind, Mode};
+use obento_base::{Error, FileFlags, FileKind, Mode};
 use obento_driver::{SetAttr, TimeChange, XattrMode};
 use obento_vfs::{AccessRequest, Caller};
 
@@ -120,4 +120,30 @@ fn name_spaces_of_attributes_have_their_keepers() {
     assert_eq!(set(&OWNER, &fifo, b"trusted.a"), Ok(()));
     assert_eq!(vfs.get_xattr(&user(1, 1), &fifo, b"trusted.a"), Err(Error::NoData));
     assert_eq!(vfs.get_xattr(&OWNER, &fifo, b"trusted.a"), Ok(b"v".to_vec()));
+}
+
+#[test]
+fn a_name_space_alone_is_no_name_of_an_attribute() {
+    let (_, vfs) = volume();
+    let file = vfs.create(&OWNER, &vfs.root(), name("f"), &new_node(FileKind::Regular, 0o666)).unwrap();
+    for space in [&b"user."[..], b"trusted.", b"security."] {
+        assert_eq!(vfs.set_xattr(&OWNER, &file, space, b"v", XattrMode::Set), Err(Error::Invalid));
+        assert_eq!(file.get_xattr(space), Err(Error::Invalid));
+        assert_eq!(vfs.remove_xattr(&OWNER, &file, space), Err(Error::Invalid));
+    }
+}
+
+#[test]
+fn an_append_only_file_accepts_both_times_or_none() {
+    let (_, vfs) = volume();
+    let file = vfs.create(&OWNER, &vfs.root(), name("f"), &new_node(FileKind::Regular, 0o666)).unwrap();
+    let flags = Some(FileFlags::APPEND);
+    vfs.set_attr(&OWNER, &file, &SetAttr { flags, ..SetAttr::default() }).unwrap();
+    let set = |atime, mtime| {
+        let change = SetAttr { atime, mtime, ..SetAttr::default() };
+        vfs.set_attr(&OWNER, &file, &change).map(drop)
+    };
+    let now = Some(TimeChange::Now);
+    assert_eq!([set(now, now), set(None, None)], [Ok(()); 2]);
+    assert_eq!([set(now, None), set(None, now)], [Err(Error::NotPermitted); 2]);
 }

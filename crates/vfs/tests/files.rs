@@ -58,4 +58,9 @@ fn a_file_without_a_name_gets_its_first_name_later() {
     assert_eq!(vfs.name(&Caller::Owner, &node, &root, name("other")), Err(Error::Invalid));
     let refused = vfs.create_nameless(&user(5, 5), &root, &new, umask);
     assert_eq!(refused.map(drop), Err(Error::AccessDenied));
+    let gone =
+        vfs.create(&Caller::Owner, &root, name("gone"), &new_node(FileKind::Directory, 0o777)).unwrap();
+    vfs.rmdir(&Caller::Owner, &root, name("gone")).unwrap();
+    let refused = vfs.create_nameless(&Caller::Owner, &gone, &new, umask);
+    assert_eq!(refused.map(drop), Err(Error::NotPermitted));
 }
