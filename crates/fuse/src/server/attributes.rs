@@ -88,8 +88,11 @@ impl Server {
         if change.is_handed_over() {
             let attr = node.attr().map_err(errno)?;
             // Only the kernel shows the times of a file without a name, and it has them already. An append-only
-            // file got its times when its bytes were written.
-            if attr.nlink == 0 || attr.flags.contains(FileFlags::APPEND) {
+            // file got its times when its bytes were written. The kernel hands over the change time of an immutable file
+            // after it has refused a write.
+            let is_same = matches!(change.mtime, Some(Time::At(time)) if time == attr.mtime);
+            let is_refused = attr.flags.contains(FileFlags::IMMUTABLE) && is_same;
+            if attr.nlink == 0 || attr.flags.contains(FileFlags::APPEND) || is_refused {
                 return Ok(attr);
             }
         }
@@ -124,6 +127,18 @@ impl Server {
         self.settled(&node, Self::checked(id, attr.map_err(errno)?)?)
     }
 
+    /// Clears set-user-ID and set-group-ID of a file that is not a directory, as a change of the owner does.
+    pub(crate) fn clear_set_ids(&self, id: u64) -> Reply<()> {
+        let node = self.node(id)?;
+        let attr = node.attr().map_err(errno)?;
+        let mode = without_set_ids(attr.mode);
+        if attr.is_dir() || mode == attr.mode {
+            return Ok(());
+        }
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        self.vfs.set_attr(&OWNER, &node, &set).map(drop).map_err(errno)
+    }
+
     /// Removes the privileges that a file loses when its data changes: always the capability, and with `kill` also
     /// set-user-ID and set-group-ID. Returns the file. Fails with `NotPermitted` for an immutable file. OPEN, which would
     /// report the error earlier, is not supported.
@@ -134,10 +149,7 @@ impl Server {
         }
         let attr = known.node.attr().map_err(errno)?;
         if kill && attr.mode.bits() & 0o6000 != 0 {
-            let is_group_executable = attr.mode.bits() & 0o010 != 0;
-            let mode = attr.mode.without(Mode::SET_UID);
-            let mode = if is_group_executable { mode.without(Mode::SET_GID) } else { mode };
-            let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+            let set = SetAttr { mode: Some(without_set_ids(attr.mode)), ..SetAttr::default() };
             self.vfs.set_attr(&OWNER, &known.node, &set).map_err(errno)?;
         }
         if attr.flags.contains(FileFlags::IMMUTABLE) {
@@ -169,10 +181,12 @@ impl Server {
         self.node(id)?.get_xattr(name).map_err(errno)
     }
 
-    /// Returns the names of all extended attributes, each followed by a NUL.
-    pub(crate) fn list_xattrs(&self, id: u64) -> Reply<Vec<u8>> {
+    /// Returns the names of all extended attributes, each followed by a NUL. Only root sees the names `trusted.*`, whose
+    /// values the kernel requests only for root. Source: Linux fs/ext4/xattr_trusted.c `ext4_xattr_trusted_list`.
+    pub(crate) fn list_xattrs(&self, id: u64, uid: u32) -> Reply<Vec<u8>> {
         let names = self.node(id)?.list_xattrs().map_err(errno)?;
-        Ok(names.into_iter().flat_map(|name| [name, vec![0]]).flatten().collect())
+        let seen = names.into_iter().filter(|name| uid == 0 || !name.starts_with(b"trusted."));
+        Ok(seen.flat_map(|name| [name, vec![0]]).flatten().collect())
     }
 
     /// Sets an extended attribute.
@@ -181,12 +195,17 @@ impl Server {
         if id == ROOT && name == ACCESS_TIMES.as_bytes() {
             return self.set_access_times(value);
         }
+        let node = self.node(id)?;
         let mode = match flags {
             libc::XATTR_CREATE => XattrMode::Create,
             libc::XATTR_REPLACE => XattrMode::Replace,
-            _ => XattrMode::Set,
+            0 => XattrMode::Set,
+            // With both flags, the attribute must exist and must not exist.
+            _ => {
+                node.get_xattr(name).map_err(errno)?;
+                return Err(Error::Exists.errno());
+            }
         };
-        let node = self.node(id)?;
         let attr = node.attr().map_err(errno)?;
         if kill_set_gid && attr.mode.contains(Mode::SET_GID) {
             // The bit is cleared before the new list grants any right.
@@ -206,4 +225,11 @@ impl Server {
         self.vfs.remove_xattr(&OWNER, &node, name).map_err(errno)?;
         self.settled(&node, ())
     }
+}
+
+/// Returns `mode` without set-user-ID, and without set-group-ID if the group may execute the file.
+fn without_set_ids(mode: Mode) -> Mode {
+    let is_group_executable = mode.bits() & 0o010 != 0;
+    let mode = mode.without(Mode::SET_UID);
+    if is_group_executable { mode.without(Mode::SET_GID) } else { mode }
 }

@@ -99,11 +99,12 @@ impl Server {
         if !is_plain && mode & !KEEP_SIZE != 0 {
             return Err(Error::NotPermitted.errno());
         }
+        let end = offset.checked_add(len).filter(|&end| end <= self.vfs.limits().file_size_max);
+        let end = end.ok_or_else(|| Error::FileTooBig.errno())?;
         // Even of an empty file, or a program believes that holes exist.
         if !matches!(mode, 0 | KEEP_SIZE) && !self.vfs.limits().keeps.contains(StoredProperties::HOLES) {
             return Err(Error::NotSupported.errno());
         }
-        let end = offset.checked_add(len).ok_or_else(|| Error::FileTooBig.errno())?;
         let range = offset..end;
         match mode {
             0 => node.allocate(range, Size::Grow),

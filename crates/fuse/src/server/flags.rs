@@ -43,6 +43,15 @@ impl Server {
             GET_EXTENDED => Ok(extended(&node.attr().map_err(errno)?)),
             SET_FLAGS => {
                 let flags = FileFlags::from_bits_retain(word(data, 0)?);
+                let changed = flags ^ node.attr().map_err(errno)?.flags;
+                if changed.contains(FileFlags::JOURNAL_DATA) {
+                    // Linux requires CAP_SYS_RESOURCE.
+                    expect_owner(uid)?;
+                }
+                if changed.contains(FileFlags::EXTENTS) {
+                    // Linux converts the file, if it has few blocks.
+                    return Err(Error::NotSupported.errno());
+                }
                 self.set_flags(id, &node, SetAttr { flags: Some(flags), ..SetAttr::default() })
             }
             SET_EXTENDED => {
@@ -77,11 +86,15 @@ impl Server {
     }
 
     /// Discards the free space of the whole volume. Returns the range, with the number of discarded bytes as its
-    /// length. Fails with EPERM as [`expect_owner`] does, and with EOPNOTSUPP for a part of the volume.
+    /// length. Fails with EPERM as [`expect_owner`] does, with EINVAL for a range outside of the volume or shorter than a
+    /// block, and with EOPNOTSUPP for a part of the volume.
     fn trim(&self, uid: u32, data: &[u8]) -> Reply<Vec<u8>> {
         expect_owner(uid)?;
         let (start, len, min_len) = (long(data, 0)?, long(data, 8)?, long(data, 16)?);
         let stat = self.vfs.flushed_file_system().statfs().map_err(errno)?;
+        if start / u64::from(stat.block_size.max(1)) >= stat.blocks || len < stat.block_size.into() {
+            return Err(Error::Invalid.errno());
+        }
         if start != 0 || len < stat.blocks.saturating_mul(stat.block_size.into()) {
             return Err(Error::NotSupported.errno());
         }
@@ -115,17 +128,17 @@ const COMPUTED: FileFlags = FileFlags::EXTENTS
     .union(FileFlags::INDEX)
     .union(FileFlags::INLINE_DATA)
     .union(FileFlags::ENCRYPTED)
-    .union(FileFlags::VERITY)
-    .union(FileFlags::EA_INODE);
+    .union(FileFlags::VERITY);
 
 /// Bits of `fsx_xflags`, and the corresponding flags.
-const EXTENDED: [(u32, FileFlags); 6] = [
+const EXTENDED: [(u32, FileFlags); 7] = [
     (0x8, FileFlags::IMMUTABLE),
     (0x10, FileFlags::APPEND),
     (0x20, FileFlags::SYNC),
     (0x40, FileFlags::NO_ATIME),
     (0x80, FileFlags::NO_DUMP),
     (0x200, FileFlags::PROJECT_INHERIT),
+    (0x8000, FileFlags::DAX),
 ];
 
 /// Encodes a `struct fsxattr`: flags, extent size, extents, project, and 12 further bytes.

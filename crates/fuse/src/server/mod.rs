@@ -19,7 +19,7 @@ mod reply;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use obento_base::{Attr, Corrupt, Errno, Error, FileKind, Name, NameError, Refusal};
+use obento_base::{Attr, Corrupt, Errno, Error, FileFlags, FileKind, Name, NameError, Refusal};
 use obento_driver::StatFs;
 use obento_vfs::{Caller, Node, Vfs};
 
@@ -249,6 +249,16 @@ impl Server {
     /// Returns the error that lost data of `id`, until a write has reported it.
     pub(crate) fn failure(&self, id: u64) -> Option<Errno> {
         self.nodes.failure(id)
+    }
+
+    /// Returns the error with which the next write to `id` must fail: the loss of earlier data, or a flag that forbids
+    /// every write.
+    pub(crate) fn write_obstacle(&self, id: u64) -> Option<Errno> {
+        self.failure(id).or_else(|| {
+            let known = self.nodes.get(id).filter(|known| !known.is_plain)?;
+            let is_immutable = known.node.attr().is_ok_and(|attr| attr.flags.contains(FileFlags::IMMUTABLE));
+            is_immutable.then(|| Error::NotPermitted.errno())
+        })
     }
 
     /// Notes that a write has reported the loss.

@@ -1,6 +1,6 @@
 //! Requests for the attributes of inodes and of the volume.
 
-use obento_base::{Attr, Errno};
+use obento_base::{Attr, Errno, FileKind};
 
 use super::abi::{
     GETATTR_FH, GetattrIn, GetxattrIn, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrExtra,
@@ -48,7 +48,11 @@ pub(super) fn setattr(Call { wire, header, mut body, out }: Call<'_>) -> Reply<(
             }
         }
     }
-    let change = change(&asked);
+    let mut change = change(&asked);
+    if wire.is_change_of_no_owner(header.nodeid, &asked)? {
+        wire.server.clear_set_ids(header.nodeid)?;
+        change.ctime = change.ctime.or(Some(Time::Now));
+    }
     let attr = wire.server.setattr(header.nodeid, &change)?;
     if change.size == Some(0) {
         // No lost data is part of the file any more.
@@ -66,9 +70,14 @@ enum Asked {
     Other,
 }
 
+/// Returns the attributes that a SETATTR changes.
+fn changed(asked: &SetattrIn) -> u32 {
+    asked.valid & !(fattr::FH | fattr::LOCKOWNER | fattr::KILL_SUIDGID)
+}
+
 fn what(asked: &SetattrIn) -> Asked {
     const TIMES: u32 = fattr::ATIME | fattr::ATIME_NOW | fattr::MTIME | fattr::MTIME_NOW | fattr::CTIME;
-    let valid = asked.valid & !(fattr::FH | fattr::LOCKOWNER | fattr::KILL_SUIDGID);
+    let valid = changed(asked);
     match valid & !TIMES {
         0 if valid == 0 => Asked::Nothing,
         0 => Asked::Times,
@@ -130,6 +139,18 @@ pub(super) fn getxattr(Call { wire, header, mut body, out }: Call<'_>) -> Reply<
 }
 
 impl Wire {
+    /// Returns whether a SETATTR is that of `chown(path, -1, -1)`, which clears set-user-ID and set-group-ID. It contains
+    /// only the change time if the kernel sets the times of the file, and nothing otherwise. Without a write-back cache,
+    /// the kernel sends the same request before a write that removes a capability.
+    /// Source: Linux fs/open.c `chown_common`; fs/fuse/dir.c `fuse_setattr`, `iattr_to_fattr`.
+    fn is_change_of_no_owner(&self, id: u64, asked: &SetattrIn) -> Reply<bool> {
+        Ok(match changed(asked) {
+            fattr::CTIME => self.options.writeback,
+            0 => !self.options.writeback || self.server.getattr(id)?.kind != FileKind::Regular,
+            _ => false,
+        })
+    }
+
     /// Returns the value of an extended attribute.
     pub(super) fn xattr(&self, id: u64, name: &[u8]) -> Reply<Vec<u8>> {
         self.server.get_xattr(id, name).map_err(|error| match name {
@@ -143,7 +164,7 @@ impl Wire {
 
 pub(super) fn listxattr(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let GetxattrIn { size, .. } = body.take()?;
-    sized(&wire.server.list_xattrs(header.nodeid)?, size, out)
+    sized(&wire.server.list_xattrs(header.nodeid, header.uid)?, size, out)
 }
 
 /// Returns `value`, or its length if the caller's buffer has `size` 0. Fails with ERANGE if the buffer is too small.

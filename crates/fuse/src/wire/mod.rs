@@ -493,7 +493,9 @@ impl Wire {
     fn note_end(&self, header: &InHeader, body: request::RequestBody<'_>, done: Reply<()>) {
         let Err(error) = done else { return };
         self.note_error(header.opcode, error);
-        if self.options.writeback && data::is_from_cache(header, body) {
+        // These two concern one write, not the file: `fsync` and `close` report them, and the next write may succeed.
+        let is_of_write = matches!(error.0, libc::EFBIG | libc::EPERM);
+        if self.options.writeback && !is_of_write && data::is_from_cache(header, body) {
             self.note_failure(header.nodeid, error);
         }
     }

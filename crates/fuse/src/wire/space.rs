@@ -10,6 +10,7 @@
 //! without a value. The first of these requests is the gate. It waits until the file's gathered data has reached the
 //! server. If the write must be refused, the server reports a capability. The error of SETATTR becomes the error of
 //! write(2) before a byte is accepted. A truncation sends the same requests, but its SETATTR has a size, and succeeds.
+//! A write to an immutable file is refused in the same way.
 //!
 //! Invariant: gates are passed one at a time, by a notifier: the pool remains free for the data that the kernel writes
 //! back meanwhile.
@@ -227,9 +228,9 @@ impl Wire {
         let mut asks_length = || body.take::<GetxattrIn>().is_ok_and(|asked| asked.size == 0);
         header.opcode == opcode::GETXATTR
             && self.space.bounds.is_some()
-            && (self.space.is_gated() || self.server.failure(header.nodeid).is_some())
             && asks_length()
             && body.name() == Ok(CAPABILITY)
+            && (self.space.is_gated() || self.server.write_obstacle(header.nodeid).is_some())
     }
 
     /// Has a request at the gate answered.
@@ -264,6 +265,10 @@ impl Wire {
                 value.map(|value| u32::try_from(value.len()).unwrap_or(u32::MAX))
             }
             Err(error) => {
+                // A process that only asks for the capability of an immutable file never comes back.
+                if gate.refused.len() >= MOST_ANNOUNCED {
+                    gate.refused.clear();
+                }
                 gate.refused.insert(writer, error);
                 drop(gate);
                 Ok(CAPABILITY_LEN)
@@ -277,7 +282,7 @@ impl Wire {
     fn pass(&self, writer: Writer) -> Reply<()> {
         let Some(bounds) = self.space.bounds else { return Ok(()) };
         let (id, _) = writer;
-        if let Some(error) = self.server.failure(id) {
+        if let Some(error) = self.server.write_obstacle(id) {
             return Err(error);
         }
         if self.space.is_broken.load(Ordering::Acquire) {
