@@ -23,6 +23,7 @@ mod refusals;
 mod requests;
 mod stress;
 mod support;
+mod sweep;
 mod systemd;
 mod together;
 mod upgrade;
