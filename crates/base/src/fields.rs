@@ -105,7 +105,7 @@ impl Fields {
 /// The reason why a state or a message is refused.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StateError {
-    /// The bytes end within a field.
+    /// The bytes end too early, or their length differs from the length in the head.
     #[error("a field of the state is truncated")]
     Truncated,
     /// A field is missing.

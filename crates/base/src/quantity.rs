@@ -10,7 +10,8 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// Returns `number` of the things that `noun` names, a regular English noun in the singular.
+    /// Returns the quantity of `number` things. `noun` names one of the things, and must be a regular English
+    /// noun in the singular.
     pub fn new(number: u64, noun: &'static str) -> Self {
         Self { number, noun }
     }

@@ -1,7 +1,9 @@
 //! A device that passes from one process to another while its volume is in use: see [`Handoff`].
 //!
-//! Locking: one lock. Writes, flushes, discards and punches hold the lock shared. Reads hold the lock shared
-//! until the release. Freezing and releasing hold the lock exclusively.
+//! Locking: the lock of the held changes, and inside it the lock of their list. Writes, flushes, discards and
+//! punches hold the first lock shared. A read of a device that is not released holds the first lock shared; a
+//! read of a released device acquires no lock. Freezing and releasing hold the first lock exclusively. Writes
+//! and flushes of a holding device, and the release, also hold the second lock.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

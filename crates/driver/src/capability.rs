@@ -76,8 +76,8 @@ pub trait Trim: Send + Sync {
     fn trim_within(&self, range: Range<u64>, min_len: u64) -> Result<u64>;
 }
 
-/// Divides `place` into units of `unit` bytes, the first of which starts at the start of `place`. Returns the
-/// units that are completely within `range`, as one range. The last unit of `place` may be shorter.
+/// Divides `place` into units of `unit` bytes. The first unit starts at the start of `place`, and the last
+/// unit may be shorter. Returns the units that are completely within `range`, as one range.
 pub fn whole_units(place: &Range<u64>, range: &Range<u64>, unit: u64) -> Range<u64> {
     let skipped = range.start.saturating_sub(place.start).checked_next_multiple_of(unit).unwrap_or(u64::MAX);
     let start = place.start.saturating_add(skipped).min(place.end);

@@ -63,8 +63,9 @@ bitflags::bitflags! {
         /// volumes may return other modes (NTFS).
         const MODES = 1;
         /// Owner and group. Without this flag, all files have the same owner and group, which
-        /// [`VolumeOptions`](crate::VolumeOptions) may select. Setting another owner fails with
-        /// `NotPermitted`. Exception: a driver that cannot change volumes may return different owners (NTFS).
+        /// [`VolumeOptions`](crate::VolumeOptions) may select, and setting another owner fails with
+        /// `NotPermitted`. Exception: on a volume of a driver that cannot change volumes, files may have
+        /// different owners (NTFS).
         const OWNERS = 1 << 1;
         /// Symbolic links. Without this flag, creating a symbolic link fails with `NotPermitted`.
         const SYMLINKS = 1 << 2;

@@ -16,7 +16,8 @@ use crate::Fact;
 /// Two volumes are byte-identical under these conditions:
 ///
 /// - The lengths of the devices, the options, the UUIDs, the seeds and the times of the clock are equal.
-/// - Both devices support [`BlockDevice::punch`], or both contain only zeros.
+/// - Both devices contain only zeros, or both devices support [`BlockDevice::punch`] and
+///   [`FormatOptions::contents`] is [`Contents::Unknown`].
 ///
 /// Options that every format has are typed fields. All other options are pairs of a name and a text, in the
 /// spelling of the format's own tool. A caller therefore needs no knowledge of the format.

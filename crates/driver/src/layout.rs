@@ -20,8 +20,9 @@ pub struct LayoutLock(RwLock<()>);
 /// A shared guard. While this guard exists, mapped data does not move, and its blocks are not freed.
 ///
 /// While no guard exists, the location of mapped data changes only if a thread changes the flags of the
-/// inode. A caller may therefore use a location that `map` returned under one shared guard again under
-/// another one. The location becomes invalid when a thread acquires an exclusive guard or changes the flags.
+/// inode. A caller may therefore store a location that `map` returned under one shared guard, and use the
+/// location under a later shared guard. The location becomes invalid when a thread acquires an exclusive
+/// guard or changes the flags.
 #[derive(Debug)]
 pub struct Layout<'a> {
     _guard: RwLockReadGuard<'a, ()>,

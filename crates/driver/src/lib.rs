@@ -9,8 +9,8 @@
 //!   [`Trim`], [`Handover`], [`Failover`], [`Inspect`].
 //!
 //! For each capability, `Driver` or `FileSystem` has a method that returns an `Option`: `None` if the format
-//! or the volume lacks the capability. Exception: a method of a capability may fail with `NotSupported`, if
-//! its documentation lists this error.
+//! or the volume lacks the capability. A capability may be incomplete: a method of it may fail with
+//! `NotSupported`, if the documentation of the method lists this error.
 //!
 //! These rules apply to all methods:
 //!
@@ -22,9 +22,10 @@
 //! - A driver returns the location of file data ([`FileSystem::map`]). The layer above reads and writes the
 //!   data.
 //! - The caller counts the uses of an inode; the driver does not. The use of an inode starts with the first
-//!   call that returns the inode (`lookup`, `create`, `create_nameless`), or to which the caller passes its
-//!   number. It ends with the last call to which the caller passes the number. An entry of a listing starts
-//!   no use. In between, the inode is *in use*. After the last use, the caller calls [`FileSystem::forget`].
+//!   call that returns the inode (`lookup`, `create`, `create_nameless`), or with the first call to which the
+//!   caller passes the number of the inode. It ends with the last call to which the caller passes the number.
+//!   `root`, `parent` and an entry of a listing start no use. In between, the inode is *in use*. After the
+//!   last use, the caller calls [`FileSystem::forget`].
 //! - A driver frees an inode only if the inode has no name, and only in these calls
 //!   ([`remove`](WritableFileSystem::remove) lists exceptions):
 //!   - `forget`;

@@ -321,19 +321,21 @@ pub trait Driver: Send + Sync {
     /// # Errors
     ///
     /// 1. `NotSupported`: the driver does not support a value in [`OpenOptions::shown`].
-    /// 2. `Corrupt`: no usable super block exists. With `Access::ReadWrite`, ext4 also requires that the primary super
-    ///    block is undamaged and that the device contains the whole volume.
+    /// 2. `Corrupt`: no usable super block exists. With `Access::ReadWrite`, ext4 and exFAT also return this
+    ///    error if the primary super block is damaged.
     /// 3. `Unsupported`: the volume has an incompatible feature that the driver does not support.
-    /// 4. With `Access::ReadWrite`, one of these errors:
+    /// 4. `DeviceError::OutOfBounds`, with `Access::ReadWrite`: the device is shorter than the volume (ext4,
+    ///    FAT).
+    /// 5. With `Access::ReadWrite`, one of these errors:
     ///    - `Unsupported(Writing)`: the driver cannot change volumes ([`access`](Self::access) is
     ///      `ReadOnly`).
     ///    - `ReadOnly`, or `DeviceError::ReadOnly` for the kernel engine: the device is read-only.
-    /// 5. `Unsupported`, with `Access::ReadWrite`, in one of these cases:
+    /// 6. `Unsupported`, with `Access::ReadWrite`, in one of these cases:
     ///    - [`OpenOptions::super_block`] selects a super block (ext4).
     ///    - The volume has a feature that the driver supports only for reading.
     ///    - The external journal of the volume is missing.
-    /// 6. `NotFound`: the volume has no tree with the number [`VolumeOptions::subvolume`].
-    /// 7. `Invalid`, with [`OpenOptions::adopt`]: the state is damaged, or another driver created it.
+    /// 7. `NotFound`: the volume has no tree with the number [`VolumeOptions::subvolume`].
+    /// 8. `Invalid`, with [`OpenOptions::adopt`]: the state is damaged, or another driver created it.
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>>;
 
     /// Returns the operations that create empty volumes, if the driver has them.

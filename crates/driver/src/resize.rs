@@ -127,7 +127,8 @@ impl From<ResizeRefusal> for ResizeError {
     }
 }
 
-/// A function that receives the number of completed units of work, and then the total number of units.
+/// A function that receives the progress of a resize. The first argument is the number of completed units of
+/// work, and the second argument is the total number of units.
 pub type ResizeObserver<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// Changes the size of a volume that is not open.

@@ -61,7 +61,7 @@ pub enum TuneError {
         /// The reason.
         why: String,
     },
-    /// The setting cannot be changed on this volume, whatever its value.
+    /// The format does not have the setting, or the setting cannot be changed on this volume, whatever its value.
     Unavailable {
         /// The setting.
         setting: String,
@@ -110,9 +110,12 @@ pub trait Tune: Send + Sync {
     ///
     /// # Errors
     ///
-    /// - `Refused`: a setting is unknown, or its value is not possible on this volume. Nothing was changed.
-    /// - `Unavailable`: the setting cannot be changed on this volume, whatever its value. Nothing was changed.
-    /// - `Failed`: the volume is damaged, or the device failed. After a failure of the device, some of the
-    ///   settings may have been changed.
+    /// - `Failed` with `ReadOnly`: the device is read-only. Nothing was changed.
+    /// - `Refused`: the value of a setting is not possible on this volume. A UUID is not possible if the format has a
+    ///   serial number instead, and the reverse. Nothing was changed.
+    /// - `Unavailable`: the format does not have the setting, or the setting cannot be changed on this volume, whatever
+    ///   its value. Nothing was changed.
+    /// - `Failed`: the volume is damaged, the device failed, or the volume has too little free space. After a
+    ///   failure of the device or a lack of space, some of the settings may have been changed.
     fn tune(&self, device: Arc<dyn BlockDevice>, options: &TuneOptions) -> Result<Vec<String>, TuneError>;
 }

@@ -59,7 +59,8 @@ pub enum UnsearchedReason {
     Shared,
     /// The directory is longer than the format allows.
     TooLong,
-    /// An entry of the directory is damaged. If it is a subdirectory, the subdirectory was not searched.
+    /// An entry of the directory is damaged. If the entry is a subdirectory, the subdirectory was not
+    /// searched.
     Entry,
 }
 

@@ -403,7 +403,8 @@ pub trait WritableFileSystem: Send + Sync {
     /// reader and an open after a crash find the old mapping. Dropping the ticket releases the blocks. A
     /// block that was a hole or unwritten has unspecified contents. The caller therefore writes the whole
     /// [frame](WriteTicket::frame), with zeros around the data. If `range` starts after the last block of the
-    /// file, the caller must also have zeroed the rest of that block: the bytes past the end of the file.
+    /// file, the caller must also zero the rest of that block, the bytes past the end of the file, before it
+    /// calls `end_write`.
     ///
     /// Several writes of a file may be open at the same time if no block is in two of their ranges. They may end in any
     /// order. If one of them is dropped, or if the file grows by `write` or [`allocate`](Self::allocate), the others
@@ -418,8 +419,8 @@ pub trait WritableFileSystem: Send + Sync {
     ///
     /// 1. `IsDirectory`: `ino` is a directory.
     /// 2. `Invalid`: `ino` is not a regular file, or `range` is empty.
-    /// 3. `FileTooBig`: `range.end` exceeds the limit, rounded up to a whole block. The limit is `file_size_max`, or
-    ///    the limit of the mapping of this file.
+    /// 3. `FileTooBig`: `range.end` exceeds `file_size_max`, or the limit of the mapping of this file. A
+    ///    driver may round the limit up to a whole block before it compares (ext4, FAT, tmpfs).
     /// 4. `NoSpace`: not even the first block can be allocated.
     fn begin_write<'a>(
         &'a self,

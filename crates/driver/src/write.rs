@@ -67,7 +67,8 @@ impl<'a> WriteTicket<'a> {
 
     /// Issues another ticket for blocks whose first ticket was [detached](Self::detach). `range` is in bytes
     /// of the file. The new ticket contains neither the place of the data nor the previous state of the file.
-    /// The caller must have written the data already.
+    /// Before the caller passes the ticket to `end_write`, it must have written the data. To release the
+    /// blocks instead, the caller drops the ticket.
     pub fn resumed(ino: Ino, range: &Range<u64>, driver: Option<&'a dyn Reserves>) -> Self {
         let extent = Extent { len: range.end.saturating_sub(range.start), span: Span::Driver };
         let place = WritePlace { extent, was: Span::Driver, size: 0, mtime: Timestamp::EPOCH };

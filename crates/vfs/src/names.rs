@@ -129,8 +129,9 @@ impl Names {
         })
     }
 
-    /// Inserts the result of a lookup. The reference to `target` passes to the cache. If the cache is
-    /// disabled, the reference is returned.
+    /// Inserts the result of a lookup. The reference to `target` passes to the cache. Returns a reference
+    /// that the caller must release: that of the replaced or evicted entry, or `target` if the cache is
+    /// disabled.
     #[must_use]
     pub(crate) fn put(&self, key: &Key<'_>, target: Option<Arc<Inode>>) -> Dropped {
         let Some(set) = self.set(key) else { return target };

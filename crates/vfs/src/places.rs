@@ -1,9 +1,11 @@
 //! The locations of the recently read data of a file. The next read of the same data needs no call to the driver and
 //! no lock of the driver.
 //!
-//! Invariant: a thread stores and uses locations only while it holds the layout lock of the inode shared. The location
-//! of written data changes only while a thread holds the lock exclusively, and acquiring the lock exclusively clears
-//! the stored locations ([`Inode::exclusive`](crate::table::Inode::exclusive)).
+//! Invariant: a thread stores and uses locations only while it holds the layout lock of the inode shared. The
+//! location of written data changes only while a thread holds the lock exclusively, or when a thread changes
+//! the flags of the inode. Acquiring the lock exclusively clears the stored locations
+//! ([`Inode::exclusive`](crate::table::Inode::exclusive)). After a change of the flags, `Vfs::set_attr`
+//! acquires the lock exclusively for this purpose.
 //! Locking: one leaf lock per inode. A thread holds the lock exclusively only to store the first location of a file.
 //! Each slot has a version. A reader ignores a slot whose version is odd or changes during the read, since another
 //! thread is then replacing the slot.

@@ -83,7 +83,7 @@ impl Node {
     ///
     /// 1. `IsDirectory`: the inode is a directory.
     /// 2. `Invalid`: the inode is not a regular file.
-    /// 3. The errors of the volume.
+    /// 3. The other errors of the driver, such as `Device`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.settle();
         let layout = self.inode.layout.shared();
@@ -174,7 +174,7 @@ impl Node {
     /// 1. `IsDirectory`: the inode is a directory.
     /// 2. `Invalid`: the inode is not a regular file.
     /// 3. `NoSuchOffset`: `offset` is at or past the end of the file.
-    /// 4. The errors of the volume.
+    /// 4. The other errors of the driver, such as `Device`.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
         self.settle();
         let size = self.data_size()?;

@@ -70,12 +70,13 @@ impl Vfs {
     /// 1. `NotDirectory`: the inode before the component, or before a slash, is not a directory. The error is `Corrupt`
     ///    if this inode is the root.
     /// 2. `AccessDenied`: `caller` may not look up names in the directory.
-    /// 3. `NameTooLong`: the component exceeds the limit of the format.
-    /// 4. `NotFound`: the component does not exist, or contains a NUL. For `..`, the directory was removed.
-    /// 5. `Busy`, for `..`: other threads keep moving the directory ([`Node::parent`]).
-    /// 6. `Loop`: the component is a symbolic link to follow, and the walk has already followed 40 symbolic
+    /// 3. `NotFound`: the component contains a NUL and has at most 1024 bytes.
+    /// 4. `NameTooLong`: the component exceeds the limit of the format.
+    /// 5. `NotFound`: the component does not exist. For `..`, the directory was removed.
+    /// 6. `Busy`, for `..`: other threads keep moving the directory ([`Node::parent`]).
+    /// 7. `Loop`: the component is a symbolic link to follow, and the walk has already followed 40 symbolic
     ///    links.
-    /// 7. `NameTooLong`: the target of the symbolic link and the rest of the path are longer than 64 KiB.
+    /// 8. `NameTooLong`: the target of the symbolic link and the rest of the path are longer than 64 KiB.
     pub fn resolve(&self, from: &Node, path: &[u8], symlinks: Symlinks, caller: &Caller) -> Result<Node> {
         let mut walk = Walk::start(self, from, path)?;
         while let Some(component) = walk.next() {

@@ -54,7 +54,7 @@ impl Node {
     /// 3. `Invalid`: the inode is not a regular file.
     /// 4. `FileTooBig`: the offset is at or past the maximum size of a file.
     /// 5. `NoSpace`: no space is free.
-    /// 6. The errors of the volume.
+    /// 6. The other errors of the driver, such as `Device`, `QuotaExceeded` or `NotPermitted` (fs-verity).
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
@@ -112,8 +112,8 @@ impl Node {
     /// # Errors
     ///
     /// 1. The error that caused a loss of gathered data, of this or another file.
-    /// 2. `ReadOnly`: the volume is open read-only.
-    /// 3. The errors of the volume.
+    /// 2. `ReadOnly`: the volume is open read-only, or was closed.
+    /// 3. The other errors of the driver, such as `Device`.
     pub fn sync(&self) -> Result<()> {
         self.vfs.sync_nodes(slice::from_ref(self))
     }

@@ -16,9 +16,10 @@
 //! Invariant: bytes from the device are not cached if the block was written or dropped during the read, since they
 //! may be stale.
 //! Locking: while an [`Edit`] of a block exists, another thread that starts an edit of the same block waits.
-//! Readers never wait for an edit. Inside, the cache has one leaf lock per shard, which is never held during
-//! I/O. If two threads miss the same block, both read the block, and the cache keeps the copy that arrives
-//! first.
+//! Readers never wait for an edit. Inside, the cache has two locks per shard: the lock of the shard, and the
+//! lock of its pool of buffers. A thread may acquire the second lock while it holds the first one, and holds
+//! neither during I/O. If two threads miss the same block, both read the block, and the cache keeps the copy
+//! that arrives first.
 
 mod edit;
 mod shard;

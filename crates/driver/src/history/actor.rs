@@ -1,6 +1,7 @@
 //! The processes that change a volume.
 
-/// A process, or one program of a process that executed several.
+/// A process. A process that executes several programs one after the other is a separate actor for each
+/// program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Actor {
     /// Process ID; 0 if the operating system reported none.

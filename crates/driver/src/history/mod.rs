@@ -33,7 +33,7 @@ pub struct OpenFile {
     pub actor: Actor,
     /// The number of times that the process has the file open.
     pub count: u32,
-    /// The modes of all of them.
+    /// The union of the modes of all opens.
     pub mode: OpenMode,
     /// The bytes that were read.
     pub read: Transferred,
@@ -49,8 +49,9 @@ pub trait OpenRecorder: Send + Sync {
     /// Adds a range to the bytes that `actor` read through its open file.
     fn was_read(&self, actor: Actor, ino: Ino, range: &Range<u64>);
 
-    /// Records that `range` of a file was written on behalf of `current`, or of a process that has the file open for
-    /// writing.
+    /// Records that `range` of a file was written. The write belongs to `current` if this process has the
+    /// file open for writing. Otherwise, it belongs to the last process that opened or created the file for
+    /// writing. If no such process is known, it belongs to `current`.
     fn wrote(&self, current: Option<Actor>, ino: Ino, range: &Range<u64>);
 
     /// Records that `actor` closed a regular file.

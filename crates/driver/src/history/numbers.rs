@@ -36,7 +36,7 @@ impl Transferred {
 }
 
 impl OpenFile {
-    /// Returns the inode, the process, the number of opens, the mode, and what was read and written.
+    /// Returns the inode, the process, the number of opens, the mode, and the bytes read and written.
     pub fn to_numbers(&self) -> [u64; 15] {
         let Self { ino, actor, count, mode, read, written } = self;
         let [pid, start, uid, gid, name, rest] = actor.to_numbers();

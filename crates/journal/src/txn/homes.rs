@@ -1,7 +1,7 @@
 //! The blocks that are durable in the log and have not been written to their home locations.
 //!
-//! Invariant: only the newest durable version of a block is kept. A transaction without such a version
-//! needs no replay, and the log before the first transaction that needs one can be freed.
+//! Invariant: only the newest durable version of a block is stored. A transaction without such a version
+//! needs no replay. The log before the first transaction that must be replayed can be freed.
 
 use alloc::collections::{BTreeMap, VecDeque};
 

@@ -274,9 +274,10 @@ impl Transactions {
         self.work(Work::Close)
     }
 
-    /// Ends the thread that commits, and waits for it. Later changes wait for a sync. The last owner must call this
-    /// before it drops the transactions, if the code of the thread may be unloaded then: the thread could otherwise
-    /// drop them itself, and nothing waits for it.
+    /// Ends the thread that commits, and returns after the thread has ended. Later changes are committed only
+    /// on request. If the code of the thread may be unloaded after the transactions are dropped (a kernel
+    /// module), the last owner must call this method before it drops the transactions. Otherwise, the thread
+    /// could hold the last reference, and no other thread would wait for the thread to end.
     pub fn stop(&self) {
         self.ticker.stop();
     }

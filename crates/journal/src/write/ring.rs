@@ -44,7 +44,8 @@ impl Ring {
         Some(at)
     }
 
-    /// Frees all blocks before `tail`, which is a used block or the head. The head frees the whole ring.
+    /// Frees all blocks before `tail`, which must be a used block or the head. If `tail` is the head, the
+    /// whole ring becomes free.
     pub(crate) fn release(&mut self, tail: u32) {
         debug_assert!(self.log.contains(&tail), "{tail} in {:?}", self.log);
         self.tail = tail;
