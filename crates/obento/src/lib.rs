@@ -42,7 +42,7 @@
 //! | `host` | images in files of the host, compressed or in the formats of virtual machines; moving trees | yes |
 //! | `engine` | the kernel engine, which opens the types without a driver of obento; contains `host` | yes |
 //!
-//! Without both features, the crate opens volumes of devices that the application supplies
+//! Without these features, the crate opens volumes of devices that the application supplies
 //! ([`Image::on_device`]), and builds for `wasm32-unknown-unknown`.
 
 // These macros panic if the output is closed.

@@ -35,11 +35,12 @@ impl From<OpenError> for CheckError {
 }
 
 /// Checks the file system that `part` of `image` selects, or the only file system of the image. The volume
-/// must not be open for change. It may be too damaged to open. Makes the repairs that `options.repair_mode`
-/// permits. Repairs require an image that was opened for change. A finding about a file has the field `path`
-/// if the path of the file is found. If no finding is left, also checks the log of the provenance layer.
-/// Damage of its segments is a note. An index of a segment that is damaged or superfluous is a finding, and
-/// its safe repair is the removal of the index.
+/// must not be open for change. The volume may be too damaged to open. Makes the repairs that
+/// `options.repair_mode` permits. Repairs require an image that was opened for change. A finding about a file
+/// has the field `path` if the path of the file is found.
+///
+/// If no finding is left, also checks the log of the provenance layer. A damaged segment of the log is a
+/// note. A damaged or superfluous index is a finding, and the safe repair removes the index.
 ///
 /// # Errors
 ///

@@ -32,7 +32,7 @@ pub(crate) struct FindingPaths<'a> {
     /// Opens the volume for reading.
     open: &'a dyn Fn() -> Option<Volume>,
     stability: Stability,
-    /// The open volume, or `None` inside if the volume cannot be opened.
+    /// `None` until the first search opens the volume; `Some(None)` if the volume cannot be opened.
     volume: Option<Option<Volume>>,
     known: BTreeMap<u64, Option<Vec<u8>>>,
 }

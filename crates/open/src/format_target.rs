@@ -63,7 +63,10 @@ impl FormatTarget {
     /// # Errors
     ///
     /// - `Missing`: the file does not exist, and `len` is `None`.
-    /// - `Host`: the host cannot open the file. This includes `InUse`.
+    /// - `NotChangeable`: the host does not permit changing the file.
+    /// - `ReadOnlyHost`: the file system of the host is mounted read-only.
+    /// - `Host`: another error of the host, for example [`HostError::InUse`] if another process uses the
+    ///   file.
     pub fn open(path: &Path, len: Option<u64>) -> Result<Self, OpenError> {
         if let Some(len) = len
             && std::fs::symlink_metadata(path)

@@ -11,9 +11,9 @@ use obento_linux::{KernelOpened, KernelStart, KernelUse, LinuxDriver};
 
 /// The drivers that open images: those of obento, and those that an application adds.
 ///
-/// If two drivers support the same type, the driver that was added last opens its volumes. If drivers of different
-/// types recognise a volume, the volume is ambiguous. An ambiguous volume is opened only if the caller selects a
-/// type.
+/// If two drivers support the same type, the driver that was added last opens its volumes. If drivers of
+/// different types recognise a volume, the rules of libblkid decide which type counts. If these rules do not
+/// select one type, the volume is ambiguous. An ambiguous volume is opened only if the caller selects a type.
 #[derive(Clone)]
 pub struct Registry {
     drivers: Vec<Arc<dyn Driver>>,
@@ -115,9 +115,9 @@ impl Registry {
         self
     }
 
-    /// Returns this registry with the drivers restricted to those of `engine`. The kernel of the kernel
-    /// engine gets `memory` MiB; `None` uses the default. A call does not restore drivers that an earlier
-    /// call removed. A registry without drivers of the kernel engine does not change.
+    /// Returns this registry with the drivers that `engine` selects. The kernel of the kernel engine gets
+    /// `memory` MiB; `None` uses the default. Call this method at most once: a later call undoes only a part
+    /// of an earlier call. A registry without drivers of the kernel engine does not change.
     ///
     /// ```
     /// use obento::Registry;
@@ -143,7 +143,8 @@ impl Registry {
         Self { drivers: natives.chain(engines).collect(), of_engine: self.of_engine }
     }
 
-    /// Returns the drivers that do not use the kernel engine.
+    /// Returns the drivers of obento and of the application. With [`Engine::Linux`], these drivers open
+    /// volumes with the kernel engine.
     pub fn natives(&self) -> &[Arc<dyn Driver>] {
         let (natives, _) = self.drivers.split_at(self.drivers.len() - self.of_engine);
         natives

@@ -159,7 +159,7 @@ pub struct Resized {
     pub partition_len: Option<u64>,
 }
 
-/// Maximum number of times that a volume shrinks for [`NewSize::Minimum`].
+/// Maximum number of times that a volume shrinks again for [`NewSize::Minimum`].
 const MAX_PASSES: u32 = 8;
 /// A file is cut behind a volume if at most this many bytes follow the volume: the rest of a large block.
 const MAX_TAIL: u64 = 65_535;
@@ -212,7 +212,7 @@ pub fn plan_resize<'a>(
     Ok(PlannedResize { image, device, driver, plan, fs_type, len, is_minimum, room })
 }
 
-/// Finds what shrinks after a volume of `old_len` bytes.
+/// Returns the space that shrinks after a volume of `old_len` bytes.
 fn shorter(
     image: &Image,
     part: Option<&PartSelector>,
@@ -283,7 +283,8 @@ impl PlannedResize<'_> {
         self.fs_type
     }
 
-    /// Returns a function that adds to a plan what happens to the space of the volume.
+    /// Returns a function that converts a plan to a result: it adds the new length of the partition and a
+    /// note.
     fn result(&self) -> impl Fn(ResizePlan) -> Resized + use<> {
         let (longer, unit) = match &self.room {
             Room::LongerEntry(_, LongerEntry { new, .. }) => (Some(new.end.saturating_sub(new.start)), None),
@@ -385,7 +386,7 @@ impl PlannedResize<'_> {
     }
 }
 
-/// Keeps the first damage that a check finds.
+/// Stores the first damage that a check finds.
 #[derive(Default)]
 struct FirstDamage(Option<Finding>);
 
@@ -418,9 +419,9 @@ fn shrink(
     Ok(plan)
 }
 
-/// Grows a volume into `device`, its longer space. If the growth fails before anything was written, `undo`
-/// restores the length of the space and returns whether it has restored it. Otherwise, `longer` returns the
-/// error.
+/// Grows a volume into `device`, its longer space. If the growth fails before anything was written, calls
+/// `undo`, which restores the length of the space and returns whether this succeeded. If bytes were written
+/// or `undo` fails, returns the error that `longer` creates.
 fn grow(
     driver: &dyn Resize,
     device: Arc<dyn BlockDevice>,

@@ -54,7 +54,8 @@ pub struct Entry {
     pub depth: usize,
     /// The file.
     pub node: Node,
-    /// The attributes of the file at the time of this step.
+    /// The attributes of the file. With [`Step::Leave`], these are the attributes at the time of
+    /// [`Step::Enter`].
     pub attr: Attr,
     /// The step of the walk.
     pub step: Step,
@@ -101,8 +102,8 @@ pub struct Walk {
     symlinks: Symlinks,
     max_depth: usize,
     stack: Vec<Frame>,
-    /// Directories that are not entered: the parents, and without following links all that were entered
-    /// before.
+    /// The directories that the walk does not enter: the directories on the current path. If links are not
+    /// followed, also all directories that the walk entered before.
     entered: HashSet<Ino>,
     /// Path of the directory on top of the stack.
     path: Vec<u8>,

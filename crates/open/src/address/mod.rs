@@ -16,10 +16,12 @@
 //! The parser checks a text in this order:
 //!
 //! 1. A text with one of the prefixes `host:`, `fuse:` and `nfs://`, or the text `-`, has the meaning in the
-//!    table. A text with the prefix `fuse:` is an error if it has no path, or if it or its part before a
-//!    `:`, `@` or `%` is the name of a file: a pattern of the shell may have produced it.
-//! 2. The parser looks for a colon that a path or an inode number follows. The first such colon whose left side is an
-//!    existing file or device separates the image from the file in the image.
+//!    table. A text with the prefix `fuse:` is an error in two cases: the text has no path, or a pattern of
+//!    the shell may have produced the text. The second case applies if the whole text, or its part before any
+//!    `:`, `@` or `%`, is the name of a file.
+//! 2. The parser looks for a colon that a path or an inode number follows. The first such colon whose left
+//!    side names an existing image (`IMAGE`, `IMAGE%NAME`, each also with `@PART`) separates the image from
+//!    the file in it.
 //! 3. If a file with the whole text as its path exists on the host, the text is a host path.
 //! 4. Otherwise, a text in the form of an address is an error. It is not the path of a new host file, since a
 //!    mistyped image must not become a directory.
@@ -94,7 +96,8 @@ pub enum HostEntry {
 }
 
 impl HostEntry {
-    /// Looks up `path` on the host. Returns `File` if the lookup fails. Opening the file then fails with the reason.
+    /// Looks up `path` on the host. If the host cannot determine whether the file exists, returns `File`.
+    /// Opening the file then fails with the reason.
     pub fn look_up(path: &Path) -> Self {
         match std::fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => Self::Directory,
@@ -246,10 +249,10 @@ fn server_address(text: &[u8]) -> Option<Address> {
     Some(Address { image: PathBuf::from(OsString::from_vec(image.to_vec())), part: None, place })
 }
 
-/// Checks that no pattern of a shell has produced the command line of a server: it would run the name of a file as a
-/// program. No name of a file contains `/`, so a pattern such as `*` produces no text with `:/`. A pattern such as `*/*`,
-/// and a loop that appends `:/etc` or `@2:/etc` to each name, produce the name of a file, perhaps with more text. They are
-/// detected while the file exists.
+/// Checks that no pattern of a shell has produced the command line of a server. Such a command line would run
+/// the name of a file as a program. No file name contains `/`, so a pattern such as `*` produces no text with
+/// `:/`. Two cases produce the name of a file, perhaps with more text: a pattern such as `*/*`, and a loop
+/// that appends `:/etc` or `@2:/etc` to each name. The function detects these cases while the file exists.
 fn expect_intended(bytes: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Result<(), AddressError> {
     if !bytes.starts_with(SERVER) {
         return Ok(());
@@ -267,8 +270,9 @@ fn expect_intended(bytes: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Result<(
     }
 }
 
-/// Returns whether `text` is an address of a FUSE server or of an NFS export. Opening it starts a program, or connects
-/// to a host. Text that is not from the user, such as a name in a list, must not be opened if it is one.
+/// Returns whether `text` is an address of a FUSE server or of an NFS export. Opening such an address starts
+/// a program, or connects to a host. A caller must not open such an address if the text does not come from
+/// the user, for example if the text is a name in a list.
 pub fn is_server(text: &OsStr) -> bool {
     server_address(text.as_bytes()).is_some()
 }

@@ -209,7 +209,7 @@ impl File {
     ///
     /// # Errors
     ///
-    /// - `ReadOnly`: the volume is open for reading.
+    /// - `ReadOnly`: the volume is open for reading, or was closed.
     /// - The errors of the device, including errors of earlier writes.
     ///
     /// ```

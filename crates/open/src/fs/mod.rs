@@ -13,7 +13,7 @@
 //! program that acts for another user uses [`Vfs`](obento_vfs::Vfs) with a [`Caller`](obento_vfs::Caller).
 //!
 //! A change is on stable storage after [`File::sync_all`], [`Volume::sync`](crate::Volume::sync) or
-//! [`Volume::close`](crate::Volume::close). The format decides what remains of later changes after a crash
+//! [`Volume::close`](crate::Volume::close). The format defines the state of later changes after a crash
 //! ([`Crash`](obento_driver::Crash)). On a format with a journal such as ext4, each change is present in full
 //! or not at all. A change is present only if all earlier changes are present. On a format without a journal
 //! such as FAT, a part of a change may be present.

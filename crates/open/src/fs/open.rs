@@ -7,7 +7,8 @@ use obento_vfs::{Caller, Node, OpenFlags, Symlinks};
 use super::{File, FsError};
 use crate::Volume;
 
-/// The most dangling symbolic links that `create` follows in a row: the limit of a path walk.
+/// Maximum number of attempts to create a file. Each attempt except the last one follows a dangling symbolic
+/// link.
 const MAX_SYMLINKS: u32 = 40;
 
 /// The options that a file is opened with, like `std::fs::OpenOptions`.
@@ -141,7 +142,7 @@ impl OpenOptions {
     /// 3. `IsDirectory`: a slash follows the name, and the file does not exist or
     ///    [`create_new`](Self::create_new) is set.
     /// 4. `Exists`: the name exists, with `create_new`.
-    /// 5. `Loop`: with [`create`](Self::create), the path leads through more than 40 dangling symbolic links.
+    /// 5. `Loop`: with [`create`](Self::create), the path leads through 40 or more dangling symbolic links.
     /// 6. The errors of [`Vfs::create`](obento_vfs::Vfs::create), if the call must create the file.
     /// 7. The errors of [`Vfs::open`](obento_vfs::Vfs::open): `Invalid` if neither reading nor writing is
     ///    allowed, `IsDirectory` for a directory that is opened for writing, then `ReadOnly` and
@@ -182,7 +183,7 @@ impl OpenOptions {
         Ok(flags)
     }
 
-    /// Returns the file at `path`. Creates the file if the options say so.
+    /// Returns the file at `path`. Creates the file if the options request it and the file does not exist.
     fn find(&self, volume: &Volume, path: &[u8]) -> Result<Node> {
         let vfs = volume.vfs();
         let (mut from, mut path) = (vfs.root(), path.to_vec());

@@ -200,7 +200,7 @@ impl Volume {
 
 /// Names.
 impl Volume {
-    /// Creates the file at `path`. Errors: Exists.
+    /// Creates the file at `path`. Fails with `Exists`.
     fn make(&self, action: &'static str, path: &[u8], new: &NewNode<'_>) -> Result<Node> {
         let made = self.last(path).and_then(|last| {
             if last.slash && new.kind != FileKind::Directory {

@@ -1,7 +1,7 @@
 //! Selects the file system of an image.
 //!
-//! A type *claims* a device or a partition if its signature is there. Each range of bytes has its own [`Verdict`]. If
-//! types claim the whole image and its partitions, this table decides:
+//! A type *claims* a device or a partition if the signature of the type is present on it. Each range of bytes
+//! has its own [`Verdict`]. If types claim the whole image and its partitions, this table decides:
 //!
 //! | whole image | partitions | selected |
 //! |---|---|---|
@@ -46,8 +46,8 @@ enum Only {
     NoneOf(Vec<PartitionChoice>),
 }
 
-/// Returns the contents of each partition. If a type claims the device, or no partition contains a file system, the
-/// contents of the whole device come first.
+/// Returns the contents of each partition. The contents of the whole device come first if a type claims the
+/// device, if the image has no partitions, or if a driver recognises the device and no partition.
 pub fn contents(image: &Image) -> Vec<PartitionChoice> {
     let mut contents = partitions(image);
     let nothing_known = contents.iter().all(|content| content.probe().is_none());
@@ -119,8 +119,8 @@ fn named(image: &Image, part: &PartSelector) -> Result<(Range<u64>, Option<Parti
     }
 }
 
-/// Returns the bytes that `part` names, or the selection without a name. Errors: Ambiguous, unless the caller
-/// asked for a type.
+/// Returns the bytes that `part` selects, or the selection if the caller names no part. Fails with the errors
+/// of [`named`], with `Unreadable`, and with `Ambiguous` or `SeveralFileSystems` if several volumes qualify.
 fn subject(image: &Image, part: Option<&PartSelector>) -> Result<Only, OpenError> {
     let (range, _) = match part {
         Some(part) => named(image, part)?,
@@ -132,7 +132,8 @@ fn subject(image: &Image, part: Option<&PartSelector>) -> Result<Only, OpenError
     subject.unless_ambiguous(image).map(Only::Subject)
 }
 
-/// Decides what `range` contains. If the caller asked for a type, it is a volume of that type.
+/// Determines the contents of `range`. If the caller requested a type, the contents count as a volume of that
+/// type.
 fn judge(image: &Image, range: &Range<u64>) -> Result<Verdict, OpenError> {
     let Some(driver) = forced(image) else { return image.verdict(range).map_err(unreadable(image)) };
     let probe = image.bytes(range).and_then(|device| driver.probe(&*device)).map_err(unreadable(image))?;
@@ -261,8 +262,8 @@ fn of_type(
     }
 }
 
-/// Returns the only partition with a file system that a driver recognises. Errors: SeveralFileSystems;
-/// Ambiguous.
+/// Returns the only partition with a file system that a driver recognises. Fails with `SeveralFileSystems` or
+/// `Ambiguous`.
 fn partition_with_volume(image: &Image, list: &[PartitionChoice]) -> Result<Option<Range<u64>>, OpenError> {
     let is_volume = |content: &&PartitionChoice| {
         matches!(content.holds, PartitionContents::FileSystem(_) | PartitionContents::Ambiguous(_))

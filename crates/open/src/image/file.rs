@@ -19,7 +19,7 @@ use super::{Image, ImageNotice, OpenError, Options, Writing};
 use crate::Registry;
 use crate::address::{HostEntry, snapshot_of};
 
-/// An image whose files are open. Of the contents, only the signature of the outermost layer has been read.
+/// An image whose files are open. No contents except the signature of the outermost layer have been read.
 pub struct ImageFile {
     path: PathBuf,
     options: Options,
@@ -29,12 +29,14 @@ pub struct ImageFile {
 
 impl ImageFile {
     /// Opens the file or device at `path` and the external journal in `options`. Creates temporary files if
-    /// the image is compressed. `disk.qcow2%NAME` is a snapshot (see [`snapshot_of`]).
+    /// the image is opened for reading and is compressed or has a disk image format. `disk.qcow2%NAME` is a
+    /// snapshot (see [`snapshot_of`]).
     ///
     /// # Errors
     ///
     /// - `ReadOnlySnapshot`: `path` names a snapshot, and `options` request access for change.
     /// - `Missing`: the image does not exist.
+    /// - `MissingJournal`: the external journal in `options` does not exist.
     /// - `NotPermitted`: the host does not permit reading the image.
     /// - `NotChangeable`: the host does not permit changing the image.
     /// - `ReadOnlyHost`: the file system of the host is mounted read-only.
@@ -99,8 +101,9 @@ impl ImageFile {
         !self.parts.rooms.is_empty()
     }
 
-    /// Unpacks the outermost layer to `room`, and not to a temporary file, if it is compressed raw data. An image of another
-    /// format in it, such as `disk.qcow2.gz`, is unpacked to a temporary file, since it is not the disk.
+    /// Selects `room` as the file to which [`decode`](Self::decode) unpacks the outermost layer, if this
+    /// layer is compressed raw data. A compressed image of another format, such as `disk.qcow2.gz`, is still
+    /// unpacked to a temporary file, because the unpacked bytes are not the disk.
     pub fn unpack_to(&mut self, room: ReservedFile) {
         self.parts.new_disk = Some(room);
     }

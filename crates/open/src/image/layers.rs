@@ -15,7 +15,7 @@ use obento_host::{FileId, HostError, container};
 use super::layer::Layer;
 use super::{DiskChecksums, Image, ImageNotice, Locking, OpenError, Options};
 
-/// The most containers that are unpacked inside each other. A compressed qcow2 image has two.
+/// Maximum number of nested layers. A compressed qcow2 image has two layers.
 const MAX_LAYERS: usize = 4;
 
 /// The open files that decoding needs in addition to the image.

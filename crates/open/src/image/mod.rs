@@ -267,7 +267,11 @@ impl Image {
         &self.notices
     }
 
-    /// Returns the contents of each partition, or of the device if it has no partition table.
+    /// Returns the contents of each partition. The contents of the whole device come first in these cases:
+    ///
+    /// - A type claims the whole device.
+    /// - The image has no partitions.
+    /// - A driver recognises the whole device and no partition.
     ///
     /// ```no_run
     /// use obento::Image;

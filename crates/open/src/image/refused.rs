@@ -6,7 +6,7 @@ use obento_base::{Corrupt, DeviceError, EngineObstacle, Error, Feature, OpenOpti
 
 use super::error::At;
 
-/// Why a driver cannot open a volume, and what to do.
+/// The reason why a driver cannot open a volume, and the next step for the user.
 pub(super) struct CannotOpen<'a> {
     pub at: At<'a>,
     pub fs_type: &'a str,
@@ -69,7 +69,7 @@ impl CannotOpen<'_> {
         }
     }
 
-    /// Returns what to do, or nothing.
+    /// Returns the next step for the user, or an empty string.
     fn advice(&self) -> &'static str {
         match self.error {
             Error::Unsupported(feature) => advice_on_feature(*feature),
@@ -81,7 +81,7 @@ impl CannotOpen<'_> {
     }
 }
 
-/// Returns the reason why the kernel engine is unavailable, to follow its name.
+/// Returns the reason why the kernel engine is unavailable, as text that follows the name of the engine.
 fn reason(obstacle: EngineObstacle) -> &'static str {
     match obstacle {
         EngineObstacle::Excluded | EngineObstacle::NoDriver | EngineObstacle::NotInKernel => "",
@@ -101,7 +101,7 @@ fn flag(option: OpenOption) -> &'static str {
     }
 }
 
-/// Returns what to do about a feature that is not supported, or nothing.
+/// Returns the next step for a feature that is not supported, or an empty string.
 fn advice_on_feature(feature: Feature) -> &'static str {
     match feature {
         Feature::Engine(EngineObstacle::Excluded) => "omit --engine native",
@@ -125,7 +125,7 @@ fn advice_on_feature(feature: Feature) -> &'static str {
     }
 }
 
-/// Returns what to do about an error of a driver at opening, or nothing.
+/// Returns the next step after an error of a driver at opening, or an empty string.
 fn advice(fs_type: &str, error: &Error) -> &'static str {
     match error {
         Error::Corrupt(_) if ["vfat", "exfat", "xv6"].contains(&fs_type) => {

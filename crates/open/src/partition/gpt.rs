@@ -75,13 +75,13 @@ impl GptCopy {
     }
 }
 
-/// Reads the GPT. Returns `None` if neither its header nor its backup exists. Errors: Corrupt if one of them
+/// Reads the GPT. Returns `None` if neither its header nor its backup exists. Fails with `Corrupt` if one of them
 /// exists and neither is usable.
 pub fn read(device: &dyn BlockDevice) -> Result<Option<Table>> {
     Ok(find(device)?.map(|copy| copy.table()))
 }
 
-/// Returns the copy that [`read`] uses. Errors: those of [`read`].
+/// Returns the copy that [`read`] uses. Fails with the errors of [`read`].
 pub(super) fn find(device: &dyn BlockDevice) -> Result<Option<GptCopy>> {
     let mut first_error = None;
     for sector_size in SECTOR_SIZES {

@@ -25,7 +25,7 @@ const AIX: &[u8] = b"\xc9\xc2\xd4\xc1";
 /// GPT's attribute "legacy BIOS bootable" (UEFI specification, table 5.8).
 const BOOTABLE: u64 = 1 << 2;
 
-/// Returns whether the MBR has a record that protects a GPT. Errors: those of the device.
+/// Returns whether the MBR has a record that protects a GPT. Fails with the errors of the device.
 pub fn protects_gpt(device: &dyn BlockDevice) -> Result<bool> {
     if device.len() < 512 {
         return Ok(false);
@@ -41,8 +41,8 @@ pub fn read(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>>
     Ok(read_with_chain(device, sector_size)?.map(|(table, _)| table))
 }
 
-/// Reads an MBR without partitions: sector 0 has a signature, no boot code and empty records. Errors: those of the
-/// device.
+/// Reads an MBR without partitions: sector 0 has a signature, no boot code and empty records. Fails with the errors
+/// of the device.
 pub fn read_empty(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<Table>> {
     if device.len() < 512 {
         return Ok(None);

@@ -269,7 +269,7 @@ struct Detail {
     attributes: u64,
 }
 
-/// Reads the sector with this number. Errors: those of the device, including OutOfBounds past its end.
+/// Reads the sector with this number. Fails with the errors of the device, including OutOfBounds past its end.
 fn read_sector(device: &dyn BlockDevice, sector_size: u32, number: u64) -> Result<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(sector_size).unwrap_or(usize::MAX)];
     device.read_at(number.saturating_mul(u64::from(sector_size)), &mut bytes)?;

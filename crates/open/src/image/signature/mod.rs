@@ -120,7 +120,7 @@ impl<'d> Bytes<'d> {
 }
 
 /// Returns the types whose signatures are on `device`: their names in libblkid, and their descriptions.
-/// Errors: those of the device.
+/// Fails with the errors of the device.
 pub(super) fn found(device: &dyn BlockDevice) -> Result<Vec<(&'static str, DataDescription)>> {
     let bytes = Bytes::of(device)?;
     let found = CLAIMING.iter().filter(|signature| bytes.matches(signature));

@@ -49,7 +49,7 @@ struct Slot {
 }
 
 impl MbrBytes {
-    /// Errors: Damaged; DamagedChain; Device.
+    /// Opens the MBR of `device` for changes. Fails with `Damaged`, `DamagedChain` or `Device`.
     pub(super) fn open(device: Arc<dyn BlockDevice>, sector_size: u32) -> Result<Self, EditError> {
         let (table, chain) = match read_with_chain(&*device, sector_size)? {
             Some(found) => found,
@@ -98,7 +98,7 @@ impl MbrBytes {
         next.unwrap_or_else(|| container.map_or(0, Partition::end))
     }
 
-    /// Adds a partition. Errors: those of [`TableEditor::add`](super::TableEditor::add).
+    /// Adds a partition. Fails with the errors of [`TableEditor::add`](super::TableEditor::add).
     pub(super) fn add(&mut self, table: &Table, new: &NewEntry) -> Result<u32, EditError> {
         if !new.name.is_empty() {
             return Err(EditError::NotInMbr { what: "name" });
@@ -239,7 +239,7 @@ impl MbrBytes {
         self.edit_at(&slot, |raw| *raw = record(LINK, 0, base, &whole, size))
     }
 
-    /// Removes a partition. Errors: NoSuchPartition; Device.
+    /// Removes a partition. Fails with `NoSuchPartition` or `Device`.
     pub(super) fn delete(&mut self, number: u32) -> Result<(), EditError> {
         let at = self.chain.iter().position(|record| record.number == Some(number));
         let previous = at.and_then(|at| self.chain.get(at.checked_sub(1)?)).copied();
@@ -255,7 +255,7 @@ impl MbrBytes {
         self.edit_at(&link, |raw| *raw = next.unwrap_or_else(RawMbrEntry::new_zeroed))
     }
 
-    /// Changes the position. Errors: NoSuchPartition; OutOfRange; Device.
+    /// Changes the position. Fails with `NoSuchPartition`, `OutOfRange` or `Device`.
     pub(super) fn set_range(&mut self, number: u32, range: &Range<u64>) -> Result<(), EditError> {
         let slot = self.slot(number)?;
         let at = self.chain.iter().position(|record| record.number == Some(number));
@@ -294,13 +294,13 @@ impl MbrBytes {
         Ok(Slot { sector: of.sector, index: index.ok_or(EditError::DamagedChain)?, base })
     }
 
-    /// Changes the record of a partition. Errors: NoSuchPartition; Device.
+    /// Changes the record of a partition. Fails with `NoSuchPartition` or `Device`.
     pub(super) fn edit(&mut self, number: u32, edit: impl FnOnce(&mut RawMbrEntry)) -> Result<(), EditError> {
         let slot = self.slot(number)?;
         self.edit_at(&slot, edit)
     }
 
-    /// Sets the attributes. Errors: NoSuchPartition; NotInMbr; Device.
+    /// Sets the attributes. Fails with `NoSuchPartition`, `NotInMbr` or `Device`.
     pub(super) fn set_attributes(&mut self, number: u32, attributes: u64) -> Result<(), EditError> {
         if attributes & !BOOTABLE != 0 {
             return Err(EditError::NotInMbr { what: "attribute except 'active'" });

@@ -139,8 +139,9 @@ impl TableEditor {
         gaps(self.usable(), self.outermost().map(Partition::range))
     }
 
-    /// Returns the byte of the disk up to which the partition can grow: the last whole sector before the next partition or
-    /// the end of the usable space. Fails with `NoSuchPartition`.
+    /// Returns the offset on the disk up to which the partition can grow, rounded down to a whole sector. The
+    /// limit is the start of the next partition or the end of the usable space. For a logical partition, it
+    /// is the next boot record or the end of the extended partition. Fails with `NoSuchPartition`.
     pub fn limit_of(&self, number: u32) -> Result<u64, EditError> {
         let partition = self.partition(number)?;
         let others = self.neighbours(partition).filter(|other| other.start >= partition.end());
@@ -157,10 +158,18 @@ impl TableEditor {
     ///
     /// # Errors
     ///
-    /// - `WrongType`, `LongName`, `NotInMbr`, `DuplicateUuid`.
-    /// - `NumberInUse`, `BadNumber`, `Full`.
-    /// - `NoSpace`, `Unaligned`, `OutOfRange`, `Overlaps`.
-    /// - `SecondContainer`.
+    /// - `WrongType`: the type belongs to the other kind of table.
+    /// - `LongName`: the name has more than 36 UTF-16 units.
+    /// - `NotInMbr`: an MBR does not store the name or an attribute.
+    /// - `DuplicateUuid`: another partition has the same UUID.
+    /// - `NumberInUse`: the requested number is in use.
+    /// - `BadNumber`: the table has no entry with the requested number.
+    /// - `Full`: all entries are in use.
+    /// - `NoSpace`: no gap is large enough.
+    /// - `Unaligned`: a position is not a multiple of the sector size.
+    /// - `OutOfRange`: the range is not completely within the usable bytes.
+    /// - `Overlaps`: the range overlaps another partition.
+    /// - `SecondContainer`: the table already has an extended partition.
     pub fn add(&mut self, new: &NewEntry) -> Result<u32, EditError> {
         self.expect_type(new.kind)?;
         if let Some(number) = new.number
@@ -201,7 +210,8 @@ impl TableEditor {
     ///
     /// # Errors
     ///
-    /// `NoSuchPartition`, `ContainerInUse`.
+    /// 1. `NoSuchPartition`: the table has no such partition.
+    /// 2. `ContainerInUse`: the partition is extended and contains a logical partition.
     pub fn delete(&mut self, number: u32) -> Result<(), EditError> {
         if self.partition(number)?.kind.is_container()
             && let Some(inner) = self.table.partitions.iter().find(|inner| inner.number > 4)
@@ -219,7 +229,11 @@ impl TableEditor {
     ///
     /// # Errors
     ///
-    /// `NoSuchPartition`, `Unaligned`, `OutOfRange`, `Overlaps`, `ContainerInUse`.
+    /// 1. `NoSuchPartition`: the table has no such partition.
+    /// 2. `Unaligned`: a position is not a multiple of the sector size, or the range is empty.
+    /// 3. `OutOfRange`: the range is not completely within the usable bytes.
+    /// 4. `Overlaps`: the range overlaps another partition.
+    /// 5. `ContainerInUse`: the partition is extended, and a logical partition would be outside of it.
     pub fn set_range(&mut self, number: u32, range: Range<u64>) -> Result<(), EditError> {
         let partition = self.partition(number)?;
         self.expect_free(&range, Some(partition))?;
@@ -326,7 +340,7 @@ impl TableEditor {
         }
     }
 
-    /// The partitions that are not logical.
+    /// Returns the partitions that are not logical.
     fn outermost(&self) -> impl Iterator<Item = &Partition> {
         let is_gpt = self.table.scheme == Scheme::Gpt;
         self.table.partitions.iter().filter(move |partition| is_gpt || partition.number <= 4)
@@ -336,7 +350,7 @@ impl TableEditor {
         self.table.partitions.iter().find(|partition| partition.kind.is_container())
     }
 
-    /// The partitions of the same rank: logical ones, or the others.
+    /// Returns the other partitions of the same kind: logical partitions, or partitions that are not logical.
     fn neighbours<'t>(&'t self, of: &'t Partition) -> impl Iterator<Item = &'t Partition> {
         let is_logical = |number: u32| self.table.scheme == Scheme::Mbr && number > 4;
         let others = self.table.partitions.iter();
@@ -345,7 +359,8 @@ impl TableEditor {
         })
     }
 
-    /// Errors: Unaligned; OutOfRange; Overlaps if `range` is not free, except for `own`.
+    /// Checks that `range` is aligned, is usable, and overlaps no partition except `own`. Fails with
+    /// `Unaligned`, `OutOfRange` or `Overlaps`.
     fn expect_free(&self, range: &Range<u64>, own: Option<&Partition>) -> Result<(), EditError> {
         expect_aligned(range, self.table.sector_size.into())?;
         let usable = match own {
@@ -439,8 +454,8 @@ fn expect_inside(range: &Range<u64>, usable: &Range<u64>) -> Result<(), EditErro
     Err(EditError::OutOfRange { start, end, first, last })
 }
 
-/// Errors: OutOfRange if a partition ends after the usable bytes. A partition that starts before them is left
-/// as it is.
+/// Checks that no partition ends after the usable bytes. Fails with `OutOfRange`. A partition that starts
+/// before the usable bytes is not an error.
 fn expect_ends(partitions: &[Partition], usable: &Range<u64>) -> Result<(), EditError> {
     let mut late = partitions.iter().filter(|partition| partition.end() > usable.end);
     late.try_for_each(|partition| expect_inside(&partition.range(), usable))

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::EditError;
 use crate::partition::{ALIGNMENT, Partition};
 
-/// The requested position of a partition. Values that are `None` are chosen.
+/// The requested position of a partition. The editor chooses a value that is `None`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Placement {
     /// The first byte. The default is the first aligned byte of the first sufficient gap.
@@ -39,7 +39,10 @@ impl Placement {
     ///
     /// # Errors
     ///
-    /// NoSpace; Unaligned; without a gap at the start, the caller's check of the range reports the reason.
+    /// 1. `Unaligned`: the length cannot be rounded up to sectors.
+    /// 2. `NoSpace`: no gap is large enough, or `len` is `None` and no gap contains `start`.
+    ///
+    /// If both `start` and `len` are given, the method does not check the range. The caller must check it.
     pub(super) fn choose(
         self,
         gaps: &[Range<u64>],
@@ -79,8 +82,8 @@ impl Placement {
     }
 }
 
-/// Returns the end of a partition that takes the rest of a gap: a multiple of [`ALIGNMENT`] if that leaves
-/// something.
+/// Returns the end of a partition that fills the rest of a gap: the end of the gap, rounded down to a
+/// multiple of [`ALIGNMENT`], or to a sector if the partition would otherwise be empty.
 fn rounded_end(start: u64, end: u64, sector_size: u64) -> u64 {
     let down = |to: u64| end.saturating_sub(end.checked_rem(to).unwrap_or(0));
     let aligned = down(ALIGNMENT);

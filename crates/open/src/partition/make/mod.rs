@@ -1,7 +1,8 @@
 //! Writes partition tables: lays out the partitions of a new disk, and writes the bytes of the table.
 //!
-//! Invariant: partitions begin and end at multiples of [`ALIGNMENT`], in the order of the list. Each logical
-//! partition of an MBR has [`ALIGNMENT`] bytes before it for its boot record.
+//! Invariant: partitions are in the order of the list. They begin and end at multiples of [`ALIGNMENT`],
+//! except that a partition with a requested position begins and ends at multiples of the sector size. Each
+//! logical partition of an MBR has at least [`ALIGNMENT`] bytes before it for its boot record.
 //! Source: as the parent module. The alignment is that of sfdisk(8) and systemd-repart(8) for disks of any
 //! kind.
 
@@ -171,7 +172,7 @@ impl NewTable {
     }
 }
 
-/// Writes a sector. Errors: those of the device.
+/// Writes a sector. Fails with the errors of the device.
 fn write_sector(device: &dyn BlockDevice, sector: u64, bytes: &[u8]) -> Result<()> {
     device.write_at(sector.saturating_mul(SECTOR), bytes)
 }
