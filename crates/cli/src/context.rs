@@ -148,8 +148,8 @@ impl Context {
         self.opener.borrow_mut().prepare(path, access, self.opening());
     }
 
-    /// Unpacks the image at `path` to `new` if its files are open and not decoded yet, and contain compressed
-    /// raw data. Errors: those of `new`.
+    /// Unpacks the image at `path` to `new` if its files are open and not decoded yet, and contain compressed raw
+    /// data. Fails with the errors of `new`.
     pub fn unpack_to(
         &self,
         path: &Path,
@@ -168,7 +168,7 @@ impl Context {
     }
 
     /// Returns the volume that `address` names, for change. Open volumes for change before those for reading, since an image is opened
-    /// once. [`Context::close`] ends the changes. Errors: also if changes are forbidden.
+    /// once. [`Context::close`] ends the changes. Also fails if changes are forbidden.
     pub fn volume_for_change(&self, address: &Address) -> Result<Rc<Volume>, Report> {
         self.expect_changes_allowed(address.image.as_os_str().as_bytes())?;
         self.opener.borrow_mut().volume_for_change(address, self.opening())

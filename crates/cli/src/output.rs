@@ -55,7 +55,7 @@ pub fn not_written(path: &Path, error: HostError) -> Report {
     }
 }
 
-/// Opens the host file `path` for writing, and truncates or creates it. Errors: as [`create_output`].
+/// Opens the host file `path` for writing, and truncates or creates it. Fails as [`create_output`] does.
 pub fn empty_output(path: &Path) -> Result<File, Report> {
     let file = create_output(path)?;
     let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
@@ -65,7 +65,7 @@ pub fn empty_output(path: &Path) -> Result<File, Report> {
     Ok(file)
 }
 
-/// Marks a point between two steps of long work. Errors: Ctrl-C was pressed in a shell.
+/// Marks a point between two steps of long work. Fails if Ctrl-C was pressed in a shell.
 pub fn go_on() -> Outcome {
     if interrupt::is_requested() { Err(Stop::Interrupted) } else { Ok(()) }
 }

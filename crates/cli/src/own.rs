@@ -30,7 +30,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Finds a program. Errors: it is not installed, with the package that contains it; `action` starts the message.
+    /// Finds a program. If the program is not installed, fails with a message that starts with `action` and names the
+    /// package of the program.
     pub fn find(tool: Tool, action: &str, shown: &[u8]) -> Result<Self, Report> {
         let lacking = || {
             let report = Report::on(

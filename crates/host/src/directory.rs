@@ -50,7 +50,7 @@ enum Found {
 }
 
 impl HostDir {
-    /// Opens the directory `path`. Errors: NotDirectory; ForeignLink; System.
+    /// Opens the directory `path`. Fails with `NotDirectory`, `ForeignLink` or `System`.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         match Walk::new(path)?.resolve()? {
             Found::Directory(dir) => Ok(dir),
@@ -58,8 +58,8 @@ impl HostDir {
         }
     }
 
-    /// Opens the directory that contains the last component of `path`, and returns that component. Errors: as
-    /// [`open`](Self::open); System with EINVAL if the path ends in `.`, `..` or the root.
+    /// Opens the directory that contains the last component of `path`, and returns that component. Fails as
+    /// [`open`](Self::open) does, and with `System` and EINVAL if the path ends in `.`, `..` or the root.
     pub fn open_parent(path: &Path) -> Result<(Self, NameBuf), HostError> {
         let nameless = || HostError::system("find", path, Errno::INVAL);
         let bytes = path.as_os_str().as_bytes();
@@ -86,8 +86,8 @@ impl HostDir {
         }
     }
 
-    /// Opens the subdirectory `name`, or the directory that a link of this name leads to. Errors: as
-    /// [`open`](Self::open).
+    /// Opens the subdirectory `name`, or the directory that a link of this name leads to. Fails as
+    /// [`open`](Self::open) does.
     pub fn enter(&self, name: &Name) -> Result<Self, HostError> {
         let path = self.child(name);
         match Walk::within(self, name, &path)?.resolve()? {
@@ -96,8 +96,8 @@ impl HostDir {
         }
     }
 
-    /// Creates the subdirectory `name`, and opens it. Errors: System, also if the name exists; Changed if another process
-    /// exchanged it for a directory that is not empty.
+    /// Creates the subdirectory `name`, and opens it. Fails with `System`, also if the name exists, and with
+    /// `Changed` if another process exchanged it for a directory that is not empty.
     pub fn make_directory(&self, name: &Name) -> Result<Self, HostError> {
         let path = self.child(name);
         let failed = |errno| HostError::system("create", &path, errno);
@@ -108,7 +108,7 @@ impl HostDir {
         if is_empty { Ok(dir) } else { Err(HostError::Changed { path }) }
     }
 
-    /// Opens the subdirectory `name`, which is no link. Errors: System, with ENOTDIR for a link.
+    /// Opens the subdirectory `name`, which is no link. Fails with `System`, with ENOTDIR for a link.
     pub fn enter_directory(&self, name: &Name) -> Result<Self, HostError> {
         let path = self.child(name);
         let opened = handle::open(&*self.fd, name.as_bytes(), HandleOf::Directory);
@@ -116,7 +116,7 @@ impl HostDir {
         Ok(Self { fd: Arc::new(fd), path })
     }
 
-    /// Returns a handle (`O_PATH`) of the file that `name` leads to. Errors: as [`open`](Self::open).
+    /// Returns a handle (`O_PATH`) of the file that `name` leads to. Fails as [`open`](Self::open) does.
     pub fn handle(&self, name: &Name) -> Result<OwnedFd, HostError> {
         match Walk::within(self, name, &self.child(name))?.resolve()? {
             Found::File(handle) => Ok(handle),
@@ -136,8 +136,8 @@ impl HostDir {
         }
     }
 
-    /// Returns the status of `name`, without following a link, or `None` if the name does not exist. Errors:
-    /// System.
+    /// Returns the status of `name`, without following a link, or `None` if the name does not exist. Fails with
+    /// `System`.
     pub fn stat(&self, name: &Name) -> Result<Option<Stat>, HostError> {
         match rustix::fs::statat(&*self.fd, name.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -146,13 +146,13 @@ impl HostDir {
         }
     }
 
-    /// Opens the directory for reading its entries. Errors: System.
+    /// Opens the directory for reading its entries. Fails with `System`.
     pub fn to_readable(&self) -> Result<OwnedFd, HostError> {
         rustix::fs::openat(&*self.fd, ".", DIRECTORY, Mode::empty())
             .map_err(|errno| HostError::system("open", &self.path, errno))
     }
 
-    /// Returns the names of the entries. Errors: System.
+    /// Returns the names of the entries. Fails with `System`.
     pub fn names(&self) -> Result<Vec<Vec<u8>>, HostError> {
         let failed = |errno| HostError::system("list", &self.path, errno);
         let mut names = Vec::new();
@@ -163,15 +163,15 @@ impl HostDir {
         Ok(names)
     }
 
-    /// Renames the entry `from` to `name` in `to`, and replaces an existing file there. Errors: System.
+    /// Renames the entry `from` to `name` in `to`, and replaces an existing file there. Fails with `System`.
     pub fn rename(&self, from: &Name, to: &Self, name: &Name) -> Result<(), HostError> {
         let flags = RenameFlags::empty();
         rustix::fs::renameat_with(&*self.fd, from.as_bytes(), &*to.fd, name.as_bytes(), flags)
             .map_err(|errno| HostError::system("rename", self.child(from), errno))
     }
 
-    /// Removes the file `name`, which this process created with the identity `id`. Another file that has the name by now
-    /// stays. A directory is never removed. Errors: System.
+    /// Removes the file `name`, which this process created with the identity `id`. Another file that has the name by
+    /// now stays. A directory is never removed. Fails with `System`.
     pub fn remove_created(&self, name: &Name, id: FileId) -> Result<(), HostError> {
         if self.stat(name)?.is_none_or(|stat| FileId::of(&stat) != id) {
             return Ok(());
@@ -180,20 +180,20 @@ impl HostDir {
         self.remove_file(name)
     }
 
-    /// Removes the file `name`, which is no directory. Errors: System.
+    /// Removes the file `name`, which is no directory. Fails with `System`.
     pub fn remove_file(&self, name: &Name) -> Result<(), HostError> {
         rustix::fs::unlinkat(&*self.fd, name.as_bytes(), AtFlags::empty())
             .map_err(|errno| HostError::system("remove", self.child(name), errno))
     }
 
     /// Removes `name` with everything below it, without following links. Only for a directory whose entries no other
-    /// user can exchange. Continues after an error, and returns the first. Errors: System.
+    /// user can exchange. Continues after an error, and returns the first. Fails with `System`.
     pub fn remove(&self, name: &Name) -> Result<(), HostError> {
         remove(&self.fd, name, None).map_err(|errno| HostError::system("remove", self.child(name), errno))
     }
 
-    /// Removes `name` with everything below it that is in `copied` and has not changed since. Continues after an error,
-    /// and returns the first. Errors: System, with ESTALE if an entry remains because it was added or has
+    /// Removes `name` with everything below it that is in `copied` and has not changed since. Continues after an
+    /// error, and returns the first. Fails with `System`, with ESTALE if an entry remains because it was added or has
     /// changed, whatever the first error is.
     ///
     /// An entry is examined in its open directory directly before it is removed by its name there. Linux removes no
@@ -204,7 +204,7 @@ impl HostDir {
             .map_err(|errno| HostError::system("remove", self.child(name), errno))
     }
 
-    /// Brings the directory's file system to stable storage. Errors: System.
+    /// Brings the directory's file system to stable storage. Fails with `System`.
     pub fn sync(&self) -> Result<(), HostError> {
         let failed = |errno| HostError::system("synchronize", &self.path, errno);
         rustix::fs::syncfs(self.to_readable()?).map_err(failed)
@@ -217,8 +217,8 @@ impl AsFd for HostDir {
     }
 }
 
-/// Opens `path` for writing, and creates it with `mode` if it does not exist. An existing file keeps its
-/// bytes. Errors: ForeignLink; ForeignFifo; System.
+/// Opens `path` for writing, and creates it with `mode` if it does not exist. An existing file keeps its bytes. Fails
+/// with `ForeignLink`, `ForeignFifo` or `System`.
 pub fn open_output(path: &Path, mode: u16) -> Result<File, HostError> {
     let (dir, name) = HostDir::open_parent(path)?;
     dir.open_output(&name, mode)
@@ -246,7 +246,7 @@ pub fn open_existing_output(handle: impl AsFd, path: &Path) -> Result<File, Host
     reopen(handle, OFlags::WRONLY).map_err(failed)
 }
 
-/// Opens the file of `handle` with `flags`, even if another file has its name by now. Errors: those of
+/// Opens the file of `handle` with `flags`, even if another file has its name by now. Fails with the errors of
 /// open(2).
 pub fn reopen(handle: impl AsFd, flags: OFlags) -> Result<File, Errno> {
     let path = format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd());

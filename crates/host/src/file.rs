@@ -53,8 +53,8 @@ impl AsFd for HostFile {
     }
 }
 
-/// Opens an image that will be changed. A symbolic link of another user in the path, also as its last component, could
-/// lead to any file. Errors: ForeignLink; System.
+/// Opens an image that will be changed. A symbolic link of another user in the path, also as its last component,
+/// could lead to any file. Fails with `ForeignLink` or `System`.
 fn open_to_change(path: &Path, flags: OFlags) -> Result<File, HostError> {
     let (dir, name) = match HostDir::open_parent(path) {
         // The path has no last component.
@@ -83,8 +83,8 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens an image and locks it for `purpose`, as described in [`lock`]. Errors: as [`FileDevice::open`];
-    /// InUse.
+    /// Opens an image and locks it for `purpose`, as described in [`lock`]. Fails as [`FileDevice::open`] does,
+    /// and with `InUse`.
     pub fn open_locked(path: &Path, purpose: Purpose) -> Result<Self, HostError> {
         Self::open_as(path, Some(purpose), OFlags::empty())
     }
@@ -112,14 +112,14 @@ impl FileDevice {
         Ok(this)
     }
 
-    /// Opens an image for reading, without a lock. Errors: System if it cannot be opened; NotAnImage for a
-    /// directory, a FIFO and other files without bytes at offsets.
+    /// Opens an image for reading, without a lock. Fails with `System` if it cannot be opened, and with `NotAnImage`
+    /// for a directory, a FIFO and other files without bytes at offsets.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         Self::open_with(path, OFlags::RDONLY)
     }
 
     /// Opens an image for reading and writing, without a lock: for tests and tools that exclude other users
-    /// themselves. Errors: as [`FileDevice::open`].
+    /// themselves. Fails as [`FileDevice::open`] does.
     pub fn open_writable(path: &Path) -> Result<Self, HostError> {
         Self::open_with(path, OFlags::RDWR)
     }
@@ -144,7 +144,7 @@ impl FileDevice {
     }
 
     /// Creates a new image `name` of `len` zeros in `dir`, locks it for change, and opens it. `path` is for messages.
-    /// Errors: System, also if a file with this name exists. After an error, no image was created.
+    /// Fails with `System`, also if a file with this name exists. After an error, no image was created.
     pub fn create_in(dir: &HostDir, name: &Name, path: &Path, len: u64) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("create", path, errno);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
@@ -164,7 +164,7 @@ impl FileDevice {
         made
     }
 
-    /// Changes the length of an image file. Added bytes read as zeros. Errors: System.
+    /// Changes the length of an image file. Added bytes read as zeros. Fails with `System`.
     pub fn resize(&mut self, len: u64) -> Result<(), HostError> {
         let failed = |errno| HostError::system("set the size of", &self.path, errno);
         rustix::fs::ftruncate(&*self.file, len).map_err(failed)?;
@@ -177,7 +177,7 @@ impl FileDevice {
         self.id.ino == 0
     }
 
-    /// Creates a device from an open file. `path` is for messages. Errors: NotAnImage; System.
+    /// Creates a device from an open file. `path` is for messages. Fails with `NotAnImage` or `System`.
     pub fn from_file(file: File, path: &Path) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("examine", path, errno);
         let stat = rustix::fs::fstat(&file).map_err(failed)?;

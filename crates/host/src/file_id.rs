@@ -19,7 +19,7 @@ pub struct FileId {
 }
 
 impl FileId {
-    /// Returns the identity of an open file. Errors: System.
+    /// Returns the identity of an open file. Fails with `System`.
     pub fn of_file(file: impl AsFd, path: &Path) -> Result<Self, HostError> {
         let stat = rustix::fs::fstat(file).map_err(|errno| HostError::system("examine", path, errno))?;
         Ok(Self::of(&stat))

@@ -17,7 +17,7 @@ thread_local! {
 
 static QUIET: Once = Once::new();
 
-/// Runs `decode`. Errors: its own; InvalidData if it panics.
+/// Runs `decode`. Fails with the errors of the function, and with `InvalidData` if the function panics.
 pub(crate) fn guard<T>(decode: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     QUIET.call_once(|| {
         let before = take_hook();

@@ -87,7 +87,7 @@ struct Fixed {
     has_openat2: bool,
 }
 
-/// Returns the addresses for a filter of system calls. Errors: the system has too few descriptors.
+/// Returns the addresses for a filter of system calls. Fails if the system has too few descriptors.
 pub(crate) fn addresses() -> Result<FixedAddresses, Errno> {
     let fixed = fixed()?;
     let start = fixed.bytes.as_ptr() as usize;
@@ -100,7 +100,7 @@ pub(crate) fn addresses() -> Result<FixedAddresses, Errno> {
     })
 }
 
-/// Opens a handle of `name`, a single component, in `dir`. Errors: those of openat2(2) and openat(2).
+/// Opens a handle of `name`, a single component, in `dir`. Fails with the errors of openat2(2) and openat(2).
 pub(crate) fn open(dir: impl AsFd, name: &[u8], of: HandleOf) -> Result<OwnedFd, Errno> {
     // A filter of system calls is only installed with the fixed addresses, so openat(2) works without them.
     // The parent is not beneath the directory.
@@ -209,7 +209,7 @@ fn publish(bytes: Vec<u8>) -> (&'static [u8], bool) {
     chosen.map_or_else(|| (&*bytes.leak(), false), |mapped| (mapped, true))
 }
 
-/// Maps read-only pages with `bytes` at `address`. Errors: it is in use, or the kernel cannot choose it.
+/// Maps read-only pages with `bytes` at `address`. Fails if it is in use, or the kernel cannot choose it.
 fn map(address: usize, bytes: &[u8]) -> Result<&'static [u8], Errno> {
     let wanted = null_mut::<u8>().wrapping_add(address);
     let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;

@@ -37,7 +37,7 @@ const OF_ROOT: [&str; 9] =
 
 impl HostDir {
     /// Opens the directory `path`, and requires that no other user can replace a file in it, nor a directory above it.
-    /// The path of the result contains no symbolic link. Errors: as [`open`](Self::open); Untrusted.
+    /// The path of the result contains no symbolic link. Fails as [`open`](Self::open) does, and with `Untrusted`.
     pub fn open_trusted(path: &Path) -> Result<Self, HostError> {
         let found = Self::open(path)?;
         let real = std::fs::read_link(format!("/proc/self/fd/{}", found.as_fd().as_raw_fd()));
@@ -65,7 +65,7 @@ impl HostDir {
         }
     }
 
-    /// Returns whether another user can exchange the entries of this directory. Errors: System.
+    /// Returns whether another user can exchange the entries of this directory. Fails with `System`.
     pub fn is_shared(&self) -> Result<bool, HostError> {
         Ok(!is_own(&self.own_stat()?))
     }
@@ -74,8 +74,8 @@ impl HostDir {
         rustix::fs::fstat(self.as_fd()).map_err(|errno| HostError::system("examine", self.path(), errno))
     }
 
-    /// Creates the subdirectory `name`, which only the user of this process can use, and opens it. Errors: System, also
-    /// if the name exists; Changed.
+    /// Creates the subdirectory `name`, which only the user of this process can use, and opens it. Fails with
+    /// `System`, also if the name exists, and with `Changed`.
     pub fn make_private(&self, name: &Name) -> Result<Self, HostError> {
         let path = self.child(name);
         let failed = |errno| HostError::system("create", &path, errno);
@@ -92,8 +92,8 @@ impl HostDir {
         Err(HostError::Changed { path })
     }
 
-    /// Creates the file `name`, which only the user of this process can read and write. Errors: System, also if the name
-    /// exists.
+    /// Creates the file `name`, which only the user of this process can read and write. Fails with `System`, also if
+    /// the name exists.
     pub fn create_private(&self, name: &Name) -> Result<File, HostError> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::openat(self.as_fd(), name.as_bytes(), flags, Mode::RUSR | Mode::WUSR)
@@ -101,7 +101,7 @@ impl HostDir {
             .map_err(|errno| HostError::system("create", self.child(name), errno))
     }
 
-    /// Opens `name` for reading, or returns `None` if it is not a regular file. Errors: System.
+    /// Opens `name` for reading, or returns `None` if it is not a regular file. Fails with `System`.
     pub fn open_regular(&self, name: &Name) -> Result<Option<File>, HostError> {
         let failed = |errno| HostError::system("open", self.child(name), errno);
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -124,19 +124,19 @@ pub struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Creates a directory in the one for temporary files. Its name is `prefix` and a random number. Errors: as
-    /// [`within`](Self::within).
+    /// Creates a directory in the one for temporary files. Its name is `prefix` and a random number. Fails as
+    /// [`within`](Self::within) does.
     pub fn new(prefix: &str) -> Result<Self, HostError> {
         Self::within(&std::env::temp_dir(), prefix)
     }
 
-    /// Creates a directory in `directory`. Errors: as [`HostDir::open_trusted`] and [`HostDir::make_private`].
+    /// Creates a directory in `directory`. Fails as [`HostDir::open_trusted`] and [`HostDir::make_private`] do.
     pub fn within(directory: &Path, prefix: &str) -> Result<Self, HostError> {
         Self::in_directory(HostDir::open_trusted(directory)?, prefix)
     }
 
-    /// Creates a directory in `parent`, which other users may be able to change. They can then move the directory, but
-    /// not its entries. Errors: as [`HostDir::make_private`].
+    /// Creates a directory in `parent`, which other users may be able to change. They can then move the directory,
+    /// but not its entries. Fails as [`HostDir::make_private`] does.
     pub fn in_directory(parent: HostDir, prefix: &str) -> Result<Self, HostError> {
         let mut attempt = 0;
         loop {
@@ -171,7 +171,8 @@ impl PrivateDir {
         self.parent.child(&self.name)
     }
 
-    /// Renames the entry `from` of this directory to `name` in `to`, and replaces an existing file there. Errors: System.
+    /// Renames the entry `from` of this directory to `name` in `to`, and replaces an existing file there. Fails with
+    /// `System`.
     pub fn release(&self, from: &Name, to: &HostDir, name: &Name) -> Result<(), HostError> {
         let renamed = self.dir.rename(from, to, name);
         if renamed.as_ref().is_err_and(|error| error.errno() == Some(Errno::ACCESS)) {
@@ -194,7 +195,7 @@ impl PrivateDir {
         renamed
     }
 
-    /// Removes the entries of the directory, and the directory. Stops at the first error. Errors: System.
+    /// Removes the entries of the directory, and the directory. Stops at the first error. Fails with `System`.
     pub fn remove(&self) -> Result<(), HostError> {
         for name in self.dir.names()? {
             if let Ok(name) = Name::new(&name) {

@@ -101,7 +101,7 @@ impl TreeRemoval<'_> {
     }
 
     /// Removes the current directory, which was emptied, from its parent. Returns the result at the end of the tree.
-    /// Errors: the parent cannot be opened again.
+    /// Fails if the parent cannot be opened again.
     fn leave(&mut self) -> Result<Option<Result<(), Errno>>, Errno> {
         let Some(left) = self.levels.pop() else { return Ok(Some(Ok(()))) };
         let Some(parent) = self.levels.last_mut() else {
@@ -117,7 +117,7 @@ impl TreeRemoval<'_> {
     }
 }
 
-/// Errors: STALE if `copied` lacks the entry with the status `stat`.
+/// Fails with STALE if `copied` lacks the entry with the status `stat`.
 fn expect_copied(stat: &Stat, copied: Option<&CopiedEntries>) -> Result<(), Errno> {
     match copied {
         Some(copied) if !copied.contains(stat) => Err(Errno::STALE),

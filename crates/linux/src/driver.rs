@@ -90,7 +90,7 @@ impl LinuxDriver {
         Ok(Arc::new(self.mount(found.ok_or(NO_SIGNATURE)?, device, options)?))
     }
 
-    /// Errors: Unsupported if no kernel may be started, or none that opens the type is installed.
+    /// Fails with `Unsupported` if no kernel may be started, or none that opens the type is installed.
     pub(crate) fn expect_kernel(&self) -> Result<()> {
         match (self.how.start, Starter::get()) {
             (KernelStart::Forbidden, _) => Err(unavailable(EngineObstacle::Excluded)),

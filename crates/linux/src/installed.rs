@@ -9,7 +9,7 @@ use crate::kernel::Kernel;
 use crate::launch::is_of_descriptors;
 use crate::types::Type;
 
-/// Returns the kernel that opens volumes of `kind`. Errors: Unsupported if none is installed, or it does not
+/// Returns the kernel that opens volumes of `kind`. Fails with `Unsupported` if none is installed, or it does not
 /// support the type.
 pub fn kernel_of(kind: &Type) -> Result<Kernel> {
     let missing = match () {

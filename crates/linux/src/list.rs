@@ -67,7 +67,7 @@ impl Volume {
         Ok(Portion { entries, is_end, missing })
     }
 
-    /// Returns the attributes of an entry. Errors: those of the guest; an unknown kind.
+    /// Returns the attributes of an entry. Fails with the errors of the guest, or if the kind is unknown.
     pub(crate) fn attr_in(&self, entry: &Entry) -> Result<Attr> {
         match &entry.stat {
             Some(stat) => attr_of(self.kind, stat),
@@ -75,8 +75,8 @@ impl Volume {
         }
     }
 
-    /// Returns the attributes of an inode that no caller has seen. Errors: Stale if no directory contains it.
-    /// If some directories could not be listed, the error of the listing.
+    /// Returns the attributes of an inode that no caller has seen. Fails with `Stale` if no directory contains it. If
+    /// some directories could not be listed, the error of the listing.
     pub(crate) fn find(&self, ino: Ino) -> Result<Attr> {
         let mut search = Search {
             wanted: ino,

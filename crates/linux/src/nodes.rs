@@ -69,7 +69,7 @@ impl Nodes {
         }
     }
 
-    /// Returns the entry of `ino`. Errors: Stale for an inode that was never returned.
+    /// Returns the entry of `ino`. Fails with `Stale` for an inode that was never returned.
     pub fn get(&self, ino: Ino) -> Result<&KnownInode> {
         self.known.get(&ino).ok_or(Error::Stale)
     }
@@ -139,7 +139,8 @@ impl Nodes {
         Some(Place { dir: known.parent.0, name: known.name.as_deref()?.into() })
     }
 
-    /// Returns the path to `inos` for the guest, for those that it does not hold. Errors: Stale if no path exists.
+    /// Returns the path to `inos` for the guest, for those that it does not hold. Fails with `Stale` if no path
+    /// exists.
     pub fn steps(&self, inos: &[Ino]) -> Result<Vec<Step>> {
         let mut steps: Vec<Step> = Vec::new();
         for &ino in inos {

@@ -31,7 +31,7 @@ pub fn to_sectors(device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
 }
 
 impl Padded {
-    /// Returns how many of `len` bytes at `offset` are on the device below. Errors: OutOfBounds.
+    /// Returns how many of `len` bytes at `offset` are on the device below. Fails with `OutOfBounds`.
     fn stored(&self, offset: u64, len: usize) -> Result<usize> {
         let wanted = to_u64(len);
         if offset.checked_add(wanted).is_none_or(|end| end > self.len) {
@@ -63,7 +63,7 @@ impl BlockDevice for Padded {
         if stored.is_empty() { Ok(()) } else { self.below.read_at(offset, stored) }
     }
 
-    /// A write of zeros after the image succeeds. Errors: also OutOfBounds for other bytes there.
+    /// A write of zeros after the image succeeds. For other bytes there, also fails with `OutOfBounds`.
     fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
         if self.is_read_only() {
             return Err(DeviceError::ReadOnly.into());

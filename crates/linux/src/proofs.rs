@@ -97,7 +97,7 @@ impl Proofs {
 }
 
 impl Window {
-    /// Stores the answer about `ino` from `start` on. Errors: the answer is invalid.
+    /// Stores the answer about `ino` from `start` on. Fails if the answer is invalid.
     fn new(ino: Ino, start: u64, runs: Vec<Run>, sums: Vec<u32>) -> Result<Self> {
         let (mut known, mut at, mut before) = (Vec::with_capacity(runs.len()), start, 0_u64);
         for run in runs {

@@ -33,7 +33,7 @@ const WORDS_MAX: usize = 4096;
 /// Files of a message: those of a guest, and its area.
 const FILES_MAX: usize = Guest::FILES + 1;
 
-/// Creates an empty volume in a file of zeros. Errors: a description of the failure.
+/// Creates an empty volume in a file of zeros. Fails with a description of the failure.
 pub type Make = Arc<dyn Fn(BorrowedFd<'_>) -> Result<(), String> + Send + Sync>;
 
 /// A volume that will be created and filled.
@@ -52,8 +52,8 @@ pub(crate) struct Starter {
     kinds: Vec<&'static Type>,
 }
 
-/// Forks. From now on the child starts all kernels; it ends with this process. Errors: a starter already
-/// exists; threads run in this process; those of the system.
+/// Forks. From now on the child starts all kernels; it ends with this process. Fails if a starter
+/// already exists, if threads run in this process, or with the errors of the system.
 pub fn fork(jobs: Vec<Job>) -> io::Result<()> {
     if STARTER.get().is_some() {
         return Err(io::ErrorKind::AlreadyExists.into());
@@ -81,7 +81,7 @@ pub fn fork(jobs: Vec<Job>) -> io::Result<()> {
     }
 }
 
-/// Creates the empty volume of job `number` in `file`. Errors: a description of the failure.
+/// Creates the empty volume of job `number` in `file`. Fails with a description of the failure.
 pub fn make(number: usize, file: BorrowedFd<'_>) -> Result<(), String> {
     let starter = STARTER.get().ok_or("no starter process exists")?;
     starter.ask(number, 0, &[file]).map(drop).map_err(|error| error.to_string())
@@ -106,8 +106,8 @@ impl Starter {
         STARTER.get()
     }
 
-    /// Starts a kernel for volumes of `kind` with `memory` MiB. Errors: no such job exists; those of starting
-    /// a kernel.
+    /// Starts a kernel for volumes of `kind` with `memory` MiB. Fails if no such job exists, or if the kernel
+    /// cannot be started.
     pub(crate) fn launch(&self, kind: &Type, memory: u32) -> io::Result<(Guest, Area)> {
         let number = self.kinds.iter().position(|known| known.names == kind.names);
         let number = number.ok_or_else(|| io::Error::other("the kernel was not prepared for this type"))?;

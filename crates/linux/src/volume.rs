@@ -139,7 +139,8 @@ impl Volume {
         self.is_of("btrfs")
     }
 
-    /// Errors: Invalid for the name of a file or an attribute that the type cannot store and that Linux would change.
+    /// Fails with `Invalid` for the name of a file or an attribute that the type cannot store and that Linux would
+    /// change.
     pub(crate) fn expect_name(&self, name: &[u8]) -> Result<()> {
         if (self.kind.keeps_name)(name) { Ok(()) } else { Err(Error::Invalid) }
     }
@@ -215,7 +216,7 @@ impl Volume {
         Ok(attr)
     }
 
-    /// Returns the size of a regular file. Errors: IsDirectory; Invalid.
+    /// Returns the size of a regular file. Fails with `IsDirectory` or `Invalid`.
     pub(crate) fn file(&self, state: &mut State, ino: Ino) -> Result<Attr> {
         let attr = self.attr(state, ino)?;
         match attr.kind {
@@ -360,7 +361,7 @@ fn timestamp(moment: &Moment) -> Timestamp {
     Timestamp::new(moment.seconds, moment.nanos)
 }
 
-/// Converts attributes to those of the contract. Errors: a kind that does not exist; a size that does not fit `off_t`.
+/// Converts attributes to those of the contract. Fails if the kind does not exist, or if the size does not fit `off_t`.
 pub(crate) fn attr_of(of: &Type, stat: &Stat) -> Result<Attr> {
     if stat.size > i64::MAX.unsigned_abs() {
         return Err(nonsense());

@@ -185,7 +185,7 @@ impl Draft {
         self.set(Tag::Mask, union);
     }
 
-    /// Returns the list. Errors: an entry that every list has is missing.
+    /// Returns the list. Fails if an entry that every list has is missing.
     pub fn finish(self) -> Result<Acl, Report> {
         const CAUSE: &str = "entries for the owner, the group and others are required, and a mask if users or \
                              groups are named";

@@ -24,8 +24,8 @@ pub struct BackupArgs {
 }
 
 impl BackupArgs {
-    /// Returns the kind of backup. Without --backup=CONTROL it follows $VERSION_CONTROL. Errors: an unknown word.
-    /// nothing.
+    /// Returns the kind of backup. Without --backup=CONTROL, `$VERSION_CONTROL` selects the kind. Fails if the
+    /// word is unknown.
     pub fn backup(&self) -> Result<Backup, Report> {
         if self.backup.is_none() && !self.existing && self.suffix.is_none() {
             return Ok(Backup::None);

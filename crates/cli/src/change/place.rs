@@ -57,7 +57,8 @@ pub fn creation_mode(dir: &Node, mode: u16) -> Mode {
 }
 
 impl Location {
-    /// Returns the name at the end of the path. Errors: Invalid for the root, for a final `.` or `..`, and for an inode number.
+    /// Returns the name at the end of the path. Fails with `Invalid` for the root, for a final `.` or `..`, and for
+    /// an inode number.
     pub fn spot(&self) -> Result<NameInDirectory, Error> {
         let FileSelector::Path(path) = &self.place else { return Err(Error::Invalid) };
         let vfs = self.volume.vfs();
@@ -65,8 +66,8 @@ impl Location {
         Ok(NameInDirectory { dir: last.dir, name: last.name, slash: last.slash })
     }
 
-    /// Follows the symbolic links at the end of the path and returns the name of the file that exists or would be created. Errors: as
-    /// [`Self::spot`]; Loop.
+    /// Follows the symbolic links at the end of the path and returns the name of the file that exists or would be created. Fails as
+    /// [`Self::spot`] does, and with `Loop`.
     pub fn end(&self) -> Result<NameInDirectory, Error> {
         let mut at = self.clone();
         for _ in 0..MAX_SYMLINKS {

@@ -28,7 +28,7 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Errors: `found` is the root directory, and --preserve-root was given.
+    /// Fails if `found` is the root directory, and --preserve-root was given.
     pub fn expect_no_root(&self, found: &Found) -> Done {
         if self.preserve_root && found.node.is_root() {
             let what = format!("cannot change {} recursively", subject(found.shown()));

@@ -95,7 +95,7 @@ enum OutputPlace {
 }
 
 impl OutputPlace {
-    /// Errors: an existing file cannot be opened, or the path contains a symbolic link of another user.
+    /// Fails if an existing file cannot be opened, or the path contains a symbolic link of another user.
     fn find(path: &Path) -> Result<Self, Report> {
         match HostDir::open_parent(path) {
             Ok((dir, name)) if matches!(dir.stat(&name), Ok(None)) => Ok(Self::New(dir, name)),
@@ -134,7 +134,8 @@ fn confine(place: Option<&OutputPlace>, context: &Context) {
     }
 }
 
-/// Truncates the open file at `path`. Errors: it cannot be written, or is one of `spared`, from which the image is read.
+/// Truncates the open file at `path`. Fails if it cannot be written, or is one of `spared`, from which the image is
+/// read.
 fn emptied(file: File, path: &Path, spared: &[FileId]) -> Result<File, Report> {
     let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
     if spared.contains(&FileId::of_file(&file, path).map_err(Report::plain)?) {

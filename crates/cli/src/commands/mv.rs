@@ -305,7 +305,7 @@ impl Mover<'_> {
         take_place(ends.0, ends.1, &self.backup, |_| false)
     }
 
-    /// Returns whether the target may be replaced. Errors: it must not be replaced.
+    /// Returns whether the target may be replaced. Fails if it must not be replaced.
     fn may_replace(
         &self,
         source: &Found,

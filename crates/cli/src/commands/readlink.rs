@@ -112,7 +112,7 @@ fn canonical(location: &Location, must_exist: MustExist) -> Result<Vec<u8>, Repo
     Ok([&location.prefix, path.as_slice()].concat())
 }
 
-/// Returns the canonical form of `path`. Errors: NotFound; NotDirectory; Loop; those of the volume.
+/// Returns the canonical form of `path`. Fails with `NotFound`, `NotDirectory`, `Loop` or the errors of the volume.
 fn canonicalize(root: Node, path: &[u8], must_exist: MustExist) -> Result<Vec<u8>, Error> {
     let mut ahead: VecDeque<Vec<u8>> = components(path).collect();
     let must_be_directory = path.ends_with(b"/");

@@ -110,8 +110,8 @@ impl Opener {
         Ok(known.image.clone())
     }
 
-    /// Returns the image at `path`, which is opened once whatever its path. Errors: InUse if it was opened for reading and is to be
-    /// changed.
+    /// Returns the image at `path`, which is opened once whatever its path. Fails with `InUse` if it was opened for
+    /// reading and is to be changed.
     fn image_as(
         &mut self,
         path: &Path,
@@ -215,7 +215,7 @@ impl Opener {
     }
 
     /// Returns the volume that `address` names, for change. Open volumes for change before those for reading, since an image is opened
-    /// once. [`close`](Self::close) ends the changes. Errors: also if changes are forbidden.
+    /// once. [`close`](Self::close) ends the changes. Also fails if changes are forbidden.
     pub fn volume_for_change(&mut self, address: &Address, with: Opening<'_>) -> Result<Rc<Volume>, Report> {
         let shown = address.image.as_os_str().as_bytes();
         let reason = match *with.options {

@@ -13,7 +13,7 @@ use super::state::{SECTOR_ENTRIES, State};
 const SECTOR: u64 = 512;
 
 impl State {
-    /// Makes all changes durable. Errors: those of the file; the changes stay in memory.
+    /// Makes all changes durable. Fails with the errors of the file. The changes then stay in memory.
     pub fn commit(&mut self, file: &dyn GrowingFile, header: &Header) -> Result<()> {
         // 1. New clusters are written. Now what has to exist before anything refers to them.
         self.write_new_tables(file)?;

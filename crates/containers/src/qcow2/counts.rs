@@ -138,7 +138,7 @@ impl Counts {
         self.end
     }
 
-    /// Allocates a cluster, whose count becomes 1. Errors: no space, if the table of counts is full.
+    /// Allocates a cluster, whose count becomes 1. Fails if the table of counts is full.
     pub fn allocate(&mut self, header: &Header) -> Result<u64> {
         if let Some(cluster) = self.free.pop() {
             self.set(header, cluster, 1);

@@ -55,7 +55,7 @@ impl Named {
 }
 
 impl FreshFile {
-    /// Creates a file that will become `target`, with `len` zeros. Errors: System.
+    /// Creates a file that will become `target`, with `len` zeros. Fails with `System`.
     pub fn new(target: &Path, len: u64) -> Result<Self, HostError> {
         let (folder, name) = HostDir::open_parent(target).map_err(|error| match error.errno() {
             Some(errno) => HostError::system("create", target, errno),
@@ -68,7 +68,7 @@ impl FreshFile {
         Ok(this)
     }
 
-    /// Changes the length. Added bytes are zeros. Errors: System.
+    /// Changes the length. Added bytes are zeros. Fails with `System`.
     pub fn set_len(&mut self, len: u64) -> Result<(), HostError> {
         self.device.resize(len)
     }
@@ -88,7 +88,7 @@ impl FreshFile {
         &self.folder
     }
 
-    /// Returns a device with the same bytes that may outlive this value. Errors: System.
+    /// Returns a device with the same bytes that may outlive this value. Fails with `System`.
     pub fn share(&self) -> Result<FileDevice, HostError> {
         FileDevice::from_file(self.same_file()?, &self.target)
     }
@@ -101,7 +101,7 @@ impl FreshFile {
         })
     }
 
-    /// Returns the file, which is empty, as a place for a compressed image. Errors: System.
+    /// Returns the file, which is empty, as a place for a compressed image. Fails with `System`.
     pub fn to_room(&self) -> Result<ReservedFile, HostError> {
         Ok(ReservedFile::in_folder(self.same_file()?, self.folder.path()))
     }
@@ -116,7 +116,7 @@ impl FreshFile {
         })
     }
 
-    /// Brings all bytes to stable storage, and then gives the file its name. Errors: System; Exists.
+    /// Brings all bytes to stable storage, and then gives the file its name. Fails with `System` or `Exists`.
     pub fn publish(mut self, publish: Publish) -> Result<(), HostError> {
         let failed = |errno| HostError::system("write", &self.target, errno);
         rustix::fs::fsync(&**self.device.host_file()).map_err(failed)?;

@@ -40,7 +40,7 @@ impl Gather {
         Self { bytes: Vec::with_capacity(GATHER), start: 0, block }
     }
 
-    /// Makes room for `len` bytes at `offset`. Writes the gathered bytes if necessary. Errors: System.
+    /// Makes room for `len` bytes at `offset`. Writes the gathered bytes if necessary. Fails with `System`.
     pub(super) fn make_room(
         &mut self,
         offset: u64,
@@ -61,7 +61,7 @@ impl Gather {
         Ok(())
     }
 
-    /// Writes the gathered bytes. Errors: System.
+    /// Writes the gathered bytes. Fails with `System`.
     pub(super) fn flush(&mut self, target: GatherTarget<'_>) -> Result<(), HostError> {
         write_all(&self.bytes, self.start, target)?;
         self.bytes.clear();
@@ -69,7 +69,7 @@ impl Gather {
     }
 }
 
-/// Writes `bytes` at `at`. Errors: System.
+/// Writes `bytes` at `at`. Fails with `System`.
 pub(super) fn write_all(mut bytes: &[u8], mut at: u64, target: GatherTarget<'_>) -> Result<(), HostError> {
     let start = at;
     target.writeback.will_write(at..at.saturating_add(to_u64(bytes.len())));

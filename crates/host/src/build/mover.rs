@@ -57,7 +57,7 @@ impl<'a> Mover<'a> {
         Self { supply, target, dir: None, gather: Gather::new(block), may_copy_range: true }
     }
 
-    /// Moves one part, at once or later. Errors: System; Changed if the length of the file changed.
+    /// Moves one part, at once or later. Fails with `System`, and with `Changed` if the length of the file changed.
     pub fn put(&mut self, job: &Job) -> Result<(), HostError> {
         let len = job.range.end.saturating_sub(job.range.start);
         let opened = self.supply.open(job.data, &mut self.dir)?;
@@ -152,7 +152,7 @@ impl<'a> Mover<'a> {
         Ok(())
     }
 
-    /// Writes the gathered bytes. Errors: System.
+    /// Writes the gathered bytes. Fails with `System`.
     pub fn flush(&mut self) -> Result<(), HostError> {
         self.gather.flush(self.target)
     }

@@ -27,7 +27,7 @@ impl<'a> Reader<'a> {
         Self { supply, dir: None }
     }
 
-    /// Opens the file with this number, whose length was `size` bytes. Errors: System; Changed.
+    /// Opens the file with this number, whose length was `size` bytes. Fails with `System` or `Changed`.
     pub fn open(&mut self, data: u32, size: u64) -> Result<SuppliedFile<'a>, HostError> {
         let opened = self.supply.open(data, &mut self.dir)?;
         let bytes = SuppliedFile { supply: self.supply, data, opened };
@@ -43,7 +43,7 @@ impl<'a> Reader<'a> {
 }
 
 impl SuppliedFile<'_> {
-    /// Fills `buf` with the bytes from `at` on. Errors: System; Changed if the file ends first.
+    /// Fills `buf` with the bytes from `at` on. Fails with `System`, and with `Changed` if the file ends first.
     pub fn read_exact_at(&self, buf: &mut [u8], at: u64) -> Result<(), HostError> {
         let (fd, base) = self.opened.place();
         let mut done = 0;

@@ -32,7 +32,7 @@ impl StreamedImage {
         GatherTarget { file: device.host_file(), path: device.path(), writeback }
     }
 
-    /// Writes bytes at their position, at once or later. Errors: System.
+    /// Writes bytes at their position, at once or later. Fails with `System`.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), HostError> {
         let len = to_u64(bytes.len());
         if offset.saturating_add(len) > self.limit {
@@ -47,8 +47,8 @@ impl StreamedImage {
         write_all(bytes, offset, target)
     }
 
-    /// Sets the length of the image to `len` bytes, with zeros in `gone` and after the last written byte.
-    /// Errors: System; those of the device.
+    /// Sets the length of the image to `len` bytes, with zeros in `gone` and after the last written byte. Fails with
+    /// `System` or the errors of the device.
     pub fn finish(mut self, len: u64, gone: &[Range<u64>]) -> Result<FreshFile, HostError> {
         self.gather.flush(Self::target(&self.fresh, &self.writeback))?;
         self.fresh.set_len(len)?;

@@ -247,7 +247,7 @@ pub struct Spool {
 const GRAIN: u64 = 4096;
 
 impl Spool {
-    /// Creates an empty spool beside `target`. Errors: System.
+    /// Creates an empty spool beside `target`. Fails with `System`.
     pub fn beside(target: &Path) -> Result<Self, HostError> {
         let folder =
             target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -261,7 +261,7 @@ impl Spool {
         self.end
     }
 
-    /// Writes bytes of the current file, `at` bytes after its `start`. Errors: System.
+    /// Writes bytes of the current file, `at` bytes after its `start`. Fails with `System`.
     pub fn write(&mut self, start: u64, at: u64, bytes: &[u8]) -> Result<(), HostError> {
         let offset = start.saturating_add(at);
         self.file
@@ -271,8 +271,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Ends the file at `start` with a length of `len` bytes, the last of which may be a hole. Errors:
-    /// System.
+    /// Ends the file at `start` with a length of `len` bytes, the last of which may be a hole. Fails with `System`.
     pub fn end(&mut self, start: u64, len: u64) -> Result<(), HostError> {
         let end = start.saturating_add(len);
         if end > self.end {

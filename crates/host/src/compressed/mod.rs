@@ -211,8 +211,8 @@ pub fn decode_start(
     pipeline::start(device, compression, limits.memory, start)
 }
 
-/// Copies the bytes of a pipe to a temporary file, so that they can be read at offsets. A compressed stream
-/// stays compressed. Errors: Stream if `input` cannot be read; System for the temporary file.
+/// Copies the bytes of a pipe to a temporary file, so that they can be read at offsets. A compressed stream stays
+/// compressed. Fails with `Stream` if `input` cannot be read, and with `System` for the temporary file.
 pub fn spool(
     input: &mut dyn Read,
     path: &Path,

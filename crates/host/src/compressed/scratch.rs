@@ -34,12 +34,12 @@ impl ReservedFile {
     }
 
     /// Creates the file in the directory for temporary files. Another user must not control the file system of the
-    /// directory. Errors: ForeignLink; Untrusted; System.
+    /// directory. Fails with `ForeignLink`, `Untrusted` or `System`.
     pub fn new() -> Result<Self, HostError> {
         Self::within(&temporary_folder())
     }
 
-    /// Creates the file in `folder`. Errors: as [`new`](Self::new).
+    /// Creates the file in `folder`. Fails as [`new`](Self::new) does.
     pub fn within(folder: &Path) -> Result<Self, HostError> {
         let untrusted = || HostError::Untrusted { path: folder.into(), directory: folder.into() };
         let dir = HostDir::open(folder)?;

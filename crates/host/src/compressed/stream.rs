@@ -52,8 +52,8 @@ struct Chunk {
 }
 
 impl Stream {
-    /// Examines the first bytes of `input`, and continues to read in a thread. Errors: those of the input;
-    /// the thread cannot start.
+    /// Examines the first bytes of `input`, and continues to read in a thread. Fails with the errors of the input, or
+    /// if the thread cannot start.
     pub fn new(mut input: impl Read + Send + 'static, limits: UnpackLimits) -> io::Result<Self> {
         let mut start = [0; Compression::MAGIC_LEN];
         let (len, failure) = fill(&mut input, &mut start);
@@ -97,7 +97,7 @@ impl Stream {
         self.compression
     }
 
-    /// Counts `bytes` that the contents need in addition to those of the stream. Errors: Bytes.
+    /// Counts `bytes` that the contents need in addition to those of the stream. Fails with `Bytes`.
     pub fn require(&mut self, bytes: u64) -> Result<(), UnpackError> {
         self.additional = self.additional.saturating_add(bytes);
         if self.additional == 0 { Ok(()) } else { self.limits.check(self.read, self.required()) }
@@ -142,7 +142,7 @@ impl<R: Read> Read for Counted<R> {
 }
 
 impl Stream {
-    /// Waits for the next chunk. Errors: the decoder failed; a signal was caught.
+    /// Waits for the next chunk. Fails if the decoder failed, or if a signal was caught.
     fn next_chunk(&self) -> io::Result<Chunk> {
         loop {
             match self.chunks.recv_timeout(PATIENCE) {

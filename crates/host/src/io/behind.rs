@@ -202,7 +202,7 @@ impl BehindDevice {
         }
     }
 
-    /// Writes all waiting bytes to the device below. Errors: those of any earlier write.
+    /// Writes all waiting bytes to the device below. Fails with the errors of any earlier write.
     fn settle(&self) -> Result<()> {
         let mut state = self.shared.lock();
         while !state.waiting.is_empty() {

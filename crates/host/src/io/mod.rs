@@ -50,7 +50,7 @@ pub struct OpenedImage {
 }
 
 /// Opens the image at `path` and locks it for `lock`. Without a lock, the image is opened for reading.
-/// Errors: as [`FileDevice::open_locked`]; NoBackend.
+/// Fails as [`FileDevice::open_locked`] does, and with `NoBackend`.
 pub fn open(path: &Path, lock: Option<Purpose>, backend: IoBackend) -> Result<OpenedImage, HostError> {
     let flags = if backend == IoBackend::Direct { OFlags::DIRECT } else { OFlags::empty() };
     let refused = |errno| HostError::NoBackend { path: path.into(), backend, errno };
@@ -61,8 +61,8 @@ pub fn open(path: &Path, lock: Option<Purpose>, backend: IoBackend) -> Result<Op
     behind_backend(file, path, backend)
 }
 
-/// Opens an image from an open file that another process passed on, with the lock that belongs to it. Errors:
-/// NotAnImage; System; NoBackend.
+/// Opens an image from an open file that another process passed on, with the lock that belongs to it. Fails with
+/// `NotAnImage`, `System` or `NoBackend`.
 pub fn adopt(file: OwnedFd, path: &Path, backend: IoBackend) -> Result<OpenedImage, HostError> {
     behind_backend(FileDevice::from_file(file.into(), path)?, path, backend)
 }

@@ -28,7 +28,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// Creates a queue of up to `depth` requests of `len` bytes each. Errors: those of io_uring_setup(2). A
+    /// Creates a queue of up to `depth` requests of `len` bytes each. Fails with the errors of io_uring_setup(2). A
     /// kernel may not support io_uring, or forbid it.
     pub fn new(file: File, depth: u32, len: usize) -> io::Result<Self> {
         let ring = IoUring::new(depth)?;
@@ -69,7 +69,7 @@ impl Queue {
     }
 
     /// Waits until requests have ended, and passes the slot and the number of bytes of each to `ended`.
-    /// Errors: the first error of a request.
+    /// Fails with the first error of a request.
     pub fn wait(&mut self, mut ended: impl FnMut(usize, usize)) -> io::Result<()> {
         while let Err(error) = self.ring.submit_and_wait(1) {
             if !is_passing(&error) {

@@ -66,7 +66,7 @@ const LONG_PAUSE: Duration = Duration::from_millis(50);
 /// How many of these attempts may find no visible holder.
 const UNSEEN: u32 = 5;
 
-/// Locks an open file or block device for `purpose`, for as long as it is open. Errors: InUse.
+/// Locks an open file or block device for `purpose`, for as long as it is open. Fails with `InUse`.
 pub(crate) fn claim(
     file: impl AsFd,
     path: &Path,

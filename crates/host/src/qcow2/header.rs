@@ -64,7 +64,7 @@ pub fn is_qcow2(start: &[u8]) -> bool {
 }
 
 impl Qcow2Header {
-    /// Reads and checks the header of the image at `path`. Errors: Damaged; Unsupported.
+    /// Reads and checks the header of the image at `path`. Fails with `Damaged` or `Unsupported`.
     pub fn read(device: &dyn BlockDevice, path: &Path) -> Result<Self, HostError> {
         let mut bytes = [0; COMPRESSION + 1];
         let len = to_usize(device.len()).min(bytes.len());

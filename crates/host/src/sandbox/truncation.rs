@@ -20,8 +20,8 @@ const OPENING: &[(c_long, u8)] = &[(libc::SYS_openat, 2), (libc::SYS_open, 1)];
 #[cfg(not(target_arch = "x86_64"))]
 const OPENING: &[(c_long, u8)] = &[(libc::SYS_openat, 2)];
 
-/// Refuses these calls to all threads. Later filters can only refuse more. Errors: the kernel or the container does not
-/// permit filters.
+/// Refuses these calls to all threads. Later filters can only refuse more. Fails if the kernel or the container does
+/// not permit filters.
 pub(super) fn refuse() -> Result<(), String> {
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(|error| error.to_string())?;
     let refused = SeccompAction::Errno(libc::ENOSYS.cast_unsigned());

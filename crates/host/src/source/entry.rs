@@ -86,37 +86,37 @@ impl SourceDir {
         Self(Arc::new(OpenDir { fd: Arc::clone(&self.0.fd), path: path.into() }))
     }
 
-    /// Opens the directory `path` of the caller, and follows symbolic links in it. Errors: System.
+    /// Opens the directory `path` of the caller, and follows symbolic links in it. Fails with `System`.
     pub fn open(path: &Path) -> Result<Self, HostError> {
         let fd = rustix::fs::open(path, DIRECTORY, rustix::fs::Mode::empty())
             .map_err(|errno| HostError::system("open", path, errno))?;
         Ok(Self::new(fd, path.into()))
     }
 
-    /// Like [`Self::open`], but needs only the right to search the directory: its entries are found by their names, and
-    /// cannot be listed. Errors: System.
+    /// Like [`Self::open`], but needs only the right to search the directory: its entries are found by their names,
+    /// and cannot be listed. Fails with `System`.
     pub fn open_to_search(path: &Path) -> Result<Self, HostError> {
         let fd = rustix::fs::open(path, SEARCHED, rustix::fs::Mode::empty())
             .map_err(|errno| HostError::system("open", path, errno))?;
         Ok(Self::new(fd, path.into()))
     }
 
-    /// Opens the current directory, whose entries have paths without a directory. Errors: System.
+    /// Opens the current directory, whose entries have paths without a directory. Fails with `System`.
     pub fn current() -> Result<Self, HostError> {
         let fd = rustix::fs::open(".", DIRECTORY, rustix::fs::Mode::empty())
             .map_err(|errno| HostError::system("open", ".", errno))?;
         Ok(Self::new(fd, PathBuf::new()))
     }
 
-    /// Opens `dir` for reading, even if its path leads elsewhere by now. Errors: System.
+    /// Opens `dir` for reading, even if its path leads elsewhere by now. Fails with `System`.
     pub fn of(dir: &HostDir) -> Result<Self, HostError> {
         // Paths in the current directory are shown without it.
         let path = if dir.path() == Path::new(".") { Path::new("") } else { dir.path() };
         Ok(Self::new(dir.to_readable()?, path.into()))
     }
 
-    /// Opens the directory at `relative`, which is beneath this one whatever links and `..` it contains. Needs only the right
-    /// to search the directories, so that the result cannot be listed. Errors: System.
+    /// Opens the directory at `relative`, which is beneath this one whatever links and `..` it contains. Needs only
+    /// the right to search the directories, so that the result cannot be listed. Fails with `System`.
     pub fn open_beneath(&self, relative: &Path) -> Result<Self, HostError> {
         Ok(Self::new(self.open_path_beneath(relative)?, self.0.path.join(relative)))
     }
@@ -141,7 +141,7 @@ impl SourceDir {
         Ok(fd)
     }
 
-    /// Opens the file `name` for reading, or the target of a link of this name. Errors: System.
+    /// Opens the file `name` for reading, or the target of a link of this name. Fails with `System`.
     pub fn open_named(&self, name: &OsStr) -> Result<File, HostError> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.0.fd, name, flags, rustix::fs::Mode::empty());
@@ -153,13 +153,13 @@ impl SourceDir {
         &self.0.path
     }
 
-    /// Returns the names of the entries, sorted. Errors: System.
+    /// Returns the names of the entries, sorted. Fails with `System`.
     pub fn names(&self) -> Result<Vec<NameBuf>, HostError> {
         Ok(self.listed()?.into_iter().map(|(name, _)| name).collect())
     }
 
-    /// Returns the names of the entries, sorted, and whether each is known to be a regular file. A name
-    /// longer than [`Name::MAX`] does not exist on Linux. Errors: System.
+    /// Returns the names of the entries, sorted, and whether each is known to be a regular file. A name longer than
+    /// [`Name::MAX`] does not exist on Linux. Fails with `System`.
     pub(super) fn listed(&self) -> Result<Vec<(NameBuf, bool)>, HostError> {
         let failed = |errno| HostError::system("list", &self.0.path, errno);
         let mut names = Vec::new();
@@ -173,12 +173,12 @@ impl SourceDir {
         Ok(names)
     }
 
-    /// Returns the entry `name`. Errors: System.
+    /// Returns the entry `name`. Fails with `System`.
     pub fn entry(&self, name: &Name) -> Result<SourceEntry, HostError> {
         self.look(name, SymlinkPolicy::Keep)
     }
 
-    /// Returns the entry `name`, or its target. Errors: System.
+    /// Returns the entry `name`, or its target. Fails with `System`.
     pub fn look(&self, name: &Name, links: SymlinkPolicy) -> Result<SourceEntry, HostError> {
         let (mut links, mut found) = (links, look(&self.0.fd, name.as_bytes(), links));
         if links == SymlinkPolicy::Follow && matches!(found, Err(Errno::NOENT | Errno::LOOP)) {
@@ -189,9 +189,9 @@ impl SourceDir {
         Ok(SourceEntry { dir: self.clone(), name: Some(name.to_buf()), attr, id, links, opened: None })
     }
 
-    /// Returns the entry `name`, which is a regular file according to its directory, and opens it in the same
-    /// call. If it cannot be opened or has another kind by now, the result is that of [`look`](Self::look).
-    /// Errors: System.
+    /// Returns the entry `name`, which is a regular file according to its directory, and opens it in the same call.
+    /// If it cannot be opened or has another kind by now, the result is that of [`look`](Self::look). Fails with
+    /// `System`.
     pub fn look_into(&self, name: &Name, links: SymlinkPolicy) -> Result<SourceEntry, HostError> {
         let flags = if links == SymlinkPolicy::Keep { FILE | OFlags::NOFOLLOW } else { FILE };
         let opened = rustix::fs::openat(&*self.0.fd, name.as_bytes(), flags, rustix::fs::Mode::empty());
@@ -205,7 +205,7 @@ impl SourceDir {
         }
     }
 
-    /// Returns the directory itself as an entry without a name. Errors: System.
+    /// Returns the directory itself as an entry without a name. Fails with `System`.
     pub fn as_entry(&self) -> Result<SourceEntry, HostError> {
         let (attr, id) = look(&self.0.fd, b"", SymlinkPolicy::Keep)
             .map_err(|errno| HostError::system("examine", &self.0.path, errno))?;
@@ -253,20 +253,21 @@ impl SourceEntry {
         self.id
     }
 
-    /// Opens a directory. Errors: System; Changed if it is not the one that was looked up.
+    /// Opens a directory. Fails with `System`, and with `Changed` if it is not the one that was looked up.
     pub fn open_dir(&self) -> Result<SourceDir, HostError> {
         let Some(name) = &self.name else { return Ok(self.dir.clone()) };
         let fd = self.open_as(name, DIRECTORY)?;
         Ok(SourceDir::new(fd, self.path()))
     }
 
-    /// Opens a regular file for reading. Errors: System, with EINVAL if it is not a regular file; Changed.
+    /// Opens a regular file for reading. Fails with `System`, with EINVAL if it is not a regular file, and with
+    /// `Changed`.
     pub fn open_file(&self) -> Result<SourceFile, HostError> {
         self.clone().open()?.into_file()
     }
 
-    /// Opens a regular file, to read it at once or to create a [`SourceFile`] from it. Errors: System, with
-    /// EINVAL if it is not a regular file; Changed.
+    /// Opens a regular file, to read it at once or to create a [`SourceFile`] from it. Fails with `System`, with
+    /// EINVAL if it is not a regular file, and with `Changed`.
     pub fn open(&mut self) -> Result<OpenEntry<'_>, HostError> {
         if let Some(fd) = self.opened.take().and_then(Arc::into_inner) {
             let (size, blocks) = (self.attr.size, self.attr.blocks);
@@ -280,8 +281,8 @@ impl SourceEntry {
         Ok(OpenEntry { entry: self, fd, size, blocks })
     }
 
-    /// Opens a FIFO or device for reading. Waits for a writer of a FIFO. Errors: System, with EINVAL for a file of another
-    /// type, and with EINTR after a signal that was caught; Changed.
+    /// Opens a FIFO or device for reading. Waits for a writer of a FIFO. Fails with `System`, with EINVAL for a file
+    /// of another type, and with EINTR after a signal that was caught, and with `Changed`.
     pub fn open_stream(&self) -> Result<File, HostError> {
         match &self.name {
             Some(name) if self.attr.kind == FileKind::Fifo || self.attr.kind.is_device() => {
@@ -314,7 +315,7 @@ impl SourceEntry {
         self.attr.kind == FileKind::Regular && self.attr.size == 0 && rustix::fs::major(self.id.dev) == 0
     }
 
-    /// Returns the bytes of a regular file with size 0 that contains some. Errors: System; Limit; Changed.
+    /// Returns the bytes of a regular file with size 0 that contains some. Fails with `System`, `Limit` or `Changed`.
     pub fn made_bytes(&self) -> Result<Vec<u8>, HostError> {
         let mut bytes = Vec::new();
         if self.may_be_made() {
@@ -334,7 +335,7 @@ impl SourceEntry {
         self.attr.mode.bits() & ALL == ALL || ask()
     }
 
-    /// Returns the target of a symbolic link. Errors: System.
+    /// Returns the target of a symbolic link. Fails with `System`.
     pub fn read_link(&self) -> Result<Vec<u8>, HostError> {
         let name = self.name.as_deref().map_or(&b""[..], Name::as_bytes);
         let target = rustix::fs::readlinkat(&*self.dir.0.fd, name, Vec::new());
@@ -342,8 +343,8 @@ impl SourceEntry {
         Ok(target.into_bytes())
     }
 
-    /// Returns the extended attributes that the caller may read, sorted by name. Returns none if the file
-    /// system does not support them. Errors: System.
+    /// Returns the extended attributes that the caller may read, sorted by name. Returns none if the file system does
+    /// not support them. Fails with `System`.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, HostError> {
         let failed = |errno| HostError::system("read the attributes of", self.path(), errno);
         match self.read_xattrs() {
@@ -382,7 +383,7 @@ impl OpenEntry<'_> {
         self.blocks.saturating_mul(512) < self.size
     }
 
-    /// Appends all bytes of a small file to `bytes`, and returns their range. Errors: System; Limit.
+    /// Appends all bytes of a small file to `bytes`, and returns their range. Fails with `System` or `Limit`.
     pub fn read(&self, bytes: &mut Vec<u8>) -> Result<Range<usize>, HostError> {
         let is_made = self.size == 0 && self.entry.may_be_made();
         let len = if is_made { MADE } else { usize::try_from(self.size).unwrap_or(usize::MAX) };
@@ -410,7 +411,7 @@ impl OpenEntry<'_> {
         Ok(start..bytes.len())
     }
 
-    /// Returns the extended attributes, as [`SourceEntry::xattrs`]. Errors: System.
+    /// Returns the extended attributes, as [`SourceEntry::xattrs`]. Fails with `System`.
     pub fn xattrs(&self) -> Result<Vec<Xattr>, HostError> {
         match xattrs_of(&self.fd) {
             Err(Errno::OPNOTSUPP) => Ok(Vec::new()),
@@ -420,7 +421,7 @@ impl OpenEntry<'_> {
         }
     }
 
-    /// Returns the file, to be read in parts. Errors: System.
+    /// Returns the file, to be read in parts. Fails with `System`.
     pub fn into_file(self) -> Result<SourceFile, HostError> {
         SourceFile::new(self.fd.into(), &self.entry.path())
     }

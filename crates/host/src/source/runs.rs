@@ -27,7 +27,7 @@ pub enum Run {
 }
 
 impl SourceFile {
-    /// Creates a source from the open `file`, whose path in errors is `path`. Errors: System.
+    /// Creates a source from the open `file`, whose path in errors is `path`. Fails with `System`.
     pub fn new(file: File, path: &Path) -> Result<Self, HostError> {
         Ok(Self { device: FileDevice::from_file(file, path)? })
     }

@@ -62,10 +62,9 @@ pub struct WalkedSteps {
     pub is_end: bool,
 }
 
-/// Walks with the given number of threads, and hands their findings to `take`. With one thread, or if no
-/// thread can be started, the calling thread does all the work. An entry is excluded if `leave_out` returns
-/// true for its path from the root, with a slash before each name. Errors: those of `take`, which is not
-/// called again.
+/// Walks with the given number of threads, and hands their findings to `take`. With one thread, or if no thread can
+/// be started, the calling thread does all the work. An entry is excluded if `leave_out` returns true for its path
+/// from the root, with a slash before each name. Fails with the errors of `take`, which is not called again.
 pub fn walk_together<E>(
     walk: Walk,
     threads: usize,

@@ -42,7 +42,7 @@ struct Level {
 }
 
 impl Walk {
-    /// Starts with the directory `root`, in whose path links are followed. Errors: System.
+    /// Starts with the directory `root`, in whose path links are followed. Fails with `System`.
     pub fn new(root: &Path) -> Result<Self, HostError> {
         Ok(Self::start(Root::Dir(SourceDir::open(root)?)))
     }

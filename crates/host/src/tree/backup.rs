@@ -19,7 +19,7 @@ pub enum Backup {
 
 impl Backup {
     /// Returns the name of the backup of `name`, or `None` for no backup. `listed` returns the names in the
-    /// directory, and is called only for numbered backups. Errors: those of `listed`.
+    /// directory, and is called only for numbered backups. Fails with the errors of `listed`.
     pub fn name_for<E>(
         &self,
         name: &[u8],

@@ -37,7 +37,7 @@ pub struct TreeWriter {
 }
 
 impl TreeWriter {
-    /// Starts in the existing directory `root`. Errors: System.
+    /// Starts in the existing directory `root`. Fails with `System`.
     pub fn open(root: &Path, options: TreeOptions) -> Result<Self, HostError> {
         let failed = |errno| HostError::system("open", root, errno);
         // Links in the caller's own path are followed.
@@ -47,7 +47,7 @@ impl TreeWriter {
         Self::start(fd, root, options)
     }
 
-    /// Starts in `root`, even if its path leads elsewhere by now. Errors: System.
+    /// Starts in `root`, even if its path leads elsewhere by now. Fails with `System`.
     pub fn open_in(root: &HostDir, options: TreeOptions) -> Result<Self, HostError> {
         Self::start(root.to_readable()?, root.path(), options)
     }
@@ -124,8 +124,8 @@ impl TreeWriter {
         self.place.root_mut().meta = Some(OwnedMetadata::new(meta));
     }
 
-    /// Creates a second cursor in the same directory, for another thread. It cannot leave its first
-    /// directory, and must be finished before this cursor leaves that directory. Errors: Changed.
+    /// Creates a second cursor in the same directory, for another thread. It cannot leave its first directory, and
+    /// must be finished before this cursor leaves that directory. Fails with `Changed`.
     pub fn fork(&self) -> Result<Self, HostError> {
         let place = self.place.fork()?;
         Ok(Self {
@@ -137,8 +137,9 @@ impl TreeWriter {
         })
     }
 
-    /// Creates the directory `name` unless it exists, and enters it. Its metadata is set when the cursor
-    /// leaves it. Errors: FileLimit; Limit; Duplicate; NotDirectory if another kind of file has the name; Changed; System.
+    /// Creates the directory `name` unless it exists, and enters it. Its metadata is set when the cursor leaves it.
+    /// Fails with `FileLimit`, with `Limit`, with `Duplicate`, with `NotDirectory` if another kind of file has the
+    /// name, with `Changed`, and with `System`.
     pub fn enter(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), HostError> {
         let dir = self.place.dir()?.clone();
         let path = || self.place.path(Some(name));
@@ -212,8 +213,8 @@ impl TreeWriter {
         }
     }
 
-    /// Sets the metadata of the current directory and leaves it. Does nothing at the root. Errors: Changed;
-    /// System.
+    /// Sets the metadata of the current directory and leaves it. Does nothing at the root. Fails with `Changed` or
+    /// `System`.
     pub fn leave(&mut self) -> Result<(), HostError> {
         // The metadata is set first, because messages contain the path of the current directory.
         self.complete();
@@ -234,9 +235,9 @@ impl TreeWriter {
         applier.apply(CreatedTarget::File(dir.as_fd()), made, &meta, mode, Permissions::Own);
     }
 
-    /// Creates a regular file with the bytes that `fill` hands over. Removes the file if `fill` fails.
-    /// Errors: FileLimit; Limit; those of `fill`; Exists, IsSource and IsDirectory depending on [`Existing`];
-    /// Duplicate; Changed; System.
+    /// Creates a regular file with the bytes that `fill` hands over. Removes the file if `fill` fails. Fails with
+    /// `FileLimit`, with `Limit`, with the errors of `fill`, with `Exists`, `IsSource` and `IsDirectory` depending on
+    /// [`Existing`], with `Duplicate`, with `Changed`, and with `System`.
     pub fn file<E: From<HostError>>(
         &mut self,
         name: &Name,
@@ -307,8 +308,8 @@ impl TreeWriter {
         self.report.lose(loss, Some(Errno::OPNOTSUPP), || self.place.path(Some(name)));
     }
 
-    /// Creates a symbolic link. Errors: FileLimit; Limit; Exists, IsSource and IsDirectory depending on
-    /// [`Existing`]; Duplicate; Changed; System.
+    /// Creates a symbolic link. Fails with `FileLimit`, with `Limit`, with `Exists`, `IsSource` and `IsDirectory`
+    /// depending on [`Existing`], with `Duplicate`, with `Changed`, and with `System`.
     pub fn symlink(&mut self, name: &Name, meta: &Metadata<'_>, target: &[u8]) -> Result<Written, HostError> {
         let path = || self.place.path(Some(name));
         let link = |dir: BorrowedFd<'_>, name: &Name| rustix::fs::symlinkat(target, dir, name.as_bytes());
@@ -323,8 +324,9 @@ impl TreeWriter {
         Ok(Written::Created)
     }
 
-    /// Creates a device node, FIFO or socket. Returns `Dropped` if that is not permitted. Errors: FileLimit; Limit;
-    /// Exists, IsSource and IsDirectory depending on [`Existing`]; Duplicate; Changed; System.
+    /// Creates a device node, FIFO or socket. Returns `Dropped` if that is not permitted. Fails with `FileLimit`,
+    /// with `Limit`, with `Exists`, `IsSource` and `IsDirectory` depending on [`Existing`], with `Duplicate`, with
+    /// `Changed`, and with `System`.
     pub fn node(
         &mut self,
         name: &Name,
@@ -364,8 +366,8 @@ impl TreeWriter {
         Ok(Written::Created)
     }
 
-    /// Sets the metadata of a link or node that was just created. `handle` is a handle of the creation. Errors: Changed if
-    /// another process replaced it.
+    /// Sets the metadata of a link or node that was just created. `handle` is a handle of the creation. Fails with
+    /// `Changed` if another process replaced it.
     fn complete_handle(
         &mut self,
         name: &Name,
@@ -398,8 +400,8 @@ impl TreeWriter {
     }
 
     /// Records that `name`, which was just created here, has the inode `key` in the source, with `more` names
-    /// expected, for [`TreeWriter::link`]. If the memory for links is exhausted, a lost link is counted.
-    /// Errors: System.
+    /// expected, for [`TreeWriter::link`]. If the memory for links is exhausted, a lost link is counted. Fails with
+    /// `System`.
     pub fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), HostError> {
         // The first of several names must be written or removed before others link to it.
         self.settle();
@@ -411,9 +413,9 @@ impl TreeWriter {
         Ok(())
     }
 
-    /// Makes `name` a hard link to the recorded file of `key`. Returns `None` if no file is recorded or it
-    /// cannot be linked to, which is counted; the caller then creates a file. Errors: FileLimit; Exists,
-    /// IsSource and IsDirectory depending on [`Existing`]; Duplicate; Changed; System.
+    /// Makes `name` a hard link to the recorded file of `key`. Returns `None` if no file is recorded or it cannot be
+    /// linked to, which is counted; the caller then creates a file. Fails with `FileLimit`, with `Exists`, `IsSource`
+    /// and `IsDirectory` depending on [`Existing`], with `Duplicate`, with `Changed`, and with `System`.
     pub fn link(
         &mut self,
         name: &Name,
@@ -457,8 +459,8 @@ impl TreeWriter {
         Ok(Some(Written::Created))
     }
 
-    /// Leaves all directories. Returns the report of this cursor and of its finished forks. Errors: Changed;
-    /// System.
+    /// Leaves all directories. Returns the report of this cursor and of its finished forks. Fails with `Changed` or
+    /// `System`.
     pub fn finish(mut self) -> Result<Report, HostError> {
         self.settle();
         let late = self.late_errors();
@@ -488,8 +490,8 @@ enum FreeSpace {
     Made,
 }
 
-/// Creates an entry with `make`. If the name exists, makes room for it first, or returns `None` if it must
-/// stay. Also returns the replaced entry. Errors: FileLimit; those of [`make_room`]; Changed; System.
+/// Creates an entry with `make`. If the name exists, makes room for it first, or returns `None` if it must stay. Also
+/// returns the replaced entry. Fails with `FileLimit`, the errors of [`make_room`], `Changed` or `System`.
 fn create<T>(
     shared: &Shared,
     dir: &Dir,

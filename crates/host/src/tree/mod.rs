@@ -148,7 +148,7 @@ impl Shared {
         self.made.directories.lock().get(&id).is_some_and(|made| **made == *name)
     }
 
-    /// Counts one more entry. Errors: FileLimit.
+    /// Counts one more entry. Fails with `FileLimit`.
     fn take_file(&self, path: impl FnOnce() -> PathBuf) -> Result<(), HostError> {
         let limit = self.options.max_files;
         match self.files.fetch_add(1, Ordering::Relaxed) < limit {
@@ -168,7 +168,7 @@ impl Shared {
         before.checked_add(len).is_some_and(|total| total <= self.options.max_bytes)
     }
 
-    /// Counts the extended attributes that are set with `keep`. They can be longer than the data. Errors: Limit.
+    /// Counts the extended attributes that are set with `keep`. They can be longer than the data. Fails with `Limit`.
     fn take_xattrs(
         &self,
         xattrs: &[Xattr],

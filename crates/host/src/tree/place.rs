@@ -43,7 +43,7 @@ impl Place {
         self.below.last_mut().unwrap_or(&mut self.root_level)
     }
 
-    /// Returns the current directory. Errors: `Changed` if a directory on the way was moved.
+    /// Returns the current directory. Fails with `Changed` if a directory on the way was moved.
     pub fn dir(&self) -> Result<&Arc<Dir>, HostError> {
         self.top().dir.as_ref().ok_or_else(|| HostError::Changed { path: self.path(None) })
     }

@@ -36,7 +36,7 @@ pub struct Memory(Vec<Region>);
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Maps a further part from its file. Errors: the file is too short, so that an access would end this process.
+    /// Maps a further part from its file. Fails if the file is too short, so that an access would end this process.
     pub fn add(&mut self, part: MemoryPart, file: OwnedFd) -> io::Result<()> {
         let file = File::from(file);
         let end = part

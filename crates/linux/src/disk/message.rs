@@ -45,7 +45,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// Reads the next message. Errors: the other side has ended, or the message is not supported.
+    /// Reads the next message. Fails if the other side has ended, or the message is not supported.
     pub fn receive(socket: &UnixStream) -> io::Result<Self> {
         let mut header = [0; HEADER];
         let files = receive_all(socket, &mut header)?;
@@ -80,7 +80,8 @@ impl Message {
     }
 }
 
-/// Fills `buf`, and takes the descriptors of the message. Errors: this process cannot open more descriptors, or there are too many.
+/// Fills `buf`, and takes the descriptors of the message. Fails if this process cannot open more descriptors, or
+/// there are too many.
 pub(crate) fn receive_all(socket: &UnixStream, buf: &mut [u8]) -> io::Result<Vec<OwnedFd>> {
     let (mut done, mut files) = (0, Vec::new());
     while done < buf.len() {

@@ -192,7 +192,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Waits for a message or for requests. Errors: `end` is closed.
+    /// Waits for a message or for requests. Fails if `end` is closed.
     fn wait(&self, end: &OwnedFd) -> io::Result<(bool, bool)> {
         let [end, socket] =
             [end.as_fd(), self.socket.as_fd()].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));

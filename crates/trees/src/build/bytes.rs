@@ -138,8 +138,8 @@ pub(super) struct VolumeInImage<'a> {
     pub start: u64,
 }
 
-/// Moves the bytes of all files to their positions in `plan`, in the given number of threads. Returns the
-/// number of bytes. Errors: Host.
+/// Moves the bytes of all files to their positions in `plan`, in the given number of threads. Returns the number of
+/// bytes. Fails with `Host`.
 pub(super) fn move_all(
     read: &Read,
     plan: &dyn BuildPlan,

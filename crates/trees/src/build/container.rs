@@ -49,7 +49,7 @@ pub(super) fn time(read: &Read, settings: &BuildSettings) -> u64 {
     u64::try_from(driver_options::time(&read.tree, settings).secs()).unwrap_or(0)
 }
 
-/// Gives the image `fresh` its format and its name. Errors: Host; Other.
+/// Gives the image `fresh` its format and its name. Fails with `Host` or `Other`.
 pub(super) fn publish(
     fresh: FreshFile,
     target: Target<'_>,

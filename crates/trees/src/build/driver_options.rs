@@ -11,7 +11,7 @@ use super::digest::Seed;
 use super::generic::Generic;
 use super::{BuildFailure, BuildSettings};
 
-/// Calls a function with the builder of the type in the settings. Errors: UnknownType.
+/// Calls a function with the builder of the type in the settings. Fails with `UnknownType`.
 pub(super) fn with_builder<T>(
     settings: &BuildSettings,
     registry: &Registry,

@@ -173,7 +173,7 @@ impl<'a> Filler<'a> {
         })
     }
 
-    /// Writes the whole tree. Errors: Full; Unfit, with all files that cannot be stored; Host.
+    /// Writes the whole tree. Fails with `Full`, with `Unfit`, with all files that cannot be stored, and with `Host`.
     fn run(mut self) -> Result<Report, BuildFailure> {
         let root = self.tree.node(NodeId::ROOT).copied();
         if let Some(root) = root {
@@ -214,7 +214,7 @@ impl<'a> Filler<'a> {
         self.tree.children(dir).collect::<Vec<_>>().into_iter()
     }
 
-    /// Records the problems of a node, and those of files that were written in batches. Errors: those that
+    /// Records the problems of a node, and those of files that were written in batches. Fails with the problems that
     /// end the build.
     fn reported(&mut self, id: NodeId, made: Result<(), ProblemReason>) -> Result<(), BuildFailure> {
         let late = self.writer.late_problems().into_iter().map(|problem| (problem.path, problem.trouble));

@@ -152,7 +152,7 @@ fn segments<'a>(
     log.finish()
 }
 
-/// Adds the segments to the tree, with bytes that [`write()`] replaces. Errors: System.
+/// Adds the segments to the tree, with bytes that [`write()`] replaces. Fails with `System`.
 pub(super) fn reserve(reader: &mut SourceReader<'_>, origins: &[SourceNames]) -> Result<History, HostError> {
     let builder = &reader.model.builder;
     let children = |dir| builder.children(dir).map(|(name, node)| (name.to_vec(), node)).collect();

@@ -128,8 +128,8 @@ struct Verified<'a> {
     made: &'a Formatted,
 }
 
-/// Returns the first of two images, if both have the same bytes and all `volumes` equal their sources.
-/// Errors: NotSame; those of [`verify::verify`].
+/// Returns the first of two images, if both have the same bytes and all `volumes` equal their sources. Fails with
+/// `NotSame` or the errors of [`verify::verify`].
 fn verified(
     first: FreshFile,
     second: FreshFile,

@@ -79,7 +79,7 @@ pub(super) struct Model {
     opaque: HashSet<NodeId>,
 }
 
-/// Splits a path into names, without `.` and empty ones. Errors: LeadsUp; NoPath.
+/// Splits a path into names, without `.` and empty ones. Fails with `LeadsUp` or `NoPath`.
 pub(super) fn names(path: &[u8]) -> Result<Vec<NameBuf>, PathError> {
     let mut names = Vec::new();
     for part in path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {
@@ -110,7 +110,7 @@ impl Model {
         }
     }
 
-    /// Adds a set of attributes. Errors: Full; Texts.
+    /// Adds a set of attributes. Fails with `Full` or `Texts`.
     pub fn xattrs(&mut self, list: &[Xattr]) -> Result<Option<XattrsId>, PathError> {
         let texts = PathError::Texts(self.texts_max);
         let len = list.iter().map(|xattr| (xattr.name.len() + xattr.value.len()) as u64).sum();
@@ -127,14 +127,15 @@ impl Model {
         Ok(set)
     }
 
-    /// Sets the data ranges of a file with holes. Errors: Texts.
+    /// Sets the data ranges of a file with holes. Fails with `Texts`.
     pub fn set_data_ranges(&mut self, node: NodeId, ranges: Vec<Range<u64>>) -> Result<(), PathError> {
         self.take_text((ranges.len() * size_of::<Range<u64>>()) as u64)?;
         self.builder.set_data_ranges(node, ranges);
         Ok(())
     }
 
-    /// Counts `len` bytes. After the first error no more are available, so that memory stays bounded. Errors: Texts.
+    /// Counts `len` bytes. After the first error no more are available, so that memory stays bounded. Fails with
+    /// `Texts`.
     fn take_text(&mut self, len: u64) -> Result<(), PathError> {
         let left = self.texts_left.checked_sub(len);
         self.texts_left = left.unwrap_or(0);
@@ -157,13 +158,13 @@ impl Model {
         self.builder.node(node).is_some_and(|node| node.body == Body::Directory)
     }
 
-    /// Returns the directory at `path`. Creates missing directories with the time `mtime`. Errors:
-    /// NotDirectory; Loop; Full.
+    /// Returns the directory at `path`. Creates missing directories with the time `mtime`. Fails with `NotDirectory`,
+    /// `Loop` or `Full`.
     pub fn directory(&mut self, path: &[NameBuf], mtime: Timestamp) -> Result<NodeId, PathError> {
         self.walk(path, Some(mtime))
     }
 
-    /// Walks to a directory. A missing directory is created or an error. Errors: NotDirectory; Loop; Full.
+    /// Walks to a directory. A missing directory is created or an error. Fails with `NotDirectory`, `Loop` or `Full`.
     fn walk(&mut self, path: &[NameBuf], make: Option<Timestamp>) -> Result<NodeId, PathError> {
         let mut stack = vec![NodeId::ROOT];
         let mut links = 0;
@@ -213,7 +214,7 @@ impl Model {
         self.builder.lookup(dir, last)
     }
 
-    /// Puts a node into `dir`. Errors: NotDirectory; Full.
+    /// Puts a node into `dir`. Fails with `NotDirectory` or `Full`.
     pub fn put(
         &mut self,
         dir: NodeId,

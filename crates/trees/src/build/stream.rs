@@ -27,8 +27,8 @@ pub(super) struct Stream {
 }
 
 impl Stream {
-    /// Begins an image at `out`, if the driver supports that. Errors: UnknownType; those of the driver for
-    /// the settings; Host.
+    /// Begins an image at `out`, if the driver supports that. Fails with `UnknownType`, the errors of the driver for
+    /// the settings or `Host`.
     pub(super) fn begin(
         out: &Path,
         settings: &BuildSettings,
@@ -47,8 +47,7 @@ impl Stream {
         Ok(Some(Self { receive, streamed_image, places: Vec::new(), bytes: 0 }))
     }
 
-    /// Begins file number `data` of `size` bytes with data in `ranges`. Errors: Host, if no volume can store
-    /// it.
+    /// Begins file number `data` of `size` bytes with data in `ranges`. Fails with `Host`, if no volume can store it.
     pub(super) fn file(&mut self, data: u32, size: u64, ranges: &[Range<u64>]) -> Result<(), HostError> {
         let places = &mut self.places;
         places.clear();
@@ -61,7 +60,7 @@ impl Stream {
         })
     }
 
-    /// Writes bytes of the current file at `at`. Errors: Host.
+    /// Writes bytes of the current file at `at`. Fails with `Host`.
     pub(super) fn write(&mut self, mut at: u64, mut bytes: &[u8]) -> Result<(), HostError> {
         self.bytes += bytes.len() as u64;
         while !bytes.is_empty() {
@@ -78,8 +77,8 @@ impl Stream {
         Ok(())
     }
 
-    /// Plans the volume of `tree`, and sets the length of its image. Returns the number of received bytes.
-    /// Errors: those of the driver; Host.
+    /// Plans the volume of `tree`, and sets the length of its image. Returns the number of received bytes. Fails with
+    /// the errors of the driver or `Host`.
     pub(super) fn plan<'t>(
         self,
         tree: &'t Tree,

@@ -108,7 +108,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Compares everything. Returns the differences. Errors: a source cannot be read.
+    /// Compares everything. Returns the differences. Fails if a source cannot be read.
     fn run(mut self) -> Result<Vec<SourceProblem>, HostError> {
         let mut waiting = vec![(NodeId::ROOT, Vec::new(), self.volume.root())];
         while let Some((id, path, node)) = waiting.pop() {

@@ -14,8 +14,8 @@ use super::source_bytes::SourceBytes;
 use super::{BuildFailure, BuildSettings};
 use crate::copy::Observer;
 
-/// Lays out the tree that was read. Returns the plan and the number of bytes of files that it contains. Errors:
-/// UnknownType; those of the driver, with paths.
+/// Lays out the tree that was read. Returns the plan and the number of bytes of files that it contains. Fails with
+/// `UnknownType` or the errors of the driver, with paths.
 pub(super) fn plan<'t>(
     read: &'t Read,
     settings: &BuildSettings,
@@ -32,8 +32,8 @@ pub(super) fn plan<'t>(
     Ok((plan, bytes.len()))
 }
 
-/// Writes a volume to `fresh`, from byte `start` on. Returns the number of bytes of files. Errors: Host;
-/// Format.
+/// Writes a volume to `fresh`, from byte `start` on. Returns the number of bytes of files. Fails with `Host` or
+/// `Format`.
 pub(super) fn write(
     plan: &mut dyn BuildPlan,
     read: &Read,

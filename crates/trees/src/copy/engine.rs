@@ -368,7 +368,7 @@ fn fill_from_stream(
     }
 }
 
-/// Passes the bytes of a file of an image to the sink, run by run. Errors: `Source` if a run cannot be read.
+/// Passes the bytes of a file of an image to the sink, run by run. Fails with `Source` if a run cannot be read.
 fn fill(
     node: &Node,
     size: u64,

@@ -158,8 +158,8 @@ pub fn copy_from_reader(
     writer.finish().map(|_| bytes)
 }
 
-/// Reads until `buffer` is full or the input ends, so that whole blocks are written. Returns the number of
-/// bytes. Retries after an interruption. Errors: those of `input`.
+/// Reads until `buffer` is full or the input ends, so that whole blocks are written. Returns the number of bytes.
+/// Retries after an interruption. Fails with the errors of `input`.
 pub fn read_full(input: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut len = 0;
     while len < buffer.len() {

@@ -81,7 +81,7 @@ impl HostTarget {
         if is == TargetIs::Copy { parent.or(directory) } else { directory.or(parent) }
     }
 
-    /// Returns the place of copies of `sources`. Errors: NotDirectory; BadTarget.
+    /// Returns the place of copies of `sources`. Fails with `NotDirectory` or `BadTarget`.
     pub(super) fn place(
         &self,
         sources: &[CopySource],

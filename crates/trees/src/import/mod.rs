@@ -199,7 +199,7 @@ impl Import<'_> {
         }
     }
 
-    /// Counts a member. Errors: FileLimit.
+    /// Counts a member. Fails with `FileLimit`.
     fn count(&mut self, path: &[u8]) -> Result<(), CopyError> {
         self.members += 1;
         if self.members <= self.max_members {
@@ -231,7 +231,7 @@ impl Import<'_> {
         Ok(is_end)
     }
 
-    /// Reports the result of a member. Returns whether the archive ended within it. Errors: those that later
+    /// Reports the result of a member. Returns whether the archive ended within it. Fails with an error that later
     /// members would also cause.
     fn reported(&mut self, path: Vec<u8>, made: Result<(), Failure>) -> Result<bool, CopyError> {
         match made {
@@ -254,8 +254,8 @@ impl Import<'_> {
         }
     }
 
-    /// Reports the files that could not be written after they were read. Errors: those that later members
-    /// would also cause.
+    /// Reports the files that could not be written after they were read. Fails with an error that later members would
+    /// also cause.
     fn report_late(&mut self) -> Result<(), CopyError> {
         let problems = self.writer.late_problems();
         problems.into_iter().try_for_each(|Problem { path, trouble }| {

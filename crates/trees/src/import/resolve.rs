@@ -26,8 +26,9 @@ enum Part {
     Up,
 }
 
-/// Resolves `path` from `root`. As in tar(1), a path through a dangling link is an error, and no directory is
-/// created for the link's target. Errors: NotDirectory; NotFound behind a link; Loop; those of the volume.
+/// Resolves `path` from `root`. As in tar(1), a path through a dangling link is an error, and no directory is created
+/// for the link's target. Fails with `NotDirectory`, with `NotFound` behind a link, with `Loop`, and with the errors
+/// of the volume.
 pub(super) fn walk(root: &Node, path: &[NameBuf]) -> Result<ResolvedPath, Error> {
     // The remaining parts, the next one last.
     let mut rest: Vec<Part> = path.iter().rev().cloned().map(Part::Name).collect();

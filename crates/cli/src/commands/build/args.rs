@@ -132,7 +132,7 @@ impl Args {
         Ok(format.with(Qcow2Version::V3, self.compress))
     }
 
-    /// Returns the sources and the settings of one file system. Errors: an invalid source; an invalid value.
+    /// Returns the sources and the settings of one file system. Fails if a source or a value is invalid.
     pub fn volume(&self, unpack: UnpackLimits) -> Result<(Vec<BuildSource>, BuildSettings), Report> {
         let volume = &self.volume;
         if volume.from.is_empty() && volume.add.is_empty() {

@@ -51,8 +51,8 @@ fn is_needed<'a>(mut sources: impl Iterator<Item = &'a BuildSource>) -> bool {
 }
 
 /// The same for volumes that `makers` create and Linux fills. The process that starts their programs and
-/// kernels is forked before; if that is impossible, no rights are given up. Errors: no kernel can open such a
-/// volume.
+/// kernels is forked before; if that is impossible, no rights are given up. Fails if no kernel can open such
+/// a volume.
 pub(super) fn confine_filled<'a>(
     makers: &mut [(&'static Type, &mut EmptyMaker)],
     outs: &[&Path],

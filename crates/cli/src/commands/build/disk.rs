@@ -136,7 +136,7 @@ impl Drop for RootHashFile<'_> {
     }
 }
 
-/// Errors: two builds would differ.
+/// Fails if two builds would differ.
 fn refuse(args: &Args, settings: &DiskSettings) -> Result<(), Report> {
     let is_filled = |content: &&PartitionContent| matches!(content, PartitionContent::Filled { .. });
     let filled = contents(settings).find(is_filled).and_then(PartitionContent::tree);
@@ -150,7 +150,7 @@ fn contents(settings: &DiskSettings) -> impl Iterator<Item = &PartitionContent> 
     settings.partitions.iter().map(|partition| &partition.content)
 }
 
-/// Gives up what no partition has a use for. Errors: there is no kernel that opens what a partition is to have.
+/// Gives up the rights that no partition needs. Fails if no kernel can open the file system of a partition.
 fn confine(args: &Args, settings: &mut DiskSettings, context: &Context) -> Result<(), Report> {
     let plain = settings.clone();
     let sources = contents(&plain).filter_map(PartitionContent::tree).flat_map(|(sources, _)| sources);

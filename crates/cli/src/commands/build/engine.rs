@@ -72,7 +72,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// Returns the command that creates an empty volume of `kind`. Errors: no known program does.
+/// Returns the command that creates an empty volume of `kind`. Fails if no known program does.
 pub(super) fn maker(kind: &Type) -> Result<Maker, String> {
     let name = kind.names.first().copied().unwrap_or_default();
     kind.maker.ok_or_else(|| format!("obento supports no program that creates {name} volumes"))
@@ -125,7 +125,7 @@ pub(super) fn not_passed(volume: &VolumeArgs, maker: &Maker) -> Option<(&'static
     options.into_iter().find(|(given, ..)| *given).map(|(_, option, key)| (option, key))
 }
 
-/// Errors: an option that the program does not support.
+/// Fails for an option that the program does not support.
 fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
     let program = maker.tool.program;
     if args.verify {

@@ -23,7 +23,7 @@ impl<'a> Source<'a> {
         Self { path, text }
     }
 
-    /// Returns the root table of the file. Errors: invalid TOML.
+    /// Returns the root table of the file. Fails if the text is not valid TOML.
     pub fn parse(&self) -> Result<Spanned<DeTable<'a>>, Report> {
         DeTable::parse(self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
@@ -136,13 +136,13 @@ impl<'f, 'a> Keys<'f, 'a> {
         self.table.keys().any(|known| known.get_ref() == key)
     }
 
-    /// Errors: the first key that is not in `known`, in the order of the file. A misspelled key is reported before the
+    /// Fails for the first key that is not in `known`, in the order of the file. A misspelled key is reported before the
     /// errors that follow from it.
     pub fn expect_known(&self, known: &[&str]) -> Result<(), Report> {
         self.refuse_others(&known.iter().copied().collect())
     }
 
-    /// Errors: the first key that was not read, in the order of the file.
+    /// Fails for the first key that was not read, in the order of the file.
     pub fn finish(&self) -> Result<(), Report> {
         self.refuse_others(&self.asked.borrow())
     }

@@ -66,7 +66,8 @@ const PARTITION_KEYS: &[&str] = &[
     "xattrs",
 ];
 
-/// Reads the file `path`, or standard input for `-`. Errors: what cannot be read or used, with its line and key.
+/// Reads the file `path`, or standard input for `-`. Fails if the file cannot be read, or for a value that
+/// cannot be used, with its line and key.
 pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettings, Report> {
     let shown = path.as_os_str().as_encoded_bytes();
     let opened: Box<dyn Read> = match path == Path::new("-") {
@@ -328,7 +329,8 @@ fn fs_uuid(keys: &Keys<'_, '_>) -> Result<Option<[u8; 16]>, Report> {
         .flatten())
 }
 
-/// What makes a volume of a type that Linux fills. Errors: nothing does, on this machine or at all; a key that it does not get.
+/// Returns the program that creates volumes of a type that Linux fills. Fails if no such program exists on this machine
+/// or at all, and for a key that the program does not support.
 fn maker(keys: &Keys<'_, '_>, volume: &VolumeArgs, kind: &Type) -> Result<EmptyMaker, Report> {
     let maker = engine::maker(kind).map_err(|cause| keys.wrong("content", cause))?;
     if let Some((_, key)) = engine::not_passed(volume, &maker) {

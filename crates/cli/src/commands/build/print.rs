@@ -41,7 +41,7 @@ pub(super) fn print(image: &OsString, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// Returns the layout. Errors: the table cannot be described.
+/// Returns the layout. Fails if the table cannot be described.
 fn layout(table: &Table, len: u64) -> Result<String, &'static str> {
     let is_mbr = table.scheme == Scheme::Mbr;
     let mut partitions: Vec<&Partition> =

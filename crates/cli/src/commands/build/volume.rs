@@ -124,7 +124,7 @@ impl InvalidValue {
 }
 
 impl VolumeArgs {
-    /// Returns the sources; paths are relative to `folder`. Errors: an invalid source.
+    /// Returns the sources; paths are relative to `folder`. Fails if a source is invalid.
     pub fn sources(&self, folder: &Path) -> Result<Vec<BuildSource>, Report> {
         let sources = self.from.iter().map(|source| self::source(source, folder));
         let sources = sources.chain(self.add.iter().map(|add| self::add(add, folder)));
@@ -133,8 +133,8 @@ impl VolumeArgs {
         Ok(sources)
     }
 
-    /// Checks that no option is without effect. Errors: a size with free space, or an option for sources that are not
-    /// given.
+    /// Checks that each option has an effect. Fails if both a size and free space are given, and for an option of
+    /// sources that are not given.
     fn expect_used(&self, sources: &[BuildSource], folder: &Path) -> Result<(), Report> {
         let refuse = |option: &str, cause: &str, help: &str| Err(Report::new(option, cause).help(help));
         if self.size != "auto" && (self.minimize || self.free.is_some()) {
@@ -169,7 +169,7 @@ impl VolumeArgs {
         self.free.as_deref().unwrap_or("10%")
     }
 
-    /// Returns the settings. Errors: an invalid value.
+    /// Returns the settings. Fails if a value is invalid.
     pub fn settings(&self) -> Result<BuildSettings, InvalidValue> {
         let mut settings = BuildSettings::new(&self.fs_type);
         settings.size = match self.size.as_str() {

@@ -220,7 +220,7 @@ impl Opened {
     }
 }
 
-/// Opens the image. Errors: what to say, and the exit code.
+/// Opens the image. Fails with the message and the exit code.
 fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
     let address: Address = address(&args.image, context).map_err(|report| (report, FAILED))?;
     let shown = args.image.as_bytes();
@@ -265,7 +265,7 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
     Ok(Opened { image, part: address.part, repair_mode, shown: shown.to_vec() })
 }
 
-/// Checks. Errors: what to say, and the exit code.
+/// Checks. Fails with the message and the exit code.
 fn examine(
     args: &Args,
     context: &Context,
@@ -298,7 +298,7 @@ fn examine(
     })
 }
 
-/// Errors: `-s` for a type whose driver would ignore it.
+/// Fails if `-s` is given for a type whose driver would ignore it.
 fn refuse_rescue(args: &Args, opened: &Opened, context: &Context) -> Result<(), (Report, u8)> {
     let found = opened.image.volume_bytes(opened.part.as_ref()).ok();
     let found = found.as_ref().and_then(|(_, content)| content.probe()).map(|probe| probe.fs_type);

@@ -55,7 +55,7 @@ impl Subject {
         Some(Self { kind, probe, device, is_whole })
     }
 
-    /// Checks the volume. Errors: the message and the exit code.
+    /// Checks the volume. Fails with the message and the exit code.
     pub fn check(self, args: &Args, opened: &Opened, context: &Context) -> Result<Outcome, (Report, u8)> {
         let (shown, repair_mode) = (&*opened.shown, opened.repair_mode);
         let name = self.kind.names.first().copied().unwrap_or_default();
@@ -188,7 +188,7 @@ fn is_block_device(file: &OwnedFd) -> bool {
     kind == Ok(FileType::BlockDevice)
 }
 
-/// Errors: an option that the program does not support.
+/// Fails for an option that the program does not support.
 fn refuse(args: &Args, checker: &Checker) -> Result<(), Report> {
     let options = [(args.rescue, "-s"), (args.backup.is_some(), "-b")];
     match options.iter().find(|(given, _)| *given) {

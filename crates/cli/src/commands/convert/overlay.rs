@@ -40,7 +40,7 @@ pub fn run(args: &Args, format: ConvertFormat, context: &Context) -> Outcome {
     report(args, &created, None, start.elapsed(), context)
 }
 
-/// Returns the file of IN. Errors: IN is a part of an image, or the same file as OUT.
+/// Returns the file of IN. Fails if IN is a part of an image, or the same file as OUT.
 fn base(args: &Args, context: &Context) -> Result<PathBuf, Report> {
     let address = open::address(&args.source, context)?;
     let is_part = address.part.is_some()
@@ -88,7 +88,7 @@ fn refused(file: &[u8], why: &str) -> Report {
     Report::new(format!("cannot use {} as a backing file", subject(file)), why)
 }
 
-/// Returns the format of IN. Errors: it cannot be read through a qcow2 image.
+/// Returns the format of IN. Fails if it cannot be read through a qcow2 image.
 fn format_of(args: &Args, image: &Image) -> Result<&'static str, Report> {
     match image.layers() {
         [] => Ok("raw"),

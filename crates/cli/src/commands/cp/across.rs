@@ -136,7 +136,7 @@ fn confine<'e>(ends: impl Iterator<Item = &'e HostEndpoint>, context: &Context) 
     context.confine(if grounds.is_empty() { Rights::Read } else { Rights::WriteBeneath(&grounds) });
 }
 
-/// Follows an operand that is a host path; `None` for others. Errors: its path contains a symbolic link of another user.
+/// Follows an operand that is a host path; `None` for others. Fails if its path contains a symbolic link of another user.
 fn host(
     operand: &OsStr,
     context: &Context,

@@ -178,7 +178,7 @@ impl Args {
         if self.named_links { Symlinks::Follow } else { self.symlinks() }
     }
 
-    /// Returns all options in the form of the library. Errors: an unknown type of backup.
+    /// Returns all options in the form of the library. Fails if the type of backup is unknown.
     pub fn options(&self) -> Result<CopyOptions, Report> {
         let (keep, links) = self.kept();
         Ok(CopyOptions {

@@ -61,7 +61,7 @@ enum UnfinishedCopy {
 }
 
 impl HostEndpoint {
-    /// Follows the path of a target. Errors: a symbolic link of another user leads to it.
+    /// Follows the path of a target. Fails if a symbolic link of another user leads to it.
     pub fn target(path: PathBuf) -> Result<Self, HostError> {
         let spot = HostDir::open_parent(&path);
         let directory = match &spot {
@@ -85,7 +85,7 @@ impl HostEndpoint {
         Self { path, spot, directory, id: None, copied: CopiedEntries::default(), unfinished: None }
     }
 
-    /// Looks up the file. Errors: it does not exist.
+    /// Looks up the file. Fails if it does not exist.
     pub fn find(mut self) -> Result<Self, HostError> {
         match &self.spot {
             Ok((dir, name)) => {
@@ -255,8 +255,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns the entry `name` of this directory. Errors: this is not a directory, or the name is
-    /// invalid.
+    /// Returns the entry `name` of this directory. Fails if this is not a directory, or the name is invalid.
     pub fn child(&self, name: &[u8]) -> Result<Self, String> {
         match self {
             Self::Host(host) => {
@@ -402,7 +401,7 @@ impl Endpoint {
         }
     }
 
-    /// Removes what remains of an unfinished copy, after it got its name or could not be completed. Errors: entries
+    /// Removes what remains of an unfinished copy, after it got its name or could not be completed. Fails if entries
     /// remain.
     pub fn discard(&self) -> Result<(), String> {
         match self {
@@ -414,7 +413,7 @@ impl Endpoint {
         }
     }
 
-    /// Removes the whole tree, except files of a source that are newer than its copy. Errors: files remain.
+    /// Removes the whole tree, except files of a source that are newer than its copy. Fails if files remain.
     pub fn remove(&self) -> Result<(), RemoveError> {
         match self {
             Self::Host(host) => host.remove(),

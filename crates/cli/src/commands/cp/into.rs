@@ -157,7 +157,7 @@ fn folders(path: &Path, symlinks: Symlinks) -> impl Iterator<Item = OwnedFd> {
     named.into_iter().chain(target).filter_map(open)
 }
 
-/// Errors: the target ends in a slash, and is no directory and cannot become one.
+/// Fails if the target ends in a slash, and is no directory and cannot become one.
 fn expect_directory(target: &ImageTarget, sources: &[CopyFrom], symlinks: Symlinks) -> Result<(), Report> {
     let shown = target.shown();
     if !shown.ends_with(b"/") || target.directory().is_some() {

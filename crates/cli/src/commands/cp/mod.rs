@@ -173,8 +173,8 @@ fn open_source(source: &OsStr, target: Option<&Path>, context: &Context) -> Resu
     }
 }
 
-/// Returns whether a source without a path is an image that the options can open. Errors: it is one, but its container cannot be opened
-/// with these options.
+/// Returns whether a source without a path is an image that the options can open. Fails if it is one, but its
+/// container cannot be opened with these options.
 pub fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
     if path.is_dir() {
         return Ok(false);

@@ -16,9 +16,9 @@ use crate::open::Found;
 use crate::output::{Outcome, not_written};
 use crate::report::Report;
 
-/// Opens `target` if it is a device or FIFO, which is written to and not replaced, as with cp(1). The file that was examined is opened,
-/// even if another user replaces it. Errors: it cannot be opened, is a FIFO of another user, or is one of `spared`, from
-/// which the source is read.
+/// Opens `target` if it is a device or FIFO, which is written to and not replaced, as with cp(1). The file that was
+/// examined is opened, even if another user replaces it. Fails if it cannot be opened, is a FIFO of another user, or
+/// is one of `spared`, from which the source is read.
 pub fn open(target: &HostTarget, spared: &[FileId]) -> Result<Option<File>, Report> {
     let Some((dir, name)) = target.parent().filter(|_| !target.is_directory()) else { return Ok(None) };
     let Ok(handle) = dir.handle(name) else { return Ok(None) };

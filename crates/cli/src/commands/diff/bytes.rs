@@ -57,7 +57,7 @@ pub(super) fn run(sides: &[OsString], context: &Context) -> Outcome {
     out.finish()
 }
 
-/// Opens the image that an argument names. Errors: it names a place in an image, or no image.
+/// Opens the image that an argument names. Fails if it names a place in an image, or no image.
 fn open_image(side: &OsStr, context: &Context) -> Result<Rc<Image>, Report> {
     let path: PathBuf = match open::operand(side, context)? {
         Operand::Host(path) => path,

@@ -172,7 +172,7 @@ fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &Ho
     starts
 }
 
-/// Errors: a test names a user or group that the image does not have, so that the search could only fail.
+/// Fails if a test names a user or group that the image does not have, so that the search could only fail.
 fn knows_owners(location: &Location, parsed: &Parsed) -> Result<(), Report> {
     let owners = location.volume.owners();
     let unknown = parsed.owners.iter().find(|(owner, name)| owner_id(owners, *owner, name).is_none());

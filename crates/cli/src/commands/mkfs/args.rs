@@ -179,7 +179,7 @@ impl Args {
         })
     }
 
-    /// Returns the options of the driver and those of the host. Errors: an unsupported option; an invalid value.
+    /// Returns the options of the driver and those of the host. Fails if an option is not supported, or if a value is invalid.
     pub fn options(&self) -> Result<(FormatOptions, HostOptions), Report> {
         self.refuse()?;
         let mut options = FormatOptions::new(&self.fs_type, self.clock()?, Arc::new(SystemRandom));

@@ -72,7 +72,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     out.finish()
 }
 
-/// Errors: `--journal` is given, which has no effect on a new volume.
+/// Fails if `--journal` is given, which has no effect on a new volume.
 pub(super) fn expect_no_journal(context: &Context, help: &str) -> Result<(), Report> {
     match context.options().journal {
         Some(_) => Err(Report::plain("--journal is for opening volumes").help(help)),
@@ -198,8 +198,7 @@ pub(super) fn created_types(registry: &Registry) -> String {
     format!("supported types: {}", known.join(", "))
 }
 
-/// Returns the target device and its description. Errors: it contains known data, and `--force` is not
-/// given.
+/// Returns the target device and its description. Fails if it contains known data, and `--force` is not given.
 fn place(
     format_target: &FormatTarget,
     target: &Target,
@@ -229,7 +228,7 @@ fn place(
     Ok((device, format_target.contents()))
 }
 
-/// Errors: the device contains a partition table or other known data.
+/// Fails if the device contains a partition table or other known data.
 fn refuse_to_destroy(
     image: &Image,
     found: &[PartitionChoice],

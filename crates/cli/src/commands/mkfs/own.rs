@@ -132,8 +132,8 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     Ok(Some((target.shown, probe, program)))
 }
 
-/// Returns the program that creates a volume with this label. Errors: it is not installed; `action`
-/// begins the message.
+/// Returns the program that creates a volume with this label. If the program is not installed,
+/// fails with a message that starts with `action`.
 pub(in crate::commands) fn program(
     maker: &Maker,
     label: Option<&OsString>,
@@ -146,7 +146,7 @@ pub(in crate::commands) fn program(
     Ok(program.with(label.into_iter().flat_map(|(label, letter)| [OsString::from(letter), label.clone()])))
 }
 
-/// Runs the program. Errors: its error output.
+/// Runs the program. Fails with the error output of the program.
 pub(in crate::commands) fn on(program: &Program, path: &Path) -> Result<(), String> {
     let (mut lines, mut is_over) = (Vec::new(), false);
     let code = program.run(path, |line| {
@@ -225,7 +225,7 @@ pub(super) fn clear(device: &dyn BlockDevice, discard: Discard) -> obento::Resul
     Ok(())
 }
 
-/// Errors: an option that the program does not support.
+/// Fails for an option that the program does not support.
 fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
     let options = [
         (args.label.is_some() && maker.label.is_none(), "-L"),

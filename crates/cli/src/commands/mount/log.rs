@@ -11,7 +11,7 @@ use tracing_subscriber::fmt;
 /// The variable of the log level.
 const LEVEL: &str = "OBENTO_LOG";
 
-/// Appends the log to `file`, or writes it to standard error. Errors: the file cannot be opened.
+/// Appends the log to `file`, or writes it to standard error. Fails if the file cannot be opened.
 pub fn start(file: Option<&Path>) -> std::io::Result<()> {
     let level = std::env::var(LEVEL).ok().and_then(|level| level.parse().ok());
     let lines = fmt()

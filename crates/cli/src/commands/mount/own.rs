@@ -46,12 +46,13 @@ pub fn find(directory: &Path) -> Result<Option<MountPoint>, HostError> {
     Ok(mounted(open(root.as_fd(), b".")?, above.as_fd()))
 }
 
-/// Returns the mount of `obento mount` at `directory`, if there is one. Errors: as [`find`].
+/// Returns the mount of `obento mount` at `directory`, if there is one. Fails as [`find`] does.
 pub fn mount_at(directory: &Path) -> Result<Option<MountPoint>, HostError> {
     Ok(find(directory)?.filter(|mount| mount.fs_type == FS_TYPE))
 }
 
-/// Returns the mounts that `mount --all` created below `directory`: those of `IMAGE@N` at the folder `N`. Errors: as [`find`].
+/// Returns the mounts that `mount --all` created below `directory`: those of `IMAGE@N` at the folder `N`. Fails as
+/// [`find`] does.
 pub fn mounts_below(directory: &Path) -> Result<Vec<MountPoint>, HostError> {
     let opened = HostDir::open(directory)?;
     let path = path_of_open(opened.as_fd()).read_link();

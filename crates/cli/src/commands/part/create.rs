@@ -60,7 +60,7 @@ fn cannot(disk: &Disk<'_>, cause: impl std::fmt::Display) -> Report {
     Report::on("cannot create a partition table on", disk.shown, cause)
 }
 
-/// Creates the disk `path` with an empty table. Errors: a file with the name exists.
+/// Creates the disk `path` with an empty table. Fails if a file with the name exists.
 pub fn create_disk(disk: &Disk<'_>, path: &Path, size: u64, args: &Create) -> Outcome {
     let id = disk.disk_id(args.scheme(), &args.uuid)?;
     let size = size.checked_next_multiple_of(SECTOR).unwrap_or(size);
@@ -75,7 +75,7 @@ pub fn create_disk(disk: &Disk<'_>, path: &Path, size: u64, args: &Create) -> Ou
     show(disk, args.scheme(), id, size, u32::try_from(SECTOR).unwrap_or(0))
 }
 
-/// Writes the table. Errors: the disk contains known data, and `--force` is not given.
+/// Writes the table. Fails if the disk contains known data, and `--force` is not given.
 pub fn create(disk: &Disk<'_>, image: &Image, args: &Create) -> Outcome {
     let id = disk.disk_id(args.scheme(), &args.uuid)?;
     if let Some(what) = to_destroy(image).filter(|_| !args.force) {

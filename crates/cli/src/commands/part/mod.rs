@@ -388,7 +388,7 @@ impl Disk<'_> {
         editor.add(&new).map_err(|error| self.refused(error))
     }
 
-    /// Returns the new end of a partition. Errors: the size is not valid or smaller than the present one.
+    /// Returns the new end of a partition. Fails if the size is not valid or smaller than the present one.
     fn grown(&self, editor: &TableEditor, partition: &Partition, size: Option<&str>) -> Result<u64, Report> {
         let limit = editor.limit_of(partition.number).map_err(|error| self.refused(error))?;
         let Some(text) = size.filter(|text| *text != "max") else { return Ok(limit) };

@@ -68,9 +68,9 @@ impl<'a> TunedVolume<'a> {
         Some(Self { kind, device, file, shown, context })
     }
 
-    /// Changes the settings. Errors: a setting that no program of the type changes, or a value that the program does not
-    /// support; then nothing is changed. A program that is not installed, or that fails; the error states which settings
-    /// were changed before it.
+    /// Changes the settings. Fails for a setting that no program of the type changes, and for a value that the
+    /// program does not support. Nothing was then changed. Also fails if a program is not installed, or fails. The
+    /// error then contains the settings that were changed before.
     pub fn tune(&self, options: &TuneOptions, given: &[&'static str]) -> Result<(), Report> {
         let changes = self.changes(options, given)?;
         let failed = |cause: &dyn std::fmt::Display| Report::on(ACTION, self.shown, cause);

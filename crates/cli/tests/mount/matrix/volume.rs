@@ -142,7 +142,7 @@ impl Volume {
         }
     }
 
-    /// Closes the volume. Errors: the problems that the driver's check finds.
+    /// Closes the volume. Fails with the problems that the driver's check finds.
     pub fn check(&self) -> Result<(), String> {
         match self {
             Self::Device(driver, device) => trials::check(&**driver, device),

@@ -141,9 +141,9 @@ impl<R: Read> TarReader<R> {
         self.is_ended
     }
 
-    /// Reads and ignores the bytes after the end. For a compressed stream, this verifies the checksum.
-    /// Errors: Input; Damaged if the end mark is the first block and is not followed by zeros only, as in an image of a
-    /// file system, which would otherwise be an empty archive.
+    /// Reads and ignores the bytes after the end. For a compressed stream, this verifies the checksum. Fails with
+    /// `Input`, and with `Damaged` if the end mark is the first block and is not followed by zeros only, as in an
+    /// image of a file system, which would otherwise be an empty archive.
     pub fn finish(&mut self) -> Result<(), TarError> {
         let is_empty = self.is_empty();
         let mut buffer = vec![0; 64 << 10];
@@ -263,8 +263,8 @@ impl<R: Read> TarReader<R> {
         Ok(member)
     }
 
-    /// Reads the next bytes of the current member's data, without holes. Returns 0 at the end. Errors: Input;
-    /// Truncated.
+    /// Reads the next bytes of the current member's data, without holes. Returns 0 at the end. Fails with `Input` or
+    /// `Truncated`.
     pub fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, TarError> {
         let len = buf.len().min(to_usize(self.left));
         if len == 0 {

@@ -43,7 +43,7 @@ pub fn list(table: &mut Table, ring: &mut Ring, dir: u64, from: u64) -> Result<A
 /// More entries than a directory without a cycle can have.
 const LISTED: usize = 1 << 20;
 
-/// Returns the inode number of the entry `name` in `dir`. Errors: ENOENT; EIO for an endless directory.
+/// Returns the inode number of the entry `name` in `dir`. Fails with ENOENT, and with EIO for an endless directory.
 pub fn listed(dir: impl AsFd, name: &CStr) -> Result<u64, Errno> {
     let folder = open(dir)?;
     let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];

@@ -96,7 +96,7 @@ pub struct VolumeFacts {
 }
 
 impl VolumeFacts {
-    /// Errors: ENOTSUP if the volume uses other checksums, sectors of another size, or several disks.
+    /// Fails with ENOTSUP if the volume uses other checksums, sectors of another size, or several disks.
     fn of(file: &impl AsRawFd) -> Result<Self, Errno> {
         let mut info = Info {
             max_id: 0,
@@ -145,8 +145,8 @@ impl VolumeFacts {
 }
 
 /// Returns where `ino` has data in `range`, which begins at a sector. Also returns the locations on the disk, and the
-/// checksums of the located parts in order. The answer may end before the range. Errors: ENOTSUP if the volume does not
-/// allow it.
+/// checksums of the located parts in order. The answer may end before the range. Fails with ENOTSUP if the volume
+/// does not allow it.
 pub fn prove(
     table: &mut Table,
     facts: &mut Option<VolumeFacts>,
@@ -237,7 +237,8 @@ impl<'f, F: AsRawFd> Finder<'f, F> {
         Self { file, search: Box::new(search) }
     }
 
-    /// Passes to `take` the offset and the bytes of each of `items` whose offset is in `offsets`. Errors: EUCLEAN if `take` rejects one.
+    /// Passes to `take` the offset and the bytes of each of `items` whose offset is in `offsets`. Fails with EUCLEAN
+    /// if `take` rejects one.
     fn each(
         &mut self,
         items: Items,

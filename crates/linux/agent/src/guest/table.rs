@@ -104,7 +104,8 @@ impl Table {
         stat_of(self.numbers.of(dir, name, found), found)
     }
 
-    /// Expects that the inode that the kernel `found` is that of the directory entry. Errors: EIO, since no path leads to the latter.
+    /// Expects that the inode that the kernel `found` is that of the directory entry. Fails with EIO, since no path
+    /// leads to the latter.
     pub fn expect_named(&self, found: &Statx, listed: u64) -> Result<(), Errno> {
         let is_it = self.names == Names::Whole || found.stx_ino == listed;
         if is_it { Ok(()) } else { Err(libc::EIO.unsigned_abs()) }

@@ -97,8 +97,9 @@ pub struct Jail {
 }
 
 impl Jail {
-    /// Prepares the jail of the kernel at `program`, with `memory` bytes of memory. `has_mounts`: its root, or the folder
-    /// of its memory, is visible only to it. Errors: no folder for its memory exists, or no file may be as long.
+    /// Prepares the jail of the kernel at `program`, with `memory` bytes of memory. `has_mounts`: its root, or the
+    /// folder of its memory, is visible only to it. Fails if no folder for its memory exists, or no file may be as
+    /// long.
     pub fn prepare(program: &OsStr, memory: u64, has_mounts: bool) -> io::Result<Self> {
         let file_max = memory.saturating_add(SPARE);
         if let Some(most) = getrlimit(Resource::Fsize).maximum.filter(|most| *most < file_max) {

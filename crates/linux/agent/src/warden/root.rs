@@ -43,10 +43,10 @@ pub fn own_mounts() -> bool {
     apart.is_ok() && mount_change(c"/", below).is_ok() && chdir("/").is_ok()
 }
 
-/// Creates the root for the kernel at `program`, and returns the folder for files of `size` bytes, which is invisible to other
-/// processes. If the host does not permit a new root, only that folder is mounted, and the services are hidden. An
-/// example is a current root that is not a mount. Returns `None` if neither is possible. Errors: the process has left
-/// the host's root and cannot continue.
+/// Creates the root for the kernel at `program`, and returns the folder for files of `size` bytes, which is invisible
+/// to other processes. If the host does not permit a new root, only that folder is mounted, and the services are
+/// hidden. An example is a current root that is not a mount. Returns `None` if neither is possible. Fails if the
+/// process has left the host's root and cannot continue.
 pub fn own_place(program: &Path, size: u64) -> io::Result<Option<PathBuf>> {
     let Ok(program) = program.canonicalize() else { return Ok(None) };
     // Some are links to others.
@@ -63,7 +63,7 @@ pub fn own_place(program: &Path, size: u64) -> io::Result<Option<PathBuf>> {
     Ok(Some(MEMORY.into()))
 }
 
-/// Errors: nothing was changed.
+/// After an error, nothing was changed.
 fn make_root(place: &Path, program: &Path, size: u64) -> io::Result<()> {
     mount(c"none", place, c"tmpfs", FLAGS, c"mode=0755,size=64k")?;
     fill(place, program, size).inspect_err(|_| {
@@ -142,7 +142,7 @@ fn show(path: &Path, place: &Path) -> io::Result<()> {
     Ok(mount_bind_recursive(path, inner)?)
 }
 
-/// Returns the path of `path` in the root at `place`. Errors: `path` is not absolute.
+/// Returns the path of `path` in the root at `place`. Fails if `path` is not absolute.
 fn within(place: &Path, path: &Path) -> io::Result<PathBuf> {
     path.strip_prefix("/").map(|path| place.join(path)).map_err(|_| io::ErrorKind::InvalidInput.into())
 }

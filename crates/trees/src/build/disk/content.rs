@@ -195,8 +195,8 @@ impl Filled {
         Ok(Self { file, report, identity: Seed::of(&read.tree, settings).uuid() })
     }
 
-    /// Copies the bytes of the finished volume to the disk from byte `start` on, and closes its file. Errors:
-    /// Host; those of the image.
+    /// Copies the bytes of the finished volume to the disk from byte `start` on, and closes its file. Fails
+    /// with `Host`, and with the errors of the image.
     pub(super) fn lay(self, fresh: &FreshFile, start: u64) -> Result<FillReport, BuildFailure> {
         let file = SourceFile::of(self.file.share()?);
         let mut buffer = vec![0; CHUNK];

@@ -250,7 +250,7 @@ fn number(settings: &DiskSettings, at: usize) -> u32 {
     requested.unwrap_or_else(|| number_of(settings.scheme, at, settings.partitions.len()))
 }
 
-/// Errors: Layout if two partitions have the same number, or a number is not possible.
+/// Fails with `Layout` if two partitions have the same number, or a number is not possible.
 fn expect_numbers(settings: &DiskSettings) -> Result<(), BuildFailure> {
     let layout = |why: String| Err(BuildFailure::Layout { why });
     let mut seen = std::collections::BTreeSet::new();

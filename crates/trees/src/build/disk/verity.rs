@@ -29,8 +29,8 @@ const CHUNK: usize = 1 << 20;
 /// A hash of a block.
 pub type Hash = [u8; 32];
 
-/// Checks that each hash tree refers to another partition that can have one, and that no two trees refer to
-/// the same partition. Errors: Layout.
+/// Checks that each hash tree refers to another partition that can have one, and that no two trees refer to the same
+/// partition. Fails with `Layout`.
 pub(super) fn expect_valid(settings: &DiskSettings) -> Result<(), BuildFailure> {
     for (at, partition) in settings.partitions.iter().enumerate() {
         let PartitionContent::Verity { data, salt, .. } = &partition.content else { continue };
@@ -51,8 +51,8 @@ pub(super) fn expect_valid(settings: &DiskSettings) -> Result<(), BuildFailure> 
     Ok(())
 }
 
-/// Returns the length of the hash tree of `data`, which has `len` bytes before its end is aligned. Errors: Layout if
-/// the length is not known yet.
+/// Returns the length of the hash tree of `data`, which has `len` bytes before its end is aligned. Fails with
+/// `Layout` if the length is not known yet.
 pub(super) fn len_of(data: &PartitionSettings, len: u64) -> Result<u64, BuildFailure> {
     match (data.size, data.offset) {
         (PartitionSize::Rest, _) => {
@@ -64,7 +64,7 @@ pub(super) fn len_of(data: &PartitionSettings, len: u64) -> Result<u64, BuildFai
     }
 }
 
-/// Checks that the hash trees fit in their partitions. Errors: TooSmall; Layout.
+/// Checks that the hash trees fit in their partitions. Fails with `TooSmall` or `Layout`.
 pub(super) fn expect_room(settings: &DiskSettings, ranges: &[Range<u64>]) -> Result<(), BuildFailure> {
     for (at, data, ..) in trees(settings) {
         let len = |range: &Range<u64>| range.end - range.start;

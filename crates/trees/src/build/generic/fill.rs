@@ -125,7 +125,7 @@ impl Places {
 type Filled = (Places, Vec<FormatNotice>);
 
 impl<'a> TreeFill<'a> {
-    /// Writes to an empty volume. Errors: the volume cannot be written.
+    /// Writes to an empty volume. Fails if the volume cannot be written.
     pub(super) fn new(file_system: &'a dyn FileSystem, tree: &'a Tree) -> Result<Self, LayoutError> {
         let writable = file_system.writable().ok_or(LayoutError::Error(Error::NotSupported))?;
         let mut places = Places { first: vec![None; tree.len() as usize], ..Places::default() };

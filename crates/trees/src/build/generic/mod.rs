@@ -49,7 +49,7 @@ impl<'d> Generic<'d> {
         Self { driver, format }
     }
 
-    /// Lays out `tree` in `len` bytes. Errors: those of [`LayoutError`].
+    /// Lays out `tree` in `len` bytes. Fails with the errors of [`LayoutError`].
     fn lay_out<'t>(&self, tree: &'t Tree, options: &BuildOptions, len: u64) -> Result<Plan<'t>, LayoutError> {
         let sparse = Arc::new(SparseDevice::new(len));
         let format =

@@ -61,7 +61,7 @@ pub(super) struct ContainerLayer<'a> {
     pub unpacks: Option<&'a mut u64>,
 }
 
-/// Reads an archive into the tree. Errors: Host if it cannot be read or is not an archive.
+/// Reads an archive into the tree. Fails with `Host` if it cannot be read or is not an archive.
 pub(super) fn read(
     reader: &mut SourceReader<'_>,
     input: &Input,

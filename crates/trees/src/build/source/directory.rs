@@ -18,7 +18,7 @@ use super::{Raw, SourceReader, data, full};
 use crate::build::model::{PathError, names};
 use crate::build::options::Owner;
 
-/// Puts the contents of the directory `path` into the directory `target` of the image. Errors: Host if `path`
+/// Puts the contents of the directory `path` into the directory `target` of the image. Fails with `Host` if `path`
 /// cannot be read.
 pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path, target: &[NameBuf]) -> Result<(), HostError> {
     let walk = Walk::new(path)?;
@@ -26,7 +26,7 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path, target: &[NameBuf
     walk_into(reader, walk, path, root, target)
 }
 
-/// Puts the file or directory `from` at the path `to`. Errors: Host if `from` cannot be read.
+/// Puts the file or directory `from` at the path `to`. Fails with `Host` if `from` cannot be read.
 pub(super) fn add(reader: &mut SourceReader<'_>, from: &Path, to: &[u8]) -> Result<(), HostError> {
     let mut target = match names(to) {
         Ok(target) => target,
@@ -176,7 +176,7 @@ impl Taker<'_, '_> {
         Ok(())
     }
 
-    /// Puts an entry into a directory. Returns the directory that was created, if any. Errors: Stopped.
+    /// Puts an entry into a directory. Returns the directory that was created, if any. Fails with `Stopped`.
     fn put(
         &mut self,
         entry: &SourceEntry,
@@ -321,7 +321,7 @@ fn set_holes(reader: &mut SourceReader<'_>, entry: &SourceEntry, node: NodeId) -
     Ok(())
 }
 
-/// Returns the data ranges of a host file, or `None` if the whole file is data. Errors: System.
+/// Returns the data ranges of a host file, or `None` if the whole file is data. Fails with `System`.
 pub(super) fn data_ranges(entry: &SourceEntry) -> Result<Option<Vec<Range<u64>>>, HostError> {
     let held = entry.attr();
     // File systems count blocks of at most 64 KiB, and holes of small files save little.

@@ -20,8 +20,7 @@ use crate::build::model::names;
 /// Fields before the attributes.
 const FIELDS: usize = 11;
 
-/// Reads a manifest. Payloads of files are paths relative to its directory. Errors: Host if it cannot be
-/// read.
+/// Reads a manifest. Payloads of files are paths relative to its directory. Fails with `Host` if it cannot be read.
 pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
     let folders = ContentFolders::open(path, &reader.settings.contents)?;
     let mut lines = Lines::open(&folders, path, reader.settings.unpack)?;

@@ -22,7 +22,7 @@ struct ContentFolder {
 }
 
 impl ContentFolders {
-    /// Opens the directory of the manifest `path`, and those of `contents` that exist. Errors: System.
+    /// Opens the directory of the manifest `path`, and those of `contents` that exist. Fails with `System`.
     pub fn open(path: &Path, contents: &[PathBuf]) -> Result<Self, HostError> {
         let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let open = |path: &Path| {

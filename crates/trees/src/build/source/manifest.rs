@@ -73,7 +73,7 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Opens the manifest `path` in its directory, which is already open. Errors: System.
+    /// Opens the manifest `path` in its directory, which is already open. Fails with `System`.
     pub fn open(folders: &ContentFolders, path: &'a Path, limits: UnpackLimits) -> Result<Self, HostError> {
         let file = match (folders.manifest(), path.file_name()) {
             (Some(dir), Some(name)) => dir.open_named(name)?,
@@ -84,8 +84,8 @@ impl<'a> Lines<'a> {
         Ok(Self { input, path, number: 0 })
     }
 
-    /// Reads the next line into `line`, without its line feed. Returns false at the end. Errors: System;
-    /// Damaged if the line is longer than [`MAX_LINE`] less the bytes that `line` contains.
+    /// Reads the next line into `line`, without its line feed. Returns false at the end. Fails with `System`, and
+    /// with `Damaged` if the line is longer than [`MAX_LINE`] less the bytes that `line` contains.
     pub fn next(&mut self, line: &mut Vec<u8>) -> Result<bool, HostError> {
         let before = line.len();
         let most = MAX_LINE.saturating_sub(before as u64).saturating_add(1);
@@ -114,7 +114,7 @@ impl<'a> Lines<'a> {
 }
 
 /// Applies a line to the tree at `path`. `folders` are the directories that may contain the files that the
-/// line names. Errors: the line is not valid; Host.
+/// line names. Fails with `Host`, or if the line is not valid.
 pub(super) fn put(
     reader: &mut SourceReader<'_>,
     folders: &ContentFolders,
@@ -292,7 +292,7 @@ pub(super) struct ContentsBudget {
 }
 
 impl ContentsBudget {
-    /// Counts `len` bytes of the file `id`. Errors: Bytes.
+    /// Counts `len` bytes of the file `id`. Fails with `Bytes`.
     fn take(&mut self, id: FileId, len: u64, limits: UnpackLimits) -> Result<(), UnpackError> {
         if self.files.insert(id) {
             self.once = self.once.saturating_add(len);

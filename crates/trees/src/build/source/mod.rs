@@ -54,8 +54,8 @@ pub(super) struct Read {
     pub history: Option<History>,
 }
 
-/// Reads all sources in order. The files of a source replace files of earlier sources. Bytes from a pipe are
-/// written to `stream`, if there is one. Errors: Sources, with all problems; Host.
+/// Reads all sources in order. The files of a source replace files of earlier sources. Bytes from a pipe are written
+/// to `stream`, if there is one. Fails with `Sources`, with all problems, and with `Host`.
 pub(super) fn read_all(
     out: &Path,
     sources: &[BuildSource],
@@ -160,7 +160,7 @@ impl SourceReader<'_> {
         }
     }
 
-    /// Reports the progress after one more entry. Errors: FileLimit; Stopped.
+    /// Reports the progress after one more entry. Fails with `FileLimit` or `Stopped`.
     fn progress<P: AsRef<[u8]>>(&mut self, path: impl FnOnce() -> P) -> Result<(), HostError> {
         self.entries += 1;
         let limit = self.settings.max_files;
@@ -198,7 +198,7 @@ impl SourceReader<'_> {
         Ok(NodeAttr { mode, uid, gid, mtime: self.clamped(raw.mtime), xattrs })
     }
 
-    /// Puts a node at `path`. Errors: the path is not usable.
+    /// Puts a node at `path`. Fails if the path is not usable.
     fn put(
         &mut self,
         path: &[NameBuf],
@@ -230,7 +230,7 @@ impl SourceReader<'_> {
         }
     }
 
-    /// Returns the spool, which is created on first use. Errors: System.
+    /// Returns the spool, which is created on first use. Fails with `System`.
     fn spool(&mut self) -> Result<(&mut Spool, u16), HostError> {
         if self.spool.is_none() {
             let spool = Spool::beside(self.out)?;
@@ -243,7 +243,7 @@ impl SourceReader<'_> {
         }
     }
 
-    /// Stores the bytes of a file that cannot be read again. Errors: System.
+    /// Stores the bytes of a file that cannot be read again. Fails with `System`.
     pub(super) fn kept(&mut self, bytes: &[u8]) -> Result<Body, HostError> {
         let size = bytes.len() as u64;
         if size == 0 {
@@ -268,7 +268,7 @@ fn full(error: &SupplyError) -> HostError {
     HostError::Stream { operation: "read", path: PathBuf::new(), reason: error.to_string() }
 }
 
-/// Opens a source. Errors: System.
+/// Opens a source. Fails with `System`.
 fn open(path: &Path) -> Result<File, HostError> {
     File::open(path).map_err(|error| HostError::of_io("open", path, &error))
 }

@@ -17,7 +17,7 @@ use super::folders::ContentFolders;
 use super::manifest::{self, Lines, ManifestAttributes, ManifestContent, Wrong};
 use crate::build::model::names;
 
-/// Reads a manifest. Settings do not change the attributes of its lines. Errors: Host if it cannot be read.
+/// Reads a manifest. Settings do not change the attributes of its lines. Fails with `Host` if it cannot be read.
 pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
     let folders = ContentFolders::open(path, &reader.settings.contents)?;
     let mut lines = Lines::open(&folders, path, reader.settings.unpack)?;
@@ -156,7 +156,7 @@ fn key(word: &[u8]) -> &[u8] {
     word.split(|&byte| byte == b'=').next().unwrap_or_default()
 }
 
-/// Reads one entry. Errors: Host.
+/// Reads one entry. Fails with `Host`.
 fn entry(
     reader: &mut SourceReader<'_>,
     folders: &ContentFolders,

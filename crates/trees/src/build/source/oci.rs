@@ -28,7 +28,7 @@ const MAX_DEPTH: u32 = 4;
 /// The most layers of an image. overlayfs of Linux stacks 500.
 const MAX_LAYERS: usize = 1000;
 
-/// Reads the layers of the image in the layout `path`. Errors: Host; Damaged if it is not a layout.
+/// Reads the layers of the image in the layout `path`. Fails with `Host`, and with `Damaged` if it is not a layout.
 pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
     let store = Store::open(reader, path)?;
     let image = Layout { path, store: &store, wanted: reader.settings.image.as_deref() };
@@ -68,8 +68,8 @@ fn with_limit(error: HostError, limit: u64) -> HostError {
     }
 }
 
-/// Returns how many bytes all layers may unpack to. A layer that is named again, also by a link, does not raise the limit.
-/// Errors: System.
+/// Returns how many bytes all layers may unpack to. A layer that is named again, also by a link, does not raise the
+/// limit. Fails with `System`.
 fn unpacked_at_most(limits: UnpackLimits, store: &Store, layers: &[NamedLayer]) -> Result<u64, HostError> {
     let parts = layers.iter().map(|layer| &layer.blob.part);
     let distinct: HashMap<_, u64> =
@@ -309,7 +309,7 @@ impl Layout<'_> {
         self.manifest(next, named, depth + 1, selected)
     }
 
-    /// Returns the only one of several images, or the selected one. Errors: no image or several images match.
+    /// Returns the only one of several images, or the selected one. Fails if no image or several images match.
     fn only<'v>(
         &self,
         images: &'v [Value],
@@ -377,7 +377,7 @@ impl Layout<'_> {
     }
 }
 
-/// Compares the digest of the bytes of the blob `path` with `expected`. Errors: Damaged.
+/// Compares the digest of the bytes of the blob `path` with `expected`. Fails with `Damaged`.
 pub(super) fn expect_digest(found: Sha256, expected: &str, path: &Path) -> Result<(), HostError> {
     let found = text(found);
     if found == expected {

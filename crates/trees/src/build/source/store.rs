@@ -53,7 +53,7 @@ pub(super) enum StoredEntry {
 }
 
 impl Store {
-    /// Opens the directory or archive `path`, and unpacks a compressed archive. Errors: Host; the file is
+    /// Opens the directory or archive `path`, and unpacks a compressed archive. Fails with `Host`, or if the file is
     /// damaged or not an archive.
     pub fn open(reader: &mut SourceReader<'_>, path: &Path) -> Result<Self, HostError> {
         if path.is_dir() {
@@ -95,7 +95,8 @@ impl Store {
         }
     }
 
-    /// Opens the file at `path`, which [`names`] allows. Errors: Host; Damaged if it is not a regular file.
+    /// Opens the file at `path`, which [`names`] allows. Fails with `Host`, and with `Damaged` if it is not a regular
+    /// file.
     pub fn part(&self, path: &str) -> Result<FilePart, HostError> {
         let bad = |reason: &str| HostError::Damaged {
             path: self.name(path),
@@ -230,7 +231,7 @@ pub(super) struct FilePart {
 }
 
 impl FilePart {
-    /// Opens the whole file `path`. Errors: System; Damaged if it is not a regular file.
+    /// Opens the whole file `path`. Fails with `System`, and with `Damaged` if it is not a regular file.
     pub fn of_file(path: &Path) -> Result<Self, HostError> {
         let failed = |error: io::Error| HostError::of_io("open", path, &error);
         let file = File::options().read(true).custom_flags(NONBLOCK).open(path).map_err(failed)?;
@@ -242,17 +243,18 @@ impl FilePart {
         Ok(Self { file, start: 0, len: meta.len(), at: 0, writers: Writers::Any, path: path.into() })
     }
 
-    /// Returns the same part, from its first byte. Errors: System.
+    /// Returns the same part, from its first byte. Fails with `System`.
     pub fn again(&self) -> Result<Self, HostError> {
         Ok(Self { file: self.file()?, at: 0, path: self.path.clone(), ..*self })
     }
 
-    /// Returns the file that contains the part. Errors: System.
+    /// Returns the file that contains the part. Fails with `System`.
     pub fn file(&self) -> Result<File, HostError> {
         self.file.try_clone().map_err(|error| HostError::of_io("open", &self.path, &error))
     }
 
-    /// Returns its file and the offset of its first byte, which are the same under all names of a blob. Errors: System.
+    /// Returns its file and the offset of its first byte, which are the same under all names of a blob. Fails with
+    /// `System`.
     pub fn place(&self) -> Result<(FileId, u64), HostError> {
         Ok((FileId::of_file(&self.file, &self.path)?, self.start))
     }

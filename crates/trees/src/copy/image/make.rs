@@ -192,7 +192,7 @@ impl ImageWriter {
         Ok(true)
     }
 
-    /// Counts one more entry. Errors: FileLimit.
+    /// Counts one more entry. Fails with `FileLimit`.
     pub(super) fn take_entry(&mut self, name: &Name) -> Result<(), ProblemReason> {
         let limit = self.options.max_files;
         if self.entries >= limit {
@@ -203,7 +203,7 @@ impl ImageWriter {
         Ok(())
     }
 
-    /// Counts the extended attributes in `meta` that are set. They can be longer than the data. Errors: Limit.
+    /// Counts the extended attributes in `meta` that are set. They can be longer than the data. Fails with `Limit`.
     pub(super) fn take_xattrs(&mut self, name: &Name, meta: &Metadata<'_>) -> Result<(), ProblemReason> {
         let keep = self.options.keep;
         let set = meta.xattrs.iter().filter(|xattr| self.options.sets(xattr, keep));

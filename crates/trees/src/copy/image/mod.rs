@@ -135,7 +135,7 @@ impl Owned {
 }
 
 impl ImageWriter {
-    /// Creates a writer below the directory `root`. Errors: NotDirectory; ReadOnly.
+    /// Creates a writer below the directory `root`. Fails with `NotDirectory` or `ReadOnly`.
     pub fn open(root: Node, prefix: Vec<u8>, options: TreeOptions) -> Result<Self, Error> {
         let vfs = root.vfs().clone();
         if root.kind()? != FileKind::Directory {

@@ -116,8 +116,8 @@ impl ResolvedTarget {
         }
     }
 
-    /// Returns the name of the copy of `source`, or `None` if its contents are copied. Errors: the source has
-    /// no valid name.
+    /// Returns the name of the copy of `source`, or `None` if its contents are copied. Fails if the source has no
+    /// valid name.
     pub fn name(&self, source: &CopyFrom) -> Option<Result<NameBuf, obento_base::NameError>> {
         match self {
             Self::As(_, _, name) => Some(Ok(name.clone())),
