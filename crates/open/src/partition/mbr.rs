@@ -3,7 +3,7 @@
 //! An extended partition contains a chain of boot records. The first record of each is a logical partition,
 //! relative to that boot record. The second is the next boot record, relative to the extended partition.
 //!
-//! Invariant: the walk along the chain ends, because no boot record is read twice and at most [`MAX_LOGICAL`]
+//! Invariant: the walk along the chain ends, because no boot record is read twice and at most [`MAX_RECORDS`]
 //! are read.
 
 use std::collections::BTreeSet;
@@ -14,8 +14,9 @@ use obento_block::BlockDevice;
 use super::raw::{RawMbr, RawMbrEntry};
 use super::{Detail, DiskId, PartitionType, Scheme, Table, TableNotice, read_sector};
 
-/// Linux follows 100 records (block/partitions/msdos.c). Disks of other systems may have more.
-const MAX_LOGICAL: u32 = 256;
+/// Maximum number of boot records of an extended partition, with or without a logical partition. Linux follows 100
+/// boot records (block/partitions/msdos.c). Disks of other systems may have more.
+pub(super) const MAX_RECORDS: usize = 252;
 /// The type of a record that only protects a GPT.
 const PROTECTIVE: u8 = 0xee;
 /// Types of extended partitions: CHS, LBA, Linux.
@@ -113,7 +114,11 @@ fn read_logical(
     chain: &mut Vec<BootRecord>,
 ) {
     let (mut at, mut number, mut seen) = (base, 4_u32, BTreeSet::new());
-    while number < MAX_LOGICAL {
+    loop {
+        if chain.len() >= MAX_RECORDS {
+            table.notices.push(TableNotice::LongChain { after: number });
+            return;
+        }
         if !seen.insert(at) {
             table.notices.push(TableNotice::CircularChain { after: number });
             return;

@@ -185,6 +185,12 @@ pub enum TableNotice {
         /// The last partition before the loop.
         after: u32,
     },
+    /// The chain of logical partitions has more boot records than the maximum.
+    #[error("the list of logical partitions has more than 252 entries: partitions after {after} are ignored")]
+    LongChain {
+        /// The last partition of the boot records that were read.
+        after: u32,
+    },
 }
 
 impl Table {

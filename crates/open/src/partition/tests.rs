@@ -235,6 +235,22 @@ fn an_endless_chain_is_given_up() {
 }
 
 #[test]
+fn at_most_252_boot_records_are_read_also_without_logical_partitions() {
+    let mut bytes = vec![0; MIB];
+    put_mbr(&mut bytes, 0, &[entry(0x05, 1, 2000)]);
+    for sector in 1..1000 {
+        put_mbr(&mut bytes, sector, &[entry(0x05, u32::try_from(sector).unwrap(), 1)]);
+    }
+    let device = MemDevice::new(bytes.clone());
+    let (table, chain) = mbr::read_with_chain(&device, 512).unwrap().unwrap();
+    assert_eq!((table.partitions.len(), chain.len()), (1, mbr::MAX_RECORDS));
+    assert_eq!(table.notices, [TableNotice::LongChain { after: 4 }]);
+    put_mbr(&mut bytes, 252, &[entry(0x83, 1, 1)]);
+    let table = read(&bytes).unwrap();
+    assert_eq!((numbers(&table), table.notices.len()), (vec![(1, 1, 2000), (5, 253, 1)], 0));
+}
+
+#[test]
 fn a_boot_sector_with_code_where_the_records_are_is_no_table() {
     let mut bytes = mbr_disk();
     bytes[446] = 0x33;

@@ -56,7 +56,12 @@ impl MbrBytes {
             None => (read_empty(&*device, sector_size)?.ok_or(EditError::Damaged)?, Vec::new()),
         };
         let is_broken = |notice: &TableNotice| {
-            matches!(notice, TableNotice::BrokenChain { .. } | TableNotice::CircularChain { .. })
+            matches!(
+                notice,
+                TableNotice::BrokenChain { .. }
+                    | TableNotice::CircularChain { .. }
+                    | TableNotice::LongChain { .. }
+            )
         };
         if table.notices.iter().any(is_broken) {
             return Err(EditError::DamagedChain);
