@@ -125,15 +125,22 @@ impl Metadata {
     }
 }
 
-/// Converts a timestamp. A time outside the host's range becomes the first or last time of that range.
+/// Converts a timestamp. A time outside the range of the host becomes the first or the last whole second of this
+/// range.
 fn system_time(time: Timestamp) -> SystemTime {
-    let whole = Duration::from_secs(time.secs().unsigned_abs());
-    let moment = match time.secs() {
-        0.. => SystemTime::UNIX_EPOCH.checked_add(whole),
-        _ => SystemTime::UNIX_EPOCH.checked_sub(whole),
+    let step = match time.secs() {
+        0.. => SystemTime::checked_add,
+        _ => SystemTime::checked_sub,
     };
+    let moment = step(&SystemTime::UNIX_EPOCH, Duration::from_secs(time.secs().unsigned_abs()));
     let moment = moment.and_then(|moment| moment.checked_add(Duration::from_nanos(time.nanos().into())));
-    moment.unwrap_or(SystemTime::UNIX_EPOCH)
+    moment.unwrap_or_else(|| farthest(step))
+}
+
+/// Returns the time that is the largest number of whole seconds from 1970 which `step` reaches.
+fn farthest(step: impl Fn(&SystemTime, Duration) -> Option<SystemTime>) -> SystemTime {
+    let seconds = (0..u64::BITS).rev().map(|bit| Duration::from_secs(1 << bit));
+    seconds.fold(SystemTime::UNIX_EPOCH, |moment, seconds| step(&moment, seconds).unwrap_or(moment))
 }
 
 /// Converts a time of the host to a timestamp of the drivers.
@@ -161,5 +168,15 @@ mod tests {
             let time = Timestamp::new(secs, nanos);
             assert_eq!(timestamp(system_time(time)), time);
         }
+    }
+
+    #[test]
+    fn time_outside_of_the_range_of_a_host_becomes_the_nearest_time_of_this_range() {
+        let epoch = SystemTime::UNIX_EPOCH;
+        let last = epoch + Duration::from_secs(1_000_003);
+        assert_eq!(farthest(|time, step| time.checked_add(step).filter(|sum| *sum <= last)), last);
+        let first = epoch - Duration::from_secs(77);
+        assert_eq!(farthest(|time, step| time.checked_sub(step).filter(|sum| *sum >= first)), first);
+        assert_eq!(farthest(SystemTime::checked_add).checked_add(Duration::from_secs(1)), None);
     }
 }
