@@ -127,3 +127,17 @@ fn refused_settings_change_nothing() {
         assert!(bytes_of(&*device) == bytes, "{fs_type}: {:?}", wanted.settings);
     }
 }
+
+#[test]
+fn setting_that_a_format_does_not_have_is_unavailable_in_each_format() {
+    for fs_type in ["ext4", "vfat", "exfat"] {
+        let wanted = TuneOptions { settings: vec![("colour".into(), "red".into())], ..options(b"NEW") };
+        let device: Arc<dyn BlockDevice> = Arc::new(MemDevice::new(made(fs_type)));
+        let refused = tune(&open(device), None, &wanted);
+        let is_unavailable = matches!(
+            &refused,
+            Err(TuneFailure::Tune(TuneError::Unavailable { setting, .. })) if setting == "colour"
+        );
+        assert!(is_unavailable, "{fs_type}: {refused:?}");
+    }
+}

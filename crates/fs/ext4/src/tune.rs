@@ -230,7 +230,7 @@ fn set(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str, value: &str) -> Res
                 }
             }
         }
-        _ => return Err(wrong("ext2, ext3 and ext4 do not have this setting")),
+        _ => return Err(TuneError::unavailable(name, "ext2, ext3 and ext4 do not have this setting")),
     }
     Ok(())
 }
