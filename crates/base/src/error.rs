@@ -439,9 +439,9 @@ pub enum DeviceError {
     /// The range is not on the device. Either the image is truncated, or a structure refers to a location past the
     /// end of the device.
     #[error(
-        "{len} bytes at byte {offset} extend past the end of the image, which has {device_len} bytes: the image or its \
-         partition is truncated by at least {} bytes",
-        offset.saturating_add(*len).saturating_sub(*device_len)
+        "the image or its partition is truncated: it has {}, and at least {} are needed",
+        Quantity::new(*device_len, "byte"),
+        offset.saturating_add(*len)
     )]
     OutOfBounds {
         /// Byte offset on the device.

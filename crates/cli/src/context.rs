@@ -277,7 +277,8 @@ impl Context {
     /// the exit code is that of a shell: 128 and the signal. The images are closed.
     pub fn end_by_signal(&self) {
         if self.is_stopped() {
-            self.messages.print_line("interrupted: the work is incomplete; files that are complete stay");
+            self.messages
+                .print_line("interrupted: the command did not finish; files that it completed before remain");
         }
         self.release();
     }

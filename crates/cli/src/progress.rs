@@ -11,6 +11,8 @@ use crate::report::printable;
 
 const PATIENCE: Duration = Duration::from_millis(500);
 const REDRAW: Duration = Duration::from_millis(100);
+/// The rate of the first moments is not that of the work.
+const UNRATED: Duration = Duration::from_secs(1);
 
 /// A progress bar that is removed from the terminal when it is dropped, and hidden while a message is printed.
 pub struct Progress<'c> {
@@ -45,6 +47,8 @@ pub struct Meter {
     action: &'static str,
     /// When to draw next; `None` if the bar is not shown.
     next: Option<Instant>,
+    /// When the bar shows the rate and the remaining time; `None` if it shows them.
+    rated: Option<Instant>,
     bar: Option<ProgressBar>,
 }
 
@@ -52,7 +56,7 @@ impl Meter {
     /// Creates a bar for `action`, such as `unpacking`.
     pub fn new(messages: &Messages, action: &'static str) -> Self {
         let next = messages.has_progress().then(|| Instant::now() + PATIENCE);
-        Self { action, next, bar: None }
+        Self { action, next, rated: None, bar: None }
     }
 
     /// Works like [`Progress::update`].
@@ -67,9 +71,14 @@ impl Meter {
             let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_position(done);
             bar.reset_eta();
             bar.set_prefix(self.action);
-            bar.set_style(style(total.is_some()));
+            bar.set_style(style(total.is_some(), false));
+            self.rated = Some(now + UNRATED);
             bar
         });
+        if self.rated.is_some_and(|rated| now >= rated) {
+            self.rated = None;
+            bar.set_style(style(total.is_some(), true));
+        }
         bar.set_message(printable(name));
         bar.set_position(done);
         bar.tick();
@@ -90,11 +99,18 @@ impl Drop for Meter {
     }
 }
 
-const WITH_TOTAL: &str = "{prefix} [{bar:20}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left  {wide_msg}";
-const WITHOUT_TOTAL: &str = "{prefix} {binary_bytes}, {binary_bytes_per_sec}  {wide_msg}";
+const WITH_TOTAL: &str = "{prefix} [{bar:20}] {binary_bytes} of {binary_total_bytes}  {wide_msg}";
+const WITH_TOTAL_AND_RATE: &str = "{prefix} [{bar:20}] {binary_bytes} of {binary_total_bytes}, {binary_bytes_per_sec}, {eta} left  {wide_msg}";
+const WITHOUT_TOTAL: &str = "{prefix} {binary_bytes}  {wide_msg}";
+const WITHOUT_TOTAL_AND_RATE: &str = "{prefix} {binary_bytes}, {binary_bytes_per_sec}  {wide_msg}";
 
-fn style(has_total: bool) -> ProgressStyle {
-    let template = if has_total { WITH_TOTAL } else { WITHOUT_TOTAL };
+fn style(has_total: bool, has_rate: bool) -> ProgressStyle {
+    let template = match (has_total, has_rate) {
+        (true, true) => WITH_TOTAL_AND_RATE,
+        (true, false) => WITH_TOTAL,
+        (false, true) => WITHOUT_TOTAL_AND_RATE,
+        (false, false) => WITHOUT_TOTAL,
+    };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     style.progress_chars("=> ")
 }

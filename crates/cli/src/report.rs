@@ -65,6 +65,12 @@ impl Report {
         self
     }
 
+    /// Replaces the cause.
+    #[must_use]
+    pub fn because(self, cause: &str) -> Self {
+        Self { cause: cause.into(), ..self }
+    }
+
     /// Sets the hint: what the user can do next, without a full stop.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
@@ -166,15 +172,25 @@ pub fn sentence(text: &str) -> String {
     text.split('\\').map(|part| printable(part.as_bytes())).collect::<Vec<_>>().join("\\")
 }
 
-/// Describes a notice about a volume that was opened with `access` from `image`.
-pub fn notice(notice: &Notice, access: Access, image: &Image) -> String {
+/// Returns the name of the structure at the start of a volume of the type `fs_type`.
+pub fn first_structure(fs_type: &str) -> &'static str {
+    if has_boot_sector(fs_type) { "boot sector" } else { "primary super block" }
+}
+
+fn has_boot_sector(fs_type: &str) -> bool {
+    matches!(fs_type, "vfat" | "exfat" | "ntfs")
+}
+
+/// Describes a notice about a volume of the type `fs_type` that was opened with `access` from `image`.
+pub fn notice(notice: &Notice, access: Access, image: &Image, fs_type: &str) -> String {
     match notice {
         Notice::Damaged(error) => format!("damaged: {error}; the undamaged rest is shown"),
         Notice::BackupSuperBlock { block } if image.super_block().is_some() => {
             format!("the super block at block {block} is used, as requested")
         }
         Notice::BackupSuperBlock { block } => {
-            format!("the primary super block is damaged; the copy at block {block} is used")
+            let place = if has_boot_sector(fs_type) { "in sector" } else { "at block" };
+            format!("the {} is damaged; the copy {place} {block} is used", first_structure(fs_type))
         }
         Notice::Truncated { expected, found } => {
             let len = image.device().len();

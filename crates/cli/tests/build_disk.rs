@@ -304,7 +304,7 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
         ),
         (
             "[[partition]]\ntype = \"esp\"\nlabel = \"0123456789012345678901234567890123456\"\nsize = \"1M\"\n",
-            "the name of partition 1 has more than 36 characters",
+            "the name of partition 1 has more than 36 UTF-16 units",
         ),
     ];
     for (layout, words) in cases {

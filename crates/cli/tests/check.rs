@@ -118,7 +118,10 @@ fn a_wiped_super_block_is_bypassed_and_repaired_from_a_copy() {
     wipe(&bench, 3072);
     let (out, err) = bench.run("ls wiped.img:/", 0);
     assert_eq!(out, "kept\nlost+found\n");
-    assert!(err.contains("run 'obento check -y' to restore the primary super block"), "{err}");
+    assert!(
+        err.contains("run 'obento --fs-type ext4 check -y wiped.img' to restore the primary super block"),
+        "{err}"
+    );
     let (_, err) = bench.run("mkdir wiped.img:/more", 1);
     assert!(
         err.contains("help: run 'obento check -y' to repair the volume with a copy of the super block"),

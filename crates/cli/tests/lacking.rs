@@ -264,30 +264,26 @@ fn files_that_a_format_cannot_store_are_refused_with_a_hint() {
             (
                 "ln -s f @/l",
                 "create symbolic link '@/l'",
-                "operation not permitted",
-                "the file system has no symbolic links; use 'obento cp' to create a copy",
+                "the file system has no symbolic links",
+                "use 'obento cp' to create a copy",
             ),
             (
                 "ln @/f @/l",
                 "create hard link '@/l' to '@/f'",
-                "too many links",
-                "the file system has no hard links; use 'obento cp' to create a copy",
+                "the file system has no hard links",
+                "use 'obento cp' to create a copy",
             ),
-            (
-                "mkfifo @/p",
-                "create '@/p'",
-                "operation not permitted",
-                "the file system supports only files and directories",
-            ),
+            ("mkfifo @/p", "create '@/p'", "the file system supports only files and directories", ""),
             (
                 "chown 7 @/f",
                 "change the owner of '@/f'",
-                "operation not permitted",
-                "the file system stores no owners; use --mount-options uid=,gid= to set the shown owner",
+                "the file system stores no owners",
+                "use --mount-options uid=,gid= to set the shown owner",
             ),
         ] {
             let at = |text: &str| text.replace('@', &format!("{kind}.img:"));
-            let expected = format!("obento: cannot {}: {why}\n  help: {help}\n", at(what));
+            let help = if help.is_empty() { String::new() } else { format!("  help: {help}\n") };
+            let expected = format!("obento: cannot {}: {why}\n{help}", at(what));
             says(folder, &at(line), 1, &expected);
         }
     }

@@ -704,7 +704,7 @@ fn a_missing_super_block_is_reported_with_the_option_that_opens_the_volume() {
         assert_eq!(output.status.code(), Some(2), "{block}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let past = "the block is past the end of the volume, which has 14 MiB (14680064 bytes)\n  help: omit --superblock: the volume opens without it\n";
+    let past = "the block is past the end of the volume, which has 14 MiB (14680064 bytes)\n  help: omit the number of the super block: the volume opens without it\n";
     for block in ["999999", "18446744073709551615"] {
         let reported = by(block);
         assert!(reported.ends_with(past) && reported.contains(&format!("at block {block}: ")), "{reported}");
@@ -712,7 +712,8 @@ fn a_missing_super_block_is_reported_with_the_option_that_opens_the_volume() {
     let reported = by("5");
     assert!(
         reported.contains("magic number")
-            && reported.ends_with("\n  help: omit --superblock: the volume opens without it\n"),
+            && reported
+                .ends_with("\n  help: omit the number of the super block: the volume opens without it\n"),
         "{reported}"
     );
 }
@@ -965,6 +966,108 @@ fn folder_of_images() -> tempfile::TempDir {
 }
 
 #[test]
+fn message_names_the_option_that_was_given_and_the_true_cause() {
+    let folder = folder_of_images();
+    for (args, status, stderr) in [
+        (
+            &["mkfs", "-n", "-b", "1024", "new.img", "4T"][..],
+            2,
+            "cannot create a file system on 'new.img': a size of 4398046511104 bytes is too large for blocks of \
+             1024 bytes\n  help: use a smaller size, or larger blocks: -b 4096\n",
+        ),
+        (
+            &["mkfs", "-n", "-t", "vfat", "-N", "5", "new.img", "10M"],
+            2,
+            "cannot create a file system on 'new.img': -N is not available for vfat\n  help: omit -N\n",
+        ),
+        (
+            &["mkfs", "-n", "-t", "vfat", "-O", "x", "new.img", "10M"],
+            2,
+            "cannot create a file system on 'new.img': -O is not available for vfat\n  help: omit -O\n",
+        ),
+        (
+            &["mkfs", "-n", "-C", "4k", "new.img", "10M"],
+            2,
+            "cannot create a file system on 'new.img': -C requires bigalloc\n  \
+             help: add -O bigalloc, or omit -C\n",
+        ),
+        (
+            &["mkfs.fat", "-I", "--variant", "atari", "fat.img"],
+            2,
+            "invalid value 'atari' for --variant\n  help: use 'standard', or omit --variant\n",
+        ),
+        (
+            &["cmp", "-i", "100", "notes.txt", "mbr.img"],
+            1,
+            "the files differ: EOF on 'notes.txt', which has at most 100 bytes\n",
+        ),
+        (&["chattr", "+ai", "-a", "plain.img:/"], 2, "invalid flags: 'a' is both added and removed\n"),
+        (
+            &["stat", "--json", "-t", "plain.img:/"],
+            2,
+            "cannot combine --json and -t: each sets the output format\n  help: omit --json or -t\n",
+        ),
+        (
+            &["part", "mbr.img", "add", "--number", "5"],
+            2,
+            "cannot change the partition table of 'mbr.img': the number 5 is not possible for a partition of this \
+             MBR\n  help: use a number from 1 to 4, or add an extended partition first: --type extended\n",
+        ),
+        (
+            &["part", "mbr.img", "add", "--start", "100G"],
+            2,
+            "cannot change the partition table of 'mbr.img': the partition would end at byte 107374182912, but the \
+             usable space of the disk ends at byte 4194304\n  help: run 'obento part mbr.img' to list the free \
+             space\n",
+        ),
+        (
+            &["mkdir", "--fs-type", "squashfs", "plain.img:/x"],
+            1,
+            "cannot open 'plain.img': the volume has no signature of squashfs\n  \
+             help: omit --fs-type: the volume is not of this type\n",
+        ),
+        (
+            &["check", "--fs-type", "vfat", "plain.img"],
+            8,
+            "cannot check 'plain.img': boot sector: BPB_BytsPerSec is 0 (byte 11 of block 0)\n  \
+             help: omit --fs-type if the type may be wrong\n",
+        ),
+        (
+            &["cp", "notes.txt", "notes.txt", "plain.img:/none"],
+            2,
+            "cannot copy several files to 'plain.img:/none': no such directory\n",
+        ),
+        (
+            &["import", "plain.img:/", "notes.txt"],
+            2,
+            "cannot import 'notes.txt': not a tar archive: the file does not begin with a tar header\n",
+        ),
+    ] {
+        check_in(folder.path(), args, status, "", &format!("obento: {stderr}"));
+    }
+    let refused = obento(folder.path(), &["mount", "--all", "--superblock", "3", "mbr.img", "."]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("--superblock is for a single volume\n  help: mount the partitions one by one"),
+        "{said}"
+    );
+}
+
+#[test]
+fn mount_point_that_does_not_exist_leaves_the_volume_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    for kind in ["ext2", "ext4", "vfat"] {
+        assert!(obento(folder.path(), &["mkfs", "-q", "-t", kind, "disk.img", "8M"]).status.success());
+        let before = std::fs::read(folder.path().join("disk.img")).unwrap();
+        let refused = obento(folder.path(), &["mount", "disk.img", "none"]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && said.contains("cannot mount at '"), "{kind}: {said}");
+        assert!(std::fs::read(folder.path().join("disk.img")).unwrap() == before, "{kind}");
+        std::fs::remove_file(folder.path().join("disk.img")).unwrap();
+    }
+}
+
+#[test]
 fn a_hint_names_the_next_step_and_only_options_that_were_given() {
     let folder = folder_of_images();
     for (args, status, stderr) in [
@@ -1014,7 +1117,7 @@ fn a_hint_names_the_next_step_and_only_options_that_were_given() {
             &["ls", "--fs-type", "vfat", "plain.img"],
             2,
             "cannot open the vfat file system of 'plain.img': boot sector: BPB_BytsPerSec is 0 (byte 11 of block 0)\n  \
-             help: omit --fs-type if the type may be wrong; otherwise run 'obento check' to list the damage\n",
+             help: omit --fs-type if the type may be wrong; otherwise copy the readable files with 'obento recover'\n",
         ),
         (
             &["grep", "x", "plain.img:/"],
@@ -1079,7 +1182,7 @@ fn a_rejected_setting_is_named_by_its_option_and_its_value() {
         (
             &["mkfs", "-F", "-O", "^extent,64bit", "plain.img"],
             "cannot create a file system on 'plain.img': 64bit requires extent\n  \
-             help: use extent, or omit 64bit\n",
+             help: add -O extent, or remove 64bit: -O ^64bit\n",
         ),
         (
             &["cmp", "-i", "x", "notes.txt", "notes.txt"],

@@ -114,8 +114,7 @@ fn a_wrong_option_costs_nothing() {
     assert!(said("mkfs -O ^extent new.img 10M").contains("64bit requires extent"));
     assert!(said("mkfs -E strid=1 new.img 1M").contains("unknown setting 'strid'"));
     assert!(
-        said("mkfs -I 100 new.img 1M")
-            .contains("invalid value '100' for inode_size (expected a power of two")
+        said("mkfs -I 100 new.img 1M").contains("invalid value '100' for -I\n  help: use a power of two")
     );
     assert!(
         said("mkfs -t floppyfs new.img 1M")

@@ -101,7 +101,7 @@ fn a_disk_of_sgdisk_is_listed_and_changed_and_sgdisk_accepts_it() {
     assert_eq!(dump.lines().filter(|line| line.contains("start=")).count(), 1, "{dump}");
 
     bench.refused("add --start 12M --size 1M", "the partition would overlap partition 2");
-    bench.refused("add --size 1G", "no gap between partitions is large enough: the largest one has");
+    bench.refused("add --size 1G", "no gap between partitions is large enough: the largest gap has");
     bench.refused("add --start 63M --size 1M", "but the usable space of the disk ends at byte 67091968");
     bench.refused("add --start 0 --size 1M", "but the disk has its partition table before byte 17408");
     bench.refused(

@@ -266,6 +266,13 @@ pub enum FormatError {
         /// The maximum.
         max: u64,
     },
+    /// The tables of a block group are larger than the group.
+    GroupTables {
+        /// Length of the volume in bytes.
+        len: u64,
+        /// Block size in bytes.
+        block_size: u64,
+    },
     /// The settings give the volume fewer inodes than its contents need.
     TooFewInodes {
         /// The number of inodes of the volume.
@@ -315,6 +322,10 @@ impl fmt::Display for FormatError {
             }
             Self::TooMany { what, found, max } => {
                 write!(f, "{found} {what} are too many; the maximum is {max}")
+            }
+            Self::GroupTables { len, block_size } => {
+                let (len, block) = (Quantity::new(*len, "byte"), Quantity::new(*block_size, "byte"));
+                write!(f, "a size of {len} is too large for blocks of {block}")
             }
             Self::TooFewInodes { found, needed } => {
                 write!(f, "{} cannot store the contents, which need {needed}", Quantity::new(*found, "inode"))

@@ -75,7 +75,7 @@ impl fmt::Display for ResizeRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooShort { min } => {
-                write!(f, "the contents do not fit; the volume can shrink to {min} bytes")
+                write!(f, "the contents do not fit; a size of {min} bytes is large enough")
             }
             Self::Journal { blocks } => {
                 write!(f, "the journal is too small for a change of {blocks} blocks at once")

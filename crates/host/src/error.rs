@@ -71,7 +71,10 @@ pub enum HostError {
     },
     /// The same run created this entry before: the sources contain the name twice, or the volume treats two
     /// of their names as the same.
-    #[error("cannot write '{}' again: another source has the same name", PathText(path))]
+    #[error(
+        "cannot write '{}' again: an earlier source has the same name, or a name that the target treats as the same",
+        PathText(path)
+    )]
     Duplicate {
         /// The path.
         path: PathBuf,
@@ -139,7 +142,7 @@ pub enum HostError {
         limit: u64,
     },
     /// More files than the caller allows.
-    #[error("cannot copy '{}': the limit of files ({limit}) is reached", PathText(path))]
+    #[error("cannot create '{}': the limit of files ({limit}) is reached", PathText(path))]
     FileLimit {
         /// The path at which the limit was reached.
         path: PathBuf,
@@ -175,6 +178,14 @@ pub enum HostError {
         /// The name of the format.
         format: &'static str,
         /// A description of the source.
+        reason: String,
+    },
+    /// A source contains several images, or lacks the requested one.
+    #[error("cannot read '{}': {reason}", PathText(path))]
+    Unselected {
+        /// The path.
+        path: PathBuf,
+        /// The reason.
         reason: String,
     },
     /// The container uses a feature that obento does not support.

@@ -137,9 +137,9 @@ impl TestBed {
             return Ok(());
         };
         match self.setup.registry.find(kind) {
-            Some(driver) if driver.access() == Access::ReadOnly => {
-                Err(BenchError::Absent(format!("obento only reads {kind}, and workloads create files")))
-            }
+            Some(driver) if driver.access() == Access::ReadOnly => Err(BenchError::Absent(format!(
+                "obento reads {kind}, but does not write it, and workloads create files"
+            ))),
             _ => Ok(()),
         }
     }

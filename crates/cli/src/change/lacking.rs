@@ -63,9 +63,16 @@ impl Location {
         })
     }
 
-    /// Returns `report`, with `advice` if the format cannot store `what`.
+    /// Returns `report`. If the format cannot store `what`, `advice` replaces the cause. The part of `advice` after a
+    /// semicolon becomes the hint.
     pub fn without(&self, what: StoredProperties, report: Report, advice: &str) -> Report {
-        if self.keeps(what) { report } else { report.help(advice) }
+        if self.keeps(what) {
+            return report;
+        }
+        match advice.split_once("; ") {
+            Some((cause, help)) => report.because(cause).help(help),
+            None => report.because(advice),
+        }
     }
 
     fn keeps(&self, what: StoredProperties) -> bool {

@@ -73,13 +73,12 @@ impl Change {
             }
             operands = rest;
         }
-        let contradicts =
-            self.set.intersects(self.clear) || self.exactly.is_some() && !(self.set | self.clear).is_empty();
-        if contradicts {
-            return Err(Report::new(
-                "invalid flags",
-                "= cannot be combined with + and -, and + cannot add a flag that - removes",
-            ));
+        if self.exactly.is_some() && !(self.set | self.clear).is_empty() {
+            return Err(Report::new("invalid flags", "= cannot be combined with + or -"));
+        }
+        if self.set.intersects(self.clear) {
+            let both = letters(self.set & self.clear).replace('-', "");
+            return Err(Report::new("invalid flags", format!("'{both}' is both added and removed")));
         }
         Ok(operands)
     }

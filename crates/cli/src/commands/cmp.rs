@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use clap::ArgAction;
 use memchr::memchr_iter;
 use obento::address::Operand;
-use obento::base::FileKind;
+use obento::base::{FileKind, Quantity};
 use obento::driver::Access;
 use obento::vfs::Symlinks;
 
@@ -85,7 +85,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(shorter) = ended
         && !args.quiet
     {
-        context.warn(&comparison.end_of(&sides[shorter].file.shown));
+        context.warn(&comparison.end_of(&sides[shorter]));
     }
     // A part that cannot be read was not compared.
     context.report_damage(|report| context.fail(report));
@@ -327,10 +327,14 @@ impl<'a> Comparison<'a> {
     }
 
     /// Returns the report of the file that ended first.
-    fn end_of(&self, shown: &[u8]) -> Report {
+    fn end_of(&self, side: &Side<'_>) -> Report {
         let what = "the files differ";
-        let name = crate::report::subject(shown);
+        let name = crate::report::subject(&side.file.shown);
         match (self.at, self.args.verbose, self.is_line_start) {
+            (0, ..) if side.skipped > 0 => {
+                let skipped = Quantity::new(side.skipped, "byte");
+                Report::new(what, format!("EOF on {name}, which has at most {skipped}"))
+            }
             (0, ..) => Report::new(what, format!("EOF on {name}, which is empty")),
             (at, true, _) => Report::new(what, format!("EOF on {name} after byte {at}")),
             (at, false, true) => {

@@ -266,7 +266,7 @@ fn file_system_text(out: &mut impl Write, indent: usize, found: &Found, image: &
     }
     fact(out, indent, "state", &info.state)?;
     for notice in &info.notices {
-        fact(out, indent, "note", &report::notice(notice, Access::ReadOnly, image))?;
+        fact(out, indent, "note", &report::notice(notice, Access::ReadOnly, image, info.probe.fs_type))?;
     }
     if let Some(stat) = stat {
         let block = u64::from(stat.block_size);
@@ -352,8 +352,11 @@ fn file_system_json(line: Line, found: &Found, image: &Image) -> Line {
     if let Some(id) = probe_id_text(&info.probe) {
         line = line.field("uuid", id);
     }
-    let notices: Vec<_> =
-        info.notices.iter().map(|notice| report::notice(notice, Access::ReadOnly, image)).collect();
+    let notices: Vec<_> = info
+        .notices
+        .iter()
+        .map(|notice| report::notice(notice, Access::ReadOnly, image, info.probe.fs_type))
+        .collect();
     line = line.field("state", &info.state).field("notices", notices).field("features", &info.features);
     if let Some(stat) = stat {
         line = line

@@ -47,7 +47,7 @@ const FREE_TO_REPORT: u64 = 1 << 20;
 /// ext2, ext3, ext4, FAT and exFAT are supported. XFS and Btrfs volumes grow, if the kernel engine is installed. A
 /// volume that shrinks keeps all files. The image file, or the
 /// entry of the partition, shrinks after the volume. If the files do not fit, nothing is changed, and the
-/// error names the smallest size. If SIZE exceeds an image file without partitions, the file grows first. If SIZE
+/// error names a size that is large enough. If SIZE exceeds an image file without partitions, the file grows first. If SIZE
 /// exceeds the partition, its entry in the partition table grows first, into the free space after it. The file of a
 /// disk with partitions never grows: extend it before, for example with truncate(1); a block device cannot be extended. An interruption loses no file;
 /// 'obento check -y' repairs structures that still describe the old size.
@@ -252,7 +252,7 @@ fn failed(
         }
         ResizeFailure::Image { format: None, .. } => report.help("use --maximum to fill the device"),
         ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::TooShort { .. })) => {
-            report.help("use --minimum for this size")
+            report.help("use --minimum, which may shrink the volume further")
         }
         ResizeFailure::Resize(ResizeError::Failed(Error::Device(DeviceError::OutOfBounds { .. }))) => {
             report.help(open::of_short_volume(image, part))

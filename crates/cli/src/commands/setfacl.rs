@@ -162,7 +162,7 @@ impl RequestedChanges {
             self.apply(&mut draft, false, executes, args);
             let list = draft.finish().map_err(|report| failed(&report))?;
             store_access(node, &list, attr.mode).map_err(|error| match error {
-                Error::NotSupported => failed(&error).help("the file system has no ACLs"),
+                Error::NotSupported => failed(&"the file system does not support ACLs"),
                 error => failed(&error),
             })?;
         }
@@ -240,7 +240,9 @@ fn restore_one(base: &Location, block: &str, file: &OsString) -> Done {
         block.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "))
     };
     let name = comment("file").ok_or_else(|| {
-        let report = Report::on("cannot restore ACLs from", file.as_bytes(), "a block has no '# file:' line");
+        let line = block.lines().next().unwrap_or_default().escape_default();
+        let cause = format!("the block that begins with '{line}' has no '# file:' line");
+        let report = Report::on("cannot restore ACLs from", file.as_bytes(), cause);
         report.help("name a file that 'obento getfacl -R' wrote")
     })?;
     let place = super::setfattr::place_below(base, &super::setfattr::unescape(name.as_bytes()));
@@ -253,7 +255,8 @@ fn restore_one(base: &Location, block: &str, file: &OsString) -> Done {
     let gid = comment("group").map(|name| parse_group(name.as_bytes(), owners)).transpose()?;
     let bits = comment("flags").unwrap_or("---").bytes().zip([0o4000, 0o2000, 0o1000]);
     let special = bits.filter(|(letter, _)| *letter != b'-').fold(0, |bits, (_, bit)| bits | bit);
-    let specs = parse(block, EntryForm::Permissions, owners)?;
+    let specs = parse(block, EntryForm::Permissions, owners)
+        .map_err(|report| Report::on("cannot restore ACLs from", file.as_bytes(), report))?;
     let list = |default: bool| {
         let mut of_list = specs.iter().filter(|spec| spec.is_default == default).peekable();
         of_list.peek()?;

@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
 use obento::address::FileSelector;
+use obento::base::FileKind;
 use obento::copy::Shortage;
 use obento::driver::XattrMode;
 use obento::host::base64;
@@ -82,9 +83,17 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
             return Report::on(&action, shown, shortage).help(shortage.remedy());
         }
         let report = Report::on(&action, shown, error);
+        let kind = node.kind();
         match error {
             Error::NotSupported if node.get_xattr(b"user.any") == Err(Error::NotSupported) => {
-                report.help("the file system has no extended attributes")
+                Report::on(&action, shown, "the file system does not support extended attributes")
+            }
+            Error::NotPermitted
+                if name.starts_with(b"user.")
+                    && !matches!(kind, Ok(FileKind::Regular | FileKind::Directory)) =>
+            {
+                let cause = "only regular files and directories have attributes with the prefix user.";
+                Report::on(&action, shown, cause)
             }
             Error::NotSupported if name.ends_with(b".") => {
                 report.help("a name follows the full stop, such as user.origin")

@@ -78,8 +78,15 @@ pub struct Args {
 
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if context.json() && (args.format.is_some() || args.printf.is_some() || args.terse) {
-        let report = Report::new("cannot show the status", "--json has its own format");
-        return Err(report.help("omit --json, or omit -c, --printf and -t").into());
+        let option = match (&args.format, &args.printf) {
+            (Some(_), _) => "-c",
+            (_, Some(_)) => "--printf",
+            _ => "-t",
+        };
+        let what = format!("cannot combine --json and {option}");
+        return Err(Report::new(what, "each sets the output format")
+            .help(format!("omit --json or {option}"))
+            .into());
     }
     let formats = Formats::new(args)?;
     let mut clock = Clock::system();

@@ -38,12 +38,11 @@ pub struct Args {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut verbose = Verbose::new(args.verbose);
     each_volume(&args.paths, context, |location| {
-        let trimmed = location.volume.trim(args.minimum).map_err(|error| {
-            let report = Report::on("cannot trim", location.shown(), error);
-            match error == Error::NotSupported {
-                true => report.help("this type does not support trimming"),
-                false => report,
+        let trimmed = location.volume.trim(args.minimum).map_err(|error| match error {
+            Error::NotSupported => {
+                Report::on("cannot trim", location.shown(), "volumes of this type do not support trimming")
             }
+            error => Report::on("cannot trim", location.shown(), error),
         })?;
         let size = Unit::Human.text(trimmed);
         verbose.say(|| {

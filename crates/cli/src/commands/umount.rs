@@ -134,9 +134,9 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
         Ending::Gone => Err(Report::on(
             "unmounted",
             directory.as_os_str().as_bytes(),
-            "the server of the mount was killed",
+            format!("the server of the mount was killed, and {what}"),
         )
-        .help(format!("{what} when it ended; synced changes are present"))),
+        .help("run 'obento check' on the image; the changes before the last sync are present")),
         Ending::Late => Err(Report::on(
             "unmounted",
             directory.as_os_str().as_bytes(),

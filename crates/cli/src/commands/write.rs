@@ -77,8 +77,8 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), R
             break;
         }
         len = read_full(input, &mut buffer).map_err(|error| {
-            Report::new("cannot read standard input", error)
-                .help(format!("bytes written before the failure: {written}"))
+            let written = Quantity::new(written, "byte");
+            Report::new("cannot read standard input", format_args!("{error} (after {written})"))
         })?;
     }
     Ok(())

@@ -266,12 +266,16 @@ impl Opener {
         let is_reported = |notice: &Notice| !matches!(notice, Notice::Hidden { .. });
         for notice in notices.into_iter().filter(is_reported) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
-            with.messages.note(shown, crate::report::notice(&notice, access, &image));
+            with.messages
+                .note(shown, crate::report::notice(&notice, access, &image, volume.info().probe.fs_type));
             let is_restorable = matches!(notice, Notice::BackupSuperBlock { .. })
                 && image.super_block().is_none()
                 && can_be_checked(&volume, with.registry);
             if is_restorable {
-                with.messages.note(shown, "run 'obento check -y' to restore the primary super block");
+                let (fs_type, image) = (volume.info().probe.fs_type, crate::report::printable(shown));
+                let structure = crate::report::first_structure(fs_type);
+                let command = format!("obento --fs-type {fs_type} check -y {image}");
+                with.messages.note(shown, format!("run '{command}' to restore the {structure}"));
             }
         }
         if let Some(why) = in_vain(with.options.shown(), &volume) {

@@ -98,6 +98,9 @@ pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registr
         Error::Unsupported(Feature::Writing) if is_built => report.help(format!(
             "copy the files to a directory, change them there, and run 'obento build -t {fs_type} NEW --from DIR'"
         )),
+        Error::Unsupported(Feature::Writing) => {
+            report.help("copy the files to a directory with 'obento cp', and change the copies")
+        }
         Error::Device(DeviceError::Engine(_)) => match std::env::var_os(KERNEL) {
             Some(kernel) => report.help(format!(
                 "the kernel is that of {KERNEL}, {}: unset {KERNEL} to use the installed one",

@@ -138,7 +138,7 @@ fn a_manifest_leads_nowhere_and_its_errors_are_reported_with_their_lines() {
         (5, "the line has no device number"),
         (6, "the line has no link target"),
         (7, "invalid keyword 'time=x'"),
-        (8, "the contents /dev/zero are outside of the directory of the manifest"),
+        (8, "the contents '/dev/zero' are outside of the directory of the manifest"),
         (9, "no such file or directory"),
     ] {
         let reported = said.lines().find(|reported| reported.contains(&format!("'bad.mtree:{line}': ")));
@@ -170,7 +170,10 @@ fn text_of_a_layout_cannot_send_control_characters_to_a_terminal() {
     let one = "{\"annotations\":{\"org.opencontainers.image.ref.name\":\"a\\u001b[2J\"}}";
     fs::write(bench.path("image/index.json"), format!("{{\"manifests\":[{one},{one}]}}")).unwrap();
     let said = refused(&bench, "image");
-    assert!(said.contains("select one with --image: ") && !said.contains('\x1b'), "{said:?}");
+    assert!(
+        said.contains("select an image with --image NAME; the names are ") && !said.contains('\x1b'),
+        "{said:?}"
+    );
 }
 
 #[test]

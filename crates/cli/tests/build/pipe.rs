@@ -233,7 +233,7 @@ fn insufficient_inodes_are_reported_without_a_size() {
     let pipe = piped(&bench, "build disk.img --from - --stream -N 100 --size 8M", &tar, 1 << 20).unwrap_err();
     assert!(
         file.contains("cannot store the contents, which need")
-            && file.contains("omit -N and -i")
+            && file.contains("omit -N, or use at least as many inodes: -N ")
             && file == pipe,
         "{file}{pipe}"
     );

@@ -230,11 +230,11 @@ fn every_kind_of_source_makes_the_tree_that_it_describes() {
     for (line, words) in [
         (
             "build x.img --from image",
-            "the index lists 2 images\n  help: select one with --image: old, linux/amd64, sha256:",
+            "the index lists 2 images\n  help: select an image with --image NAME; the names are old, linux/amd64, sha256:",
         ),
         (
             "build x.img --from image --image linux/s390x",
-            "the index lists 2 images\n  help: select one with --image: ",
+            "the index lists 2 images\n  help: select an image with --image NAME; the names are ",
         ),
     ] {
         let (_, said) = bench.run(line, 2);

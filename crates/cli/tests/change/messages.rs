@@ -105,14 +105,13 @@ fn a_volume_without_attributes_says_so() {
         "setfattr -n user.a -v 1 fat.img:/f",
         1,
         "",
-        "obento: cannot set attribute 'user.a' of 'fat.img:/f': operation not supported\n  \
-         help: the file system has no extended attributes\n",
+        "obento: cannot set attribute 'user.a' of 'fat.img:/f': the file system does not support extended attributes\n",
     );
     disk.check(
         "setfacl -m u:7:rw fat.img:/f",
         1,
         "",
-        "obento: cannot set ACL on 'fat.img:/f': operation not supported\n  help: the file system has no ACLs\n",
+        "obento: cannot set ACL on 'fat.img:/f': the file system does not support ACLs\n",
     );
     disk.check(
         "setfattr -n a -v 1 disk.img:/lost+found",

@@ -53,7 +53,8 @@ fn interrupted_in(threads: &[&str], folder: &Path, line: &str, calls: &str, when
 
 /// The calls that write a file of the host with the bytes of an image.
 const COPY: &str = "copy_file_range,sendfile,pwrite64";
-const INTERRUPTED: &str = "obento: interrupted: the work is incomplete; files that are complete stay\n";
+const INTERRUPTED: &str =
+    "obento: interrupted: the command did not finish; files that it completed before remain\n";
 
 #[track_caller]
 fn expect_end(output: &Output, reported: &str) {

@@ -8,7 +8,7 @@ use obento_testkit::oracle::{LoopMount, call};
 
 use crate::Bench;
 
-const JUST_CREATED: &str = "another source has the same name";
+const JUST_CREATED: &str = "an earlier source has the same name";
 const EXT4: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")];
 
 /// A folder `s` with names that volumes without case take for one, as files and as directories.

@@ -215,7 +215,7 @@ fn a_hard_link_to_a_directory_is_refused_and_an_existing_file_stays() {
         &[("name", b'0', "", b"old"), ("dir", b'5', "", b""), ("name", b'1', "dir", b"")];
     fs::write(at.join("all.tar"), archive(members)).unwrap();
     let reported =
-        "obento: cannot import 'name': skipped: a hard link to the directory dir is not possible\n";
+        "obento: cannot import 'name': skipped: a hard link to the directory 'dir' is not possible\n";
     check(at, &["import", "disk.img:/", "all.tar"], 1, reported);
     assert_eq!(obento(at, &["cat", "disk.img:/name"]).stdout, b"old");
     super::e2fsck(at, "disk.img");

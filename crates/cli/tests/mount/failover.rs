@@ -305,7 +305,7 @@ fn a_volume_or_an_option_that_does_not_support_failover_is_refused() {
     }
     obento(folder.path(), &["mount", "-o", "failover", "ext4.img", "mnt"]);
     let said = text(&upgrade(folder.path()).stderr);
-    assert!(said.contains("it was mounted with -o failover"), "{said}");
+    assert!(said.contains("the volume was mounted with -o failover"), "{said}");
     umount(folder.path());
 }
 

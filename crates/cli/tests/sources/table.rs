@@ -312,7 +312,7 @@ fn changing(lab: &Lab, Source { name, address, can, .. }: &Source) {
     }
     let (code, _, said) = lab.run(&["mkdir", &format!("{address}:/new")]);
     assert_eq!(code, Some(1), "{name}: {said}");
-    let reason = format!("obento only reads {name}");
+    let reason = format!("obento reads {name}, but does not write it");
     assert!(said.contains(&reason), "{name}: {said}");
     assert_eq!(said.contains("obento build -t jffs2"), *name == "jffs2", "{said}");
     for target in [format!("image:{name}"), format!("fuse:{name}")] {

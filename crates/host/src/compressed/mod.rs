@@ -191,7 +191,8 @@ pub fn decompress(
         Some(error) if is_trailing(&error) => Some(Incomplete::Trailing),
         Some(error) if decoded == 0 => {
             let format = compression.name();
-            let reason = if is_truncation(&error) { "it ends too early".into() } else { error.to_string() };
+            let reason =
+                if is_truncation(&error) { "the data ends too early".into() } else { error.to_string() };
             return Err(HostError::Damaged { path: path.into(), format, reason });
         }
         Some(error) if is_truncation(&error) => Some(Incomplete::Truncated { decoded }),

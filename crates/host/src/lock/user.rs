@@ -79,6 +79,9 @@ impl fmt::Display for Advice<'_> {
             User::Mount(mount) => write!(f, "unmount it: umount {}", PathText(mount)),
             User::Device(_) => f.write_str("stop that device first"),
             User::Ourselves => f.write_str("close the image first"),
+            User::Process { name, .. } if name == "obento mount" => f.write_str(
+                "unmount the volume: obento umount DIR ('obento mount --status' lists the mounts)",
+            ),
             User::Process { .. } | User::Unknown => f.write_str("try again after that process ends"),
         }
     }

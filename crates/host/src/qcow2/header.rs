@@ -111,7 +111,7 @@ impl Qcow2Header {
         }
         let (l1_offset, backing) = (long(40).unwrap_or(0), (long(8).unwrap_or(0), word(16).unwrap_or(0)));
         let l1_end = l1_offset.checked_add(u64::from(l1) * 8).filter(|end| *end <= OFFSET_MAX);
-        l1_end.ok_or_else(|| damaged(path, "the offset of the L1 table is impossible"))?;
+        l1_end.ok_or_else(|| damaged(path, "the L1 table ends after the maximum offset of the format"))?;
         let name_end = backing.0.saturating_add(backing.1.into());
         if backing.0 != 0 && (backing.1 > BACKING_NAME_MAX || name_end >= cluster_size) {
             return Err(damaged(

@@ -218,7 +218,7 @@ pub enum OpenError {
     /// Several types claim the same bytes, or one type claims the whole image and others claim its
     /// partitions.
     #[error(
-        "cannot open '{}': ambiguous: {}; select a volume with '@' or a type with '-t TYPE':{}",
+        "cannot open '{}': {}\n  help: select a volume and its type:{}",
         At(image, part),
         Names(candidates),
         Candidates(image, candidates)
@@ -242,7 +242,7 @@ pub enum OpenError {
         list: Vec<PartitionChoice>,
     },
     /// Several partitions match the requested part.
-    #[error("cannot open '{}': more than one partition has this name; use a number:{}", At(image, &Some(part.clone())), List(image, list))]
+    #[error("cannot open '{}': several partitions match; select a partition by its number:{}", At(image, &Some(part.clone())), List(image, list))]
     AmbiguousPart {
         /// The image.
         image: PathBuf,
@@ -343,8 +343,8 @@ impl fmt::Display for Names<'_> {
             }
         }
         match &names[..] {
-            [name] => write!(f, "{name} is both on the whole image and in a partition"),
-            [names @ .., last] => write!(f, "it may be {} or {last}", names.join(", ")),
+            [name] => write!(f, "the whole image and a partition have the signature of {name}"),
+            [names @ .., last] => write!(f, "the data has the signatures of {} and {last}", names.join(", ")),
             [] => Ok(()),
         }
     }
@@ -358,7 +358,7 @@ impl fmt::Display for Candidates<'_> {
         for candidate in self.1 {
             let at = At(self.0, &candidate.part);
             match candidate.fs_type {
-                Some(fs_type) => write!(f, "\n  -t {fs_type} {at}")?,
+                Some(fs_type) => write!(f, "\n  --fs-type {fs_type} {at}")?,
                 None => write!(f, "\n  {at}: {}, which is not supported", candidate.name)?,
             }
         }
@@ -399,9 +399,9 @@ pub enum FallbackOutcome {
 impl fmt::Display for FallbackOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Opens => f.write_str("omit --superblock: the volume opens without it"),
+            Self::Opens => f.write_str("omit the number of the super block: the volume opens without it"),
             Self::OpensByCopy(block) => {
-                write!(f, "omit --superblock: the volume opens with the copy at block {block}")
+                write!(f, "omit the number of the super block: the volume opens with the copy at block {block}")
             }
             Self::Fails => f.write_str(
                 "copies are usually at blocks 32768, 98304 and 163840, or with blocks of 1 KiB at 8193, 24577 and 40961",

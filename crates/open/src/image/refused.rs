@@ -34,7 +34,9 @@ impl CannotOpen<'_> {
         let Self { at, fs_type, .. } = self;
         let name = fs_type.to_uppercase();
         match feature {
-            Feature::Writing => write!(f, "cannot change '{at}': obento only reads {fs_type}"),
+            Feature::Writing => {
+                write!(f, "cannot change '{at}': obento reads {fs_type}, but does not write it")
+            }
             Feature::MarkedReadOnly => write!(f, "cannot change '{at}': the volume is marked read-only"),
             Feature::ExternalJournal => {
                 write!(f, "cannot change '{at}': the journal of the volume is on another device")
@@ -74,7 +76,7 @@ impl CannotOpen<'_> {
         match self.error {
             Error::Unsupported(feature) => advice_on_feature(*feature),
             error if self.is_requested && matches!(error, Error::Corrupt(_)) => {
-                "omit --fs-type if the type may be wrong; otherwise run 'obento check' to list the damage"
+                "omit --fs-type if the type may be wrong; otherwise copy the readable files with 'obento recover'"
             }
             error => advice(self.fs_type, error),
         }

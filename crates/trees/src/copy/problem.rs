@@ -239,10 +239,16 @@ pub enum CopyError {
     #[error("cannot write: {0}")]
     Output(std::io::Error),
     /// The copy has several sources, and the target is not a directory.
-    #[error("cannot copy several files to '{}': not a directory", PathBuf::from(target).display())]
+    #[error(
+        "cannot copy several files to '{}': {}",
+        PathBuf::from(target).display(),
+        if *exists { "not a directory" } else { "no such directory" }
+    )]
     NotDirectory {
         /// The target.
         target: PathBuf,
+        /// Whether the target exists.
+        exists: bool,
     },
     /// The path of the target has no last component, so it is not the name of a file to create.
     #[error("cannot create '{}'\n  help: name a file or an existing directory", PathBuf::from(target).display())]

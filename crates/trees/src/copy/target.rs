@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use obento_base::{Name, NameBuf};
-use obento_host::{HostDir, HostError};
+use obento_host::{HostDir, HostError, SystemErrno};
 
 use super::{CopyError, CopyOptions, CopySource, TargetIs};
 
@@ -87,7 +87,8 @@ impl HostTarget {
         sources: &[CopySource],
         options: &CopyOptions,
     ) -> Result<CopyPlace<'_>, CopyError> {
-        let not_directory = || CopyError::NotDirectory { target: self.path.clone() };
+        let exists = !matches!(&self.directory, Err(HostError::System { errno: SystemErrno::NOENT, .. }));
+        let not_directory = || CopyError::NotDirectory { target: self.path.clone(), exists };
         if options.target == TargetIs::Directory {
             return self.directory.as_ref().map(CopyPlace::Into).map_err(|error| error.clone().into());
         }

@@ -219,6 +219,12 @@ impl Import<'_> {
             (_, Some(like)) => CopyError::NotAnArchive {
                 reason: format!("the data looks like {like}\n  help: unpack the file first"),
             },
+            (TarError::Damaged { offset: 0, reason }, None) => {
+                CopyError::NotAnArchive { reason: format!("its first header is damaged: {reason}") }
+            }
+            (TarError::Truncated { offset: ..512 }, None) => {
+                CopyError::NotAnArchive { reason: "the file does not begin with a tar header".into() }
+            }
             (error, None) => CopyError::NotAnArchive { reason: error.to_string() },
         }
     }

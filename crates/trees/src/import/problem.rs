@@ -10,13 +10,13 @@ pub enum MemberProblem {
     #[error("invalid path")]
     NoPath,
     /// The target of a hard link does not exist.
-    #[error("skipped: the target {0} of the hard link does not exist")]
+    #[error("skipped: the target '{0}' of the hard link does not exist")]
     NoOriginal(String),
     /// Access control lists cannot be stored without changes.
     #[error("the access control list is changed: {0}")]
     Names(String),
     /// The member is a hard link to a directory. A directory can have only one name.
-    #[error("skipped: a hard link to the directory {0} is not possible")]
+    #[error("skipped: a hard link to the directory '{0}' is not possible")]
     SecondDirectory(String),
     /// The member is the continuation of a file that begins in another archive.
     #[error("skipped: the member continues a file of another volume of the archive")]

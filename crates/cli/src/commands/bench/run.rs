@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::builder::RangedU64ValueParser;
 use obento::host::interrupt::{self, SignalGuard};
 use obento::host::{HostDir, HostError};
 use obento_bench::cell;
@@ -74,10 +75,10 @@ pub struct Args {
     #[arg(long)]
     zram: bool,
     /// The minimum number of repetitions
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     repeat: Option<usize>,
     /// The maximum number of repetitions
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     repeat_most: Option<usize>,
     /// The time limit of a run
     #[arg(long, value_name = "MINUTES", default_value_t = 10.0, value_parser = positive)]

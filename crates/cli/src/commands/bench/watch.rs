@@ -80,7 +80,7 @@ impl RunObserver for RunDisplay<'_> {
         match &known.ended {
             Some(Outcome::Absent(why)) => {
                 self.context.note(known.target.as_bytes(), why);
-                lines = vec!["not available on this machine".to_owned()];
+                lines = vec!["skipped".to_owned()];
             }
             Some(Outcome::Failed(why)) => {
                 self.context.warn(&Report::on("cannot measure", known.target.as_bytes(), why));

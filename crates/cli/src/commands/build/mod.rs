@@ -189,8 +189,8 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         BuildFailure::Format(FormatError::UnknownFeature { .. }) => {
             because(&failure).help(super::mkfs::KNOWN_FEATURES)
         }
-        BuildFailure::Format(FormatError::TooFewInodes { .. }) => {
-            because(&failure).help("omit -N and -i, or select more inodes")
+        BuildFailure::Format(FormatError::TooFewInodes { needed, .. }) => {
+            because(&failure).help(format!("omit -N, or use at least as many inodes: -N {needed}"))
         }
         BuildFailure::Format(FormatError::UnknownSetting { .. }) => {
             because(&failure).help("'obento mkfs --help' lists the settings of each type")

@@ -139,8 +139,12 @@ impl VolumeArgs {
         let refuse = |option: &str, cause: &str, help: &str| Err(Report::new(option, cause).help(help));
         if self.size != "auto" && (self.minimize || self.free.is_some()) {
             let option = if self.minimize { "--minimize" } else { "--free" };
-            let cause = "it sets the size of the volume, which --size also sets";
-            return refuse(&format!("cannot use {option}"), cause, "omit one of the two options");
+            let cause = "both set the size of the volume";
+            return refuse(
+                &format!("cannot combine {option} and --size"),
+                cause,
+                "omit one of the two options",
+            );
         }
         let is_layout = |source: &BuildSource| matches!(source, BuildSource::OciLayout(_));
         if self.image.is_some() && !sources.is_empty() && !sources.iter().any(is_layout) {

@@ -179,7 +179,7 @@ fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
     if context.json() {
         line(shown, &report).write(&mut out)?;
     } else if !args.quiet {
-        summary(&mut out, shown, &report)?;
+        summary(&mut out, shown, &report, args.yes)?;
         if args.safe && report.left() > 0 {
             context.note(
                 shown,
@@ -290,9 +290,9 @@ fn examine(
             CheckError::Unknown if options.super_block.is_none() => match image.volume_to_read(part.as_ref())
             {
                 Err(error) => Report::plain(error),
-                Ok(_) => failure(shown, &error),
+                Ok(_) => failure(shown, &error, opened, context),
             },
-            error => failure(shown, error),
+            error => failure(shown, error, opened, context),
         };
         (report, FAILED)
     })
@@ -300,9 +300,7 @@ fn examine(
 
 /// Fails if `-s` is given for a type whose driver would ignore it.
 fn refuse_rescue(args: &Args, opened: &Opened, context: &Context) -> Result<(), (Report, u8)> {
-    let found = opened.image.volume_bytes(opened.part.as_ref()).ok();
-    let found = found.as_ref().and_then(|(_, content)| content.probe()).map(|probe| probe.fs_type);
-    match context.options().fs_type.as_deref().or(found) {
+    match context.options().fs_type.as_deref().or(probed_type(opened)) {
         Some(name) if args.rescue && name != "exfat" => {
             let cause = format!("-s is not supported for {name} volumes");
             let report = Report::on("cannot check", &*opened.shown, cause);
@@ -312,19 +310,34 @@ fn refuse_rescue(args: &Args, opened: &Opened, context: &Context) -> Result<(), 
     }
 }
 
-/// Why it could not be done, and what to do.
-fn failure(shown: &[u8], error: &CheckError) -> Report {
+/// Returns the type of the volume, if a driver recognises the volume.
+fn probed_type(opened: &Opened) -> Option<&'static str> {
+    let (_, content) = opened.image.volume_bytes(opened.part.as_ref()).ok()?;
+    content.probe().map(|probe| probe.fs_type)
+}
+
+/// Returns the report of a check that failed, with the next step.
+fn failure(shown: &[u8], error: &CheckError, opened: &Opened, context: &Context) -> Report {
     let report = Report::on("cannot check", shown, error);
     match error {
         CheckError::Open(error) => Report::plain(error),
-        CheckError::Unknown => report
-            .help("name the partition or the first byte of the file system: IMAGE@PART or IMAGE@+OFFSET"),
+        CheckError::Unknown => report.help(
+            "name the partition or the first byte of the file system: IMAGE@PART or IMAGE@+OFFSET; if its start is \
+             damaged, name its type: obento --fs-type TYPE check IMAGE",
+        ),
         CheckError::Failed(Error::Unsupported(Feature::Repairing)) => {
             report.help("omit -p and -y to check the volume without repairing it")
         }
-        CheckError::Failed(Error::Corrupt(_)) => {
-            report.help("use -b with the block of a copy of the super block: 8193, 32768, 98304")
+        CheckError::Failed(Error::Corrupt(_)) if context.options().fs_type.is_some() => {
+            report.help("omit --fs-type if the type may be wrong")
         }
+        CheckError::Failed(Error::Corrupt(_)) => match probed_type(opened) {
+            Some("vfat" | "exfat") => report.help("a program such as testdisk can rebuild the boot sector"),
+            Some("ext2" | "ext3" | "ext4") => {
+                report.help("use -b with the block of a copy of the super block: 8193, 32768, 98304")
+            }
+            _ => report,
+        },
         CheckError::Failed(Error::Device(DeviceError::ReadOnly)) => {
             report.help("use -n to check without writing")
         }
@@ -384,12 +397,14 @@ fn finding_line(finding: &Finding) -> Line {
     })
 }
 
-fn summary(out: &mut Output, shown: &[u8], report: &CheckReport) -> std::io::Result<()> {
+/// Writes the result of the check. `is_repair` is whether the check repairs everything that it can repair.
+fn summary(out: &mut Output, shown: &[u8], report: &CheckReport, is_repair: bool) -> std::io::Result<()> {
     let CheckReport { inodes, blocks, directories, .. } = report;
     let state = match (report.left(), report.repaired) {
         (0, 0) => "no problems".to_owned(),
         (0, 1) => "1 error, repaired".to_owned(),
         (0, repaired) => format!("{}, all repaired", things(repaired)),
+        (left, 0) if is_repair => format!("{} left, which this command cannot repair", things(left)),
         (left, 0) => format!("{} found", things(left)),
         (left, repaired) => format!("{} repaired, {} left", things(repaired), things(left)),
     };

@@ -165,7 +165,7 @@ impl Args {
             exact.ok_or_else(|| {
                 let what = format!("invalid block size '{}'", text.escape_default());
                 let cause = if size.is_some() { "not a power of two" } else { "not a number" };
-                Report::new(what, cause).help("use a power of two from 1024 to 65536")
+                Report::new(what, cause).help("use a power of two, such as 4096")
             })
         };
         self.block_size.as_ref().map(parse).transpose()
@@ -193,23 +193,10 @@ impl Args {
             Some(text) if is_volume_id(text) => options.settings.push(("volume_id".into(), text.into())),
             text => options.uuid = text.map(uuid_or_volume_id).transpose()?.flatten(),
         }
-        let letters = [
-            ("usage", &self.usage),
-            ("cluster_size", &self.cluster_size),
-            ("blocks_per_group", &self.blocks_per_group),
-            ("flex_bg_size", &self.flex_bg_size),
-            ("inode_ratio", &self.inode_ratio),
-            ("inode_size", &self.inode_size),
-            ("inodes", &self.inodes),
-            ("reserved_percent", &self.reserved_percent),
-            ("last_mounted", &self.last_mounted),
-            ("revision", &self.revision),
-            ("errors", &self.errors),
-            ("creator_os", &self.creator_os),
-        ];
-        let given = letters
+        let given = self
+            .lettered()
             .into_iter()
-            .filter_map(|(name, value)| Some((name.to_owned(), value_for_driver(name, value.clone()?))));
+            .filter_map(|(_, name, value)| Some((name.to_owned(), value_for_driver(name, value.clone()?))));
         options.settings.extend(given);
         options.settings.extend(self.settings.iter().cloned());
         let mut host = HostOptions::default();
@@ -240,6 +227,30 @@ impl Args {
             }
         }
         Ok((options, host))
+    }
+
+    /// Returns the options with a letter that select a setting, the names of the settings, and the values.
+    fn lettered(&self) -> [(&'static str, &'static str, &Option<String>); 12] {
+        [
+            ("-T", "usage", &self.usage),
+            ("-C", "cluster_size", &self.cluster_size),
+            ("-g", "blocks_per_group", &self.blocks_per_group),
+            ("-G", "flex_bg_size", &self.flex_bg_size),
+            ("-i", "inode_ratio", &self.inode_ratio),
+            ("-I", "inode_size", &self.inode_size),
+            ("-N", "inodes", &self.inodes),
+            ("-m", "reserved_percent", &self.reserved_percent),
+            ("-M", "last_mounted", &self.last_mounted),
+            ("-r", "revision", &self.revision),
+            ("-e", "errors", &self.errors),
+            ("-o", "creator_os", &self.creator_os),
+        ]
+    }
+
+    /// Returns the option that selects `setting`, if the option is given.
+    pub fn option_of(&self, setting: &str) -> Option<&'static str> {
+        let mut lettered = self.lettered().into_iter();
+        lettered.find(|(_, name, value)| *name == setting && value.is_some()).map(|(option, ..)| option)
     }
 
     /// Rejects the options of `mke2fs` that obento does not support, by name.

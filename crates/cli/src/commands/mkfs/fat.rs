@@ -186,14 +186,11 @@ impl Args {
             return Err(Report::on("cannot create", shown, "file already exists")
                 .help("omit -C to use the existing file"));
         }
-        let lacking = [
-            (self.atari, "-A", "only Atari systems read this variant"),
-            (
-                self.variant.as_ref().is_some_and(|name| !name.eq_ignore_ascii_case("standard")),
-                "--variant",
-                "only 'standard' is supported: omit --variant",
-            ),
-        ];
+        if let Some(name) = self.variant.as_ref().filter(|name| !name.eq_ignore_ascii_case("standard")) {
+            let report = Report::plain(format!("invalid value '{}' for --variant", name.escape_default()));
+            return Err(report.help("use 'standard', or omit --variant"));
+        }
+        let lacking = [(self.atari, "-A", "only Atari systems read this variant")];
         match lacking.iter().find(|(given, ..)| *given) {
             Some((_, letter, help)) => {
                 Err(Report::plain(format!("option {letter} of mkfs.fat is not supported")).help(*help))

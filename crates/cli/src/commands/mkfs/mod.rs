@@ -87,7 +87,7 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
     let len = args.len()?;
     options.len = len;
     let target = Target::parse(args)?;
-    let failed = |error: FormatError| cannot_make(&target.shown, &error, format);
+    let failed = |error: FormatError| cannot_make(&target.shown, &error, format, args);
     if let Some(path) = &host.journal {
         options.journal = Some(open_journal(path, args.dry_run, context)?);
     }
@@ -313,26 +313,45 @@ fn needs_size(shown: &[u8]) -> Report {
 }
 
 /// Reports why the file system was not created, and what to do.
-fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report {
+fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format, args: &Args) -> Report {
     let report = |cause: &dyn std::fmt::Display| Report::on("cannot create a file system on", shown, cause);
+    let fs_type = format.types().first().copied().unwrap_or_default();
     match error {
         FormatError::Device(Error::Device(
             DeviceError::Write { errno: NO_SPACE, .. } | DeviceError::Flush { errno: NO_SPACE },
         )) => {
             report(&"no space left on the disk of the image").help("free space there, or choose another disk")
         }
-        FormatError::Needs { what, needs } => report(error).help(format!("use {needs}, or omit {what}")),
+        FormatError::Needs { what, needs } => {
+            let (what, help) = lacking(what, needs, format, args);
+            report(&format_args!("{what} requires {needs}")).help(help)
+        }
         FormatError::BadValue { name: "journal_size", value, allowed } => journal_size(value, allowed),
-        FormatError::UnknownFeature { .. } => report(error).help(KNOWN_FEATURES),
+        FormatError::BadValue { name, value, allowed } if args.option_of(name).is_some() => {
+            let option = args.option_of(name).unwrap_or(name);
+            report(&format_args!("invalid value '{}' for {option}", value.escape_default()))
+                .help(format!("use {allowed}"))
+        }
+        FormatError::GroupTables { .. } => {
+            report(error).help("use a smaller size, or larger blocks: -b 4096")
+        }
+        FormatError::UnknownFeature { .. } if format.types().contains(&"ext4") => {
+            report(error).help("ext4(5) lists the features")
+        }
+        FormatError::UnknownFeature { .. } => {
+            report(&format_args!("-O is not available for {fs_type}")).help("omit -O")
+        }
         // `-U` with a volume ID sets it, on any type.
         FormatError::UnknownSetting { name } if name == "volume_id" => {
-            let fs_type = format.types().first().copied().unwrap_or_default();
             report(&format_args!("{fs_type} has a UUID, and no volume ID"))
                 .help("write a UUID such as 01234567-89ab-cdef-0123-456789abcdef, or random")
         }
+        FormatError::UnknownSetting { name } if args.option_of(name).is_some() => {
+            let option = args.option_of(name).unwrap_or_default();
+            report(&format_args!("{option} is not available for {fs_type}")).help(format!("omit {option}"))
+        }
         FormatError::UnknownSetting { .. } => {
             let known: Vec<&str> = format.settings().iter().map(|setting| setting.name).collect();
-            let fs_type = format.types().first().copied().unwrap_or_default();
             let known = known.join(", ");
             report(error).help(format!("supported settings of {fs_type}: {known}, {HOST_SETTINGS}"))
         }
@@ -345,6 +364,20 @@ fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format) -> Report
             report(error).help("create a journal: obento mkfs -O journal_dev FILE SIZE")
         }
         _ => report(error),
+    }
+}
+
+/// Returns the name of `what` for the user, and the next step if `what` requires `needs`.
+fn lacking(what: &str, needs: &str, format: &dyn Format, args: &Args) -> (String, String) {
+    let is_feature = |name: &str| !name.contains(' ') && format.types().contains(&"ext4");
+    let is_setting = format.settings().iter().any(|setting| setting.name == what);
+    let add = if is_feature(needs) { format!("add -O {needs}") } else { format!("use {needs}") };
+    match args.option_of(what) {
+        Some(option) => (option.to_owned(), format!("{add}, or omit {option}")),
+        None if is_feature(what) && !is_setting => {
+            (what.to_owned(), format!("{add}, or remove {what}: -O ^{what}"))
+        }
+        None => (what.to_owned(), format!("{add}, or omit {what}")),
     }
 }
 

@@ -36,6 +36,11 @@ pub fn serve(
     context: &Context,
 ) -> Result<(), Report> {
     expect_possible(args, address, options)?;
+    if context.options().superblock.is_some() {
+        let report =
+            Report::on("cannot mount", args.image().as_bytes(), "--superblock is for a single volume");
+        return Err(report.help("mount the partitions one by one: IMAGE@PART"));
+    }
     server::begin(args)?;
     // An error is reported before the disk is opened for change.
     server::open_directory(args)?;
@@ -153,9 +158,10 @@ fn volumes(image: &Image, is_free: bool, shown: &[u8], context: &Context) -> Vec
         });
         match volume {
             Ok(volume) => {
-                let notices = volume.info().notices;
+                let info = volume.info();
                 let access = if volume.is_writable() { Access::ReadWrite } else { Access::ReadOnly };
-                notices.iter().for_each(|found| context.note(&name, notice(found, access, image)));
+                let text = |found| notice(found, access, image, info.probe.fs_type);
+                info.notices.iter().for_each(|found| context.note(&name, text(found)));
                 Some((number, volume))
             }
             Err(error) => {

@@ -203,10 +203,10 @@ pub fn volume_id(volume: &Volume) -> String {
 /// Returns why a mount cannot be passed on.
 fn obstacle(opened: &OpenedMount, session: &dyn Session) -> Option<&'static str> {
     if !session.can_pause() {
-        return Some("its requests arrive through io_uring; unmount, and mount with -o io_uring=off");
+        return Some("requests arrive through io_uring; unmount, and mount with -o io_uring=off");
     }
     if opened.ledger.is_some() {
-        return Some("it was mounted with -o failover");
+        return Some("the volume was mounted with -o failover");
     }
     volume_obstacle(opened)
 }

@@ -65,6 +65,7 @@ pub fn serve_with(
 ) -> Result<(), Report> {
     let failed = |error: io::Error| cannot_serve(args.image(), error);
     let ledger = keeper.as_ref().map(|_| Ledger::new()).transpose().map_err(failed)?.map(Arc::new);
+    // A mount point that does not exist must not leave a volume that was not unmounted.
     let directory = open_directory(args)?;
     let opened = open(args, address, &mut options, ledger, context)?;
     let volume = opened.volume.clone();
@@ -384,8 +385,9 @@ fn open(
     if let Some(MountedImage { image, .. }) = &opened.image {
         expect_undamaged("cannot mount", shown, image)?;
         report_notices(shown, image, context.messages());
-        let notices = opened.volume.info().notices;
-        notices.iter().for_each(|found| context.note(shown, notice(found, access, image)));
+        let info = opened.volume.info();
+        let text = |found| notice(found, access, image, info.probe.fs_type);
+        info.notices.iter().for_each(|found| context.note(shown, text(found)));
     }
     expect_limits(options, &opened.volume, shown, context)?;
     if let Some(why) = in_vain(options.shown, &opened.volume) {

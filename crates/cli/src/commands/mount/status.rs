@@ -199,7 +199,7 @@ fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Outpu
     };
     let mut text = format!(
         "{path}: {source}, {}, {access}\n  mounted for {mounted} s; requests: {}; inodes in use: {}\n  server: version {}, \
-         pid {}, for {served} s; replacements: {}; restarts: {}\n",
+         pid {}, running for {served} s; replacements: {}; restarts: {}\n",
         status.fs_type,
         status.requests,
         status.inodes,
@@ -209,7 +209,7 @@ fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Outpu
         status.failovers,
     );
     if !status.obstacle.is_empty() {
-        text.push_str(&format!("  cannot be replaced: {}\n", status.obstacle));
+        text.push_str(&format!("  the server cannot be replaced: {}\n", status.obstacle));
     }
     Ok(out.write_all(text.as_bytes())?)
 }

@@ -42,7 +42,7 @@ pub struct Create {
 enum Kind {
     /// GUID partition table
     Gpt,
-    /// Master boot record, for disks of at most 2 TiB
+    /// Master boot record, whose partitions start and end in the first 2 TiB
     #[value(aliases = ["dos", "msdos"])]
     Mbr,
 }

@@ -52,7 +52,10 @@ pub(super) fn list(disk: &Disk<'_>, image: &Image, table: &Table) -> Outcome {
     if !is_backed {
         disk.context.note(
             disk.shown,
-            "the two copies of the GPT differ, or the second one is not at the end of the disk; run 'obento part DISK repair-backup'",
+            format!(
+                "the copies of the GPT differ, or the backup is not at the end of the disk; run 'obento part {} repair-backup'",
+                printable(disk.shown)
+            ),
         );
     }
     out.finish()

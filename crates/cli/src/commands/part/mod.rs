@@ -141,7 +141,7 @@ enum Action {
     Name {
         /// The partition: a number, name or UUID
         part: String,
-        /// The name, of at most 36 characters
+        /// The name, of at most 36 UTF-16 units
         name: String,
     },
     /// Set the UUID of a partition of a GPT, or of the disk
@@ -445,9 +445,10 @@ impl Disk<'_> {
     fn kind(&self, scheme: Scheme, text: &str) -> Result<PartitionType, Report> {
         PartitionType::parse(text, scheme).ok_or_else(|| {
             let known: Vec<&str> = PartitionType::known(scheme).collect();
-            let other = if scheme == Scheme::Gpt { "a GUID" } else { "a number: 0x83" };
+            let other =
+                if scheme == Scheme::Gpt { "or a GUID" } else { "extended, or a number such as 0x83" };
             Report::plain(format!("unknown type '{}' for {scheme}", text.escape_default()))
-                .help(format!("the types are {}, or {other}", known.join(", ")))
+                .help(format!("the types are {}, {other}", known.join(", ")))
         })
     }
 
@@ -489,6 +490,9 @@ impl Disk<'_> {
                 report.help(format!("run 'obento part {}' to list the free space", printable(self.shown)))
             }
             EditError::BadNumber { scheme: Scheme::Gpt, .. } => report.help("use a number from 1 to 128"),
+            EditError::BadNumber { scheme: Scheme::Mbr, .. } => {
+                report.help("use a number from 1 to 4, or add an extended partition first: --type extended")
+            }
             EditError::ContainerInUse { .. } => report.help("change or delete the logical partitions first"),
             EditError::DamagedChain | EditError::Damaged => {
                 report.help("a program such as testdisk can search for the lost partitions")

@@ -54,11 +54,11 @@ pub fn run(args: &Args, sequence: u64, log: &Log, context: &Context) -> Outcome 
         }
     }
     if sequence > changes.next {
-        let cause = format!("the log ends before record {}", changes.next);
+        let cause = format!("the last record of the log is {}", changes.next.saturating_sub(1));
         let report =
             Report::on(&format!("cannot list the changes since record {sequence} of"), log.shown(), cause);
         return Err(report
-            .help("make a full backup: the number is that of another volume or history")
+            .help("make a full backup: the number belongs to another volume, or to an earlier log")
             .into());
     }
     let mut lineage = Lineage::new(indexed);

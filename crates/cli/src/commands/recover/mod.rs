@@ -214,8 +214,9 @@ fn shown(address: &Address) -> Vec<u8> {
 fn source(opened: &ReadableVolume, address: &Address, context: &Context) -> Result<CopySource, Report> {
     let ReadableVolume { image, volume } = opened;
     let shown = shown(address);
-    for each in volume.info().notices {
-        context.note(&shown, notice(&each, obento::driver::Access::ReadOnly, image));
+    let info = volume.info();
+    for each in &info.notices {
+        context.note(&shown, notice(each, obento::driver::Access::ReadOnly, image, info.probe.fs_type));
     }
     let place = address.place.clone().unwrap_or(FileSelector::Path(b"/".to_vec()));
     let path = match &place {

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use obento::base::Timestamp;
+use obento::base::{Quantity, Timestamp};
 use obento::block::BlockDevice;
 use obento::driver::{Access, Certainty, DeletedFile};
 use obento::host::sandbox::Rights;
@@ -211,11 +211,16 @@ impl Listing<'_> {
             Ok(()) => {}
             Err(Unextracted::Stopped) => return Err(Stop::Interrupted),
             Err(Unextracted::Failed(error)) => {
-                self.context.warn(&Report::on("cannot extract", &found.path, error));
+                self.context.warn(&Report::on("cannot copy", &found.path, error));
             }
             Err(Unextracted::Limit) => {
-                let report = Report::on("cannot extract", &found.path, "the limit of bytes is reached");
-                let report = report.help("--max-bytes sets this limit; files that were copied before remain");
+                let cause = match self.args.max_bytes {
+                    Some(limit) => format!("the limit of {} is reached", Quantity::new(limit, "byte")),
+                    None => "the limit of bytes is reached".to_owned(),
+                };
+                let report = Report::on("cannot copy", &found.path, cause);
+                let report =
+                    report.help("--max-bytes sets this limit; the files that were copied before remain");
                 return Err(report.into());
             }
         }
@@ -233,8 +238,8 @@ impl Listing<'_> {
             reasons.push(format!("--least {level} omits {hidden} (--least overwritten lists all)"));
         }
         if self.unwanted > 0 {
-            let verb = if self.unwanted == 1 { "matches" } else { "match" };
-            reasons.push(format!("{} {verb} no pattern", files(self.unwanted)));
+            let verb = if self.unwanted == 1 { "does" } else { "do" };
+            reasons.push(format!("{} {verb} not match a pattern", files(self.unwanted)));
         }
         match reasons.is_empty() {
             true => "no deleted files were found".to_owned(),

@@ -142,11 +142,15 @@ impl Geometry {
             self.count_inodes(per_group)?;
             self.reserve_descriptors(room)?;
             let descs = if self.has_meta_bg() { 1 } else { self.desc_blocks };
-            let overhead = 3
-                + u64::from(self.inode_table_blocks)
-                + u64::from(self.reserved_gdt_blocks)
-                + u64::from(descs);
-            if overhead > self.blocks_per_group.into() {
+            let descriptors = 3 + u64::from(self.reserved_gdt_blocks) + u64::from(descs);
+            if descriptors > self.blocks_per_group.into() {
+                let block_size = self.block_size.into();
+                return Err(FormatError::GroupTables {
+                    len: self.blocks.saturating_mul(block_size),
+                    block_size,
+                });
+            }
+            if descriptors + u64::from(self.inode_table_blocks) > self.blocks_per_group.into() {
                 return Err(self.too_many_inodes(wanted_inodes, self.inodes_per_group));
             }
             let rest = self.short_group(wishes)?;

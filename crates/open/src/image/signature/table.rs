@@ -88,7 +88,7 @@ const CONVERT: &str = "convert it first: `qemu-img convert -O raw IMAGE disk.img
 const UNPACK: &str = "unpack it first, and name the image that is in it";
 const OTHER_TABLE: &str = "name a file system in it by its first byte: IMAGE@+OFFSET";
 const NAME_IMAGE: &str = "name a disk image";
-const NO_FILES: &str = "it contains no files";
+const NO_FILES: &str = "name an image that contains files";
 
 use SignaturePosition::{End, Of, Start};
 

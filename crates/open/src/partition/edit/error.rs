@@ -66,7 +66,7 @@ pub enum EditError {
         sector_size: u64,
     },
     /// No gap is large enough.
-    #[error("no gap between partitions is large enough: the largest one has {largest} bytes")]
+    #[error("{}", no_space(*largest))]
     NoSpace {
         /// Bytes of the largest gap.
         largest: u64,
@@ -110,6 +110,14 @@ pub enum EditError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] Error),
+}
+
+/// Describes the lack of a gap if the largest gap has `largest` bytes.
+fn no_space(largest: u64) -> impl fmt::Display {
+    fmt::from_fn(move |f| match largest {
+        0 => f.write_str("the disk has no free space for a partition"),
+        _ => write!(f, "no gap between partitions is large enough: the largest gap has {largest} bytes"),
+    })
 }
 
 /// Describes a range from `start` to `end` that is not between `first` and `last`.

@@ -40,9 +40,9 @@ impl Placement {
     /// # Errors
     ///
     /// 1. `Unaligned`: the length cannot be rounded up to sectors.
-    /// 2. `NoSpace`: no gap is large enough, or `len` is `None` and no gap contains `start`.
+    /// 2. `NoSpace`: no gap is large enough.
     ///
-    /// If both `start` and `len` are given, the method does not check the range. The caller must check it.
+    /// If `start` is given, the method does not check the range. The caller must check it.
     pub(super) fn choose(
         self,
         gaps: &[Range<u64>],
@@ -67,8 +67,10 @@ impl Placement {
         match (self.start, len) {
             (Some(start), Some(len)) => Ok(start..start.saturating_add(len)),
             (Some(start), None) => {
-                let gap = gaps.iter().find(|gap| gap.contains(&start)).ok_or_else(no_space)?;
-                Ok(start..rounded_end(start, gap.end, sector_size))
+                // Without a gap at the start, the check of the range reports the reason.
+                let end = start.saturating_add(sector_size);
+                let gap = gaps.iter().find(|gap| gap.contains(&start));
+                Ok(start..gap.map_or(end, |gap| rounded_end(start, gap.end, sector_size)))
             }
             (None, Some(len)) => {
                 let gap = starts.clone().find(|gap| room(gap) >= len).ok_or_else(no_space)?;

@@ -222,7 +222,7 @@ fn prepared(settings: &DiskSettings) -> Result<DiskSettings, BuildFailure> {
         let partition = &mut settings.partitions[at];
         if partition.name.encode_utf16().count() > NAME_MAX {
             return Err(layout(format!(
-                "the name of partition {number} has more than {NAME_MAX} characters"
+                "the name of partition {number} has more than {NAME_MAX} UTF-16 units"
             )));
         }
         let is_of_table = matches!(

@@ -399,7 +399,7 @@ impl Archive {
         let (Some(node), Some((name, parent))) = (original, path.split_last()) else {
             let original = obento_open::text::escaped(&member.link);
             return Err(ArchiveError::Words(format!(
-                "the target {original} of the hard link does not exist"
+                "the target '{original}' of the hard link does not exist"
             )));
         };
         let dir = reader.model.directory(parent, reader.clamped(member.mtime))?;

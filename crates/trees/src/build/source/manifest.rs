@@ -245,7 +245,7 @@ fn host_file(
         return Ok(Err(match parent.symlink_metadata() {
             Err(error) if !parent.has_root() => HostError::of_io("open", parent, &error).to_string(),
             _ => format!(
-                "the contents {} are outside of the directory of the manifest\n  help: use --contents DIR to allow another directory",
+                "the contents '{}' are outside of the directory of the manifest\n  help: use --contents DIR to allow another directory",
                 shown()
             ),
         }));

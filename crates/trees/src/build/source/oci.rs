@@ -178,6 +178,11 @@ impl Layout<'_> {
         HostError::Damaged { path: path.into(), format: "OCI image", reason: reason.to_string() }
     }
 
+    /// Returns the error for a valid index from which no image can be selected.
+    fn unselected(&self, reason: String) -> HostError {
+        HostError::Unselected { path: self.path.into(), reason }
+    }
+
     /// Returns the layers of the image that the index names.
     fn layers(&self) -> Result<Vec<NamedLayer>, HostError> {
         let index = self.json(self.file("index.json")?)?;
@@ -328,12 +333,12 @@ impl Layout<'_> {
         match images {
             // An index of one index has no other image. A later index may contain the selected one.
             [one] => Ok(one),
-            [] => Err(self.bad(self.path, "the index lists no image")),
+            [] => Err(self.unselected("the index lists no image".into())),
             // The selection must not depend on the machine that builds.
             _ => {
                 let (count, all) = (images.len(), selected.names.join(", "));
-                let help = format!("help: select one with --image: {all}");
-                Err(self.bad(self.path, format!("the index lists {count} images\n  {help}")))
+                let help = format!("help: select an image with --image NAME; the names are {all}");
+                Err(self.unselected(format!("the index lists {count} images\n  {help}")))
             }
         }
     }
@@ -343,7 +348,7 @@ impl Layout<'_> {
         let Some(wanted) = self.wanted.filter(|_| !selected.is_matched) else { return Ok(()) };
         let (wanted, all) = (obento_open::text::escaped(wanted.as_bytes()), selected.names.join(", "));
         let help = if all.is_empty() { "omit --image".into() } else { format!("use one of {all}") };
-        Err(self.bad(self.path, format!("no image is named '{wanted}'\n  help: {help}")))
+        Err(self.unselected(format!("no image is named '{wanted}'\n  help: {help}")))
     }
 
     fn no_kind(&self, found: &str, wanted: Kind) -> HostError {

@@ -64,7 +64,10 @@ impl ImageTarget {
             }
             _ => {}
         }
-        let [source] = sources else { return Err(CopyError::NotDirectory { target: self.shown_path() }) };
+        let [source] = sources else {
+            let exists = self.volume.resolve(&self.place, Symlinks::Follow).is_ok();
+            return Err(CopyError::NotDirectory { target: self.shown_path(), exists });
+        };
         // The contents of a directory are copied into an existing directory, whatever the options require for the
         // target. As in GNU cp, they are not copied through a link to a directory.
         let is_link = || {

@@ -137,7 +137,10 @@ fn names_that_are_taken_are_treated_as_asked() {
         CopyOptions { tree: TreeOptions { existing: Existing::Fail, ..plain.tree.clone() }, ..plain.clone() };
     assert_eq!(copy(&[host(&one)], &to, &fail).1.len(), 1);
     let (_, problems) = copy(&[host(&one), host(&one)], &target(&volume, "/"), &plain);
-    assert!(problems.len() == 1 && problems[0].contains("another source has the same name"), "{problems:?}");
+    assert!(
+        problems.len() == 1 && problems[0].contains("an earlier source has the same name"),
+        "{problems:?}"
+    );
     let dir = folder.path().join("dir");
     fs::create_dir_all(dir.join("file")).unwrap();
     let recursive = CopyOptions { recursive: true, ..plain.clone() };
