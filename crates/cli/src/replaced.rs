@@ -14,7 +14,7 @@ pub fn expect_replaceable(cannot: &str, out: &Path, is_forced: bool) -> Result<O
     let refused = |cause| Report::on(cannot, out.as_os_str().as_bytes(), cause);
     let Ok(there) = std::fs::symlink_metadata(out) else { return Ok(None) };
     if !is_forced {
-        return Err(refused("file already exists").help("use --force to overwrite it"));
+        return Err(refused("file exists").help("use --force to overwrite it"));
     }
     if !there.is_file() && !there.is_symlink() {
         let report = refused("exists and is not a regular file");

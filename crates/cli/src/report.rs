@@ -116,7 +116,7 @@ pub fn room(cause: &str) -> Option<&'static str> {
         return Some("free space on the disk of the image, or move the image to another disk");
     }
     if HOST_IS_FULL.iter().any(|words| cause.contains(words)) {
-        return Some("free space on that disk, or choose another one");
+        return Some("free space on the disk of the file, or choose another disk");
     }
     cause.contains(VOLUME_IS_FULL).then_some(
         "the volume has too few free blocks: remove files, or enlarge the volume: obento resize IMAGE SIZE",
@@ -255,7 +255,7 @@ mod tests {
         let of_image = DeviceError::Write { offset: 0, len: 512, errno: NO_SPACE.0 };
         assert!(help(&of_image).contains("the disk of the image"), "{}", help(&of_image));
         let of_host = "cannot write to 'b': No space left on device (os error 28)";
-        assert_eq!(help(&of_host), "free space on that disk, or choose another one");
+        assert_eq!(help(&of_host), "free space on the disk of the file, or choose another disk");
     }
 
     #[test]

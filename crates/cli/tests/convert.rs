@@ -173,7 +173,7 @@ fn a_compressed_disk_is_unpacked_to_the_raw_image_itself() {
     succeed(folder, &["convert", "-q", "-f", "disk.zst.gz", "nested.img"]);
     fixture.is_disk("nested.img");
     let output = obento(folder, &["convert", "disk.zst", "out.img"]);
-    assert!(String::from_utf8_lossy(&output.stderr).contains("file already exists"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("file exists"));
     let packed = fs::read(fixture.path("disk.zst")).unwrap();
     fs::write(fixture.path("cut.zst"), &packed[..packed.len() / 2]).unwrap();
     let output = obento(folder, &["convert", "cut.zst", "cut.img"]);
@@ -231,7 +231,7 @@ fn nothing_is_left_of_a_conversion_that_fails() {
     fails(&["convert", "-c", "disk.img", "disk.vmdk"], 2, "--compress requires the format qcow2");
     fails(&["convert", "missing.img", "disk.vmdk"], 2, "missing.img");
     fs::write(path("there.qcow2"), "mine").unwrap();
-    fails(&["convert", "disk.img", "there.qcow2"], 2, "file already exists");
+    fails(&["convert", "disk.img", "there.qcow2"], 2, "file exists");
     assert_eq!(fs::read(path("there.qcow2")).unwrap(), b"mine");
     // A disk of 3 TiB is too large for a VMDK in one file.
     File::create(path("large.img")).unwrap().set_len(3 << 40).unwrap();

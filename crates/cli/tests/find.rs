@@ -353,7 +353,7 @@ fn messages_about_mistakes_end_with_the_right_spelling() {
         &["--json", "disk.img.zst", "-ls"],
         2,
         "",
-        "obento: cannot search: --json supports -print, but not -printf, -print0 and -ls\n  \
+        "obento: cannot search: --json does not support -printf, -print0 or -ls\n  \
          help: omit --json, or the action that --json does not support\n",
     );
 }

@@ -80,10 +80,7 @@ fn rejected_values_are_reported_with_an_example() {
     );
     fails(&["du", "-B", "10Q", "disk.img.zst"], "not a size such as 4096, 10M or 10MB");
     fails(&["chmod", "999", "disk.img.zst:/etc"], "obento: invalid mode '999'");
-    fails(
-        &["build", "disk.img.zst", "--from", "."],
-        "file already exists\n  help: use --force to overwrite it",
-    );
+    fails(&["build", "disk.img.zst", "--from", "."], "file exists\n  help: use --force to overwrite it");
     fails(&["rm", "disk.img.zst"], "not a path inside an image");
     stdout(folder.path(), &["mkfs", "-q", "plain.img", "1M"]);
     fails(&["setfacl", "-m", "u::x!", "plain.img:/"], "invalid ACL entry 'u::x!'");

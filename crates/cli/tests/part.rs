@@ -294,7 +294,7 @@ fn a_new_disk_of_a_size_gets_a_table_and_a_partition_that_is_formatted() {
     assert_eq!(bytes.len(), 64 << 20);
     fs::write(bench.path("volume"), &bytes[1 << 20..]).unwrap();
     call("fsck.fat", [Path::new("-n"), &bench.path("volume")]).unwrap();
-    bench.refused("create gpt --size 1G", "file already exists");
+    bench.refused("create gpt --size 1G", "file exists");
     // A partition is not the name of a new disk.
     for size in ["", " --size 4M"] {
         let (_, said) = run(&format!("part disk.img@1 create gpt{size}"), 2);

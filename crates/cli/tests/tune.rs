@@ -226,7 +226,7 @@ fn types_of_the_engine_are_tuned_by_their_programs() {
         bench.run(&format!("part disk add --start 1M --size {mib}M"), 0);
         for image in ["volume", "disk@1"] {
             let (_, said) = bench.run(&format!("tune {image} -L fresh"), 0);
-            assert!(said.contains("running `"), "{said}");
+            assert!(said.contains("running '"), "{said}");
             let (_, said) = bench.run(&format!("tune {image} -U {uuid}"), if kind == "f2fs" { 2 } else { 0 });
             let is_refused = said.contains("no program changes the setting -U of F2FS volumes");
             assert_eq!(is_refused, kind == "f2fs", "{said}");

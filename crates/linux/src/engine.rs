@@ -144,7 +144,7 @@ impl Engine {
         // The socket is silent until a request was sent; it is closed when the kernel ends.
         let [asks, is_cut] = ready([self.guest.disk.as_fd(), self.guest.bell.as_fd()], START);
         if !asks {
-            let why = if is_cut { "it ended at once" } else { "it does not start" };
+            let why = if is_cut { "the kernel ended immediately" } else { "the kernel does not start" };
             return Err(self.give_up(EngineError::NotStarted(why.to_owned())));
         }
         let socket = self.guest.disk.accept();

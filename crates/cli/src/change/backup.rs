@@ -61,7 +61,7 @@ fn parse(control: &OsStr, suffix: Option<OsString>) -> Result<Backup, Report> {
         Some(("numbered" | "t", _)) => Ok(Backup::Numbered),
         Some(_) => Ok(Backup::Existing(suffix())),
         None if control.is_empty() => Ok(Backup::Existing(suffix())),
-        None => Err(Report::plain(format!("invalid backup type {}", subject(control)))
+        None => Err(Report::plain(format!("invalid backup method {}", subject(control)))
             .help("use none, simple, numbered or existing in --backup or VERSION_CONTROL")),
     }
 }

@@ -251,7 +251,7 @@ impl Args {
                 Report::on("cannot convert to", shown, error).into()
             }
             ConvertFailure::Host(HostError::Exists { .. }) => {
-                let report = Report::on("cannot convert to", shown, "file already exists");
+                let report = Report::on("cannot convert to", shown, "file exists");
                 report.help("use --force to overwrite it").into()
             }
             ConvertFailure::Differs => Report::on("cannot convert to", shown, ConvertFailure::Differs)

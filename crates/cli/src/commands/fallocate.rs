@@ -98,22 +98,18 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
         () if args.dig_holes => {
             let dug = dig(&node, range).map_err(failed)?;
             verbose.say(|| {
-                format!(
-                    "{}: {} converted to sparse holes.",
-                    subject(location.shown()),
-                    Quantity::new(dug, "byte")
-                )
+                format!("{}: {} converted to holes", subject(location.shown()), Quantity::new(dug, "byte"))
             });
             return Ok(());
         }
-        () if args.punch_hole => (node.punch(range), "hole created"),
+        () if args.punch_hole => (node.punch(range), "converted to a hole"),
         () if args.zero_range => (node.zero_range(range, size), "zeroed"),
         () if args.collapse_range => (node.collapse(range), "removed"),
         () if args.insert_range => (node.insert(range), "inserted"),
         () => (node.allocate(range, size), "allocated"),
     };
     done.map_err(failed)?;
-    verbose.say(|| format!("{}: {} {what}.", subject(location.shown()), Quantity::new(len, "byte")));
+    verbose.say(|| format!("{}: {} {what}", subject(location.shown()), Quantity::new(len, "byte")));
     Ok(())
 }
 

@@ -105,10 +105,10 @@ fn target(location: &Location) -> Result<Vec<u8>, Report> {
 
 fn canonical(location: &Location, must_exist: MustExist) -> Result<Vec<u8>, Report> {
     let FileSelector::Path(path) = &location.place else {
-        return Err(Report::on("cannot canonicalize", location.shown(), "an inode number has no path"));
+        return Err(Report::on("cannot resolve", location.shown(), "an inode number has no path"));
     };
     let path = canonicalize(location.volume.root(), path, must_exist)
-        .map_err(|error| Report::on("cannot canonicalize", location.shown(), error))?;
+        .map_err(|error| Report::on("cannot resolve", location.shown(), error))?;
     Ok([&location.prefix, path.as_slice()].concat())
 }
 

@@ -44,8 +44,8 @@ const FREE_TO_REPORT: u64 = 1 << 20;
 
 /// Grow or shrink a file system
 ///
-/// ext2, ext3, ext4, FAT and exFAT are supported. XFS and Btrfs volumes grow, if the kernel engine is installed. A
-/// volume that shrinks keeps all files. The image file, or the
+/// ext2, ext3, ext4, FAT and exFAT are supported. XFS and Btrfs volumes grow, if the kernel engine is installed. Shrinking
+/// a volume preserves all files. The image file, or the
 /// entry of the partition, shrinks after the volume. If the files do not fit, nothing is changed, and the
 /// error names a size that is large enough. If SIZE exceeds an image file without partitions, the file grows first. If SIZE
 /// exceeds the partition, its entry in the partition table grows first, into the free space after it. The file of a

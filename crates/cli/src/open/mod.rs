@@ -21,7 +21,9 @@ use crate::options::EngineChoice;
 use crate::report::Report;
 
 pub use location::{Found, Location, join};
-pub use reports::{cannot_open, expect_undamaged, of_short_volume, option_refused, report_notices};
+pub use reports::{
+    cannot_open, expect_undamaged, needs_image, of_short_volume, option_refused, report_notices,
+};
 
 /// What an argument names, with its image opened.
 pub enum Opened {

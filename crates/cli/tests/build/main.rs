@@ -437,7 +437,7 @@ fn an_insufficient_size_is_reported_with_a_sufficient_one() {
         out.starts_with("disk.img: ext4 'root', ") && out.contains("  1 file and 1 directory with 20 MiB in"),
         "{out}"
     );
-    assert!(bench.run("build disk.img --from tree", 2).1.contains("file already exists"));
+    assert!(bench.run("build disk.img --from tree", 2).1.contains("file exists"));
     assert!(bench.run("build x.img", 2).1.contains("no source given"));
     let (_, err) = bench.run("build -t ntfs x.img --from tree", 2);
     assert!(err.contains(", but opens existing volumes") && err.contains("ext4/ext3/ext2, "), "{err}");

@@ -129,7 +129,7 @@ fn copies_back_up_replaced_files_as_requested_on_both_sides() {
     assert_eq!(fs::read_to_string(at.join("f~")).unwrap(), "mine");
     assert_eq!(fs::read_to_string(at.join("f")).unwrap(), "two");
     disk.check("cp --backup=sometimes f disk.img:/f", 2, "", {
-        "obento: invalid backup type 'sometimes'\n  help: use none, simple, numbered or \
+        "obento: invalid backup method 'sometimes'\n  help: use none, simple, numbered or \
          existing in --backup or VERSION_CONTROL\n"
     });
     assert_eq!(disk.obento(&["cp", "-nb", "f", "disk.img:/f"]).status.code(), Some(2));

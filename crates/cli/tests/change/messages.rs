@@ -515,7 +515,7 @@ fn space_moves_within_a_file_by_whole_blocks() {
     let block = |letter: u8| vec![letter; 4096];
     let data = [block(b'a'), block(b'b'), block(b'c')].concat();
     assert!(disk.obento_with(&["write", "disk.img:/f"], &data).status.success());
-    disk.check("fallocate -v -c -o 4096 -l 4096 disk.img:/f", 0, "'disk.img:/f': 4096 bytes removed.\n", "");
+    disk.check("fallocate -v -c -o 4096 -l 4096 disk.img:/f", 0, "'disk.img:/f': 4096 bytes removed\n", "");
     assert!(disk.obento(&["cat", "disk.img:/f"]).stdout == [block(b'a'), block(b'c')].concat());
     disk.quietly(&["fallocate -i -o 4096 -l 4096 disk.img:/f"]);
     assert!(disk.obento(&["cat", "disk.img:/f"]).stdout == [block(b'a'), block(0), block(b'c')].concat());
@@ -527,7 +527,7 @@ fn space_moves_within_a_file_by_whole_blocks() {
          help: the range must consist of whole blocks and end before the end of the file\n",
     );
     disk.quietly(&["fallocate -z -l 12288 disk.img:/f"]);
-    disk.check("fallocate -dv disk.img:/f", 0, "'disk.img:/f': 0 bytes converted to sparse holes.\n", "");
+    disk.check("fallocate -dv disk.img:/f", 0, "'disk.img:/f': 0 bytes converted to holes\n", "");
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn made_and_checked(kind: &str, size: &str, label: &str, maker: &'static str, ch
     let option = if label.is_empty() { String::new() } else { format!(" -L {label}") };
     let (out, reported, code) = all(&bench, &format!("mkfs -t {kind}{option} image {size}"));
     assert_eq!(code, Some(0), "{reported}");
-    assert!(reported.contains(&format!("running `{maker}")), "{reported}");
+    assert!(reported.contains(&format!("running '{maker}")), "{reported}");
     assert!(out.starts_with(&format!("image: {kind}")) && out.contains(label), "{out}");
     bench.done("cp tree/five image:/");
     assert!(bench.done("info image").contains(&format!("file system             {kind}")));
@@ -42,7 +42,7 @@ fn made_and_checked(kind: &str, size: &str, label: &str, maker: &'static str, ch
     match checker {
         Some(checker) => {
             assert_eq!(code, Some(0), "{out}{reported}");
-            assert!(reported.contains(&format!("checked by `{checker}")), "{reported}");
+            assert!(reported.contains(&format!("running '{checker}")), "{reported}");
             assert!(out.ends_with(&format!("'image': no problems (checked by {checker})\n")), "{out}");
         }
         None => {
@@ -293,7 +293,7 @@ fn without_the_program_a_line_installs_it() {
     let bench = Bench::new();
     let (_, reported, code) = all(&bench, "mkfs -t hfs image 4M");
     match code {
-        Some(0) => assert!(reported.contains("running `hformat"), "{reported}"),
+        Some(0) => assert!(reported.contains("running 'hformat"), "{reported}"),
         code => {
             assert_eq!(code, Some(1));
             assert!(reported.contains("this command requires hformat, which is not installed"), "{reported}");

@@ -220,7 +220,7 @@ fn a_map_with_a_bad_directory_block_gives_the_files_without_names() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(text(&output.stdout).starts_with("lost\t-\tdisk.img:/d/e\tthe map does not list "), "{output:?}");
     assert_eq!(contents(&twins.path("saved")), contents(&twins.tree()), "{output:?}");
-    assert!(text(&output.stderr).contains("files without a name: 20, stored in lost+found"), "{output:?}");
+    assert!(text(&output.stderr).contains("20 files without a name are stored in lost+found"), "{output:?}");
 }
 
 #[test]

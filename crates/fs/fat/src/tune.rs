@@ -70,8 +70,12 @@ impl FatDriver {
         if label.trim_ascii().is_empty() {
             return Ok(None);
         }
-        let refused =
-            || TuneError::refused("label", "must have at most 11 characters, and none of *?.,;:/\\|+=<>[]\"");
+        let refused = || {
+            TuneError::refused(
+                "label",
+                "must have at most 11 characters of the code page, none of *?.,;:/\\|+=<>[]\", and no leading space",
+            )
+        };
         let units = crate::name::to_units(label).map_err(|_| refused())?;
         let mut bytes = [b' '; 11];
         if units.len() > bytes.len() {

@@ -17,7 +17,7 @@ pub fn run(_: &Args) -> Outcome {
     for suite in SUITES {
         writeln!(out, "  {:<12} {} ({} workloads)", suite.name, suite.about, suite.workloads().len())?;
     }
-    writeln!(out, "\nWorkloads (T=N: the number of threads is that of --threads):")?;
+    writeln!(out, "\nWorkloads (--threads sets the N of T=N):")?;
     for (name, _) in all() {
         writeln!(out, "  {name}")?;
     }

@@ -263,7 +263,7 @@ fn begin(args: &Args, suite: Option<&'static Suite>) -> Result<Results, Stop> {
         }
         Some(path) if path.exists() => {
             let name = path.as_os_str().as_encoded_bytes();
-            let report = Report::on("cannot store the results in", name, "file already exists");
+            let report = Report::on("cannot store the results in", name, "file exists");
             Err(fail(report.help("use --resume to continue with it, or name another file")))
         }
         _ => Ok(fresh),

@@ -109,8 +109,7 @@ impl<'a> RootHashFile<'a> {
                 Ok(Self { path, file, unfinished: None })
             }
             Err(Errno::EXIST) => {
-                Err(Report::on("cannot create", shown, "file already exists")
-                    .help("use --force to overwrite it"))
+                Err(Report::on("cannot create", shown, "file exists").help("use --force to overwrite it"))
             }
             Err(errno) => Err(Report::on("cannot create", shown, Error::from(errno))),
         }

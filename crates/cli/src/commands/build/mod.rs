@@ -172,7 +172,7 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
                 .help("check the source, or allow more entries: --max-files N")
         }
         BuildFailure::Host(HostError::Exists { .. }) => {
-            because(&"file already exists").help("use --force to overwrite it")
+            because(&"file exists").help("use --force to overwrite it")
         }
         BuildFailure::UnknownType { ref fs_type } => {
             let opens = context.registry().find(fs_type).is_some();

@@ -183,7 +183,8 @@ fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
         if args.safe && report.left() > 0 {
             context.note(
                 shown,
-                "-p repairs only what is safe without a decision; 'obento check -y' repairs all errors",
+                "-p repairs only problems whose repair is certain and loses no data; 'obento check -y' repairs all problems that can \
+                 be repaired",
             );
         }
     }

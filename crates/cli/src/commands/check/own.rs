@@ -98,7 +98,7 @@ impl Subject {
         let path = copy.as_ref().map(UnnamedFile::path).or_else(|| file.as_ref().map(path_of_open));
         let path = path.unwrap_or_default();
         let of_a_copy = if copy.is_some() { ", on a copy of it" } else { "" };
-        context.note(shown, format!("checked by `{}`{of_a_copy}", program.line(&args.image)));
+        context.note(shown, format!("running '{}'{of_a_copy}", program.line(&args.image)));
         let mut printer = OutputPrinter { out: Output::stdout(), lines: Vec::new(), failed: None };
         let mut run = || {
             let code = program.run(&path, |line| printer.line(line, args, context)).map_err(failed)?;

@@ -79,7 +79,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     parsed.warnings.iter().for_each(|warning| context.note(b"find", warning));
     let json = context.json() || parsed.options.json;
     if json && parsed.formatted {
-        let report = Report::new("cannot search", "--json supports -print, but not -printf, -print0 and -ls");
+        let report = Report::new("cannot search", "--json does not support -printf, -print0 or -ls");
         return Err(report.help("omit --json, or the action that --json does not support").into());
     }
     let sinks = sinks(&parsed)?;

@@ -183,8 +183,9 @@ impl Args {
     fn refuse(&self) -> Result<(), Report> {
         if self.create && std::path::Path::new(&self.image).exists() {
             let shown = self.image.as_bytes();
-            return Err(Report::on("cannot create", shown, "file already exists")
-                .help("omit -C to use the existing file"));
+            return Err(
+                Report::on("cannot create", shown, "file exists").help("omit -C to use the existing file")
+            );
         }
         if let Some(name) = self.variant.as_ref().filter(|name| !name.eq_ignore_ascii_case("standard")) {
             let report = Report::plain(format!("invalid value '{}' for --variant", name.escape_default()));

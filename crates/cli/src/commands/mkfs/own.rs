@@ -94,7 +94,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     let failed =
         |error: &dyn std::fmt::Display| Report::on("cannot create a file system on", &target.shown, error);
     let note = |place: &str| {
-        context.note(&target.shown, format!("running `{}`{place}", program.line(&args.image)));
+        context.note(&target.shown, format!("running '{}'{place}", program.line(&args.image)));
     };
     if device.len() < maker.least {
         // The previous contents stay.

@@ -67,9 +67,7 @@ pub fn create_disk(disk: &Disk<'_>, path: &Path, size: u64, args: &Create) -> Ou
     let fresh = FreshFile::new(path, size).map_err(Report::plain)?;
     write(disk, fresh.device(), id)?;
     fresh.publish(Publish::Keep).map_err(|error| match error {
-        HostError::Exists { .. } => {
-            cannot(disk, "file already exists").help("omit --size to change the file")
-        }
+        HostError::Exists { .. } => cannot(disk, "file exists").help("omit --size to change the file"),
         error => Report::plain(error),
     })?;
     show(disk, args.scheme(), id, size, u32::try_from(SECTOR).unwrap_or(0))

@@ -279,6 +279,9 @@ fn without_table(disk: &Disk<'_>, image: &Image) -> Report {
 fn open(args: &Args, access: Access, context: &Context) -> Result<Image, Report> {
     let shown = args.disk.as_bytes();
     let address = open::address(&args.disk, context)?;
+    if obento::address::server_of(&address.image).is_some() {
+        return Err(open::needs_image(&address.image));
+    }
     if address.place.is_some() || address.part.is_some() {
         let report = Report::on("cannot use", shown, "not a whole disk");
         return Err(report.help("name the disk; the partition follows the command: part DISK grow 2"));

@@ -112,7 +112,13 @@ impl<'c> Recovery<'c> {
             self.context.note(target, format!("{files}, {damaged} of them damaged; {lost}{others}"));
             if unnamed > 0 {
                 let place = self.unnamed_place;
-                self.context.note(target, format!("files without a name: {unnamed}, stored {place}"));
+                self.context.note(
+                    target,
+                    format!(
+                        "{} stored {place}",
+                        plural(unnamed, "file without a name is", "files without a name are")
+                    ),
+                );
             }
         }
         if damaged + lost + others > 0 {

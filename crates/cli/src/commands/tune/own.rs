@@ -84,7 +84,7 @@ impl<'a> TunedVolume<'a> {
         let of_a_copy = if copy.is_some() { ", on a copy that is written back" } else { "" };
         let mut result = changes.iter().try_for_each(|Change { program, .. }| {
             let line = program.line(OsStr::from_bytes(self.shown));
-            self.context.note(self.shown, format!("running `{line}`{of_a_copy}"));
+            self.context.note(self.shown, format!("running '{line}'{of_a_copy}"));
             on(program, &path)
         });
         if let (Some(copy), Ok(())) = (copy, &result) {

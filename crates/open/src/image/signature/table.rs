@@ -82,9 +82,9 @@ const fn described(
     Signature { name, looks: DataDescription { name, like, form, advice }, places, also: |_| true }
 }
 
-const UNSUPPORTED: &str = "see `obento types`";
-const ASSEMBLE: &str = "assemble it first, as root: `mdadm --assemble`";
-const CONVERT: &str = "convert it first: `qemu-img convert -O raw IMAGE disk.img`";
+const UNSUPPORTED: &str = "see 'obento types'";
+const ASSEMBLE: &str = "assemble it first, as root: 'mdadm --assemble'";
+const CONVERT: &str = "convert it first: 'qemu-img convert -O raw IMAGE disk.img'";
 const UNPACK: &str = "unpack it first, and name the image that is in it";
 const OTHER_TABLE: &str = "name a file system in it by its first byte: IMAGE@+OFFSET";
 const NAME_IMAGE: &str = "name a disk image";
@@ -182,13 +182,13 @@ pub const CLAIMING: &[Signature] = &[
     ]),
     unsupported("drbdmanage_control_volume", "DRBD Manage", "a control volume of DRBD Manage", &[(Start(0), b"$DRBDmgr=q")]),
     unsupported("drbdproxy_datalog", "DRBD Proxy", "a log of DRBD Proxy", &[(Start(0), b"DRBDdlh*")]),
-    advised("LVM2_member", "an LVM physical volume", "activate it first, as root: `vgchange -ay`, then use /dev/GROUP/VOLUME", &[
+    advised("LVM2_member", "an LVM physical volume", "activate it first, as root: 'vgchange -ay', then use /dev/GROUP/VOLUME", &[
         (Start(0), b"LABELONE"), (Start(512), b"LABELONE"), (Start(1024), b"LABELONE"), (Start(1536), b"LABELONE"),
     ]),
     unsupported("DM_snapshot_cow", "a device-mapper snapshot", "the changes of a device-mapper snapshot", &[(Start(0), b"SnAp")]),
     unsupported("DM_verity_hash", "dm-verity", "the hashes of dm-verity", &[(Start(0), b"verity\0\0")]),
-    advised("DM_integrity", "a dm-integrity device", "open it first, as root: `integritysetup open IMAGE NAME`, then use /dev/mapper/NAME", &[(Start(0), b"integrt\0")]),
-    advised("crypto_LUKS", "a LUKS encrypted volume", "open it first, as root: `cryptsetup open IMAGE NAME`, then use /dev/mapper/NAME", &[
+    advised("DM_integrity", "a dm-integrity device", "open it first, as root: 'integritysetup open IMAGE NAME', then use /dev/mapper/NAME", &[(Start(0), b"integrt\0")]),
+    advised("crypto_LUKS", "a LUKS encrypted volume", "open it first, as root: 'cryptsetup open IMAGE NAME', then use /dev/mapper/NAME", &[
         (Start(0), b"LUKS\xba\xbe"), (Start(0x4000), b"SKUL\xba\xbe"), (Start(0x8000), b"SKUL\xba\xbe"), (Start(0x1_0000), b"SKUL\xba\xbe"),
         (Start(0x2_0000), b"SKUL\xba\xbe"), (Start(0x4_0000), b"SKUL\xba\xbe"), (Start(0x8_0000), b"SKUL\xba\xbe"),
         (Start(0x10_0000), b"SKUL\xba\xbe"), (Start(0x20_0000), b"SKUL\xba\xbe"), (Start(0x40_0000), b"SKUL\xba\xbe"),
@@ -197,7 +197,7 @@ pub const CLAIMING: &[Signature] = &[
     unsupported("ubi", "UBI", "a UBI image of flash memory", &[(Start(0), b"UBI#")]),
     unsupported("vdo", "VDO", "a VDO device", &[(Start(0), b"dmvdo001")]),
     unsupported("stratis", "Stratis", "a Stratis device", &[(Start(516), b"!Stra0tis\x86\xff\x02^\x41rh"), (Start(9 * 512 + 4), b"!Stra0tis\x86\xff\x02^\x41rh")]),
-    advised("BitLocker", "a BitLocker encrypted volume", "open it first, as root: `cryptsetup bitlkOpen IMAGE NAME`", &[(Start(3), b"-FVE-FS-")]),
+    advised("BitLocker", "a BitLocker encrypted volume", "open it first, as root: 'cryptsetup bitlkOpen IMAGE NAME'", &[(Start(3), b"-FVE-FS-")]),
     advised("swsuspend", "a hibernation image", NO_FILES, &[
         (Start(4086), b"S1SUSPEND"), (Start(4086), b"S2SUSPEND"), (Start(4086), b"ULSUSPEND"), (Start(4086), b"LINHIB0001"),
     ]),
@@ -244,7 +244,7 @@ pub const CLAIMING: &[Signature] = &[
 ];
 
 const PROMISE: &[u8] = b"Promise Technology, Inc.";
-const DAMAGED: &str = "its boot sector is damaged; `testdisk` can rebuild it";
+const DAMAGED: &str = "a program such as testdisk can rebuild the damaged boot sector";
 
 /// The types that claim no device. They are reported if nothing else is recognised.
 #[rustfmt::skip]
@@ -262,33 +262,33 @@ pub const FILES: &[Signature] = &[
     converted("QED", "a QED disk image", CONVERT, &[(Start(0), b"QED\0")]),
     converted("Bochs", "a Bochs disk image", CONVERT, &[(Start(0), b"Bochs Virtual HD Image")]),
     converted("DMG", "an Apple disk image (DMG)", CONVERT, &[(End(512), b"koly")]),
-    converted("EWF", "an EWF (EnCase) disk image", "convert it first: `ewfexport IMAGE`", &[(Start(0), b"EVF\x09\x0d\x0a\xff\0"), (Start(0), b"EVF2\x0d\x0a\x81\0")]),
-    converted("AFF", "an AFF disk image", "convert it first: `affconvert -r IMAGE`", &[(Start(0), b"AFF10\r\n\0")]),
-    converted("simg", "an Android sparse image", "convert it first: `simg2img IMAGE disk.img`", &[(Start(0), b"\x3a\xff\x26\xed")]),
+    converted("EWF", "an EWF (EnCase) disk image", "convert it first: 'ewfexport IMAGE'", &[(Start(0), b"EVF\x09\x0d\x0a\xff\0"), (Start(0), b"EVF2\x0d\x0a\x81\0")]),
+    converted("AFF", "an AFF disk image", "convert it first: 'affconvert -r IMAGE'", &[(Start(0), b"AFF10\r\n\0")]),
+    converted("simg", "an Android sparse image", "convert it first: 'simg2img IMAGE disk.img'", &[(Start(0), b"\x3a\xff\x26\xed")]),
     packed("gzip", "gzip compressed data", UNPACK, &[(Start(0), b"\x1f\x8b")]),
     packed("xz", "xz compressed data", UNPACK, &[(Start(0), b"\xfd7zXZ\0")]),
     packed("Zstandard", "Zstandard compressed data", UNPACK, &[(Start(0), b"\x28\xb5\x2f\xfd")]),
-    packed("bzip2", "bzip2 compressed data", "unpack it first: `bunzip2 --keep IMAGE`", &[(Start(0), b"BZh")]),
+    packed("bzip2", "bzip2 compressed data", "unpack it first: 'bunzip2 --keep IMAGE'", &[(Start(0), b"BZh")]),
     packed(
         "LZ4",
         "LZ4 compressed data",
-        "unpack it first: `lz4 -d IMAGE`",
+        "unpack it first: 'lz4 -d IMAGE'",
         &[(Start(0), b"\x04\x22\x4d\x18"), (Start(0), b"\x02\x21\x4c\x18")],
     ),
     packed(
         "compress",
         "data of compress(1)",
-        "unpack it first: `gzip -d IMAGE`",
+        "unpack it first: 'gzip -d IMAGE'",
         &[(Start(0), b"\x1f\x9d"), (Start(0), b"\x1f\xa0")],
     ),
-    packed("pack", "data of pack(1)", "unpack it first: `gzip -d IMAGE`", &[(Start(0), b"\x1f\x1e")]),
+    packed("pack", "data of pack(1)", "unpack it first: 'gzip -d IMAGE'", &[(Start(0), b"\x1f\x1e")]),
     packed("lzop", "lzop compressed data", UNPACK, &[(Start(0), b"\x89LZO\0\r\n\x1a\n")]),
     packed("lzip", "lzip compressed data", UNPACK, &[(Start(0), b"LZIP")]),
     packed("7-Zip", "a 7-Zip archive", UNPACK, &[(Start(0), b"7z\xbc\xaf\x27\x1c")]),
     packed("ZIP", "a ZIP archive", UNPACK, &[(Start(0), b"PK\x03\x04")]),
     packed("RAR", "a RAR archive", UNPACK, &[(Start(0), b"Rar!\x1a\x07")]),
-    advised("tar", "a tar archive", "`tar -x` unpacks it", &[(Start(257), b"ustar")]),
-    advised("cpio", "a cpio archive", "`cpio -i` unpacks it", &[(Start(0), b"070701")]),
+    advised("tar", "a tar archive", "unpack the archive: tar -xf IMAGE", &[(Start(257), b"ustar")]),
+    advised("cpio", "a cpio archive", "unpack the archive: cpio -i", &[(Start(0), b"070701")]),
     advised("mac", "an Apple partition map", OTHER_TABLE, &[(Start(0), b"ER\x02\0")]),
     advised("bsd", "a BSD disk label", OTHER_TABLE, &[(Start(512), b"\x57\x45\x56\x82")]),
     advised("ELF", "an ELF program", NAME_IMAGE, &[(Start(0), b"\x7fELF")]),

@@ -96,7 +96,9 @@ pub enum EditError {
         number: u32,
     },
     /// An extended partition cannot get another type, and another partition cannot become extended.
-    #[error("the type of an extended partition cannot change, and no other partition can become one")]
+    #[error(
+        "the type of an extended partition cannot change, and no other partition can become an extended partition"
+    )]
     Container,
     /// The table already has an extended partition.
     #[error("the MBR has an extended partition already")]
