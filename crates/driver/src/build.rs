@@ -29,8 +29,8 @@ pub trait Build: Send + Sync {
     -> Result<Box<dyn BuildPlan + 't>, BuildError>;
 
     /// Plans a volume like [`Build::plan`], for a format that compresses files. The layout of such a volume depends
-    /// on the bytes of the files. [`BuildPlan::places`] then returns no locations for compressed bytes, since the
-    /// driver writes them. Other formats ignore `bytes`.
+    /// on the bytes of the files. The driver writes the compressed bytes itself, so [`BuildPlan::places`] returns no
+    /// locations for these bytes. Other formats ignore `bytes`.
     ///
     /// # Errors
     ///
@@ -69,8 +69,8 @@ pub trait FileBytes: Sync {
     fn read_at(&self, data: DataId, offset: u64, buf: &mut [u8]) -> obento_base::Result<()>;
 }
 
-/// A volume under construction whose tree is not complete yet. The location of a file depends only on the files that
-/// were received before it, not on the order or timing of data transfers.
+/// A volume under construction whose tree is not complete yet. The location of a file depends only on the options,
+/// the size and the ranges of the file, and the files received earlier. It does not depend on when data is copied.
 pub trait Receive: Send {
     /// Allocates space for a regular file of `size` bytes with data in `ranges`, and passes the locations to
     /// `sink` as [`BuildPlan::places`] does. The ranges are in bytes of the file and sorted, do not overlap,
@@ -88,8 +88,8 @@ pub trait Receive: Send {
         sink: &mut dyn FnMut(Range<u64>, u64),
     ) -> Result<(), BuildError>;
 
-    /// Plans a volume for `tree` around the received files, as [`Build::plan`] does. [`BuildPlan::places`] then
-    /// returns no locations for received files.
+    /// Plans a volume for `tree` around the received files, as [`Build::plan`] does. [`BuildPlan::places`] returns no
+    /// locations for received files, since [`place`](Self::place) has returned them.
     ///
     /// `tree` need not contain all received files. The data of the missing files is passed to `gone` as ranges of the
     /// device. The caller must write zeros to these ranges before it writes the plan.
@@ -168,8 +168,8 @@ pub enum BuildError {
 pub enum Unfit {
     /// The name is longer than this number of bytes.
     Name(u32),
-    /// The file has more links than this number, or the directory has more subdirectories than this maximum
-    /// link count permits.
+    /// The file has more names, or the directory more subdirectories, than the format permits. The number is the
+    /// maximum link count of an inode.
     Links(u32),
     /// The file is larger than this number of bytes.
     Size(u64),

@@ -1,4 +1,4 @@
-//! Capabilities that some formats have.
+//! Capabilities that some open volumes have.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -71,8 +71,9 @@ pub trait Trim: Send + Sync {
     ///
     /// # Errors
     ///
-    /// 1. The errors of [`trim`](Self::trim).
-    /// 2. `NotSupported`: the driver discards the free space of the whole volume only.
+    /// 1. `NotSupported`: the driver can discard only the free space of the whole volume, and `range` is not
+    ///    `0..u64::MAX` (kernel engine).
+    /// 2. The errors of [`trim`](Self::trim).
     fn trim_within(&self, range: Range<u64>, min_len: u64) -> Result<u64>;
 }
 
@@ -196,8 +197,7 @@ pub trait Failover: Send + Sync {
     /// - `ReadOnly`: the volume cannot be changed.
     fn hold(&self) -> Result<()>;
 
-    /// Adds all changes that were made before the call to the redo log. If [`hold`](Self::hold) started an operation,
-    /// ends that operation.
+    /// Adds all earlier changes to the redo log. If [`hold`](Self::hold) started an operation, ends that operation.
     ///
     /// # Errors
     ///

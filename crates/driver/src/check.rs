@@ -20,10 +20,12 @@ pub trait Check: Send + Sync {
     /// `observer`, and makes the repairs that `options.repair_mode` allows.
     ///
     /// With [`RepairMode::Nothing`], the check never writes to the device, and does not replay a dirty
-    /// journal onto the device. If the volume has a journal, repairs are written as transactions of the
-    /// journal. A step of the repair that does not fit into the journal is written directly, as on a volume
-    /// without a journal, in an order in which an interruption loses no contents. If a crash interrupts a
-    /// repair, the next check with the same options completes the repair.
+    /// journal onto the device.
+    ///
+    /// If the volume has a journal, each step of a repair is a transaction of the journal. The check writes a step
+    /// directly to its location if the volume has no journal, or if the step does not fit into the journal. The order
+    /// of direct writes ensures that an interruption loses no contents. If a crash interrupts a repair, the next check
+    /// with the same options completes the repair.
     ///
     /// # Errors
     ///
@@ -42,8 +44,11 @@ pub trait Check: Send + Sync {
     /// The caller calls this method only if [`Driver::probe`](crate::Driver::probe) returned `None`. Writes
     /// nothing.
     ///
-    /// The driver uses the super block that `options` select, if it supports this option (ext4). Otherwise,
-    /// it searches for a backup copy, or for a super block whose other fields agree with the volume (FAT).
+    /// The driver tries the super block that [`CheckOptions::super_block`] selects, if it supports this option (ext4).
+    /// Without a selection, the driver searches for:
+    ///
+    /// - a super block or a backup whose fields are valid, although the signature is damaged;
+    /// - for FAT, a boot sector whose other fields agree with the rest of the volume.
     fn finds(&self, _device: &Arc<dyn BlockDevice>, _options: &CheckOptions) -> bool {
         false
     }
@@ -253,8 +258,8 @@ impl CheckReport {
     }
 }
 
-/// Returns the text of an error about an inode. A violation of the format names the damaged structure itself; for
-/// other errors, the text starts with the inode.
+/// Returns the text of an error about an inode. The text starts with the inode. Exception: the text of a `Corrupt`
+/// error names the damaged structure instead.
 pub fn about_inode(ino: impl fmt::Display, error: &Error) -> String {
     match error {
         Error::Corrupt(corrupt) => corrupt.to_string(),
@@ -262,8 +267,8 @@ pub fn about_inode(ino: impl fmt::Display, error: &Error) -> String {
     }
 }
 
-/// Returns a display of the bytes of a name, without control characters: as [`obento_base::Name`] displays a name,
-/// also for bytes that are not a valid name.
+/// Displays the bytes of a name as [`obento_base::Name`] does, without control characters. The bytes need not be a
+/// valid name.
 pub fn escaped_name(bytes: &[u8]) -> impl fmt::Display + '_ {
     fmt::from_fn(move |f| obento_base::write_escaped(bytes, f))
 }

@@ -120,7 +120,7 @@ pub enum Crash {
     /// is opened again. A change made since the volume was opened may then be present in full, in part, or
     /// not at all.
     ///
-    /// This is the state of an ext4 volume without a journal, and of a volume whose
+    /// This is the state of an ext4 volume without a journal, and of an ext4 volume whose
     /// [`barrier`](crate::Journalling::barrier) is disabled.
     Unordered,
 }
@@ -158,10 +158,11 @@ pub trait FileSystem: Send + Sync {
     /// Returns the usage of the volume.
     fn statfs(&self) -> Result<StatFs>;
 
-    /// Returns the usage of the volume as a process that calls statfs(2) on the inode `ino` sees it. If `ino`
-    /// has the flag `PROJECT_INHERIT` and the driver enforces the limits of its project, the returned numbers
-    /// do not exceed these limits, as in `ext4_statfs` of Linux. By default, the method returns the same
-    /// numbers as [`statfs`](Self::statfs).
+    /// Returns the usage of the volume as a process that calls statfs(2) on the inode `ino` sees it.
+    ///
+    /// If `ino` has the flag `PROJECT_INHERIT`, and the driver enforces the limits of the project of `ino`, the
+    /// returned numbers do not exceed these limits, as in `ext4_statfs` of Linux. The default implementation returns
+    /// the same numbers as [`statfs`](Self::statfs).
     fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
         let _ = ino;
         self.statfs()

@@ -45,7 +45,7 @@ pub trait Format: Send + Sync {
     ///
     /// # Errors
     ///
-    /// 1. Every variant except `Device`: an option is invalid. Nothing was written.
+    /// 1. Every variant except `Device`: the format cannot create a volume with these options. Nothing was written.
     /// 2. `Device`: the device failed, or memory is exhausted.
     fn format(&self, device: &dyn BlockDevice, options: &FormatOptions) -> Result<Formatted, FormatError>;
 }

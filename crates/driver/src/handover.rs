@@ -12,23 +12,23 @@ use crate::HandoverState;
 /// the volume decodes it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct VolumeState {
-    /// The name of the driver, as the host uses it. The host refuses a state that contains the name of
-    /// another driver.
+    /// The name that the host uses for the driver. The host rejects a state with the name of another driver.
     pub driver: String,
     /// A number that identifies the volume.
     pub volume: u64,
     /// The inodes in use and the state of the driver.
     pub handover: HandoverState,
-    /// The open files of a recorded history, each as `obento_prov::OpenFile::to_numbers` encodes it. Empty if
-    /// the volume records no history.
+    /// The open files of a recorded history, as
+    /// [`OpenFile::to_numbers`](crate::history::OpenFile::to_numbers) encodes each of them. Empty if the volume records
+    /// no history.
     pub records: Vec<[u64; 15]>,
 }
 
 impl VolumeState {
     /// `obVS`.
     const MAGIC: u32 = u32::from_le_bytes(*b"obVS");
-    /// The version of the encoding. A driver refuses a state with another major version. It ignores an
-    /// unknown field, unless the field is critical.
+    /// The version of the encoding. [`decode`](Self::decode) rejects a state with another major version, and a state
+    /// with an unknown critical field. It ignores other unknown fields.
     pub const VERSION: Version = (1, 0);
 
     const DRIVER: u16 = 1;

@@ -9,8 +9,8 @@
 //!   [`Trim`], [`Handover`], [`Failover`], [`Inspect`].
 //!
 //! For each capability, `Driver` or `FileSystem` has a method that returns an `Option`: `None` if the format
-//! or the volume lacks the capability. A capability may be incomplete: a method of it may fail with
-//! `NotSupported`, if the documentation of the method lists this error.
+//! or the volume lacks the capability. A capability may be incomplete: a method may fail with `NotSupported` if its
+//! documentation lists this error.
 //!
 //! These rules apply to all methods:
 //!
@@ -21,11 +21,13 @@
 //!   [`WritableFileSystem`] list. A driver starts threads only through `obento_env`.
 //! - A driver returns the location of file data ([`FileSystem::map`]). The layer above reads and writes the
 //!   data.
-//! - The caller counts the uses of an inode; the driver does not. The use of an inode starts with the first
-//!   call that returns the inode (`lookup`, `create`, `create_nameless`), or with the first call to which the
-//!   caller passes the number of the inode. It ends with the last call to which the caller passes the number.
-//!   `root`, `parent` and an entry of a listing start no use. In between, the inode is *in use*. After the
-//!   last use, the caller calls [`FileSystem::forget`].
+//! - The caller keeps track of the inodes that it uses; the driver does not. An inode is *in use* from the first of
+//!   these calls until the last call to which the caller passes the number of the inode:
+//!   - a call that returns the inode and starts its use (`lookup`, `create`, `create_nameless`);
+//!   - a call to which the caller passes the number of the inode.
+//!
+//!   `root`, `parent` and the entries of a listing return inode numbers, but start no use. After the last call of a
+//!   use, the caller calls [`FileSystem::forget`] once.
 //! - A driver frees an inode only if the inode has no name, and only in these calls
 //!   ([`remove`](WritableFileSystem::remove) lists exceptions):
 //!   - `forget`;

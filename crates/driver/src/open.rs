@@ -53,10 +53,15 @@ pub struct Journalling {
     /// Guarantee for file data.
     pub mode: DataMode,
     /// Whether commits flush the device. Without flushes, a power failure may destroy the volume. Disable flushes
-    /// only while creating an image that would be created again after a failure.
+    /// only while creating an image that would be created again after a failure. Only ext4 supports this option; other
+    /// drivers always flush.
     pub barrier: bool,
     /// Maximum age of a change before the driver commits the change. The limit requires an environment with threads.
     /// Zero disables periodic commits.
+    ///
+    /// Exception: a driver that uses `obento-inodes` (xv6) starts no thread. Before each change, it commits the earlier
+    /// changes if the oldest one has reached this age, in whole seconds. With less than one second, it therefore
+    /// commits the earlier changes before each change.
     pub commit_interval: Duration,
 }
 
@@ -124,8 +129,8 @@ pub struct OpenOptions {
     /// Block number of the super block to use instead of the primary one, as for `e2fsck -b`. The unit is the block
     /// size of the volume; the driver tries every block size.
     pub super_block: Option<u64>,
-    /// The result of [`Driver::probe`] for this device, whose contents have not changed since then. `None` if the
-    /// caller has not called `probe`, or if the driver did not recognise the volume.
+    /// The result of [`Driver::probe`] for this device. The device must not have changed since the call of `probe`.
+    /// `None` if the caller has not called `probe`, or if the driver did not recognise the volume.
     pub probe: Option<Probe>,
     /// Whether a volume that is opened for reading verifies the checksums of its metadata.
     pub checksums: Checksums,
@@ -295,17 +300,17 @@ pub trait Driver: Send + Sync {
     /// that cannot change volumes may create them.
     fn access(&self) -> Access;
 
-    /// Checks whether `device` contains a volume of this format, by its signature. Returns `None` if it
-    /// contains none. Reads only a few blocks. A wrong checksum does not prevent recognition; `open` verifies
-    /// the checksums.
+    /// Returns the properties of the volume on `device`, or `None` if the device has no signature of this format.
+    /// Reads only a few blocks. A wrong checksum does not prevent recognition; `open` verifies the checksums.
     ///
     /// # Errors
     ///
     /// - `Device`: the device failed.
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>>;
 
-    /// Returns whether the journal of the volume on `device` is on another device, or may be there because the primary
-    /// super block is damaged. For any other volume, [`OpenOptions::journal`] has no effect.
+    /// Returns whether the journal of the volume on `device` may be on another device. The result is `true` if the
+    /// super block refers to another device, or if the primary super block is damaged. If the result is `false`,
+    /// [`OpenOptions::journal`] has no effect.
     ///
     /// # Errors
     ///

@@ -45,7 +45,7 @@ pub struct ResizePlan {
 pub enum ResizeRefusal {
     /// The contents do not fit into the requested length.
     TooShort {
-        /// The smallest possible length in bytes.
+        /// The smallest sufficient length in bytes: the result of [`Resize::minimum`].
         min: u64,
     },
     /// The journal is too small for the change of a file or directory.
@@ -161,7 +161,7 @@ pub trait Resize: Send + Sync {
     /// - `Failed` with `ReadOnly`: the device is read-only. Nothing was changed.
     /// - `Refused`: the volume cannot have this size. Nothing was changed, except that the driver may have
     ///   replayed the journal (ext4).
-    /// - `Failed` with `OutOfBounds`: the device is too short. Nothing was changed.
+    /// - `Failed` with `DeviceError::OutOfBounds`: the device is too short. Nothing was changed.
     /// - `Failed`: the volume is damaged, or the device failed. After a failure of the device, the volume has the old
     ///   or the new size, or is marked as having errors. In the last case, a check repairs the volume.
     fn resize(

@@ -1,8 +1,8 @@
 //! A tree of files in memory: the contents of a volume to build ([`Build`](crate::Build)).
 //!
 //! A [`TreeBuilder`] accepts files in any order. A later file replaces an earlier file with the same path.
-//! [`TreeBuilder::finish`] converts the builder to a [`Tree`]. The order and the numbers of the nodes depend only on
-//! the names.
+//! [`TreeBuilder::finish`] converts the builder to a [`Tree`]. The order and the numbers of the nodes do not depend on
+//! the order in which the files were added.
 //!
 //! Invariant: names are checked [`Name`]s. Each name is in a directory of the tree and refers to a node of the tree.
 //! A source therefore cannot refer to anything outside of the tree.

@@ -12,8 +12,10 @@ use obento_block::BlockDevice;
 ///
 /// The search writes nothing. For any contents of the device, time and memory are bounded by the size of the device.
 pub trait Undelete: Send + Sync {
-    /// Passes each deleted regular file of the volume on `device` to `found`, until `found` breaks. Skips
-    /// damaged parts of the volume, and returns the first [`Unsearched::MOST`] of them, if the driver detects them.
+    /// Passes each deleted regular file of the volume on `device` to `found`, until `found` breaks.
+    ///
+    /// Skips damaged parts of the volume. Returns the first [`Unsearched::MOST`] skipped parts of directories. A driver
+    /// that finds deleted files without searching directories returns none (ext4).
     ///
     /// # Errors
     ///
@@ -102,8 +104,8 @@ pub struct DeletedFile {
 pub enum Certainty {
     /// The start of the space of the file is in use by another file, or the location of the space is lost.
     Overwritten,
-    /// A part of the space is in use, belongs to another deleted file as well, or was not found. Or the first bytes are not
-    /// those of files with this extension.
+    /// A part of the space is in use, belongs to another deleted file as well, or was not found. Or the first bytes
+    /// are not those of files with this extension.
     Doubtful,
     /// All of the space is free, but its location was chosen among several places.
     Possible,

@@ -283,7 +283,7 @@ pub trait WritableFileSystem: Send + Sync {
     fn create(&self, dir: Ino, name: &Name, node: &NewNode<'_>) -> Result<Attr>;
 
     /// Creates the name `name` in `dir` for the existing inode `ino`. Returns the new attributes of `ino`.
-    /// The call neither starts nor ends a use of the inode.
+    /// If `ino` was in use, it stays in use, and one call of `forget` after its last use is sufficient.
     ///
     /// # Errors
     ///
@@ -303,13 +303,16 @@ pub trait WritableFileSystem: Send + Sync {
     /// Removes the entry `name` from `dir`. Calls `ask` once, after the driver has found the inode of the
     /// entry and before the driver changes anything.
     ///
-    /// Afterwards, `lookup(dir, name)` fails with `NotFound`. The link count of a file is one less, and the
-    /// link count of a directory is 0. If the format counts subdirectories, removing a directory decreases
-    /// the link count of `dir` by 1. A removed directory accepts no new entries. If `ask` returns
-    /// [`Usage::Used`], the caller can read and write the inode until it calls `forget`. Exception: an NFS
-    /// server, a FUSE server, or Linux on HFS may free the file with its last name. A later use then fails,
-    /// on NFS with `Stale`. If `ask` returns [`Usage::Unused`] and the inode has no other name, the driver
-    /// frees the inode.
+    /// After success:
+    ///
+    /// - `lookup(dir, name)` fails with `NotFound`.
+    /// - The link count of a removed file is one less, and the link count of a removed directory is 0.
+    /// - If the format counts subdirectories, removing a directory decreases the link count of `dir` by 1.
+    /// - A removed directory accepts no new entries.
+    /// - If `ask` returned [`Usage::Used`], the caller can read and write the inode until it calls `forget`.
+    ///   Exception: an NFS server, a FUSE server, or Linux on HFS may free the file with its last name. A later
+    ///   use of the inode then fails, on NFS with `Stale`.
+    /// - If `ask` returned [`Usage::Unused`] and the inode has no other name, the driver has freed the inode.
     ///
     /// # Errors
     ///
@@ -383,8 +386,8 @@ pub trait WritableFileSystem: Send + Sync {
     /// [`HOLES`](crate::StoredProperties::HOLES), or inline data no longer fits into its inode.
     ///
     /// If the file grows again, the discarded range reads as zeros, with one exception. If the last block is
-    /// mapped, its bytes past the end of the file are unspecified. A caller that grows a file must therefore
-    /// write zeros to these bytes first.
+    /// mapped, its bytes past the end of the file are unspecified. A caller must therefore write zeros to these bytes
+    /// before it grows the file.
     ///
     /// # Errors
     ///

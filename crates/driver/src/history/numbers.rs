@@ -17,7 +17,7 @@ impl Actor {
         [self.pid.into(), self.start, self.uid.into(), self.gid.into(), first, second]
     }
 
-    /// Returns the actor for the numbers of [`to_numbers`](Self::to_numbers), or `None` for other numbers.
+    /// Returns the actor that [`to_numbers`](Self::to_numbers) encoded. Returns `None` if a number is out of range.
     pub fn from_numbers([pid, start, uid, gid, name @ ..]: [u64; 6]) -> Option<Self> {
         let narrow = |number: u64| u32::try_from(number).ok();
         let actor = Self { pid: narrow(pid)?, start, uid: narrow(uid)?, gid: narrow(gid)?, comm: [0; 16] };
@@ -45,7 +45,7 @@ impl OpenFile {
         [ino.0, pid, start, uid, gid, name, rest, (*count).into(), mode, r0, r1, r2, w0, w1, w2]
     }
 
-    /// Returns the file for the numbers of [`to_numbers`](Self::to_numbers), or `None` for other numbers.
+    /// Returns the file that [`to_numbers`](Self::to_numbers) encoded. Returns `None` if a number is out of range.
     pub fn from_numbers(numbers: [u64; 15]) -> Option<Self> {
         let [ino, pid, start, uid, gid, name, rest, count, mode, r0, r1, r2, w0, w1, w2] = numbers;
         let count = u32::try_from(count).ok().filter(|&count| count > 0)?;
