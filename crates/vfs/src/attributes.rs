@@ -36,13 +36,15 @@ impl Vfs {
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotPermitted`, in these cases:
-    ///    - The inode is immutable or append-only. Such an inode permits a change of its flags alone. If the new flags
-    ///      are neither immutable nor append-only, the change may also contain the project. An append-only inode that
-    ///      is not immutable also permits setting times to the current time.
+    ///    - The inode is immutable or append-only. Such an inode permits an empty change and a change of its flags
+    ///      alone. If the new flags are neither immutable nor append-only, the change may also contain the project.
+    ///      An append-only inode that is not immutable also permits setting both `atime` and `mtime` to the current
+    ///      time, but not one of them alone.
     ///    - The caller is not the owner of the image, and the change contains a change time, a birth time or
     ///      another owner. Another group is permitted only if the caller is a member of it.
     ///    - The caller is not the owner of the image, and the change sets or clears the immutable or append-only flag.
-    ///    - The caller owns neither the inode nor the image. Setting times to the current time is permitted.
+    ///    - The caller owns neither the inode nor the image. Exception: error 3 applies to a change that is empty or
+    ///      only sets times to the current time.
     /// 3. `AccessDenied`: the change is empty or only sets times to the current time, and the caller neither
     ///    owns the inode nor may write to it.
     /// 4. `Invalid`: the change contains a mode, and the access control list of the inode is malformed.
@@ -138,7 +140,7 @@ impl Vfs {
     /// - If permission bits alone can represent an access list, only the mode is set, and the inode has no
     ///   access list afterwards.
     /// - A list without entries removes the list of the inode.
-    /// - The call ignores `mode`.
+    /// - The call ignores the condition `mode`.
     ///
     /// # Errors
     ///
@@ -202,8 +204,8 @@ impl Vfs {
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `NotSupported`: the format has no extended attributes.
     /// 3. `Invalid`, `NotPermitted` or `AccessDenied`: the errors 3 to 5 of [`set_xattr`](Self::set_xattr).
-    /// 4. `NoData`: the inode has no such attribute. Exception: if the inode has no access control list, removing the
-    ///    list succeeds, since the mode of every inode represents a list.
+    /// 4. `NoData`: the inode has no such attribute. Exception: removing an access or default list that the inode does
+    ///    not have succeeds.
     /// 5. The errors of [`remove_xattr`](Xattrs::remove_xattr).
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &[u8]) -> Result<()> {
         self.writable()?;

@@ -202,9 +202,9 @@ impl Node {
         }
     }
 
-    /// Returns the inode that an entry of a listing of this directory refers to. On a volume that cannot
-    /// change, uses the inode number in the entry, performs no lookup and never fails. Otherwise, fails as
-    /// [`lookup`](Self::lookup) does.
+    /// Returns the inode that an entry of a listing of this directory refers to. On a writable volume, looks up the
+    /// name of the entry, and fails as [`lookup`](Self::lookup) does. On any other volume, uses the inode number in
+    /// the entry and never fails.
     pub fn child(&self, entry: &DirEntry<'_>) -> Result<Node> {
         if self.file_system().writable().is_some() {
             return self.lookup(entry.name);

@@ -158,7 +158,7 @@ pub(crate) enum Users<'a> {
     Some(Arc<Inode>),
     /// The inode is not in use while this guard exists.
     None(Leaving<'a>),
-    /// The last user is about to release the inode.
+    /// The last use of the inode has ended, and the driver has not forgotten or freed the inode yet.
     Leaving,
 }
 

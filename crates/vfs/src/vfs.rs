@@ -18,8 +18,8 @@ use crate::names::Names;
 use crate::node::Node;
 use crate::table::{Inode, Table};
 
-/// The policy for access times. [`File`](crate::File) applies the policy after each read, and
-/// [`Node::stamp_access`] on request.
+/// The policy for access times. [`File`](crate::File) applies the policy after each read. A caller that reads through
+/// a [`Node`] applies it with [`Node::stamp_access`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Atime {
     /// Never update (`noatime`).
@@ -45,11 +45,11 @@ pub struct Config {
     /// its last block. The maximum number of files that gather at the same time is `gather` divided by 64
     /// KiB. With less than 64 KiB, each write is passed to the driver immediately.
     pub gather: usize,
-    /// Maximum age of gathered data. A thread passes data to the driver before the data reaches this age. If
+    /// Maximum age of gathered data. A thread passes data to the driver when the data reaches this age, or earlier. If
     /// the environment has no threads, no data is gathered. With `None`, data has no maximum age, and no
     /// thread is needed.
     ///
-    /// At any age, `vfs` passes the data to the driver:
+    /// Independently of the age, `vfs` passes the data to the driver:
     ///
     /// - when the buffer is full;
     /// - before a read of the file or of its attributes, and before a change of the file other than an

@@ -95,7 +95,7 @@ impl Vfs {
     /// # Errors
     ///
     /// 1. The errors of [`resolve`](Self::resolve) for the directory.
-    /// 2. `Invalid`: the last component is missing, is `.` or `..`, or contains a NUL.
+    /// 2. `Invalid`: the last component is missing, is `.` or `..`, or contains a NUL and has at most 1024 bytes.
     /// 3. `NameTooLong`: the last component exceeds the limit of the format.
     /// 4. `AccessDenied`: `caller` may not look up names in the directory.
     pub fn resolve_parent(&self, from: &Node, path: &[u8], caller: &Caller) -> Result<Last> {
