@@ -44,8 +44,8 @@ impl fmt::Display for Errno {
 }
 
 impl Error {
-    /// Returns the error number that a system call of Linux would return. Damage is `EUCLEAN`, and a failure of the
-    /// device is `EIO`.
+    /// Returns the error number that a system call of Linux would return. `Unsupported` is `EOPNOTSUPP`, `Corrupt` is
+    /// `EUCLEAN`, and `Device` is `EIO`.
     pub fn errno(&self) -> Errno {
         Errno(match self {
             Self::Refused(refusal) => refusal.errno(),

@@ -417,7 +417,7 @@ pub enum DeviceError {
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// Error number of the host; 0 if the bytes of the disk image format are damaged.
+        /// Error number of the host; 0 if the structure of a disk image, such as qcow2, is damaged.
         errno: i32,
     },
     /// A write failed.
@@ -427,7 +427,7 @@ pub enum DeviceError {
         offset: u64,
         /// Length in bytes.
         len: u64,
-        /// Error number of the host; 0 if the bytes of the disk image format are damaged.
+        /// Error number of the host; 0 if the structure of a disk image, such as qcow2, is damaged.
         errno: i32,
     },
     /// A flush failed: data written since the last flush may be lost.

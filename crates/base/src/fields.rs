@@ -144,7 +144,16 @@ struct ParsedField<'b> {
 }
 
 impl<'b> Parsed<'b> {
-    /// Splits a state that [`Fields::seal`] returned into fields. Fails for another major version.
+    /// Splits a state that [`Fields::seal`] returned into fields.
+    ///
+    /// # Errors
+    ///
+    /// 1. `Truncated`: the bytes are shorter than a head and a checksum.
+    /// 2. `Magic`: the magic number differs from `magic`.
+    /// 3. `Version`: the major version of the state differs from the supported one.
+    /// 4. `Truncated`: the length in the head differs from the length of the fields.
+    /// 5. `Checksum`: the checksum is wrong.
+    /// 6. The errors of [`of`](Self::of).
     pub fn unseal(magic: u32, (major, _): Version, bytes: &'b [u8]) -> Result<Self, StateError> {
         let (covered, sum) = bytes.split_last_chunk::<CHECKSUM>().ok_or(StateError::Truncated)?;
         let (head, fields) = covered.split_first_chunk::<STATE_HEAD>().ok_or(StateError::Truncated)?;
@@ -165,7 +174,12 @@ impl<'b> Parsed<'b> {
         Self::of(fields)
     }
 
-    /// Splits `bytes` into fields.
+    /// Splits `bytes`, the result of [`Fields::into_bytes`], into fields.
+    ///
+    /// # Errors
+    ///
+    /// - `Truncated`: the bytes end within a field.
+    /// - `NoMemory`: memory is exhausted.
     pub fn of(mut bytes: &'b [u8]) -> Result<Self, StateError> {
         let mut fields = Vec::new();
         while !bytes.is_empty() {
@@ -185,12 +199,13 @@ impl<'b> Parsed<'b> {
         Ok(Self(fields))
     }
 
-    /// Takes the field `tag`, which must occur once.
+    /// Takes the field `tag`. Fails with `Missing` if the field does not occur, and with `Invalid` if it occurs several
+    /// times.
     pub fn bytes(&mut self, tag: u16) -> Result<&'b [u8], StateError> {
         self.optional(tag)?.ok_or(StateError::Missing(tag))
     }
 
-    /// Takes the field `tag` if it is present. The field must not occur several times.
+    /// Takes the field `tag` if it is present. Fails with `Invalid` if the field occurs several times.
     pub fn optional(&mut self, tag: u16) -> Result<Option<&'b [u8]>, StateError> {
         let mut found = self.0.iter().filter(|field| field.tag == tag);
         let (first, second) = (found.next().copied(), found.next());
@@ -209,18 +224,21 @@ impl<'b> Parsed<'b> {
         values
     }
 
-    /// Takes the number in the field `tag`.
+    /// Takes the number in the field `tag`. Fails as [`bytes`](Self::bytes) does, and with `Invalid` if the value is
+    /// not a number.
     pub fn number(&mut self, tag: u16) -> Result<u64, StateError> {
         let value = self.bytes(tag)?;
         value.try_into().map(u64::from_le_bytes).map_err(|_| StateError::Invalid(tag))
     }
 
-    /// Takes a number that fits `T`.
+    /// Takes a number of type `T`. Fails as [`number`](Self::number) does, and with `Invalid` if the number is out of
+    /// range.
     pub fn narrow<T: TryFrom<u64>>(&mut self, tag: u16) -> Result<T, StateError> {
         self.number(tag).and_then(|value| T::try_from(value).map_err(|_| StateError::Invalid(tag)))
     }
 
-    /// Takes a number that is 0 or 1, as a truth value.
+    /// Takes the number 0 as `false`, or the number 1 as `true`. Fails as [`number`](Self::number) does, and with
+    /// `Invalid` for any other number.
     pub fn flag(&mut self, tag: u16) -> Result<bool, StateError> {
         match self.number(tag)? {
             0 => Ok(false),
@@ -229,12 +247,13 @@ impl<'b> Parsed<'b> {
         }
     }
 
-    /// Takes a text in UTF-8.
+    /// Takes a text in UTF-8. Fails as [`bytes`](Self::bytes) does, and with `Invalid` if the value is not UTF-8.
     pub fn text(&mut self, tag: u16) -> Result<String, StateError> {
         core::str::from_utf8(self.bytes(tag)?).map(str::to_owned).map_err(|_| StateError::Invalid(tag))
     }
 
-    /// Takes a list of records of `N` numbers each.
+    /// Takes a list of records of `N` numbers each. Fails as [`bytes`](Self::bytes) does, with `Invalid` if the value
+    /// ends within a record, and with `NoMemory`.
     pub fn records<const N: usize>(&mut self, tag: u16) -> Result<Vec<[u64; N]>, StateError> {
         let (numbers, rest) = self.bytes(tag)?.as_chunks::<8>();
         let (records, odd) = numbers.as_chunks::<N>();
