@@ -74,9 +74,9 @@ pub struct Handoff {
     held: RwLock<Option<Held>>,
 }
 
-/// A guard for a frozen device. While this guard exists, every write, flush, discard and punch waits. On a
-/// holding device, reads wait, too. The thread that owns the guard must not call these methods: it would wait
-/// for itself.
+/// A guard for a frozen device. While this guard exists, every write, flush, discard, punch and
+/// [release](Handoff::release) waits. On a holding device, reads wait, too. The thread that owns the guard must not
+/// call a method that waits: the thread would wait for itself.
 #[must_use]
 pub struct Frozen<'a> {
     _writers: RwLockWriteGuard<'a, Option<Held>>,

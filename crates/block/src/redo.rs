@@ -17,7 +17,7 @@ pub type BlockImage = (u64, Vec<u8>);
 /// changed blocks ([`append`](Self::append)) before it reports the change.
 pub trait RedoLog: Send + Sync {
     /// Returns whether the calling thread handles a request that must not be divided. No change of such a request may
-    /// become durable before the thread publishes all its changes.
+    /// become durable before the thread has published all changes of the request.
     fn is_held_here(&self) -> bool;
 
     /// Adds the newest contents of blocks that the transaction `transaction` has changed. After a failure of the

@@ -145,8 +145,9 @@ impl Cache {
         Ok(block)
     }
 
-    /// If the newest version of the block `number` has the mark `mark`, applies its deferred checksum and returns it.
-    /// The caller must ensure that no other thread changes the block during the call.
+    /// Returns the newest version of the block `number`, with its checksum, if this version has the mark `mark`. If
+    /// the checksum was deferred ([`Edit::seal_later`]), computes the checksum first. The caller must ensure that no
+    /// other thread changes the block during the call.
     pub fn seal(&self, number: u64, mark: u32) -> Option<Block> {
         let block = self.changed_by(number, mark)?;
         let Some(seal) = block.0.seal else { return Some(block) };
