@@ -10,6 +10,8 @@
 //! these copies.
 //!
 //! Recovery follows Linux `fs/jbd2/recovery.c`; the header of `recovery.rs` lists the differences.
+//!
+//! In addition to the errors in its list, a method that returns a `Result` can fail with `NoMemory`.
 #![no_std]
 #![cfg_attr(
     not(test),

@@ -112,8 +112,9 @@ impl Transactions {
         Ok((tid, self.take_unpublished(tid)))
     }
 
-    /// Adds the unpublished changes of the locked transaction `tid` to the redo log. The caller must do so before the
-    /// next transaction begins, whose changes are based on these changes. Fails with the errors of the redo log.
+    /// Adds the unpublished changes of the locked transaction `tid` to the redo log. Changes of the next transaction
+    /// are based on these changes, so the call must return before the next transaction begins. Fails with the errors
+    /// of the redo log.
     pub(super) fn publish_rest(&self, tid: Tid) -> Result<()> {
         let Some(redo) = self.redo() else { return Ok(()) };
         match self.take_unpublished(tid) {
