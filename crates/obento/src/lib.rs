@@ -20,7 +20,7 @@
 //! ```
 //!
 //! [`Image`] opens or creates an image: a file or device that may be compressed, be a virtual disk, or
-//! contain a partition table. [`Volume`] is an open file system. Its methods have the names of `std::fs`.
+//! contain a partition table. [`Volume`] is an open file system. Its methods are named like the functions of `std::fs`.
 //! [`Registry`] contains the drivers, and an application can add its own. [`prelude`] contains the types that
 //! most programs use.
 //!
@@ -33,13 +33,13 @@
 //! | check, resize and tune a file system | [`mod@check`], [`resize`], [`mod@tune`] |
 //! | print names, sizes and UUIDs | [`text`] |
 //!
-//! An application needs to depend on this crate only. It is a facade: `obento-open` opens images and volumes,
-//! `obento-trees` moves trees, and the lower layers are the modules [`base`], [`block`], [`driver`], [`env`](mod@env),
-//! [`host`] and [`vfs`].
+//! An application needs to depend on this crate only. The crate is a facade: `obento-open` opens images and volumes,
+//! `obento-trees` builds, copies and compares trees of files, and the lower layers are the modules [`base`], [`block`],
+//! [`driver`], [`env`](mod@env), [`host`] and [`vfs`].
 //!
 //! | feature | contents | default |
 //! |---|---|---|
-//! | `host` | images in files of the host, compressed or in the formats of virtual machines; moving trees | yes |
+//! | `host` | images in files of the host, also compressed or virtual disks; building, copying, comparing trees | yes |
 //! | `engine` | the kernel engine, which opens the types without a driver of obento; contains `host` | yes |
 //!
 //! Without these features, the crate opens volumes of devices that the application supplies
@@ -56,8 +56,8 @@ pub use obento_open::{address, check, image, partition, registry, remove, text, 
 #[cfg(feature = "host")]
 pub use obento_trees::{VolumeTrees, build, convert, copy, diff, export, import};
 
-/// The files of a volume, with the interface of `std::fs`. The documentation of `obento_open::fs` contains the rules and
-/// an example.
+/// The files of a volume, with the interface of `std::fs`. The documentation of `obento_open::fs` contains the rules
+/// and an example.
 pub mod fs {
     #[doc(inline)]
     pub use obento_open::fs::*;
