@@ -329,8 +329,8 @@ pub trait Driver: Send + Sync {
     /// 2. `Corrupt`: no usable super block exists. With `Access::ReadWrite`, ext4 and exFAT also return this
     ///    error if the primary super block is damaged.
     /// 3. `Unsupported`: the volume has an incompatible feature that the driver does not support.
-    /// 4. `DeviceError::OutOfBounds`, with `Access::ReadWrite`: the device is shorter than the volume (ext4,
-    ///    FAT).
+    /// 4. `DeviceError::OutOfBounds`, with `Access::ReadWrite`: the device is shorter than the volume. exFAT and xv6
+    ///    check this error after the errors 5 and 6.
     /// 5. With `Access::ReadWrite`, one of these errors:
     ///    - `Unsupported(Writing)`: the driver cannot change volumes ([`access`](Self::access) is
     ///      `ReadOnly`).
@@ -340,7 +340,10 @@ pub trait Driver: Send + Sync {
     ///    - The volume has a feature that the driver supports only for reading.
     ///    - The external journal of the volume is missing.
     /// 7. `NotFound`: the volume has no tree with the number [`VolumeOptions::subvolume`].
-    /// 8. `Invalid`, with [`OpenOptions::adopt`]: the state is damaged, or another driver created it.
+    ///
+    /// The position of this error depends on the driver:
+    ///
+    /// - `Invalid`, with [`OpenOptions::adopt`]: the state is damaged, or another driver created it.
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>>;
 
     /// Returns the operations that create empty volumes, if the driver has them.

@@ -352,8 +352,8 @@ pub trait WritableFileSystem: Send + Sync {
     /// 3. `NotFound`: `name` does not exist in `from`, or `to` was removed.
     /// 4. `Exists`: `new_name` exists, with `NO_REPLACE`.
     /// 5. `NotFound`: `new_name` does not exist, with `EXCHANGE`.
-    /// 6. `CrossDevice`: `to` requires the project of its entries (`PROJECT_INHERIT`), and the inode has another
-    ///    project.
+    /// 6. `CrossDevice`: `to` requires the project of its entries (`PROJECT_INHERIT`), and the inode of `name` has
+    ///    another project. With `EXCHANGE`, the same applies to `from` and the inode of `new_name`.
     /// 7. `IsDirectory`: an inode that is not a directory would replace a directory.
     /// 8. `NotDirectory`: a directory would replace an inode that is not a directory.
     /// 9. `NotEmpty`: the directory to replace is not empty.
@@ -403,11 +403,13 @@ pub trait WritableFileSystem: Send + Sync {
     /// of the ticket is `Driver`, the caller drops the ticket and calls [`write`](Self::write) instead.
     ///
     /// This call only reserves blocks. The blocks become part of the file in `end_write`. Until then, a
-    /// reader and an open after a crash find the old mapping. Dropping the ticket releases the blocks. A
-    /// block that was a hole or unwritten has unspecified contents. The caller therefore writes the whole
+    /// reader and an open after a crash find the old mapping. Dropping the ticket releases the blocks. Exception: if
+    /// the data of a file is inline and no longer fits into the inode, this call moves the data to a block (ext4).
+    ///
+    /// A block that was a hole or unwritten has unspecified contents. The caller therefore writes the whole
     /// [frame](WriteTicket::frame), with zeros around the data. If `range` starts after the last block of the
-    /// file, the caller must also zero the rest of that block, the bytes past the end of the file, before it
-    /// calls `end_write`.
+    /// file, the caller must also write zeros to the bytes of that block past the end of the file. The caller must do
+    /// so before it calls `end_write`.
     ///
     /// Several writes of a file may be open at the same time if no block is in two of their ranges. They may end in any
     /// order. If one of them is dropped, or if the file grows by `write` or [`allocate`](Self::allocate), the others
@@ -604,13 +606,16 @@ pub trait WritableFileSystem: Send + Sync {
     /// Writes all changes to their final location on stable storage and marks the volume clean, like an
     /// unmount.
     ///
-    /// Afterwards, the volume can still be read, and [`FileSystem::writable`](crate::FileSystem::writable)
-    /// returns `None`. The caller must ensure that no other change runs at the same time. The driver may free
-    /// inodes without a name, even if they are in use. A later use of such an inode may then fail with
-    /// `Stale`. A volume that is dropped without `close` is in the same state as after a crash.
+    /// The caller must ensure that no other change runs at the same time. The driver may free inodes without a name,
+    /// even if they are in use. A later use of such an inode may then fail with `Stale`.
+    ///
+    /// After success, the volume can still be read, and [`FileSystem::writable`](crate::FileSystem::writable) returns
+    /// `None`. After an error, `writable` may still return `Some`. A volume that is dropped without `close` is in the
+    /// same state as after a crash.
     ///
     /// # Errors
     ///
-    /// As for [`sync`](Self::sync).
+    /// As for [`sync`](Self::sync). Exception: if an earlier error made the volume read-only, FAT and exFAT return
+    /// `ReadOnly`. `sync` returns the earlier error.
     fn close(&self) -> Result<()>;
 }
