@@ -10,8 +10,8 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// Returns the quantity of `number` things. `noun` names one of the things, and must be a regular English
-    /// noun in the singular.
+    /// Returns the quantity of `number` things. `noun` is the singular. The plural adds `s`, and changes `ry` at the
+    /// end to `ries`, so the noun must form its plural in this way.
     pub fn new(number: u64, noun: &'static str) -> Self {
         Self { number, noun }
     }

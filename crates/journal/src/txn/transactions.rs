@@ -19,8 +19,8 @@ use crate::Tid;
 /// The transactions of one volume.
 ///
 /// These methods may wait until all handles ([`Txn`]) have ended: `begin`, `hold`, `publish`, `wait_durable`,
-/// `wait_in_the_end`, `sync_to`, `sync`, `checkpoint` and `close`. A thread that has a `Txn` must not call
-/// them: it could wait for itself.
+/// `wait_in_the_end`, `sync_to`, `sync`, `checkpoint`, `close` and `stop`. A thread that has a `Txn` must not call
+/// these methods: the thread could wait for itself.
 pub struct Transactions {
     cache: Arc<Cache>,
     pub(super) hooks: Arc<dyn CommitHooks>,
