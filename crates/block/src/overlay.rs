@@ -74,8 +74,8 @@ impl<D: BlockDevice> Overlay<D> {
     }
 
     /// Passes the current `len` bytes from `offset` on to `edit`, and stores these bytes as `edit` leaves
-    /// them. If the bytes are in one page of 4 KiB, no other thread changes them during the call. If they are in several
-    /// pages, a concurrent write of the same bytes may be lost.
+    /// them. If the bytes are in one page of 4 KiB, no other thread changes them during the call. If they are in
+    /// several pages, a concurrent write of the same bytes may be lost.
     ///
     /// # Errors
     ///
