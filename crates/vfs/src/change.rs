@@ -32,10 +32,10 @@ impl Vfs {
     ///   set-group-ID.
     /// - The call clears set-group-ID in the mode if the caller is not in the group of the new inode and
     ///   `new.mode` permits that group to execute the file. Exception: directories.
-    /// - If `dir` has a default access control list, that list becomes the access list of the inode.
-    ///   `new.mode` limits the rights of the list. If permission bits alone can represent the list, the inode
-    ///   gets no access list, and the list only limits the mode. A new directory also gets the list as its
-    ///   default list. A symbolic link inherits no list.
+    /// - If `dir` has a default access control list, the mode of the inode consists of the permission bits in
+    ///   `new.mode` that the list grants. The inode gets the list, reduced to this mode, as its access list. If
+    ///   permission bits alone can represent the list, the inode gets no access list. A new directory also gets the
+    ///   unchanged list as its default list. A symbolic link inherits no list.
     ///
     /// # Errors
     ///
