@@ -12,11 +12,12 @@
 //!   transaction precedes this block, the last transaction is incomplete, and its blocks are dropped. This is the
 //!   normal end.
 //! - If a descriptor or revoke block has a wrong checksum and the commit block of its transaction is present, the
-//!   whole replay fails. Exception: the time of that commit is earlier than the time of the previous commit. Such a
-//!   block is a remnant of an earlier use of the journal, and the log ends before the block.
-//! - A commit block with a wrong checksum ends the log. Without `ASYNC_COMMIT`, the block is reported as damage, unless
-//!   its time is earlier than the time of the previous commit. With `ASYNC_COMMIT`, an interrupted commit leaves the
-//!   same bytes. Such a block is then reported as damage only with v1 checksums, and only if another commit follows.
+//!   whole replay fails. Exception: if this commit is earlier than the previous commit, the transaction is a remnant
+//!   of an earlier use of the journal, and the log ends before the transaction.
+//! - A commit block with a wrong checksum ends the log before its transaction. Whether the block is also reported as
+//!   damage depends on the feature `ASYNC_COMMIT`. Without it, the block is damage, unless its time is earlier than the
+//!   time of the previous commit. With it, an interrupted commit leaves the same bytes. The block is therefore damage
+//!   only with v1 checksums, and only if another commit follows.
 //! - A data block is lost if its checksum is wrong, or if its tag contains a block number outside of the volume. The
 //!   rest is replayed, and the damage is reported.
 //!
