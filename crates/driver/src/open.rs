@@ -60,8 +60,7 @@ pub struct Journalling {
     /// Zero disables periodic commits.
     ///
     /// Exception: a driver that uses `obento-inodes` (xv6) starts no thread. Before each change, it commits the earlier
-    /// changes if the oldest one has reached this age, in whole seconds. With less than one second, it therefore
-    /// commits the earlier changes before each change.
+    /// changes if the oldest one has reached this age, in whole seconds (at least one).
     pub commit_interval: Duration,
 }
 

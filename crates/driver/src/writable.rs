@@ -615,7 +615,6 @@ pub trait WritableFileSystem: Send + Sync {
     ///
     /// # Errors
     ///
-    /// As for [`sync`](Self::sync). Exception: if an earlier error made the volume read-only, FAT and exFAT return
-    /// `ReadOnly`. `sync` returns the earlier error.
+    /// As for [`sync`](Self::sync). If an earlier error made the volume read-only, returns this error.
     fn close(&self) -> Result<()>;
 }

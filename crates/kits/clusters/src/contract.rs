@@ -86,7 +86,10 @@ impl<V: Volume> Mounted<V> {
         self.with_writer(|writer, volume| writer.commit(volume))
     }
 
-    fn with_writer<R>(&self, change: impl FnOnce(&mut V::Writer, &Locked<'_, V>) -> Result<R>) -> Result<R> {
+    pub(crate) fn with_writer<R>(
+        &self,
+        change: impl FnOnce(&mut V::Writer, &Locked<'_, V>) -> Result<R>,
+    ) -> Result<R> {
         let volume = Locked::new(&self.volume, self.lock.write());
         let writer = self.writer.as_ref().filter(|_| !self.closed.load(Ordering::Relaxed));
         let mut writer = writer.ok_or(Error::ReadOnly)?.lock();

@@ -161,7 +161,11 @@ impl<V: Volume> WritableFileSystem for Mounted<V> {
     }
 
     fn close(&self) -> Result<()> {
-        self.change(|writer, volume| writer.close(volume))?;
+        self.with_writer(|writer, volume| match writer.check() {
+            Ok(()) => writer.close(volume),
+            // A commit fails with the error of the first write that failed.
+            Err(error) => writer.commit(volume).and(Err(error)),
+        })?;
         self.closed.store(true, Ordering::Relaxed);
         self.ager.stop();
         Ok(())

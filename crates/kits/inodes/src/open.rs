@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use obento_base::{DeviceError, Error, Ino, Result};
 use obento_block::{BlockDevice, Cache};
@@ -41,7 +42,7 @@ impl<F: Map> Volume<F> {
             format,
             cache: Cache::new(device, block_size, options.cache),
             clock: Arc::clone(&options.clock),
-            commit_interval: i64::try_from(options.journalling.commit_interval.as_secs()).unwrap_or(i64::MAX),
+            commit_interval: seconds(options.journalling.commit_interval),
             is_writable,
             notices,
             state: RwLock::default(),
@@ -97,5 +98,21 @@ impl<F: Map> Volume<F> {
             }
         }
         Ok((counters, nameless))
+    }
+}
+
+/// Returns the age of changes that are to be committed, in whole seconds. Zero disables commits by age.
+fn seconds(interval: Duration) -> i64 {
+    if interval.is_zero() { i64::MAX } else { i64::try_from(interval.as_secs()).unwrap_or(i64::MAX).max(1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_of_zero_disables_commits_by_age_and_a_short_one_is_a_second() {
+        let given = [Duration::ZERO, Duration::from_millis(1), Duration::from_millis(5999), Duration::MAX];
+        assert_eq!(given.map(seconds), [i64::MAX, 1, 5, i64::MAX]);
     }
 }

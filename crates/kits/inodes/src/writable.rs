@@ -30,8 +30,8 @@ impl<F: Directories> WritableFileSystem for Volume<F> {
 
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr> {
         let now = self.now();
-        change.expect_no_project()?;
         self.change(|op| {
+            change.expect_no_project()?;
             let mut inode = op.inode(ino)?;
             change.apply(&mut inode.attr, now);
             op.put(&inode)?;

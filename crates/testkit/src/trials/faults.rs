@@ -94,8 +94,8 @@ pub fn requests(volume: &Volume<'_>, step: u64) {
     }
 }
 
-/// Tests that after a failed write every later sync fails with the same error, although the device works again, and that
-/// changes fail with `ReadOnly`.
+/// Tests that after a failed write every later sync and the close fail with the same error, although the device works
+/// again, and that changes fail with `ReadOnly`.
 #[track_caller]
 pub fn later_syncs(volume: &Volume<'_>) {
     let name = &volume.name;
@@ -117,6 +117,8 @@ pub fn later_syncs(volume: &Volume<'_>) {
     assert_eq!(actor.act(0, &Op::Sync), first, "{name}");
     assert_eq!(actor.act(0, &file("b")), Err(Error::ReadOnly), "{name}");
     assert_eq!(actor.act(0, &Op::Sync), first, "{name}");
+    let fs = actor.vfs().flushed_file_system();
+    assert_eq!(fs.writable().map_or(first, |fs| fs.close()), first, "{name}");
 }
 
 /// Tests that on a slow device every operation has the same result as on a fast one, and that waiting threads do not
@@ -129,7 +131,7 @@ pub fn slow(volume: &Volume<'_>) {
         waited.unwrap_or_else(|reason| panic!("{name}, {}: {reason}", plan.name));
     }
     let (memory, clock) = (Arc::new(MemDevice::new(volume.base.to_vec())), Arc::new(StepClock::default()));
-    let device = SlowDevice::new(memory.clone(), clock.clone());
+    let device = SlowDevice::shared(memory.clone(), clock.clone());
     let fs = (subject.open)(Arc::new(device), clock).expect("the volume opens");
     assert_eq!(every_method_may_be_called_from_any_thread_at_any_time(&*fs), Ok(()), "{name}");
     super::close(&*fs);
