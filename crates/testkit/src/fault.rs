@@ -174,24 +174,29 @@ fn done(offset: u64, len: u64) -> usize {
     middle.saturating_sub(offset) as usize
 }
 
-/// A slow device: other threads run while a request waits, and one second passes by `clock`.
+/// A slow device: one second passes by `clock` with each request.
 #[derive(Debug)]
 pub struct SlowDevice<D> {
     below: D,
     clock: Arc<StepClock>,
+    /// How often other threads may run before a request is done.
+    yields: usize,
 }
 
 impl<D: BlockDevice> SlowDevice<D> {
-    /// The number of times that other threads may run before a request is done.
-    const YIELDS: usize = 16;
-
-    /// Returns `below`, slow by the time of `clock`.
+    /// Returns `below`, slow by the time of `clock`. Requests do not wait for other threads: each wait can take a time slice
+    /// of every other program, and a single thread waits for nothing.
     pub fn new(below: D, clock: Arc<StepClock>) -> Self {
-        Self { below, clock }
+        Self { below, clock, yields: 0 }
+    }
+
+    /// Like [`new`](Self::new), but other threads run while a request waits.
+    pub fn shared(below: D, clock: Arc<StepClock>) -> Self {
+        Self { yields: 4, ..Self::new(below, clock) }
     }
 
     fn wait(&self) {
-        (0..Self::YIELDS).for_each(|_| std::thread::yield_now());
+        (0..self.yields).for_each(|_| std::thread::yield_now());
         self.clock.pass(1);
     }
 }
