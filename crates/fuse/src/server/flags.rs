@@ -48,8 +48,9 @@ impl Server {
                     // Linux requires CAP_SYS_RESOURCE.
                     expect_owner(uid)?;
                 }
-                if changed.contains(FileFlags::EXTENTS) {
-                    // Linux converts the file, if it has few blocks.
+                if changed == FileFlags::EXTENTS {
+                    // Linux converts the file, if it has few blocks. With other changes, this flag is ignored, because
+                    // some programs do not read the flags before they set them.
                     return Err(Error::NotSupported.errno());
                 }
                 self.set_flags(id, &node, SetAttr { flags: Some(flags), ..SetAttr::default() })
