@@ -135,8 +135,8 @@ fn a_file_system_on_the_whole_image_and_one_in_a_partition_are_ambiguous_until_o
     let error = label(&open(bytes.clone()), None).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot open 'disk.img': ambiguous: toy is both on the whole image and in a partition; select a volume with '@' or a type with '-t TYPE':\n  \
-         -t toy disk.img@+0\n  -t toy disk.img@1"
+        "cannot open 'disk.img': the whole image and a partition have the signature of toy\n  \
+         help: select a volume and its type:\n  --fs-type toy disk.img@+0\n  --fs-type toy disk.img@1"
     );
     let changing = open_with(bytes.clone(), &Options::default().for_change()).unwrap();
     assert!(matches!(changing.volume(None), Err(OpenError::Ambiguous { .. })));
