@@ -17,7 +17,7 @@
 #include <linux/writeback.h>
 #include "obento.h"
 
-#define OB_PATIENCE (2 * HZ)
+#define OB_PROMISE_PATIENCE (2 * HZ)
 
 void ob_begin_promise(struct ob_sb *s, int kind)
 {
@@ -43,7 +43,7 @@ int ob_stop_promises(struct ob_sb *s)
 	for (kind = OB_CALLER; kind <= OB_WRITEBACK; kind++) {
 		WRITE_ONCE(s->pausing, kind + 1);
 		smp_mb();
-		if (!wait_event_timeout(s->turn, !atomic_read(&s->promises[kind]), OB_PATIENCE))
+		if (!wait_event_timeout(s->turn, !atomic_read(&s->promises[kind]), OB_PROMISE_PATIENCE))
 			return -ETIMEDOUT;
 	}
 	return 0;

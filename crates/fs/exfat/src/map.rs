@@ -26,7 +26,7 @@ impl Volume {
         let (size, valid) = (inode.entry.size(), inode.entry.valid());
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
         let block = u64::from(self.super_block().block_size());
-        let valid_end = valid.next_multiple_of(block);
+        let valid_end = valid.checked_next_multiple_of(block).unwrap_or(u64::MAX);
         match range.start {
             start if start >= size => Ok(Extent { len: asked, span: Span::Hole }),
             start if start < valid => {
@@ -38,7 +38,7 @@ impl Volume {
                 Ok(Extent { len, span: Span::Driver })
             }
             start => {
-                let end = size.next_multiple_of(block);
+                let end = size.checked_next_multiple_of(block).unwrap_or(u64::MAX);
                 Ok(Extent { len: asked.min(end.saturating_sub(start)), span: Span::Unwritten })
             }
         }

@@ -178,7 +178,11 @@ impl Data<Volume> for Writer {
         let linked = volume.chain(&inode).lock().count(&mut volume.table(), ino)?;
         if size <= inode.entry.size() {
             let block = u64::from(volume.super_block().cluster_size);
-            self.waiting.reservations.fulfil(ino, &(size.next_multiple_of(block)..u64::MAX), block);
+            self.waiting.reservations.fulfil(
+                ino,
+                &(size.checked_next_multiple_of(block).unwrap_or(size)..u64::MAX),
+                block,
+            );
             let given = self.waiting.reservations.trim(ino, linked, block);
             self.waiting.allocator.give_back_all(&given);
         }
