@@ -95,7 +95,7 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
                 let cause = "only regular files and directories have attributes with the prefix user.";
                 Report::on(&action, shown, cause)
             }
-            Error::NotSupported if name.ends_with(b".") => {
+            Error::Invalid | Error::NotSupported if name.ends_with(b".") => {
                 report.help("a name follows the full stop, such as user.origin")
             }
             Error::NotSupported => {

@@ -65,7 +65,7 @@ fn an_invalid_entry_or_name_is_explained_for_its_command() {
         "setfattr -n user. -v y disk.img:/a",
         1,
         "",
-        "obento: cannot set attribute 'user.' of 'disk.img:/a': operation not supported\n  \
+        "obento: cannot set attribute 'user.' of 'disk.img:/a': invalid argument\n  \
          help: a name follows the full stop, such as user.origin\n",
     );
 }
