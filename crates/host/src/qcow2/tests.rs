@@ -158,8 +158,8 @@ fn an_impossible_place_in_the_header_is_named() {
     }
     let whole = fs::read(dir.path().join("image")).unwrap();
     let cases = [
-        (40, u64::MAX << 20, "the offset of the L1 table is impossible"),
-        (40, u64::MAX - 7, "the offset of the L1 table is impossible"),
+        (40, u64::MAX << 20, "the L1 table ends after the maximum offset of the format"),
+        (40, u64::MAX - 7, "the L1 table ends after the maximum offset of the format"),
         (8, 64 << 10, "the name of the backing file is too long or outside the first cluster"),
     ];
     for (at, value, why) in cases {
