@@ -225,6 +225,7 @@ fn an_mbr_has_logical_partitions_behind_the_third() {
 fn errors_in_a_layout_are_reported_with_line_and_key() {
     let bench = Bench::new();
     bench.sources();
+    call("mkfifo", [bench.path("pipe").as_os_str()]).unwrap();
     let cases = [
         ("[disk]\nsizes = \"1G\"\n", "'bad.toml:2': sizes: unknown key"),
         ("x = 1\n", "'bad.toml:1': x: unknown key"),
@@ -294,6 +295,12 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
             "partition 1: obento does not build volumes of type 'ntfs'",
         ),
         ("[[partition]]\ntype = \"esp\"\ncontent = \"raw:gone\"\n", "partition 1: cannot open "),
+        // Opening a FIFO would wait for a writer.
+        ("[[partition]]\ntype = \"esp\"\ncontent = \"raw:pipe\"\n", "pipe' is not a regular file"),
+        (
+            "[[blob]]\nfile = \"pipe\"\noffset = \"20K\"\n[[partition]]\ntype = \"esp\"\nsize = \"1M\"\n",
+            "pipe: not a regular file",
+        ),
         (
             "[[partition]]\ntype = \"esp\"\nsize = \"1M\"\ncontent = \"ext4\"\nfrom = \"root\"\n",
             "partition 1: a size of 1048576 bytes is too small; ",

@@ -92,10 +92,11 @@ struct Counts {
 
 impl Counts {
     fn add(&mut self, other: &Self) {
-        self.lines += other.lines;
-        self.words += other.words;
-        self.chars += other.chars;
-        self.bytes += other.bytes;
+        self.lines = self.lines.saturating_add(other.lines);
+        self.words = self.words.saturating_add(other.words);
+        self.chars = self.chars.saturating_add(other.chars);
+        // Sparse files may have more than 2^64 bytes together.
+        self.bytes = self.bytes.saturating_add(other.bytes);
         self.width = self.width.max(other.width);
     }
 }
@@ -328,4 +329,16 @@ fn is_space(c: char) -> bool {
     const NEXT_LINE: char = '\u{85}';
     const WORD_JOINER: char = '\u{2060}';
     c.is_whitespace() && c != NEXT_LINE || c == WORD_JOINER
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_total_beyond_64_bits_is_the_greatest_number() {
+        let mut total = Counts { bytes: u64::MAX - 1, ..Counts::default() };
+        total.add(&Counts { bytes: 1 << 62, lines: 3, ..Counts::default() });
+        assert_eq!((total.bytes, total.lines), (u64::MAX, 3));
+    }
 }

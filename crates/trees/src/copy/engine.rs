@@ -228,7 +228,7 @@ impl<'a, T: TreeSink> Copy<'a, T> {
         {
             let bytes = items.bytes().get(bytes.clone()).unwrap_or_default();
             if self.tree.create_later(name, meta, bytes)? {
-                self.bytes += bytes.len() as u64;
+                self.bytes = self.bytes.saturating_add(bytes.len() as u64);
                 return Ok(());
             }
         }
@@ -236,7 +236,7 @@ impl<'a, T: TreeSink> Copy<'a, T> {
         let (tree, observer) = (&mut self.tree, &mut *self.observer);
         let path = &item.shown;
         let mut report = |bytes| {
-            observer.progress(&Progress { files, bytes: start + bytes, path });
+            observer.progress(&Progress { files, bytes: start.saturating_add(bytes), path });
             expect_wanted(observer)
         };
         let mut write = |fill: &mut Fill<'_>| {
@@ -276,7 +276,8 @@ impl<'a, T: TreeSink> Copy<'a, T> {
             }
             Body::None | Body::Link(_) => Ok(()),
         };
-        self.bytes = start + read;
+        // Sparse files may have more than 2^64 bytes together.
+        self.bytes = start.saturating_add(read);
         for unread in losses.into_ranges() {
             self.problem(item.shown.clone(), ProblemReason::Unread(unread));
         }

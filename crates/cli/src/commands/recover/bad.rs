@@ -37,6 +37,9 @@ impl Map {
     ///
     /// A line is malformed, or the ranges are not in order; the text names the line.
     pub fn parse(text: &str) -> Result<Self, String> {
+        if let Some(index) = text.lines().position(|line| line.len() > MAX_LINE && !line.starts_with('#')) {
+            return Err(format!("line {} has more than {MAX_LINE} bytes", index + 1));
+        }
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         let mut lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         // The first line is the state of ddrescue.
@@ -69,10 +72,12 @@ impl Map {
 
     /// Adds `range` to the finished ranges.
     fn finish(&mut self, range: Range<u64>) {
-        if self.first_bad(range.clone()).is_some() {
-            self.finished.push(range);
-            self.finished = merged(std::mem::take(&mut self.finished));
-        }
+        let first = self.finished.partition_point(|known| known.end < range.start);
+        let end = self.finished.partition_point(|known| known.start <= range.end).max(first);
+        let joined = self.finished[first..end]
+            .iter()
+            .fold(range, |joined, known| joined.start.min(known.start)..joined.end.max(known.end));
+        self.finished.splice(first..end, [joined]);
     }
 
     /// Returns the first part of `range` that was not read. The part may extend past the end of `range`.
@@ -113,7 +118,27 @@ struct Zeros {
     failed: Option<Range<u64>>,
     /// The bad ranges that were read as zeros.
     filled: Vec<Range<u64>>,
+    /// The number of filled ranges at which they are merged.
+    merge_at: usize,
 }
+
+impl Zeros {
+    /// Adds a range that was read as zeros. A list that has doubled since it was merged is merged again, so that it has at
+    /// most twice as many ranges as the map.
+    fn fill(&mut self, range: Range<u64>) {
+        if self.filled.len() >= self.merge_at.max(MERGE_MIN) {
+            self.filled = merged(std::mem::take(&mut self.filled));
+            self.merge_at = self.filled.len().saturating_mul(2);
+        }
+        self.filled.push(range);
+    }
+}
+
+/// The least number of ranges that are merged.
+const MERGE_MIN: usize = 4096;
+
+/// The longest line of a map, in bytes. The three columns of ddrescue have fewer than 50.
+const MAX_LINE: usize = 200;
 
 /// The most reads that are repeated with zeros until a volume opens.
 const MAX_READS: usize = 200;
@@ -142,6 +167,8 @@ impl BadRanges {
     /// Returns the bad ranges that were read as zeros, sorted and disjoint.
     pub fn with_few_zeros<T, E>(&self, work: impl Fn() -> Result<T, E>) -> (Result<T, E>, Vec<Range<u64>>) {
         let done = loop {
+            // Only the ranges that the last attempt read are reported.
+            self.zeros().filled.clear();
             let done = work();
             let mut zeros = self.zeros();
             match zeros.failed.take() {
@@ -190,7 +217,7 @@ impl BadRanges {
             if let Some(bad) = bad {
                 let lost = within(bad.end).saturating_sub(good).max(1).min(buf.len() - at);
                 buf[at..at + lost].fill(0);
-                self.zeros().filled.push(bad.start..bad.start.saturating_add(lost as u64));
+                self.zeros().fill(bad.start..bad.start.saturating_add(lost as u64));
                 at += lost;
             }
         }
@@ -301,6 +328,43 @@ mod tests {
     }
 
     #[test]
+    fn the_list_of_zeros_has_no_more_ranges_than_a_few_times_the_map() {
+        use std::fmt::Write as _;
+
+        const RANGES: usize = 3 * MERGE_MIN;
+        let mut text = "0 + 1\n".to_owned();
+        (0..RANGES).for_each(|at| writeln!(text, "{} 1 +", 2 * at).unwrap());
+        let map = Map::parse(&text).unwrap();
+        let bad = BadRanges::new(Arc::new(MemDevice::read_only(vec![1; 2 * RANGES])), map);
+        let mut read = vec![0; 2 * RANGES];
+        let ((), filled) = bad.with_zeros(|| {
+            for _ in 0..5 {
+                bad.read_at(0, &mut read).unwrap();
+            }
+            assert!(bad.zeros().filled.len() <= 2 * RANGES);
+        });
+        assert_eq!(filled.len(), RANGES);
+        assert!(read.iter().enumerate().all(|(at, byte)| usize::from(*byte) == (at + 1) % 2));
+    }
+
+    #[test]
+    fn written_ranges_of_a_copy_can_be_read() {
+        let map = Map::parse("0 + 1\n0 10 +\n20 10 +\n40 10 +\n60 10 +\n").unwrap();
+        for (written, expected) in [
+            (12..15, vec![0..10, 12..15, 20..30, 40..50, 60..70]),
+            (10..20, vec![0..30, 40..50, 60..70]),
+            (25..41, vec![0..10, 20..50, 60..70]),
+            (5..65, vec![0..70]),
+            (22..24, vec![0..10, 20..30, 40..50, 60..70]),
+            (80..90, vec![0..10, 20..30, 40..50, 60..70, 80..90]),
+        ] {
+            let mut map = map.clone();
+            map.finish(written.clone());
+            assert_eq!(map.finished, expected, "{written:?}");
+        }
+    }
+
+    #[test]
     fn malformed_maps_are_rejected() {
         for text in [
             "",
@@ -313,5 +377,7 @@ mod tests {
         ] {
             assert!(Map::parse(text).is_err(), "{text:?}");
         }
+        let long = format!("0 + 1\n0 {} +\n", "1".repeat(1000));
+        assert_eq!(Map::parse(&long), Err("line 2 has more than 200 bytes".to_owned()));
     }
 }

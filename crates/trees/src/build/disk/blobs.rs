@@ -2,16 +2,15 @@
 //!
 //! Invariant: a file overlaps neither the table, nor a boot record, nor a partition, nor another file.
 
-use std::fs::File;
 use std::ops::Range;
 
-use obento_host::HostError;
 use obento_host::build::FreshFile;
 use obento_open::partition::{ALIGNMENT, Scheme, number_of, table_end};
 
 use super::DiskSettings;
 use super::content::copy;
 use crate::build::BuildFailure;
+use crate::build::source::open_at_once;
 
 /// Copies the files to a disk of `len` bytes.
 ///
@@ -29,8 +28,7 @@ pub(super) fn write(
     let mut used = tables(settings.scheme, partitions, len);
     for blob in &settings.blobs {
         let path = &blob.path;
-        let file = File::open(path).map_err(|error| HostError::of_io("open", path, &error))?;
-        let meta = file.metadata().map_err(|error| HostError::of_io("examine", path, &error))?;
+        let (file, meta) = open_at_once(path)?;
         let layout = |why: String| BuildFailure::Layout { why: format!("{}: {why}", path.display()) };
         if !meta.is_file() {
             return Err(layout("not a regular file".into()));

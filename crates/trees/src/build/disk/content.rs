@@ -17,7 +17,7 @@ use obento_open::partition::{ALIGNMENT, Guid};
 
 use super::options::{EmptyMaker, PartitionContent, PartitionSettings};
 use crate::build::digest::Seed;
-use crate::build::source::Read;
+use crate::build::source::{Read, open_at_once};
 use crate::build::{BuildFailure, BuildSettings, FillReport, fill, volume};
 use crate::copy::Observer;
 
@@ -123,8 +123,7 @@ impl<'r> Filling<'r> {
     }
 
     fn raw(path: &Path, size: Option<u64>) -> Result<Self, BuildFailure> {
-        let file = File::open(path).map_err(|error| HostError::of_io("open", path, &error))?;
-        let meta = file.metadata().map_err(|error| HostError::of_io("examine", path, &error))?;
+        let (file, meta) = open_at_once(path)?;
         let len = meta.len();
         match size {
             _ if !meta.is_file() => {

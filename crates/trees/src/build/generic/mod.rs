@@ -170,7 +170,7 @@ pub(super) fn estimate(tree: &Tree, holes: HoleCost) -> u64 {
         };
         data.saturating_add(NODE)
     };
-    tree.nodes().map(of).sum()
+    tree.nodes().map(of).fold(0, u64::saturating_add)
 }
 
 impl Build for Generic<'_> {

@@ -295,7 +295,7 @@ fn body(
                 return Err(HostError::system("read", entry.path(), SystemErrno::ACCESS).into());
             }
             let size = held.size;
-            reader.bytes += size;
+            reader.bytes = reader.bytes.saturating_add(size);
             match size {
                 0 => reader.kept(&entry.made_bytes()?)?,
                 _ => Body::File {

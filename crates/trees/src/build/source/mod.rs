@@ -14,8 +14,9 @@ mod oci;
 mod store;
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use obento_base::{FileKind, NameBuf, Timestamp};
@@ -266,6 +267,16 @@ impl SourceReader<'_> {
 /// Returns the error for more files than can be counted.
 fn full(error: &SupplyError) -> HostError {
     HostError::Stream { operation: "read", path: PathBuf::new(), reason: error.to_string() }
+}
+
+/// Opens a file that must be regular, and returns its properties. Does not wait for the writer of a FIFO. Fails with
+/// `System`.
+pub(super) fn open_at_once(path: &Path) -> Result<(File, Metadata), HostError> {
+    /// `O_NONBLOCK`. Source: include/uapi/asm-generic/fcntl.h.
+    const NONBLOCK: i32 = 0o4000;
+    let file = File::options().read(true).custom_flags(NONBLOCK).open(path);
+    let opened = file.and_then(|file| Ok((file.metadata()?, file))).map(|(meta, file)| (file, meta));
+    opened.map_err(|error| HostError::of_io("open", path, &error))
 }
 
 /// Opens a source. Fails with `System`.

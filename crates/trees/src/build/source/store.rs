@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use obento_host::tar::{Member, MemberKind, TarError, TarReader};
 use obento_host::{FileId, HostError};
 use sha2::{Digest as _, Sha256};
 
-use super::{SourceReader, archive};
+use super::{SourceReader, archive, open_at_once};
 use crate::build::model::names;
 
 /// The most members of an archive of an image. An image has a few for each layer.
@@ -26,8 +26,6 @@ const MAX_MEMBERS: usize = 100_000;
 const MAX_PATHS: usize = 16 << 20;
 /// The most links on the way to a file.
 const MAX_LINKS: usize = 8;
-/// `O_NONBLOCK`: opening a FIFO does not wait. Source: include/uapi/asm-generic/fcntl.h.
-const NONBLOCK: i32 = 0o4000;
 /// Bytes copied at once.
 const CHUNK: usize = 256 << 10;
 
@@ -233,9 +231,7 @@ pub(super) struct FilePart {
 impl FilePart {
     /// Opens the whole file `path`. Fails with `System`, and with `Damaged` if it is not a regular file.
     pub fn of_file(path: &Path) -> Result<Self, HostError> {
-        let failed = |error: io::Error| HostError::of_io("open", path, &error);
-        let file = File::options().read(true).custom_flags(NONBLOCK).open(path).map_err(failed)?;
-        let meta = file.metadata().map_err(failed)?;
+        let (file, meta) = open_at_once(path)?;
         if !meta.is_file() {
             let reason = "not a regular file".into();
             return Err(HostError::Damaged { path: path.into(), format: "OCI image", reason });

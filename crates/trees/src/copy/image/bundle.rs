@@ -76,7 +76,7 @@ impl ImageWriter {
         let start = self.bundle.bytes.len();
         self.bundle.bytes.extend_from_slice(bytes);
         let bytes = start..self.bundle.bytes.len();
-        self.report.bytes += bytes.len() as u64;
+        self.report.bytes = self.report.bytes.saturating_add(bytes.len() as u64);
         self.bundle.files.push(Waiting { name: name.to_buf(), node, bytes, times });
         self.note_name(name);
         if self.bundle.files.len() >= FILES || self.bundle.bytes.len() >= BYTES {

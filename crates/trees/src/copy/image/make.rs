@@ -75,7 +75,7 @@ impl ImageWriter {
         };
         let (written, failure) = (room - sink.room, sink.failure.take());
         self.buffer = buffer;
-        self.report.bytes = bytes + written;
+        self.report.bytes = bytes.saturating_add(written);
         match (filled, finished, failure) {
             (_, _, Some(Failure::Limit)) => {
                 let (path, limit) = (self.host_path(Some(name)), self.options.max_bytes);

@@ -191,3 +191,16 @@ fn the_limit_on_bytes_ends_the_copy_and_leaves_no_part_of_a_file() {
     assert!(matches!(ended, Err(CopyError::Host(HostError::Limit { limit: 4000, .. }))), "{ended:?}");
     assert!(volume.root().lookup(Name::new(b"file").unwrap()).is_err());
 }
+
+#[test]
+fn sparse_files_with_more_than_64_bits_of_bytes_together_are_copied() {
+    let names = ["a", "b", "c", "d", "e"];
+    let entries: Vec<_> = (3..).zip(names).map(|(ino, name)| (name, ino)).collect();
+    let files = (3..8).map(|ino| (ino, Toy::File(vec![Piece::Hole(1 << 62)])));
+    let volume = toy(files.chain([(2, dir(&entries))]));
+    let to = empty();
+    let from = names.map(|name| image(&volume, name));
+    let (report, problems) = copy(&from, &target(&to, "/"), &CopyOptions::archive());
+    assert_eq!((problems, report.written.files), (vec![], 5));
+    assert!(names.iter().all(|name| node(&to, name).attr().unwrap().size == 1 << 62));
+}
