@@ -283,7 +283,7 @@ pub enum Corrupt {
         found: u64,
     },
     /// A range of blocks is outside of the volume or overlaps the metadata of the volume.
-    #[error("{structure}: blocks {start} to {start}+{len} are outside the volume's data (file block {at})")]
+    #[error("{structure}: {} outside the volume's data (file block {at})", are(*start, *len))]
     BlockRange {
         /// Damaged structure.
         structure: Structure,
@@ -466,6 +466,14 @@ pub enum DeviceError {
 }
 
 /// Displays the place of a structure. The root of an extent tree is in the inode, and has the block number 0.
+/// Returns the subject and the verb of a sentence about `len` blocks from block `start` on.
+fn are(start: u64, len: u64) -> impl fmt::Display {
+    fmt::from_fn(move |f| match len {
+        1 => write!(f, "block {start} is"),
+        len => write!(f, "{len} blocks from block {start} on are"),
+    })
+}
+
 fn place(structure: Structure, block: u64) -> impl fmt::Display {
     fmt::from_fn(move |f| match (structure, block) {
         (Structure::ExtentTree(_), 0) => f.write_str("in the inode"),

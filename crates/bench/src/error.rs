@@ -28,9 +28,7 @@ pub enum BenchError {
         message: String,
     },
     /// The text is not a target.
-    #[error(
-        "invalid target '{0}' (expected path:DIR, image:TYPE, fuse:TYPE, kernel:TYPE[,OPTION...], fuse2fs, mount-cmd:COMMAND, nfs://HOST/EXPORT or 'fuse:SERVER ARGUMENT...')"
-    )]
+    #[error("invalid target '{0}'")]
     NoTarget(String),
     /// No workload or suite has this name.
     #[error("unknown workload or suite '{0}'")]
@@ -39,7 +37,7 @@ pub enum BenchError {
     #[error("{0}")]
     Absent(String),
     /// A results file cannot be read.
-    #[error("'{}' is not a file of results of 'obento bench': {why}", path.display())]
+    #[error("cannot use '{}': not a file of results of 'obento bench': {why}", path.display())]
     Results {
         /// The file.
         path: PathBuf,

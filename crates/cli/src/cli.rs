@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{FromArgMatches, Parser};
 
 use obento::Registry;
@@ -20,6 +20,7 @@ use crate::context::{CommandLine, CommandTable, Context};
 use crate::messages::print_error;
 use crate::options::GlobalOptions;
 use crate::output::Stop;
+use crate::report::Report;
 use crate::shown::PresentationOptions;
 use crate::words;
 
@@ -220,7 +221,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
     if let Some(Stop::Output(error)) = stop
         && error.kind() != std::io::ErrorKind::BrokenPipe
     {
-        context.fail_with(&crate::report::Report::standard_output(error), unwritten);
+        context.fail_with(&Report::standard_output(error), unwritten);
     }
     context.end_by_signal();
     context.status()
@@ -228,13 +229,35 @@ pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
 
 /// Returns the text of an error. It contains arguments, which may be names that a pattern of the shell matched.
 fn shown(error: &clap::Error) -> String {
-    let text = error.render().to_string();
+    let text = match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(name)) => unknown_command(error, name),
+        _ => error.render().to_string(),
+    };
     let escaped = text.chars().map(|c| match c {
         '\n' => c.to_string(),
         c if is_printable(c) => c.to_string(),
         c => c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("\\x{byte:02x}")).collect(),
     });
     escaped.collect()
+}
+
+/// Returns the message about an argument that is not the name of a command.
+fn unknown_command(error: &clap::Error, name: &str) -> String {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    // The usage of a command with subcommands names the command.
+    let command = usage.split("obento ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let list = match command.filter(|word| !word.starts_with(['<', '['])) {
+        Some(command) => format!("'obento help {command}'"),
+        None => "'obento help'".to_owned(),
+    };
+    let report = Report::plain(format!("unknown command '{name}'"));
+    let report = match error.get(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(known)) if !known.is_empty() => {
+            report.help(format!("did you mean '{}'? {list} lists the commands", known[0]))
+        }
+        _ => report.help(format!("{list} lists the commands")),
+    };
+    format!("obento: {report}\n")
 }
 
 /// Returns the name of the subcommand in the arguments.

@@ -10,10 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use obento::host::{HostError, interrupt, open_output};
+use rustix::io::Errno;
 
 use crate::escape::{NameStyle, escape};
 use crate::pager::Pager;
-use crate::report::Report;
+use crate::report::{Report, printable};
 
 const BUFFER: usize = 64 << 10;
 /// The buffer before a pager, which shows the first page early.
@@ -47,11 +48,28 @@ pub fn create_output(path: &Path) -> Result<File, Report> {
 pub fn not_written(path: &Path, error: HostError) -> Report {
     let shown = path.as_os_str().as_bytes();
     match error {
-        HostError::System { errno, .. } => Report::on("cannot write to", shown, io::Error::from(errno)),
+        HostError::System { errno, .. } => {
+            of_output(Report::on("cannot write to", shown, io::Error::from(errno)), path, errno)
+        }
         HostError::ForeignLink { .. } => {
             Report::on("cannot write to", shown, "its path contains a symbolic link of another user")
         }
         error => Report::plain(error),
+    }
+}
+
+/// Returns `report` of the output `path`, whose creation failed with `errno`, with what to do about its directory.
+pub fn of_output(report: Report, path: &Path, errno: Errno) -> Report {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let shown = printable(directory.as_os_str().as_bytes());
+    match errno {
+        Errno::NOENT if !directory.exists() => {
+            report.help(format!("create the directory first: mkdir -p {shown}"))
+        }
+        Errno::ACCESS | Errno::PERM if !path.exists() => report.help(format!(
+            "choose a directory that you can write to: 'ls -ld {shown}' shows its owner and mode"
+        )),
+        _ => report,
     }
 }
 

@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use obento::base::Name;
 use obento::host::{HostDir, PrivateDir};
 
-use crate::report::words;
+use crate::report::{subject, words};
 
 /// Removes the folder `$0`, its working directory, if the input ends without a line. The directory that contains it is the
 /// standard output. If the program mounted a file system in the folder, only files go. That is unknown for a path whose
@@ -50,7 +50,10 @@ impl PrivateFolder {
 
     fn within(directory: &Path) -> io::Result<Self> {
         let folder = PrivateDir::within(directory, "obento-");
-        let folder = folder.map_err(|error| no_room(directory, io::Error::other(error)))?;
+        let folder = folder.map_err(|error| match error.errno() {
+            Some(errno) => no_room(directory, errno.into()),
+            None => no_room(directory, io::Error::other(error)),
+        })?;
         // Without a shell, the folder is still removed when this value is dropped.
         let keeper = start_keeper(folder.parent(), folder.name(), folder.dir()).ok();
         Ok(Self { path: folder.path(), folder, is_kept: false, keeper })
@@ -101,8 +104,8 @@ impl Drop for PrivateFolder {
 /// Explains why no file can be created in `directory` for a program to work on.
 pub fn no_room(directory: &Path, error: io::Error) -> io::Error {
     let why = format!(
-        "cannot create a file in {} ({}): set TMPDIR to another directory",
-        directory.display(),
+        "cannot create a file in {}: {}\n  help: set TMPDIR to another directory",
+        subject(directory.as_os_str().as_bytes()),
         words(&error)
     );
     io::Error::new(error.kind(), why)

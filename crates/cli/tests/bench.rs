@@ -188,7 +188,7 @@ fn a_page_a_table_and_a_comparison_are_made_of_results() {
     ] {
         std::fs::write(folder.path().join("d.json"), contents).unwrap();
         let absurd = text(&obento(folder.path(), &["bench", "report", "d.json"]).stderr);
-        let reported = format!("'d.json' is not a file of results of 'obento bench': {why}");
+        let reported = format!("cannot use 'd.json': not a file of results of 'obento bench': {why}");
         assert!(absurd.contains(&reported), "{absurd}");
     }
 }

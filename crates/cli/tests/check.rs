@@ -50,7 +50,7 @@ impl Bench {
 fn a_sound_volume_has_nothing_wrong_and_exit_code_0() {
     let bench = Bench::new();
     let (out, err) = bench.run("check disk.img", 0);
-    assert!(out.starts_with("'disk.img': no problems; 11 of 1024 inodes (2 directories) and "), "{out}");
+    assert!(out.starts_with("disk.img: no problems; 11 of 1024 inodes (2 directories) and "), "{out}");
     assert_eq!(err, "");
     assert_eq!(bench.run("check -q disk.img", 0), (String::new(), String::new()));
 }
@@ -74,11 +74,11 @@ fn a_format_without_a_fixed_number_of_inodes_shows_the_used_ones() {
     for fs_type in ["vfat", "exfat"] {
         bench.run(&format!("mkfs -q -t {fs_type} other.img 8M"), 0);
         let (out, _) = bench.run("check other.img", 0);
-        assert!(out.starts_with("'other.img': no problems; 1 inode (1 directory) and "), "{out}");
+        assert!(out.starts_with("other.img: no problems; 1 inode (1 directory) and "), "{out}");
         bench.run("mkdir other.img:/d", 0);
         bench.run("write other.img:/d/f", 0);
         let (out, _) = bench.run("check other.img", 0);
-        assert!(out.starts_with("'other.img': no problems; 3 inodes (2 directories) and "), "{out}");
+        assert!(out.starts_with("other.img: no problems; 3 inodes (2 directories) and "), "{out}");
         fs::remove_file(bench.0.path().join("other.img")).unwrap();
     }
 }
@@ -91,7 +91,7 @@ fn findings_exit_with_code_4_and_nothing_is_written() {
     let (out, _) = bench.run("check -n disk.img", 4);
     let mut lines = out.lines();
     assert_eq!(lines.next(), Some("free inode count is 1012, should be 1013"));
-    assert!(lines.next().is_some_and(|line| line.starts_with("'disk.img': 1 error found; ")), "{out}");
+    assert!(lines.next().is_some_and(|line| line.starts_with("disk.img: 1 error found; ")), "{out}");
     assert!(bench.bytes() == before);
 }
 

@@ -383,6 +383,6 @@ fn inspect_shows_fields_with_their_places() {
         &["inspect", "group", "disk.img.zst", "99999"],
         1,
         "",
-        "obento: cannot inspect 'disk.img.zst': no such group: 99999\n",
+        "obento: cannot inspect 'disk.img.zst': the volume has no block group 99999\n",
     );
 }

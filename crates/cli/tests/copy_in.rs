@@ -157,7 +157,7 @@ fn a_copy_in_an_image_has_the_name_that_cp_would_give_it() {
         2,
         "",
         "obento: cannot copy to 'disk.img:/gone/': no such directory\n  \
-         help: create the directory of the target first: obento mkdir -p\n",
+         help: create the directory first: obento mkdir -p disk.img:/gone\n",
     );
     check(
         at,
@@ -165,7 +165,7 @@ fn a_copy_in_an_image_has_the_name_that_cp_would_give_it() {
         2,
         "",
         "obento: cannot write 'disk.img:/gone/one': no such file or directory\n  \
-         help: create the directory of the target first: obento mkdir -p\n",
+         help: create the directory first: obento mkdir -p disk.img:/gone\n",
     );
     e2fsck(at, "disk.img");
 }

@@ -293,8 +293,8 @@ fn a_command_gets_a_copy_and_the_address() {
         "",
     );
     check(&["disk.img.zst", "-name", "box", "-exec", "ls", "{}", ";"], 1, "", {
-        "obento: cannot run a command on 'disk.img.zst:/home/bento/box': -exec requires a regular file, and this is a \
-         directory; add -type f\n"
+        "obento: cannot run a command on 'disk.img.zst:/home/bento/box': is a directory\n  \
+         help: add -type f before -exec, which requires regular files\n"
     });
     check(&["disk.img.zst:/etc", "-type", "f", "-exec", "false", "{}", "+"], 1, "", "");
 }
@@ -327,7 +327,7 @@ fn messages_about_mistakes_end_with_the_right_spelling() {
         &["disk.img.zst", "-nmae", "x"],
         2,
         "",
-        "obento: cannot search: find has no test or action '-nmae'\n  help: did you mean -name?\n",
+        "obento: cannot search: find has no test or action '-nmae'\n  help: did you mean '-name'?\n",
     );
     check(
         &["-name", "x"],

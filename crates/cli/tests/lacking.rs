@@ -55,8 +55,8 @@ fn cp_counts_the_properties_that_fat_cannot_store_and_names_one_file_for_each() 
     let lines: Vec<&str> = err.lines().collect();
     let beginnings = [
         "obento: fat.img:/: note: 3 hard links copied as separate files (too many links), such as 'fat.img:/tree/",
-        "obento: fat.img:/: note: 3 FIFOs and sockets not created (operation not permitted), such as 'fat.img:/tree/socket",
-        "obento: fat.img:/: note: 3 symbolic links not created (operation not permitted), such as 'fat.img:/tree/link",
+        "obento: fat.img:/: note: 3 FIFOs and sockets not created (the file system does not support this type), such as 'fat.img:/tree/socket",
+        "obento: fat.img:/: note: 3 symbolic links not created (the file system does not support this type), such as 'fat.img:/tree/link",
         "obento: fat.img:/: note: 4 entries with unsupported names not created (a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space), such as 'fat.img:/tree/wh",
     ];
     assert_eq!(lines.len(), beginnings.len(), "{err}");
@@ -109,7 +109,7 @@ fn cp_counts_owners_and_modes_that_it_was_to_keep() {
     }
     fs::set_permissions(folder.join("tree"), fs::Permissions::from_mode(0o755)).unwrap();
     says(folder, "mkfs -q -t exfat exfat.img 4M", 0, "");
-    let modes = "obento: exfat.img:/: note: 2 files whose permissions are not preserved (operation not supported), such as 'exfat.img:/tree/a'\n";
+    let modes = "obento: exfat.img:/: note: 2 files whose permissions are not preserved (the file system does not store permissions), such as 'exfat.img:/tree/a'\n";
     let owners = match fs::metadata(folder).unwrap().uid() {
         0 => String::new(),
         _ => "obento: exfat.img:/: note: 3 owners not preserved (operation not permitted), such as 'exfat.img:/tree/a'\n".into(),

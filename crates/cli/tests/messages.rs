@@ -548,7 +548,7 @@ fn an_inode_that_has_no_name_can_be_inspected() {
     let journal = obento(folder.path(), &["inspect", "inode", "disk.img.zst:<8>"]);
     assert!(journal.status.success() && journal.stdout.starts_with(b"       offset"), "{journal:?}");
     let none = obento(folder.path(), &["inspect", "inode", "disk.img.zst:<999999>"]);
-    let reported = "obento: cannot inspect 'disk.img.zst:#999999': no such inode: 999999\n";
+    let reported = "obento: cannot inspect 'disk.img.zst:#999999': the volume has no inode 999999\n";
     assert_eq!((String::from_utf8(none.stderr).unwrap().as_str(), none.status.code()), (reported, Some(1)));
 }
 
@@ -1099,7 +1099,7 @@ fn a_hint_names_the_next_step_and_only_options_that_were_given() {
             &["ls", "zeros.img"],
             2,
             "cannot open 'zeros.img': no supported file system; the data looks like zeros\n  \
-             help: create a file system with 'obento mkfs'\n",
+             help: create a file system with 'obento mkfs IMAGE'\n",
         ),
         (
             &["ls", "mbr.img"],
@@ -1196,8 +1196,9 @@ fn a_rejected_setting_is_named_by_its_option_and_its_value() {
 #[test]
 fn a_directory_that_does_not_exist_is_not_reported_as_an_unmount_that_failed_to_open_it() {
     let folder = folder_of_images();
+    let list = "not mounted\n  help: run 'obento mount --status' to list the mounts of obento";
     for (name, why) in
-        [("nodir", "the directory does not exist"), ("notes.txt", "not a directory"), (".", "not mounted")]
+        [("nodir", "the directory does not exist"), ("notes.txt", "not a directory"), (".", list)]
     {
         check_in(
             folder.path(),

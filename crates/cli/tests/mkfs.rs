@@ -413,8 +413,8 @@ fn a_new_file_system_leaves_no_earlier_signature_on_the_device() {
 fn options_of_the_journal_are_reported_in_their_own_unit() {
     let bench = Bench::new();
     for (options, words) in [
-        ("-J size=999999", "invalid value '999999' for -J size (expected a number of MiB from 1 to 7)"),
-        ("-J size=abc", "invalid value 'abc' for -J size (expected a number of MiB, such as 16)"),
+        ("-J size=999999", "invalid value '999999' for -J size\n  help: use a number of MiB from 1 to 7"),
+        ("-J size=abc", "invalid value 'abc' for -J size\n  help: use a number of MiB, such as 16"),
         ("-J foo=1", "unknown journal option 'foo'\n  help: use size, location, fast_commit_size or device"),
         ("-J abc", "unknown journal option 'abc'"),
         ("--journal log.img", "--journal is for opening volumes\n  help: use -J device=FILE"),

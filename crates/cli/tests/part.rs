@@ -230,7 +230,7 @@ fn a_new_table_is_accepted_by_sgdisk_and_sfdisk_and_takes_partitions() {
     let (_, said) = bench.run(&["part", "disk.img"], 2);
     assert!(said.contains("run 'obento part disk.img create gpt'"), "{said}");
     let said = bench.part("create gpt --uuid 01234567-89ab-cdef-0123-456789abcdef");
-    assert_eq!(said, "'disk.img': empty GPT 01234567-89ab-cdef-0123-456789abcdef\n");
+    assert_eq!(said, "disk.img: empty GPT 01234567-89ab-cdef-0123-456789abcdef\n");
     bench.judged("sgdisk", "-v", "No problems found");
     bench.judged("sfdisk", "--verify", "No errors detected");
     bench.judged("sfdisk", "--dump", "label-id: 01234567-89AB-CDEF-0123-456789ABCDEF");
@@ -239,7 +239,7 @@ fn a_new_table_is_accepted_by_sgdisk_and_sfdisk_and_takes_partitions() {
     bench.judged("sgdisk", "-v", "No problems found");
     bench.refused("create gpt", "it contains a partition table (GPT) with 1 partition");
 
-    assert_eq!(bench.part("create mbr --force --uuid 0x1234abcd"), "'disk.img': empty MBR 1234abcd\n");
+    assert_eq!(bench.part("create mbr --force --uuid 0x1234abcd"), "disk.img: empty MBR 1234abcd\n");
     let dump = bench.judged("sfdisk", "--dump", "label-id: 0x1234abcd");
     assert!(dump.contains("label: dos") && !dump.contains("start="), "{dump}");
     let (listed, _) = bench.run(&["part", "disk.img"], 0);
@@ -275,7 +275,7 @@ fn a_new_disk_of_a_size_gets_a_table_and_a_partition_that_is_formatted() {
     let (_, said) = run("part disk.img create mbr", 2);
     assert!(said.contains("no such file") && said.contains("use --size SIZE"), "{said}");
     let (text, _) = run("part disk.img create mbr --size 64M", 0);
-    assert!(text.starts_with("'disk.img': empty MBR"), "{text}");
+    assert!(text.starts_with("disk.img: empty MBR"), "{text}");
     bench.part("add --type basic-data");
     run("mkfs -q -t vfat -L STICK disk.img@1", 0);
     bench.judged("sfdisk", "-l", "W95 FAT32 (LBA)");

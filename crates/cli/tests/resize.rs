@@ -378,12 +378,12 @@ fn sizes_are_given_as_numbers_as_differences_and_by_the_image() {
     let bench = Bench::new();
     bench.make("-t ext4 -b 4096", 32 << 20);
     let (said, _) = bench.run("resize image +32M --dry-run", 0);
-    assert_eq!(said, "'image': ext4 would grow from 32 MiB to 64 MiB (67108864 bytes)\n");
+    assert_eq!(said, "image: ext4 would grow from 32 MiB to 64 MiB (67108864 bytes)\n");
     assert_eq!(fs::metadata(bench.path("image")).unwrap().len(), 32 << 20);
     let (said, _) = bench.run("resize image +32M", 0);
-    assert_eq!(said, "'image': ext4 grew from 32 MiB to 64 MiB (67108864 bytes)\n");
+    assert_eq!(said, "image: ext4 grew from 32 MiB to 64 MiB (67108864 bytes)\n");
     let (said, _) = bench.run("resize image --maximum", 0);
-    assert_eq!(said, "'image': ext4 already has 64 MiB (67108864 bytes)\n");
+    assert_eq!(said, "image: ext4 already has 64 MiB (67108864 bytes)\n");
     File::options().write(true).open(bench.path("image")).unwrap().set_len(100 << 20).unwrap();
     let (said, _) = bench.run("--json resize image --maximum", 0);
     assert!(said.contains("\"old_size\":67108864,\"size\":104857600,\"dry_run\":false"), "{said}");

@@ -195,10 +195,11 @@ impl fmt::Display for Allowed {
             Self::Range(min, max) => write!(f, "a number from {min} to {max}"),
             Self::PowerOfTwo(min, max) => write!(f, "a power of two from {min} to {max}"),
             Self::Words(words) => {
-                f.write_str("one of ")?;
-                words.iter().enumerate().try_for_each(|(at, word)| {
-                    let comma = if at == 0 { "" } else { ", " };
-                    write!(f, "{comma}{word}")
+                let last = words.len().saturating_sub(1);
+                words.iter().enumerate().try_for_each(|(at, word)| match at {
+                    0 => f.write_str(word),
+                    at if at == last => write!(f, " or {word}"),
+                    _ => write!(f, ", {word}"),
                 })
             }
             Self::Text(text) => f.write_str(text),

@@ -46,7 +46,7 @@ pub enum ResizeFailure {
     #[error("{0}")]
     Open(OpenError),
     /// No driver recognises the volume. The text describes its contents.
-    #[error("no supported file system; contents: {0}")]
+    #[error("no supported file system; the data looks like {0}")]
     Unknown(String),
     /// The driver cannot resize volumes of the format.
     #[error("obento does not resize {fs_type} volumes")]

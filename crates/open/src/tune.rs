@@ -13,7 +13,7 @@ pub enum TuneFailure {
     #[error("{0}")]
     Open(OpenError),
     /// No driver recognises the volume. The text describes its contents.
-    #[error("no supported file system; contents: {0}")]
+    #[error("no supported file system; the data looks like {0}")]
     Unknown(String),
     /// The driver cannot change settings of the format.
     #[error("obento does not change the settings of {fs_type} volumes")]

@@ -7,10 +7,11 @@ use obento::address::FileSelector;
 use obento::base::{Attr, Mode};
 use obento::copy::Shortage;
 use obento::driver::StoredProperties;
+use obento::vfs::Symlinks;
 
 use crate::change::Done;
 use crate::open::Location;
-use crate::report::Report;
+use crate::report::{Report, printable};
 
 /// The rule for names on FAT and exFAT volumes.
 pub const NAMES: &str = "a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space";
@@ -46,8 +47,29 @@ impl Location {
     pub fn not_created(&self, action: &str, error: Error) -> Report {
         match Shortage::find(self.volume.vfs(), error) {
             Some(shortage) => Report::on(action, self.shown(), shortage).help(shortage.remedy()),
-            None => Report::on(action, self.shown(), error),
+            None => self.in_missing_directory(Report::on(action, self.shown(), error), error),
         }
+    }
+
+    /// Returns `report` of `error`, which occurred when a file was created here. If the directory does not exist, the
+    /// hint creates it.
+    pub fn in_missing_directory(&self, report: Report, error: Error) -> Report {
+        match self.missing_parent() {
+            Some(parent) if error == Error::NotFound => {
+                report.help(format!("create the directory first: obento mkdir -p {}", printable(&parent)))
+            }
+            _ => report,
+        }
+    }
+
+    /// Returns the address of the directory that contains this path, if the directory does not exist.
+    fn missing_parent(&self) -> Option<Vec<u8>> {
+        let FileSelector::Path(path) = &self.place else { return None };
+        let path = path.strip_suffix(b"/").unwrap_or(path);
+        let end = path.iter().rposition(|&byte| byte == b'/').filter(|end| *end > 0)?;
+        let parent = FileSelector::Path(path[..end].to_vec());
+        let found = self.volume.resolve(&parent, Symlinks::Follow);
+        found.is_err_and(|error| error == Error::NotFound).then(|| [&*self.prefix, &path[..end]].concat())
     }
 
     /// Returns the rule for names, if `error` is that the name is invalid.

@@ -176,6 +176,11 @@ impl Verbose {
 pub const IMMUTABLE: &str = "the file or its directory may be immutable or append-only: 'obento lsattr -d' shows \
                              the flags, and 'obento chattr -ia' removes them";
 
+/// Returns `report` of `error`, with the hint about flags if the error is `NotPermitted`.
+pub fn immutable(report: Report, error: Error) -> Report {
+    if error == Error::NotPermitted { report.help(IMMUTABLE) } else { report }
+}
+
 /// Returns whether `error` is that a file does not exist.
 pub fn is_missing(error: Error) -> bool {
     error == Error::NotFound || error == Error::NotDirectory

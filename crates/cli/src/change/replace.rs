@@ -60,10 +60,10 @@ impl Borrowed {
         match node.as_ref().map(Node::kind).transpose().map_err(|error| failed(&error))? {
             None | Some(FileKind::Regular) => {}
             Some(FileKind::Directory) => return Err(failed(&Error::IsDirectory)),
-            Some(_) => return Err(failed(&"not a regular file")),
+            Some(kind) => return Err(failed(&crate::format::mode::not_regular(kind))),
         }
         let spot = location.end().map_err(|error| failed(&error))?;
-        let on_host = |error: io::Error| Report::new("cannot create a copy on the host", error);
+        let on_host = |error: io::Error| failed(&error);
         let folder = PrivateFolder::new().map_err(on_host)?;
         let (mut file, path) = folder.create(host_name(spot.name.as_bytes())).map_err(on_host)?;
         if let Some(node) = &node {

@@ -62,8 +62,7 @@ fn copy(node: &Node, shown: &[u8], out: &mut Output, buffer: &mut [u8], context:
             return Ok(());
         }
         Ok(kind) => {
-            let name = crate::format::mode::kind_name(kind, 1);
-            failed(&format_args!("{name}: not a regular file"));
+            failed(&crate::format::mode::not_regular(kind));
             return Ok(());
         }
         Err(error) => {

@@ -130,6 +130,11 @@ impl Changer<'_> {
     fn change(&mut self, node: &Node, attr: Attr, shown: &[u8]) -> Done {
         let failed = |cause: String| Report::on("cannot change the flags of", shown, cause);
         let done = match self.apply(node, attr) {
+            Err(Error::NotSupported) if attr.is_dir() && self.change.set.contains(FileFlags::CASEFOLD) => {
+                let cause = "the volume does not support directories that ignore case";
+                Err(failed(cause.to_owned())
+                    .help("ext4 requires the feature casefold: obento mkfs -O casefold"))
+            }
             Err(error) => Err(failed(error.to_string())),
             Ok(after) if !self.change.refused(after.flags).is_empty() => {
                 let refused = letters(self.change.refused(after.flags)).replace('-', "");

@@ -11,7 +11,7 @@ use obento::walk::Walk;
 use crate::change::lacking::expect_stored;
 use crate::change::mode::ModeChange;
 use crate::change::scope::Scope;
-use crate::change::{Done, Verbose, each_below, each_file_by, umask};
+use crate::change::{Done, Verbose, each_below, each_file_by, immutable, umask};
 use crate::context::Context;
 use crate::format::mode::mode_string;
 use crate::help::page::Page;
@@ -126,7 +126,8 @@ impl Changer<'_> {
             let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
             node.vfs().set_attr(&Caller::Owner, node, &change).map(|after| (attr, mode, after))
         });
-        let changed = changed.map_err(|error| Report::on("cannot change the mode of", shown, error));
+        let failed = |error| immutable(Report::on("cannot change the mode of", shown, error), error);
+        let changed = changed.map_err(failed);
         let changed = changed
             .and_then(|(before, mode, after)| expect_stored(mode, &after, shown).map(|()| (before, after)));
         let (before, after) = match changed {

@@ -163,8 +163,8 @@ impl Opened {
                 Err(report.help("use 'obento diff -r' to compare directories"))
             }
             kind => {
-                let name = crate::format::mode::kind_name(kind, 1);
-                Err(Report::on("cannot compare", found.shown(), format!("{name}: not a regular file")))
+                let cause = crate::format::mode::not_regular(kind);
+                Err(Report::on("cannot compare", found.shown(), cause))
             }
         }
     }

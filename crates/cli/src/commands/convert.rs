@@ -30,7 +30,7 @@ use crate::context::Context;
 use crate::help::page::Page;
 use crate::json::Line;
 use crate::open;
-use crate::output::{Outcome, Output, Stop};
+use crate::output::{Outcome, Output, Stop, of_output};
 use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
 use crate::progress::Progress;
 use crate::replaced::expect_replaceable;
@@ -223,10 +223,9 @@ impl Args {
     fn expect_disk(&self, image: &Image) -> Result<(), Report> {
         let shown = self.source.as_bytes();
         if image.notices().iter().any(ImageNotice::is_damage) {
-            let report = Report::on("cannot convert", shown, "the compressed file is incomplete or damaged");
-            return Err(report.help(
-                "get a complete copy of the file; 'obento recover' copies the files that it contains",
-            ));
+            let report = Report::on("cannot convert", shown, "the compressed data is incomplete or damaged");
+            let command = format!("obento recover {} DIR", crate::report::printable(shown));
+            return Err(report.help(format!("to copy the readable files: {command}")));
         }
         let found = DataDescription::of(&**image.device());
         let found = found.map_err(|error| Report::on("cannot read", shown, error))?;
@@ -257,6 +256,10 @@ impl Args {
             ConvertFailure::Differs => Report::on("cannot convert to", shown, ConvertFailure::Differs)
                 .help("check the disk that holds OUT, and report a bug in obento if the disk is sound")
                 .into(),
+            ConvertFailure::Host(HostError::System { path, errno, .. }) if path == self.out => {
+                let report = Report::on("cannot convert to", shown, std::io::Error::from(errno));
+                of_output(report, &self.out, errno).into()
+            }
             other => Report::plain(other).into(),
         }
     }

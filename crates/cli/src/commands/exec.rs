@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 use obento::host::interrupt::Deferred;
 
@@ -94,10 +94,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 pub fn run_edit(args: &EditArgs, context: &Context) -> Outcome {
     let named = |name| std::env::var_os(name).filter(|value: &OsString| !value.is_empty());
     let editor = named("VISUAL").or_else(|| named("EDITOR")).unwrap_or_else(|| EDITOR.into());
+    // The value may contain arguments: EDITOR='emacs -nw'.
+    let mut script = editor.clone();
+    script.push(" \"$@\"");
+    if !is_script(&script) {
+        let report = Report::on("cannot start", editor.as_bytes(), "not a command of sh");
+        return Err(report.help("set VISUAL or EDITOR to the name of an editor").into());
+    }
     let status = run_on_copy(&args.path, IfMissing::Make, context, |copy| {
-        // The value may contain arguments: EDITOR='emacs -nw'.
-        let mut script = editor.clone();
-        script.push(" \"$@\"");
         let mut command = Command::new("sh");
         command.arg("-c").arg(script).arg("editor").arg(copy);
         command
@@ -112,6 +116,13 @@ pub fn run_edit(args: &EditArgs, context: &Context) -> Outcome {
     };
     let report = Report::on("cannot start", editor.as_bytes(), cause);
     Err(report.help("set VISUAL or EDITOR to the name of an editor").into())
+}
+
+/// Returns whether `sh` can parse `script`. Without `sh`, the program that starts the script reports the reason.
+fn is_script(script: &OsStr) -> bool {
+    let mut command = Command::new("sh");
+    command.arg("-n").arg("-c").arg(script).stdin(Stdio::null()).stderr(Stdio::null());
+    !matches!(command.status(), Ok(status) if !status.success())
 }
 
 fn on_copy(

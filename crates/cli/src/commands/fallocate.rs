@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use obento::base::Quantity;
-use obento::driver::Size;
+use obento::driver::{Size, StoredProperties};
 use obento::host::interrupt;
 use obento::vfs::Symlinks;
 use obento::{Error, Node};
@@ -14,7 +14,7 @@ use crate::help::page::Page;
 use crate::open::Location;
 use crate::output::Outcome;
 use crate::parse::size::size;
-use crate::report::{Report, subject};
+use crate::report::{Report, printable};
 
 /// The number of bytes that are searched for zeros at once.
 const CHUNK: usize = 1 << 20;
@@ -40,7 +40,7 @@ pub struct Args {
     /// The start of the range
     #[arg(short, long, value_parser = size, default_value = "0")]
     offset: u64,
-    /// Keep the size of the file
+    /// Do not change the size of the file
     #[arg(short = 'n', long)]
     keep_size: bool,
     /// Turn the range into a hole
@@ -80,6 +80,10 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
         if error == Error::Invalid && (args.collapse_range || args.insert_range) {
             return report.help("the range must consist of whole blocks and end before the end of the file");
         }
+        if error == Error::NotSupported {
+            let advice = "the file system does not support files with holes";
+            return location.without(StoredProperties::HOLES, report, advice);
+        }
         report
     };
     let found = match makes {
@@ -98,7 +102,7 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
         () if args.dig_holes => {
             let dug = dig(&node, range).map_err(failed)?;
             verbose.say(|| {
-                format!("{}: {} converted to holes", subject(location.shown()), Quantity::new(dug, "byte"))
+                format!("{}: {} converted to holes", printable(&location.shown()), Quantity::new(dug, "byte"))
             });
             return Ok(());
         }
@@ -109,7 +113,7 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
         () => (node.allocate(range, size), "allocated"),
     };
     done.map_err(failed)?;
-    verbose.say(|| format!("{}: {} {what}", subject(location.shown()), Quantity::new(len, "byte")));
+    verbose.say(|| format!("{}: {} {what}", printable(&location.shown()), Quantity::new(len, "byte")));
     Ok(())
 }
 

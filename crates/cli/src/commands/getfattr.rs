@@ -131,7 +131,14 @@ impl Reader<'_> {
                     Some(name) => format!("cannot read attribute {} of", crate::report::subject(name)),
                     None => "cannot read the attributes of".to_owned(),
                 };
-                self.context.warn(&Report::on(&action, shown, error));
+                let report = Report::on(&action, shown, error);
+                let has_prefix = name.as_ref().is_none_or(|name| name.contains(&b'.'));
+                self.context.warn(&match error {
+                    obento::Error::NotSupported if !has_prefix => {
+                        report.help("the name of an attribute has a prefix, such as user.origin")
+                    }
+                    _ => report,
+                });
                 return Ok(());
             }
         };

@@ -6,19 +6,20 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use obento::Error;
 use obento::address::Operand;
 use obento::copy::{CopyError, Existing, Observer, Problem, ProblemReason, TreeOptions};
 use obento::driver::Access;
 use obento::host::{HostError, UnpackLimits, interrupt};
 use obento::import::{ImportOptions, import};
 
-use super::cp::{incomplete, report_losses, with_remedy};
+use super::cp::{report_losses, with_remedy};
 use crate::context::Context;
 use crate::help::page::Page;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
-use crate::report::Report;
+use crate::report::{Report, printable};
 
 /// The default of `--max-files`, as for untrusted images: a compressed archive of a few KiB may have more members than
 /// there are inodes.
@@ -37,8 +38,8 @@ pub const PAGE: Page = Page::new(&[
 /// modes, times, links, devices, holes, extended attributes and access control lists are preserved. Nothing
 /// is written outside the named directory, even if the archive contains hostile paths or links.
 ///
-/// A member replaces an existing file of any type, as in tar(1), with three exceptions. A directory keeps its
-/// entries if the member is a directory. A member that is not a directory does not replace a directory that
+/// A member replaces an existing file of any type, as in tar(1), with three exceptions. The entries of a
+/// directory remain if the member is a directory. A member that is not a directory does not replace a directory that
 /// has entries; this is an error. A link to a directory stays if the member is a directory (tar
 /// --keep-directory-symlink).
 ///
@@ -105,7 +106,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let Operand::Image(address) = open::operand(&args.target, context)? else {
         let shown = args.target.as_bytes();
         return Err(Report::on("cannot import into", shown, "not a path inside an image")
-            .help(format!("use {}:/ for the root directory of the image", crate::report::printable(shown)))
+            .help(format!("use {}:/ for the root directory of the image", printable(shown)))
             .into());
     };
     let path = args.file.as_deref().or(args.archive.as_deref()).filter(|path| *path != Path::new("-"));
@@ -122,6 +123,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let target = super::cp::open_target(&address, context)?;
     context.seal();
+    let shown_name = path.map_or_else(|| "standard input".to_owned(), |_| crate::report::subject(name));
     let shown = target.shown();
     let mut watch = Watch {
         context,
@@ -164,11 +166,17 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Ok(())
         }
         Err(CopyError::Host(error @ (HostError::Limit { .. } | HostError::FileLimit { .. }))) => {
-            context.warn(&incomplete(error));
+            let help = "--max-files sets this limit; the members that were extracted before remain";
+            context.warn(&Report::new("the extraction is incomplete", error).help(help));
             Ok(())
         }
-        Err(error @ (CopyError::NotAnArchive { .. } | CopyError::Input(_))) => {
-            Err(Report::on("cannot import", name, error).into())
+        Err(CopyError::Input(error)) => Err(Report::new(format!("cannot read {shown_name}"), error).into()),
+        Err(error @ CopyError::NotAnArchive { .. }) => {
+            Err(Report::new(format!("cannot import {shown_name}"), error).into())
+        }
+        Err(CopyError::Target { path, error: Error::NotFound }) => {
+            let help = format!("create the directory first: obento mkdir -p {}", printable(&path));
+            Err(Report::on("cannot import into", &path, "no such directory").help(help).into())
         }
         Err(error) => Err(super::cp::failed("cannot import", error).into()),
     }

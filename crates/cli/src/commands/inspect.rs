@@ -203,7 +203,8 @@ fn show(
     };
     let file_system = wanted.location.volume.flushed_file_system().clone();
     let Some(inspect) = file_system.inspect() else {
-        failed(&"obento does not inspect volumes of this type");
+        let fs_type = wanted.location.volume.info().probe.fs_type;
+        failed(&format!("obento does not inspect {fs_type} volumes"));
         return Ok(false);
     };
     let (mut written, mut has_records) = (Ok(()), false);
@@ -220,11 +221,15 @@ fn show(
         Err(error) => failed(&error),
     });
     match (inspected, wanted.target) {
-        (Err(Error::NotFound), Target::Group(number)) => failed(&format!("no such group: {number}")),
-        (Err(Error::NotFound), Target::Block(number)) => failed(&format!("no such block: {number}")),
-        (Err(Error::NotFound), Target::SuperBlock(number)) => failed(&format!("no such copy: {number}")),
+        (Err(Error::NotFound), Target::Group(number)) => {
+            failed(&format!("the volume has no block group {number}"))
+        }
+        (Err(Error::NotFound), Target::Block(number)) => failed(&format!("the volume has no block {number}")),
+        (Err(Error::NotFound), Target::SuperBlock(number)) => {
+            failed(&format!("the volume has no copy {number} of the super block"));
+        }
         (Err(Error::NotFound), Target::Inode(ino) | Target::Directory(ino)) => {
-            failed(&format!("no such inode: {ino}"));
+            failed(&format!("the volume has no inode {ino}"));
         }
         (Err(Error::NotSupported), Target::Group(_)) => failed(&"the file system has no block groups"),
         (Err(Error::NotSupported), Target::Journal) => failed(&"the file system has no journal"),

@@ -78,7 +78,10 @@ fn write_page(
     out: &mut impl io::Write,
 ) -> io::Result<()> {
     let name = page_name(path);
-    let man = Man::new(command.clone()).title(name).source(concat!("obento ", env!("CARGO_PKG_VERSION")));
+    let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
+    let man = Man::new(command.clone().long_about(with_full_stop(&about)))
+        .title(name)
+        .source(concat!("obento ", env!("CARGO_PKG_VERSION")));
     man.render_title(out)?;
     man.render_name_section(out)?;
     synopsis(command, out)?;
@@ -90,6 +93,15 @@ fn write_page(
         path => sub_sections(command, path, table, out)?,
     }
     Ok(())
+}
+
+/// Returns `text`, whose first paragraph ends with a full stop: help shows this paragraph as a title.
+fn with_full_stop(text: &str) -> String {
+    match text.split_once("\n\n") {
+        Some((title, rest)) if !title.ends_with('.') => format!("{title}.\n\n{rest}"),
+        None if !text.is_empty() && !text.ends_with('.') => format!("{text}."),
+        _ => text.to_owned(),
+    }
 }
 
 /// Writes the usage that help shows.

@@ -18,7 +18,7 @@ use super::cp::across::{self, Moves, Replace};
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
 use crate::change::place::{NameInDirectory, trimmed};
-use crate::change::{Done, Verbose};
+use crate::change::{Done, Verbose, immutable};
 use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
 use crate::open::{Found, Location, open_for_change};
@@ -96,7 +96,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (Some(dir), _) => (args.operands.as_slice(), dir),
         (None, Some((last, sources))) if !sources.is_empty() => (sources, last),
         (None, _) => {
-            let report = Report::new("cannot move", "missing target operand");
+            let report = Report::new("cannot move", "missing target");
             return Err(report.help("usage: obento mv IMAGE:SOURCE IMAGE:TARGET").into());
         }
     };
@@ -237,7 +237,7 @@ impl Mover<'_> {
         })?;
         let spot = to.spot().map_err(|error| match error == Error::Invalid {
             true => failed(&Error::Exists),
-            false => failed(&error),
+            false => to.in_missing_directory(failed(&error), error),
         })?;
         let is_dir = source.node.kind() == Ok(FileKind::Directory);
         if spot.slash && !is_dir {
@@ -268,7 +268,7 @@ impl Mover<'_> {
             match (error == Error::Invalid && is_dir, error == Error::NotEmpty) {
                 (true, _) => failed(&"a directory cannot be moved into itself"),
                 (_, true) => failed(&error).help("use 'obento rm -r' to remove the target first"),
-                _ => failed(&error),
+                _ => immutable(failed(&error), error),
             }
         })?;
         self.moved.push(source.node.clone());

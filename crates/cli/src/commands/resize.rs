@@ -20,6 +20,7 @@ use obento::text::human_size;
 use obento::{Error, Image, Options};
 
 use crate::context::Context;
+use crate::format::size::exact_size;
 use crate::help::page::Page;
 use crate::json::Line;
 use crate::open;
@@ -27,7 +28,7 @@ use crate::options::EngineChoice;
 use crate::output::{Outcome, Output};
 use crate::parse::size::positive_size;
 use crate::progress::Progress;
-use crate::report::{Report, printable, subject};
+use crate::report::{Report, printable};
 
 /// The page of `resize`.
 pub const PAGE: Page = Page::new(&[
@@ -186,28 +187,24 @@ impl Args {
             }
             line.write(&mut out)?;
         } else if !self.quiet {
-            let shown = subject(self.image.as_bytes());
-            let size = human_size(*len);
+            let shown = printable(self.image.as_bytes());
+            let size = exact_size(*len);
             let (would, did) = if len < old_len { ("shrink", "shrank") } else { ("grow", "grew") };
             match (len == old_len, self.dry_run) {
                 (true, _) => {
-                    writeln!(out, "{shown}: {fs_type} already has {size} ({len} bytes)")?;
+                    writeln!(out, "{shown}: {fs_type} already has {size}")?;
                 }
                 (false, true) => {
                     // The tables of removed groups become free, so that a volume can shrink again.
                     let most = if self.minimum { "at most " } else { "" };
                     writeln!(
                         out,
-                        "{shown}: {fs_type} would {would} from {} to {most}{size} ({len} bytes)",
+                        "{shown}: {fs_type} would {would} from {} to {most}{size}",
                         human_size(*old_len)
                     )?;
                 }
                 (false, false) => {
-                    writeln!(
-                        out,
-                        "{shown}: {fs_type} {did} from {} to {size} ({len} bytes)",
-                        human_size(*old_len)
-                    )?;
+                    writeln!(out, "{shown}: {fs_type} {did} from {} to {size}", human_size(*old_len))?;
                 }
             }
         }
@@ -231,7 +228,7 @@ fn failed(
     match cause {
         ResizeFailure::Open(error) => Report::plain(error),
         ResizeFailure::NotSupported { fs_type } => match program(fs_type) {
-            Some(program) => report.help(format!("{program} resizes volumes of this type")),
+            Some(program) => report.help(format!("use {program} to resize {fs_type} volumes")),
             None => report.help("this command supports ext2, ext3, ext4, FAT, exFAT, XFS and Btrfs"),
         },
         ResizeFailure::Partition { .. } => {

@@ -179,11 +179,11 @@ impl Drawer<'_> {
                 let entries = self.children(&node, &path, room);
                 levels.push(Level { entries, path: path.len(), lead: lead.len() });
             } else {
-                let cause = match depth {
-                    ..MAX_DEPTH => "already shown: the directories form a cycle",
-                    _ => "too deep; run 'obento tree' on this directory",
-                };
-                self.context.fail(&Report::on("cannot draw", &path, cause));
+                let failed = |cause| Report::on("cannot draw", &path, cause);
+                self.context.fail(&match depth {
+                    ..MAX_DEPTH => failed("already shown: the directories form a cycle"),
+                    _ => failed("too many nested directories").help("run 'obento tree' on this directory"),
+                });
             }
         }
         Ok(())

@@ -3,16 +3,15 @@
 use std::ffi::OsString;
 
 use obento::Error;
-use obento::base::Quantity;
 
 use crate::change::Verbose;
 use crate::change::each_volume;
 use crate::context::Context;
-use crate::format::size::Unit;
+use crate::format::size::exact_size;
 use crate::help::page::Page;
 use crate::output::Outcome;
 use crate::parse::size::size;
-use crate::report::{Report, subject};
+use crate::report::{Report, printable};
 
 /// The page of `trim`.
 pub const PAGE: Page =
@@ -44,9 +43,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             }
             error => Report::on("cannot trim", location.shown(), error),
         })?;
-        let size = Unit::Human.text(trimmed);
         verbose.say(|| {
-            format!("{}: {size} ({}) trimmed", subject(location.shown()), Quantity::new(trimmed, "byte"))
+            let shown = location.shown();
+            let shown = shown.strip_suffix(b":/").unwrap_or(&shown);
+            format!("{}: {} trimmed", printable(shown), exact_size(trimmed))
         });
         Ok(())
     });

@@ -49,41 +49,41 @@ pub struct Args {
     /// UUID, random, time (a time-based UUID) or clear (zeros); for FAT and exFAT a volume ID such as 1234-ABCD, or random
     #[arg(short = 'U', long, value_name = "UUID")]
     uuid: Option<String>,
-    /// Percentage of blocks that are reserved for the super user (ext)
+    /// Percentage of blocks that are reserved for the super user (ext2, ext3, ext4)
     #[arg(short = 'm', long, value_name = "PERCENT")]
     reserved_percent: Option<String>,
-    /// Number of reserved blocks (ext)
+    /// Number of reserved blocks (ext2, ext3, ext4)
     #[arg(short = 'r', long, value_name = "N", conflicts_with = "reserved_percent")]
     reserved_blocks: Option<String>,
-    /// User who may use reserved blocks: a number (ext)
+    /// User who may use reserved blocks: a number (ext2, ext3, ext4)
     #[arg(short = 'u', long, value_name = "UID")]
     reserved_user: Option<String>,
-    /// Group that may use reserved blocks: a number (ext)
+    /// Group that may use reserved blocks: a number (ext2, ext3, ext4)
     #[arg(short = 'g', long, value_name = "GID")]
     reserved_group: Option<String>,
-    /// Number of mounts after which to check; 0 or -1 disables this (ext)
+    /// Number of mounts after which to check; 0 or -1 disables this (ext2, ext3, ext4)
     #[arg(short = 'c', long, value_name = "N", allow_hyphen_values = true)]
     max_mount_count: Option<String>,
-    /// Number of mounts since the last check (ext)
+    /// Number of mounts since the last check (ext2, ext3, ext4)
     #[arg(short = 'C', long, value_name = "N")]
     mount_count: Option<String>,
     /// Time after which to check: a number of days, or a number followed by d (days), w (weeks) or m
-    /// (months); 0 disables this (ext)
+    /// (months); 0 disables this (ext2, ext3, ext4)
     #[arg(short = 'i', long, value_name = "TIME")]
     check_interval: Option<String>,
-    /// Behaviour on errors: continue, remount-ro or panic (ext)
+    /// Behaviour on errors: continue, remount-ro or panic (ext2, ext3, ext4)
     #[arg(short = 'e', long, value_name = "BEHAVIOUR")]
     errors: Option<String>,
-    /// Default mount options to set, or with ^ to clear, separated by commas (ext)
+    /// Default mount options to set, or with ^ to clear, separated by commas (ext2, ext3, ext4)
     #[arg(short = 'o', long, value_name = "[^]OPTION,...")]
     default_mount_options: Option<String>,
     /// Features to enable; those marked [^] can also be disabled, with ^: dir_index, ext_attr, large_file, huge_file,
     /// dir_nlink, metadata_csum_seed,
-    /// [^]read-only, [^]has_journal, [^]quota, [^]project (ext). A new journal has the default size of mke2fs; quota
+    /// [^]read-only, [^]has_journal, [^]quota, [^]project (ext2, ext3, ext4). A new journal has the default size of mke2fs; quota
     /// creates the quota files of users and groups, and project creates the quota file of projects
     #[arg(short = 'O', long, value_name = "[^]FEATURE,...")]
     features: Option<String>,
-    /// Quota files to create, or with ^ to remove: usrquota, grpquota, prjquota (ext). Each change of a file
+    /// Quota files to create, or with ^ to remove: usrquota, grpquota, prjquota (ext2, ext3, ext4). Each change of a file
     /// updates the quota files; only mounts enforce limits
     #[arg(short = 'Q', long, value_name = "[^]FILE,...")]
     quota: Option<String>,
@@ -130,6 +130,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     Ok(())
 }
 
+/// The values of `-U`.
+const IDENTITIES: &str =
+    "write a UUID, random, time or clear; for FAT and exFAT, write a volume ID such as 1234-ABCD";
+
 /// The start of error messages.
 const ACTION: &str = "cannot change the settings of";
 
@@ -138,14 +142,26 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> 
         TuneFailure::Tune(TuneError::Refused { setting, why }) => {
             let (option, value) = args.given(setting);
             let value = value.to_string_lossy();
-            Report::on(
-                ACTION,
-                shown,
-                format!("invalid value '{}' for {option}: {why}", value.escape_default()),
-            )
+            let why = why.to_string();
+            let of = |why: &str| {
+                let cause = format!("invalid value '{}' for {option}: {why}", value.escape_default());
+                Report::on(ACTION, shown, cause)
+            };
+            // The part after a semicolon is the next step.
+            match why.split_once("; ") {
+                Some((why, step)) => of(why).help(step),
+                None if why.starts_with("unknown feature") => {
+                    Report::on(ACTION, shown, why).help("'obento help tune' lists the features")
+                }
+                None => of(&why),
+            }
         }
         TuneFailure::Tune(TuneError::Unavailable { setting, why }) => {
-            Report::on(ACTION, shown, format!("{} is not available: {why}", args.given(setting).0))
+            let why = why.to_string();
+            let (why, step) = why.split_once("; ").map_or((&*why, None), |(why, step)| (why, Some(step)));
+            let report =
+                Report::on(ACTION, shown, format!("{} is not available: {why}", args.given(setting).0));
+            step.map_or(report.clone(), |step| report.help(step))
         }
         TuneFailure::Tune(TuneError::Failed(obento::Error::Invalid)) => {
             Report::on(ACTION, shown, "the super block or the journal is damaged")
@@ -154,7 +170,7 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> 
     };
     match failure {
         TuneFailure::NotSupported { fs_type } => match program(fs_type) {
-            Some(program) => report.help(format!("{program} changes settings of this type")),
+            Some(program) => report.help(format!("use {program} to change the settings of {fs_type} volumes")),
             None => report.help(
                 "this command supports ext2, ext3, ext4, FAT and exFAT, and the label or UUID of XFS, Btrfs, F2FS, JFS and \
                  ReiserFS",
@@ -177,12 +193,12 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> 
 /// Returns the program that changes settings of a type.
 fn program(fs_type: &str) -> Option<&'static str> {
     Some(match fs_type {
-        "ntfs" => "ntfslabel",
-        "nilfs2" => "nilfs-tune, on a block device,",
-        "udf" => "udflabel",
-        "gfs2" => "tunegfs2",
-        "ocfs2" => "tunefs.ocfs2",
-        "bcachefs" => "bcachefs set-fs-option",
+        "ntfs" => "'ntfslabel'",
+        "nilfs2" => "'nilfs-tune', on a block device,",
+        "udf" => "'udflabel'",
+        "gfs2" => "'tunegfs2'",
+        "ocfs2" => "'tunefs.ocfs2'",
+        "bcachefs" => "'bcachefs set-fs-option'",
         _ => return None,
     })
 }
@@ -246,9 +262,7 @@ impl Args {
             Some(text) if is_volume_id(text) => {
                 options.serial = u32::from_str_radix(&text.replace('-', ""), 16).ok();
             }
-            Some(text) => match uuid_or_volume_id(text)
-                .map_err(|report| report.also("time selects a time-based UUID"))?
-            {
+            Some(text) => match uuid_or_volume_id(text).map_err(|report| report.help(IDENTITIES))? {
                 Some(uuid) => options.uuid = Some(uuid),
                 None => is_random = true,
             },

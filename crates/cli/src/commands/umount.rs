@@ -116,8 +116,10 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
         // Servers of other programs do not report how they end.
         Err(NoServer::Ended) if mount.fs_type != FS_TYPE => return Ok(()),
         Err(error) => {
-            let report = Report::on("unmounted", directory.as_os_str().as_bytes(), error);
-            return Err(report.help("changes since the last sync may be lost; check the image"));
+            let image = mount.source.as_os_str().as_bytes();
+            let cause = format!("{error}; changes since the last sync may be lost");
+            return Err(Report::on("unmounted", directory.as_os_str().as_bytes(), cause)
+                .help(format!("run 'obento check {}'", printable(image))));
         }
     };
     let server = waiting.process().map_or_else(String::new, |process| format!(" (process {process})"));
@@ -178,7 +180,9 @@ fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
         }
         _ => cannot(directory, error),
     })?;
-    let mount = mount.ok_or_else(|| cannot(directory, "not mounted"))?;
+    let mount = mount.ok_or_else(|| {
+        cannot(directory, "not mounted").help("run 'obento mount --status' to list the mounts of obento")
+    })?;
     if !mount.is_fuse() {
         let cause = format!("it is a kernel mount of type {}", mount.fs_type);
         return Err(cannot(directory, cause).help("use umount(8)"));

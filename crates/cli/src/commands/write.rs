@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 
-use obento::base::Quantity;
+use obento::base::{FileKind, Quantity};
 use obento::copy::read_full;
 use obento::host::interrupt;
 use obento::vfs::Caller;
 use obento::{Error, Node};
 
+use crate::change::immutable;
 use crate::context::Context;
 use crate::help::page::Page;
 use crate::open::{Location, open_for_change};
@@ -52,13 +53,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     context.seal();
     let mut input = io::stdin().lock();
-    if let Err(report) = write(&location, args, &mut input) {
+    if let Err(report) = write(&location, args, &mut input, context) {
         context.warn(&report);
     }
     Ok(())
 }
 
-fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), Report> {
+fn write(location: &Location, args: &Args, input: &mut dyn Read, context: &Context) -> Result<(), Report> {
     let failed = |error: &dyn std::fmt::Display| Report::on("cannot write to", location.shown(), error);
     let mut buffer = vec![0; CHUNK];
     // Read first: an error of the input must not cost the old contents.
@@ -66,14 +67,21 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read) -> Result<(), R
         read_full(input, &mut buffer).map_err(|error| Report::new("cannot read standard input", error))?;
     let (node, is_new) =
         location.open_or_create(0o666).map_err(|error| location.failed("cannot write to", error))?;
+    match node.kind().map_err(|error| failed(&error))? {
+        FileKind::Regular => {}
+        kind => return Err(failed(&crate::format::mode::not_regular(kind))),
+    }
     if !is_new && !args.append {
-        node.vfs().truncate(&Caller::Owner, &node, 0).map_err(|error| failed(&error))?;
+        let truncated = node.vfs().truncate(&Caller::Owner, &node, 0);
+        truncated.map_err(|error| immutable(failed(&error), error))?;
     }
     let mut written = 0;
     while len > 0 {
         append(&node, &buffer[..len], &mut written)
             .map_err(|error| failed(&format_args!("{error} (after {})", Quantity::new(written, "byte"))))?;
         if interrupt::is_requested() {
+            let len = Quantity::new(written, "byte");
+            context.note(&location.shown(), format!("interrupted after {len} of standard input"));
             break;
         }
         len = read_full(input, &mut buffer).map_err(|error| {

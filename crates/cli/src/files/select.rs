@@ -139,10 +139,7 @@ impl<'a> Tasks<'a> {
                 None
             }
             _ if self.every_kind => Some(Ok(self.task(shown, found.node, 0))),
-            (kind, _) => {
-                let name = crate::format::mode::kind_name(kind, 1);
-                failed(&format_args!("{name}: not a regular file"))
-            }
+            (kind, _) => failed(&crate::format::mode::not_regular(kind)),
         }
     }
 

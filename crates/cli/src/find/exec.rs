@@ -24,6 +24,7 @@ use rustix::fs::AtFlags;
 
 use super::evaluate::{EvaluationError, VisitedEntry};
 use super::expression::{Consent, ExecCommand, RunIn};
+use crate::format::mode::not_regular;
 use crate::messages::print_error;
 use crate::private::PrivateFolder;
 use crate::report::{printable, subject};
@@ -275,12 +276,16 @@ fn agrees(command: &ExecCommand, address: &[u8]) -> bool {
 fn failure(failure: &CopyFailure) -> EvaluationError {
     EvaluationError::Command(match failure {
         CopyFailure::Source(error) => error.to_string(),
+        // The text of the folder names the directory, and that of the system does not.
+        CopyFailure::Target(error) if error.get_ref().is_some() => error.to_string(),
         CopyFailure::Target(error) => format!("the temporary copy: {error}"),
         CopyFailure::NoContents(None) => "the target of the symbolic link does not exist".into(),
         CopyFailure::NoContents(Some(FileKind::Directory)) => {
-            "-exec requires a regular file, and this is a directory; add -type f".into()
+            "is a directory\n  help: add -type f before -exec, which requires regular files".into()
         }
-        CopyFailure::NoContents(Some(_)) => "-exec requires a regular file; add -type f".into(),
+        CopyFailure::NoContents(Some(kind)) => {
+            format!("{}\n  help: add -type f before -exec, which requires regular files", not_regular(*kind))
+        }
     })
 }
 

@@ -272,7 +272,7 @@ fn exec_runs_a_command_on_a_copy_and_answers_how_it_ended() {
     assert_eq!(found("-name a.txt -exec grep -q /a.txt {} ; -print"), "i:/a.txt");
     assert_eq!(
         found("-type d -exec test -d {} ;"),
-        "<-exec requires a regular file, and this is a directory; add -type f>".repeat(2)
+        "<is a directory\n  help: add -type f before -exec, which requires regular files>".repeat(2)
     );
     assert_eq!(found("-type l -exec cat {} ;"), "<the target of the symbolic link does not exist>");
 }
@@ -294,8 +294,11 @@ fn options_apply_to_the_whole_search_and_warn_if_they_mislead() {
 #[test]
 fn mistakes_are_reported_with_the_right_spelling() {
     for (text, expected) in [
-        ("-nmae x", "find has no test or action '-nmae' | did you mean -name?"),
-        ("-frobnicate", "find has no test or action '-frobnicate'"),
+        ("-nmae x", "find has no test or action '-nmae' | did you mean '-name'?"),
+        (
+            "-frobnicate",
+            "find has no test or action '-frobnicate' | run 'obento help find' to list the tests and actions",
+        ),
         ("-name", "-name requires an argument"),
         (
             "-name a.c b.c",
@@ -322,7 +325,7 @@ fn mistakes_are_reported_with_the_right_spelling() {
              not '+222'",
         ),
         ("-maxdepth -1", "-maxdepth requires a number of levels, not '-1'"),
-        ("-newer gone", "-newer gone: not found"),
+        ("-newer gone", "-newer cannot read the times of 'gone': not found"),
         ("-newermt soon", "-newermt requires a date (2026-01-31, '2026-01-31 12:00', @SECONDS), not 'soon'"),
         (
             "-exec ls",
@@ -330,7 +333,10 @@ fn mistakes_are_reported_with_the_right_spelling() {
         ),
         ("-exec ;", "-exec requires a command"),
         ("-exec ls {} {} +", "-exec ... + requires {} exactly once, as the last word"),
-        ("-delete", "-delete is not supported, since find does not change the image; use 'obento rm'"),
+        (
+            "-delete",
+            "-delete is not supported: find does not change the image | use 'obento rm' to remove files",
+        ),
         (
             "--frob",
             "find has no test or action '--frob' | obento's own options come before the first start point",

@@ -48,6 +48,20 @@ pub fn kind_name(kind: FileKind, size: u64) -> &'static str {
     }
 }
 
+/// Returns the reason why a file of the type `kind` is not read as a regular file.
+pub fn not_regular(kind: FileKind) -> String {
+    let kind = match kind {
+        FileKind::Regular => "a regular file",
+        FileKind::Directory => return "is a directory".to_owned(),
+        FileKind::Symlink => "a symbolic link",
+        FileKind::CharDevice => "a character device",
+        FileKind::BlockDevice => "a block device",
+        FileKind::Fifo => "a FIFO",
+        FileKind::Socket => "a socket",
+    };
+    format!("is {kind}, not a regular file")
+}
+
 /// Returns one word for a type, for JSON.
 pub fn kind_word(kind: FileKind) -> &'static str {
     match kind {

@@ -1,5 +1,8 @@
 //! Sizes: in blocks, rounded up, and in readable units (`-h`, `--si`) as in human.c of gnulib.
 
+use obento::base::Quantity;
+use obento::text::human_size;
+
 /// A unit of sizes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
@@ -20,6 +23,12 @@ impl Unit {
             Self::Si => human(bytes, 1000, b" kMGTPE"),
         }
     }
+}
+
+/// Returns a size and its exact number of bytes, as in `1.5 MiB (1572864 bytes)` and `512 bytes`.
+pub fn exact_size(bytes: u64) -> String {
+    let exact = Quantity::new(bytes, "byte");
+    if bytes < 1024 { exact.to_string() } else { format!("{} ({exact})", human_size(bytes)) }
 }
 
 /// Returns at least two digits if they exist, rounded up.

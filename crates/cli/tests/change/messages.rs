@@ -527,7 +527,7 @@ fn space_moves_within_a_file_by_whole_blocks() {
          help: the range must consist of whole blocks and end before the end of the file\n",
     );
     disk.quietly(&["fallocate -z -l 12288 disk.img:/f"]);
-    disk.check("fallocate -dv disk.img:/f", 0, "'disk.img:/f': 0 bytes converted to holes\n", "");
+    disk.check("fallocate -dv disk.img:/f", 0, "disk.img:/f: 0 bytes converted to holes\n", "");
 }
 
 #[test]

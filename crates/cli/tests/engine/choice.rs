@@ -97,7 +97,7 @@ fn the_native_engine_starts_no_kernel_and_names_the_option_that_opens_the_volume
     let output = bench.obento("--engine native ls image:/");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("JFS needs the kernel engine\n  help: omit --engine native\n"), "{said}");
+    assert!(said.contains("jfs volumes need the kernel engine\n  help: omit --engine native\n"), "{said}");
 }
 
 #[test]

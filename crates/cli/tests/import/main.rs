@@ -205,8 +205,8 @@ fn the_readable_part_of_a_damaged_or_truncated_archive_is_kept_and_the_damage_re
         at,
         &["import", "disk.img:/cut", "cut.tar"],
         2,
-        "obento: cannot write 'disk.img:/cut': no such file or directory\n  \
-         help: create the directory of the target first: obento mkdir -p\n",
+        "obento: cannot import into 'disk.img:/cut': no such directory\n  \
+         help: create the directory first: obento mkdir -p disk.img:/cut\n",
     );
     check(
         at,

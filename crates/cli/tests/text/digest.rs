@@ -108,7 +108,7 @@ fn a_check_fails_as_that_of_gnu_coreutils_fails() {
         assert_eq!(String::from_utf8(ours.stdout).unwrap(), expected, "{line}");
         assert_eq!(ours.status.code(), theirs.status.code(), "{line}");
         if (options, list) == ("", "list") {
-            let summary = "obento: 1 line is malformed\nobento: 1 checksum does not match\n";
+            let summary = "obento: list: 1 line is malformed\nobento: list: 1 checksum does not match\n";
             assert_eq!(String::from_utf8(ours.stderr).unwrap(), summary);
         }
     }
@@ -126,7 +126,10 @@ fn a_list_without_checksums_fails_beside_a_list_whose_files_are_verified() {
         assert_eq!(String::from_utf8(output.stdout).unwrap(), verified, "{lists:?}");
         assert_eq!(output.status.code(), Some(status), "{lists:?}");
         let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains("cannot check 'bad': no SHA256 checksum in the list"), "{lists:?}: {said}");
+        assert!(
+            said.contains("cannot check 'bad': the list contains no SHA-256 checksum"),
+            "{lists:?}: {said}"
+        );
     }
 }
 

@@ -155,7 +155,7 @@ fn set_uuid(sb: &SuperBlock, raw: &mut RawSuperBlock, uuid: [u8; 16]) -> Result<
     if has_groups && !sb.has_metadata_csum() {
         return Err(TuneError::unavailable(
             "uuid",
-            "the checksums of the groups depend on the UUID (feature uninit_bg); use tune2fs -U",
+            "the checksums of the groups depend on the UUID (feature uninit_bg); use 'tune2fs -U'",
         ));
     }
     let is_seeded = sb.has_metadata_csum() && !sb.incompat.contains(Incompat::METADATA_CSUM_SEED);

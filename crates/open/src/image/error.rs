@@ -205,7 +205,7 @@ pub enum OpenError {
     },
     /// Several partitions contain a file system, and the caller selected none.
     #[error(
-        "cannot open '{}': several partitions contain a file system; name one:{}",
+        "cannot open '{}': several partitions contain a file system; select a partition:{}",
         shown(image),
         List(image, list)
     )]

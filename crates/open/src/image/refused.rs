@@ -32,7 +32,6 @@ impl fmt::Display for CannotOpen<'_> {
 impl CannotOpen<'_> {
     fn unsupported(&self, feature: &Feature, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at, fs_type, .. } = self;
-        let name = fs_type.to_uppercase();
         match feature {
             Feature::Writing => {
                 write!(f, "cannot change '{at}': obento reads {fs_type}, but does not write it")
@@ -56,13 +55,13 @@ impl CannotOpen<'_> {
                 write!(f, "cannot open '{at}': the kernel of the kernel engine was built without {fs_type}")
             }
             Feature::Engine(obstacle) => {
-                write!(f, "cannot open '{at}': {name} needs the kernel engine{}", reason(*obstacle))
+                write!(f, "cannot open '{at}': {fs_type} volumes need the kernel engine{}", reason(*obstacle))
             }
             Feature::EngineOption(option) => {
                 let option = flag(*option);
                 write!(
                     f,
-                    "cannot open '{at}': the kernel engine, which opens {name}, does not support {option}"
+                    "cannot open '{at}': the kernel engine, which opens {fs_type} volumes, does not support {option}"
                 )
             }
             feature => {
@@ -88,7 +87,7 @@ fn reason(obstacle: EngineObstacle) -> &'static str {
     match obstacle {
         EngineObstacle::Excluded | EngineObstacle::NoDriver | EngineObstacle::NotInKernel => "",
         EngineObstacle::NotInstalled => ", which is not installed",
-        EngineObstacle::NoSuchKernel => ", and the program in OBENTO_LINUX does not exist",
+        EngineObstacle::NoSuchKernel => ", and OBENTO_LINUX names no program",
         EngineObstacle::Processor => ", which runs only on x86-64",
     }
 }

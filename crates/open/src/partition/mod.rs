@@ -145,7 +145,7 @@ impl Partition {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TableNotice {
     /// The first GPT header or its entries are damaged. The copy at the end of the disk was used.
-    #[error("the GPT at the start of the disk is damaged ({0}); its backup was used")]
+    #[error("the GPT at the start of the disk is damaged, and its backup was used: {0}")]
     Backup(Error),
     /// The entries do not match their checksum, and neither do those of the backup.
     #[error(

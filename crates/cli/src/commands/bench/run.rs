@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::RangedU64ValueParser;
+use obento::Registry;
 use obento::host::interrupt::{self, SignalGuard};
 use obento::host::{HostDir, HostError};
 use obento_bench::cell;
@@ -14,7 +15,7 @@ use obento_bench::report::{Table, text};
 use obento_bench::results::{CellResult, Results};
 use obento_bench::statistics::StopRule;
 use obento_bench::suite::Suite;
-use obento_bench::target::TargetSetup;
+use obento_bench::target::{Mount, TargetSetup};
 use obento_bench::workload::{PRESETS, Settings, find};
 use obento_bench::{BenchError, Target};
 
@@ -95,7 +96,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let caught = SignalGuard::new();
     let (suite, workloads) = chosen(args)?;
     let mut results = begin(args, suite)?;
-    let targets = targets(args, suite)?;
+    let targets = targets(args, suite, context.registry())?;
     // The folder is used by its path, which no other user may change.
     let place = HostDir::open_trusted(&args.dir).map_err(|error| fail(unusable(&args.dir, error)))?;
     // Database servers run as other users, and must be able to enter the folder.
@@ -189,7 +190,7 @@ fn fail(report: Report) -> Stop {
 fn parse_preset(name: &str) -> Result<Settings, String> {
     let found = PRESETS.iter().find(|preset| preset.name == name);
     let names = || PRESETS.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ");
-    found.map(|preset| preset.settings()).ok_or_else(|| format!("the studies are {}", names()))
+    found.map(|preset| preset.settings()).ok_or_else(|| format!("not one of {}", names()))
 }
 
 /// The first suite that is named, and all workloads in the order in which they are named.
@@ -217,14 +218,24 @@ fn chosen(args: &Args) -> Result<(Option<&'static Suite>, Vec<String>), Stop> {
     Ok((first, workloads))
 }
 
-fn targets(args: &Args, suite: Option<&Suite>) -> Result<Vec<String>, Stop> {
+fn targets(args: &Args, suite: Option<&Suite>, registry: &Registry) -> Result<Vec<String>, Stop> {
     let usual = || suite.map_or(["kernel:ext4", "image:ext4", "fuse:ext4"].as_slice(), |suite| suite.targets);
     let named = match args.targets.as_slice() {
         [] => usual().iter().map(|target| (*target).to_owned()).collect(),
         named => named.to_vec(),
     };
     for target in &named {
-        target.parse::<Target>().map_err(|error: BenchError| fail(Report::plain(error)))?;
+        let parsed = target.parse::<Target>().map_err(|error: BenchError| {
+            fail(Report::plain(error).help("'obento help bench' lists the forms of targets"))
+        })?;
+        if let Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. }) = parsed
+            && registry.find(&kind).is_none()
+            && registry.engine_type(&kind).is_none()
+        {
+            let cause = format!("unknown file system type '{}'", kind.escape_default());
+            let report = Report::on("cannot measure", target.as_bytes(), cause);
+            return Err(fail(report.help("run 'obento types' to list the types")));
+        }
     }
     Ok(named)
 }

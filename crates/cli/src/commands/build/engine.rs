@@ -16,7 +16,7 @@ use super::confine::confine_filled;
 use super::volume::VolumeArgs;
 use super::{Args, BuildDisplay, failed, warn_of_lists, write_counts};
 use crate::commands::cp::report_losses;
-use crate::commands::mkfs::own;
+use crate::commands::mkfs::{created_types, own};
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
@@ -26,7 +26,8 @@ use crate::report::{Report, printable};
 pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     let shown = args.out().as_os_str().as_bytes();
     let name = kind.names.first().copied().unwrap_or_default();
-    let maker = maker(kind).map_err(|cause| Report::on("cannot build", shown, cause))?;
+    let maker = maker(kind)
+        .map_err(|cause| Report::on("cannot build", shown, cause).help(created_types(context.registry())))?;
     refuse(args, &maker)?;
     let (sources, settings) = args.volume(context.options().unpack())?;
     let program = own::program(&maker, args.volume.label.as_ref(), "cannot build", shown)?;

@@ -25,7 +25,7 @@ use crate::commands::mkfs::{Units, created_types, expect_no_journal};
 use crate::context::Context;
 use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
-use crate::output::{Outcome, Output};
+use crate::output::{Outcome, Output, of_output};
 use crate::progress::Progress;
 use crate::replaced::expect_replaceable;
 use crate::report::{Report, printable, subject};
@@ -152,7 +152,7 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         }
         BuildFailure::TooSmall { size, needed } if needed > size => {
             because(&BuildFailure::TooSmall { size, needed })
-                .help(format!("use a size of {}k, or auto", needed.div_ceil(1024)))
+                .help(format!("use a size of {}K, or auto", needed.div_ceil(1024)))
         }
         BuildFailure::NotSound(findings) => {
             for finding in &findings {
@@ -174,6 +174,11 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         BuildFailure::Host(HostError::Exists { .. }) => {
             because(&"file exists").help("use --force to overwrite it")
         }
+        BuildFailure::Host(HostError::System { ref path, errno, .. })
+            if path.as_os_str().as_bytes() == cannot.shown =>
+        {
+            of_output(because(&std::io::Error::from(errno)), path, errno)
+        }
         BuildFailure::UnknownType { ref fs_type } => {
             let opens = context.registry().find(fs_type).is_some();
             let but = if opens { ", but opens existing volumes" } else { "" };
@@ -185,6 +190,11 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
         BuildFailure::Full { .. } => because(&failure).help("use the size auto, or a larger size"),
         BuildFailure::Format(FormatError::Needs { what, needs }) => {
             because(&failure).help(format!("use {needs}, or omit {what}"))
+        }
+        BuildFailure::Format(FormatError::BadValue { name, value, allowed }) => {
+            let option = if cannot.words.is_empty() { option_of(name) } else { name };
+            because(&format!("invalid value '{}' for {option}", value.escape_default()))
+                .help(format!("use {allowed}"))
         }
         BuildFailure::Format(FormatError::UnknownFeature { .. }) => {
             because(&failure).help(super::mkfs::KNOWN_FEATURES)
@@ -202,6 +212,19 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
 
 const OUR_FAULT: &str = "this is a bug in obento; please report it, with the sources if possible";
 const LEAVE_OUT: &str = "fix these files, or omit them with --exclude";
+
+/// Returns the option that selects a setting of the driver, or the name of the setting.
+fn option_of(setting: &'static str) -> &'static str {
+    match setting {
+        "block size" => "-b",
+        "inode_size" => "-I",
+        "inodes" => "-N",
+        "label" => "-L",
+        "reserved_percent" => "-m",
+        "volume_id" => "-U",
+        other => other,
+    }
+}
 
 fn none_taken(count: usize) -> String {
     let s = if count == 1 { "" } else { "s" };

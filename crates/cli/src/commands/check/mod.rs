@@ -28,7 +28,7 @@ use crate::json::{Line, hex};
 use crate::open::{address, cannot_open, report_notices};
 use crate::output::{Outcome, Output, Stop};
 use crate::progress::Progress;
-use crate::report::{Report, sentence, subject};
+use crate::report::{Report, printable, sentence, subject};
 
 /// The exit codes of fsck(8).
 const REPAIRED: u8 = 1;
@@ -75,7 +75,7 @@ pub struct Args {
     /// Repair all problems that can be repaired
     #[arg(short = 'y', long)]
     yes: bool,
-    /// With -p or -y: turn clusters that belong to no file into files instead of freeing them (exfat)
+    /// With -p or -y: turn clusters that belong to no file into files instead of freeing them (exFAT only)
     #[arg(short = 's', long, requires = "repair")]
     rescue: bool,
     /// Ignored, for compatibility: a volume is always checked, even if it is marked clean
@@ -181,11 +181,10 @@ fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
     } else if !args.quiet {
         summary(&mut out, shown, &report, args.yes)?;
         if args.safe && report.left() > 0 {
-            context.note(
-                shown,
-                "-p repairs only problems whose repair is certain and loses no data; 'obento check -y' repairs all problems that can \
-                 be repaired",
-            );
+            let all =
+                format!("'obento check -y {}' repairs all problems that can be repaired", printable(shown));
+            let note = "-p repairs only problems whose repair is certain and loses no data";
+            context.note(shown, format!("{note}; {all}"));
         }
     }
     out.finish()
@@ -416,7 +415,7 @@ fn summary(out: &mut Output, shown: &[u8], report: &CheckReport, is_repair: bool
     };
     let directories = Quantity::new(*directories, "directory");
     let (used, total) = blocks;
-    let shown = subject(shown);
+    let shown = printable(shown);
     writeln!(out, "{shown}: {state}; {inodes} ({directories}) and {used} of {total} blocks are in use")
 }
 

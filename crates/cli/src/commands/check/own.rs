@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output, Stop};
 use crate::own::{Program, UnnamedFile, print_line};
-use crate::report::{Report, printable, subject};
+use crate::report::{Report, printable};
 
 /// The maximum number of runs of a program that may need several runs to repair.
 const REPAIR_RUNS: u32 = 3;
@@ -150,7 +150,7 @@ impl Subject {
                 .write(&mut out)?;
         } else if !args.quiet {
             use std::io::Write as _;
-            writeln!(out, "{}: {state} (checked by {})", subject(shown), program.name())?;
+            writeln!(out, "{}: {state} (checked by {})", printable(shown), program.name())?;
         }
         // Without its log, an undamaged volume looks damaged.
         if verdict == Verdict::Left && self.kind.checker.is_some_and(|checker| checker.needs_replay) {

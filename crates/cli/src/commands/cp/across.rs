@@ -186,6 +186,12 @@ fn one(
             .help("use mv(1); a path in an image has the form disk.img:/PATH"));
     }
     if source.name().is_empty() {
+        if let Endpoint::Image(location) = source
+            && location.shown().ends_with(b":/")
+        {
+            let help = "use 'obento cp -a' to copy the files of the volume";
+            return Err(failed(&"the root directory of the volume cannot be moved").help(help));
+        }
         return Err(failed(&"the path must end with a name, not with . or .."));
     }
     if source.is_behind_link() {

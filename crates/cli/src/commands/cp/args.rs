@@ -19,7 +19,7 @@ const UNTRUSTED_FILES: u64 = 10_000_000;
 /// atomically: a crash leaves the old or the new file. The new file first has a temporary name that starts
 /// with .obento-unfinished-. If the command is killed, the next copy to the same directory removes this file.
 /// A file with several names in an image is overwritten in place, so that all its names get the new contents.
-/// With -d or -a, only the named file is replaced, and its other names keep the old contents.
+/// With -d or -a, only the named file is replaced, and its other names still refer to the old contents.
 ///
 /// If two sources have the same name, the first one is copied, and the second one is an error. README and
 /// readme are the same name on FAT. At the end, the command prints the number of attributes that it could

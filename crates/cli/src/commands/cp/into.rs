@@ -18,10 +18,11 @@ use rustix::fs::{Mode, OFlags};
 
 use super::watch::{CopyDisplay, Names, with_remedy};
 use super::{Args, incomplete, report_losses, source};
+use crate::change::place::trimmed;
 use crate::context::Context;
 use crate::open::{self, Location};
 use crate::output::{Outcome, Stop};
-use crate::report::Report;
+use crate::report::{Report, printable};
 
 /// A source, its image opened.
 enum Source {
@@ -178,8 +179,8 @@ fn expect_directory(target: &ImageTarget, sources: &[CopyFrom], symlinks: Symlin
     if sources.iter().all(is_directory) {
         return Ok(());
     }
-    let report = Report::on("cannot copy to", shown, "no such directory");
-    Err(report.help("create the directory of the target first: obento mkdir -p"))
+    let report = Report::on("cannot copy to", &shown, "no such directory");
+    Err(report.help(format!("create the directory first: obento mkdir -p {}", printable(trimmed(&shown)))))
 }
 
 /// Copies the sources. Returns the result, or `None` if the copy ended early, which was reported.

@@ -39,8 +39,8 @@ use crate::report::{Report, printable, subject};
 /// The target of copies.
 enum Target {
     Stdout,
-    /// A device or FIFO of the host.
-    Stream(File),
+    /// A device or FIFO of the host, and its path.
+    Stream(File, PathBuf),
     Host(PathBuf),
     /// A place on the host, or the error of following its path.
     Place(Result<HostTarget, CopyError>),
@@ -88,13 +88,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
                 Ok(place) if sources.len() == 1 => stream::open(place, &spared)?,
                 _ => None,
             };
-            stream.map_or(Target::Place(place), Target::Stream)
+            stream.map_or(Target::Place(place), |file| Target::Stream(file, path))
         }
         target => target,
     };
     let options = CopyOptions { spared, ..args.options()? };
     match &target {
-        Target::Stdout | Target::Stream(_) => context.seal(),
+        Target::Stdout | Target::Stream(..) => context.seal(),
         Target::Place(Ok(place)) => {
             if let Some(directory) = place.write_root(options.target) {
                 context.confine(Rights::WriteBeneath(&[directory.as_fd()]));
@@ -118,9 +118,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     match target {
         _ if found.is_empty() => Ok(()),
-        Target::Stdout => stream::write(&found, Output::stdout(), &options, context),
-        Target::Stream(_) if options.tree.existing == Existing::Keep => Ok(()),
-        Target::Stream(file) => stream::write(&found, BufWriter::new(file), &options, context),
+        Target::Stdout => stream::write(&found, (Output::stdout(), None), &options, context),
+        Target::Stream(..) if options.tree.existing == Existing::Keep => Ok(()),
+        Target::Stream(file, path) => {
+            stream::write(&found, (BufWriter::new(file), Some(&path)), &options, context)
+        }
         Target::Place(place) => to_host(found, &place.map_err(no_directory)?, (args, &options), context),
         Target::Host(_) | Target::Image(_) => Ok(()),
     }
@@ -247,8 +249,10 @@ fn no_directory(error: CopyError) -> Report {
 /// Returns the report of an error that ended `action`.
 pub fn failed(action: &str, error: CopyError) -> Report {
     match error {
-        CopyError::Target { error: Error::NotFound, .. } => {
-            Report::plain(error).help("create the directory of the target first: obento mkdir -p")
+        CopyError::Target { error: Error::NotFound, ref path } => {
+            let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(path.len());
+            let directory = printable(&path[..end]);
+            Report::plain(error).help(format!("create the directory first: obento mkdir -p {directory}"))
         }
         CopyError::Volume(_) | CopyError::Problem(_) => Report::new(action, error),
         error => Report::plain(error),
@@ -286,6 +290,16 @@ pub fn report_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, co
             Some(_) if *loss == Loss::Name => crate::change::lacking::NAMES.to_owned(),
             Some(Errno::NOSPC) => "too large for the inode".to_owned(),
             Some(Errno::EXIST) => "in a directory that other users can change".to_owned(),
+            // Everybody may create these files, if the file system supports their type.
+            Some(Errno::PERM) if matches!(loss, Loss::Symlink | Loss::Special) => {
+                "the file system does not support this type".to_owned()
+            }
+            Some(Errno::OPNOTSUPP) if *loss == Loss::Mode => {
+                "the file system does not store permissions".to_owned()
+            }
+            Some(Errno::RANGE) if *loss == Loss::Times => {
+                "the file system cannot store these times".to_owned()
+            }
             Some(errno) => crate::report::words(std::io::Error::from(errno)),
             None if is_untrusted => "--untrusted".to_owned(),
             None => "the owner differs".to_owned(),

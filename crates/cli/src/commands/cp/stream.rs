@@ -3,7 +3,8 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::Path;
 
 use obento::copy::{CopyError, CopyOptions, HostTarget, copy_to_writer};
 use obento::host::{FileId, HostError, open_existing_output};
@@ -36,8 +37,20 @@ pub fn open(target: &HostTarget, spared: &[FileId]) -> Result<Option<File>, Repo
     Ok(Some(file))
 }
 
-/// Writes the contents of `found`.
-pub fn write(found: &[Found], out: impl Write, options: &CopyOptions, context: &Context) -> Outcome {
+/// Writes the contents of `found` to standard output, or to `file`, which is its path.
+pub fn write(
+    found: &[Found],
+    (out, file): (impl Write, Option<&Path>),
+    options: &CopyOptions,
+    context: &Context,
+) -> Outcome {
+    let failed = |error: io::Error| match file {
+        Some(path) if error.kind() != io::ErrorKind::BrokenPipe => {
+            context.warn(&Report::on("cannot write to", path.as_os_str().as_bytes(), error));
+            Ok(())
+        }
+        _ => Err(error.into()),
+    };
     let limit = options.tree.max_bytes;
     let mut out = Limited { out, left: limit, is_full: false };
     let mut watch = CopyDisplay::new(context, total(found), None);
@@ -50,12 +63,12 @@ pub fn write(found: &[Found], out: impl Write, options: &CopyOptions, context: &
                 context.warn(&incomplete(HostError::Limit { path, limit }));
                 break;
             }
-            Err(CopyError::Output(error)) => return Err(error.into()),
+            Err(CopyError::Output(error)) => return failed(error),
             Err(error) => context.warn(&Report::on("cannot copy", shown, error)),
         }
     }
     drop(watch);
-    Ok(out.flush()?)
+    out.flush().or_else(failed)
 }
 
 /// A writer with a limit of bytes.

@@ -24,6 +24,16 @@ impl Algorithm {
         }
     }
 
+    /// Returns the name in messages.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Sha1 => "SHA-1",
+            Self::Sha256 => "SHA-256",
+            Self::Sha512 => "SHA-512",
+            other => other.name(),
+        }
+    }
+
     /// Returns the number of bytes of a checksum.
     pub fn len(self) -> usize {
         match self {

@@ -18,7 +18,7 @@ use crate::files::{Input, Said, Task};
 use crate::json::Line as JsonLine;
 use crate::open::{self, BareOperand, Location, join};
 use crate::output::{Outcome, Output};
-use crate::report::Report;
+use crate::report::{Report, printable};
 
 /// A line of a list.
 struct Item {
@@ -51,14 +51,14 @@ pub fn run(algorithm: Algorithm, args: &Args, context: &Context) -> Outcome {
                 None => {
                     tally.malformed += 1;
                     if args.warn {
-                        let what = format!("line {} is not a {} checksum", index + 1, algorithm.name());
+                        let what = format!("line {} is not a {} checksum", index + 1, algorithm.title());
                         context.note(path.as_bytes(), what);
                     }
                 }
             }
         }
         if items.len() == before {
-            let cause = format!("no {} checksum in the list", algorithm.name());
+            let cause = format!("the list contains no {} checksum", algorithm.title());
             without.push(Report::on("cannot check", path.as_bytes(), cause));
         }
     }
@@ -230,7 +230,7 @@ fn task(index: usize, place: Opened, args: &Args) -> Option<Result<Task, Report>
             Some(Ok(Task { shown, input: Input::Image(node), size, index, is_alone: true }))
         }
         Ok(attr) if attr.is_dir() => failed(&"is a directory"),
-        Ok(_) => failed(&"not a regular file"),
+        Ok(attr) => failed(&crate::format::mode::not_regular(attr.kind)),
         Err(error) => failed(&error),
     }
 }
@@ -292,20 +292,25 @@ impl Checker<'_> {
     fn finish(self) -> Outcome {
         let Tally { items, malformed, unread, different, verified } = self.tally;
         let is_silent = self.args.status;
+        // The counts of several lists are added.
+        let list = match &self.args.paths[..] {
+            [list] => format!("{}: ", printable(list.as_bytes())),
+            _ => String::new(),
+        };
         let report = |count: usize, one: &str, several: &str| {
             if count > 0 && !is_silent {
                 let what = if count == 1 { one } else { several };
-                self.context.messages().print_line(&format!("{count} {what}"));
+                self.context.messages().print_line(&format!("{list}{count} {what}"));
             }
         };
         report(malformed, "line is malformed", "lines are malformed");
         report(unread, "file could not be read", "files could not be read");
         report(different, "checksum does not match", "checksums do not match");
         let is_nothing_verified = self.args.ignore_missing && verified == 0 && different == 0;
-        if is_nothing_verified && !is_silent {
+        if is_nothing_verified && unread == 0 && !is_silent {
             let text = match items {
-                1 => "the listed file does not exist".to_owned(),
-                _ => format!("none of the {items} listed files exists"),
+                1 => format!("{list}the listed file does not exist"),
+                _ => format!("{list}none of the {items} listed files exists"),
             };
             self.context.messages().print_line(&text);
         }

@@ -28,6 +28,11 @@ pub struct Matcher {
 /// The most memory that compiled patterns take.
 const SIZE: usize = 256 << 20;
 
+/// Returns the reason in an error of the parser, which shows the translated pattern before the reason.
+fn reason(error: &str) -> &str {
+    error.rsplit_once("\nerror: ").map_or(error, |(_, reason)| reason)
+}
+
 impl Matcher {
     /// Compiles `patterns` as the options request. With `shows_matches`, [`matches`](Self::matches) is used.
     ///
@@ -55,7 +60,16 @@ impl Matcher {
         let mut builder = RegexMatcherBuilder::new();
         builder.multi_line(true).case_insensitive(args.ignore_case).line_terminator(Some(b'\n'));
         builder.size_limit(SIZE);
-        let failed = |error: &dyn std::fmt::Display| Report::new("cannot use the patterns", error);
+        let failed = |error: &dyn std::fmt::Display| {
+            let is_wrong = |(_, one): &(&Vec<u8>, &String)| builder.build(one).is_err();
+            let what = match patterns.iter().zip(&alternatives).find(is_wrong) {
+                Some((pattern, _)) => {
+                    format!("cannot use the pattern '{}'", sentence(&String::from_utf8_lossy(pattern)))
+                }
+                None => "cannot use the patterns".to_owned(),
+            };
+            Report::new(what, reason(&error.to_string()))
+        };
         let lines = builder.build(&all).map_err(|error| failed(&error))?;
         let is_word = args.word_regexp && !args.line_regexp;
         let longest = match shows_matches || is_word {

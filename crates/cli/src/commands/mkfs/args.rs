@@ -110,6 +110,9 @@ pub struct Args {
     /// The option of `mkfs.fat` or `mkfs.exfat` that corresponds to `force`.
     #[arg(skip)]
     pub force_option: Option<&'static str>,
+    /// The settings that options of `mkfs.fat` or `mkfs.exfat` select, and these options.
+    #[arg(skip)]
+    pub named: &'static [(&'static str, &'static str)],
     /// Print what would be created, and write nothing
     #[arg(short = 'n', long)]
     pub dry_run: bool,
@@ -249,6 +252,14 @@ impl Args {
 
     /// Returns the option that selects `setting`, if the option is given.
     pub fn option_of(&self, setting: &str) -> Option<&'static str> {
+        if let Some((_, option)) = self.named.iter().find(|(name, _)| *name == setting) {
+            return Some(option);
+        }
+        match setting {
+            "label" => return Some("-L"),
+            "block size" => return Some("-b"),
+            _ => {}
+        }
         let mut lettered = self.lettered().into_iter();
         lettered.find(|(_, name, value)| *name == setting && value.is_some()).map(|(option, ..)| option)
     }

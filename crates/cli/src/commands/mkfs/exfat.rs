@@ -58,6 +58,15 @@ pub struct Args {
     verbose: u8,
 }
 
+/// The settings of the driver, and the options that select them.
+const NAMED: &[(&str, &str)] = &[
+    ("boundary_align", "-b"),
+    ("cluster_size", "-c"),
+    ("label", "-L"),
+    ("sector_size", "-s"),
+    ("volume_id", "--volume-id"),
+];
+
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     super::run(&args.common(), context)
@@ -85,6 +94,7 @@ impl Args {
             label: self.label.clone(),
             force: self.force,
             force_option: Some("--force"),
+            named: NAMED,
             ..Common::default()
         }
     }

@@ -114,6 +114,24 @@ pub struct Args {
 /// The time in seconds and the volume ID of `--invariant`. Source: dosfstools 4.2, src/mkfs.fat.c.
 const INVARIANT: (i64, &str) = (1_426_325_213, "1234abcd");
 
+/// The settings of the driver, and the options that select them.
+const NAMED: &[(&str, &str)] = &[
+    ("backup_boot_sector", "-b"),
+    ("drive_number", "-D"),
+    ("fats", "-f"),
+    ("fat", "-F"),
+    ("geometry", "-g"),
+    ("hidden_sectors", "-h"),
+    ("volume_id", "-i"),
+    ("media", "-M"),
+    ("label", "-n"),
+    ("codepage", "--codepage"),
+    ("root_entries", "-r"),
+    ("reserved_sectors", "-R"),
+    ("sectors_per_cluster", "-s"),
+    ("sector_size", "-S"),
+];
+
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     super::run(&args.common()?, context)
@@ -174,6 +192,7 @@ impl Args {
             label: self.label.clone(),
             force: self.force,
             force_option: Some("-I"),
+            named: NAMED,
             epoch: self.invariant.then_some(INVARIANT.0),
             ..Common::default()
         })

@@ -19,6 +19,7 @@ use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
 use obento::base::{DeviceError, Quantity};
 use obento::block::BlockDevice;
 use obento::driver::{Allowed, Contents, Format, FormatError, FormatNotice, Formatted};
+use obento::host::HostError;
 use obento::image::{FormatTarget, PartitionChoice, PartitionContents};
 use obento::text::{human_size, volume_id_text};
 use obento::{Error, Image, OpenError, Options, Registry};
@@ -28,7 +29,7 @@ use crate::context::Context;
 use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
 use crate::open::cannot_open;
-use crate::output::{Outcome, Output};
+use crate::output::{Outcome, Output, of_output};
 use crate::report::{Report, printable, subject};
 pub use args::Args;
 use args::HostOptions;
@@ -111,7 +112,8 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         // Report wrong options before a file is created or extended.
         format.plan(len, &options).map_err(failed)?;
     }
-    let format_target = FormatTarget::open(&target.path, needed).map_err(cannot_open)?;
+    let format_target =
+        FormatTarget::open(&target.path, needed).map_err(|error| cannot_create(&target.path, error))?;
     if !format_target.is_new() {
         // From here on, bytes are read that any user may have written. A new file must stay removable.
         context.seal();
@@ -196,6 +198,14 @@ pub(super) fn created_types(registry: &Registry) -> String {
     known.extend(by_others.filter_map(|kind| kind.names.first()).map(|name| (*name).to_owned()));
     known.sort_unstable();
     format!("supported types: {}", known.join(", "))
+}
+
+/// Returns the report of a target that cannot be opened or created.
+fn cannot_create(path: &Path, error: OpenError) -> Report {
+    match error {
+        OpenError::Host(HostError::System { errno, .. }) => of_output(Report::plain(&error), path, errno),
+        error => cannot_open(error),
+    }
 }
 
 /// Returns the target device and its description. Fails if it contains known data, and `--force` is not given.
@@ -319,15 +329,14 @@ fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format, args: &Ar
     match error {
         FormatError::Device(Error::Device(
             DeviceError::Write { errno: NO_SPACE, .. } | DeviceError::Flush { errno: NO_SPACE },
-        )) => {
-            report(&"no space left on the disk of the image").help("free space there, or choose another disk")
-        }
+        )) => report(&"no space left on the disk of the image")
+            .help("free space on this disk, or choose another disk"),
         FormatError::Needs { what, needs } => {
             let (what, help) = lacking(what, needs, format, args);
             report(&format_args!("{what} requires {needs}")).help(help)
         }
         FormatError::BadValue { name: "journal_size", value, allowed } => journal_size(value, allowed),
-        FormatError::BadValue { name, value, allowed } if args.option_of(name).is_some() => {
+        FormatError::BadValue { name, value, allowed } => {
             let option = args.option_of(name).unwrap_or(name);
             report(&format_args!("invalid value '{}' for {option}", value.escape_default()))
                 .help(format!("use {allowed}"))
@@ -395,7 +404,7 @@ fn journal_size(value: &str, allowed: &Allowed) -> Report {
         }
         _ => (value.escape_default().to_string(), "a number of MiB, such as 16".to_owned()),
     };
-    Report::plain(format!("invalid value '{value}' for -J size (expected {expected})"))
+    Report::plain(format!("invalid value '{value}' for -J size")).help(format!("use {expected}"))
 }
 
 /// Returns the UUID or the serial number, if the volume has one.
@@ -424,7 +433,8 @@ pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
                 format!("most machines have smaller pages than {size} bytes and cannot mount this block size")
             }
             FormatNotice::Lost { what, files } => {
-                format!("the {what} of {} could not be stored", Quantity::new(*files, "file"))
+                let what = if *what == "modes" { "permissions" } else { what };
+                format!("the {what} of {} are not preserved", Quantity::new(*files, "file"))
             }
             FormatNotice::ShortInodes(size) => {
                 format!("inodes of {size} bytes cannot store times after the year 2038")

@@ -18,10 +18,9 @@ use obento::image::{FormatTarget, ImageFile};
 use obento::text::{human_size, uuid_text};
 use rustix::fs::FileType;
 
-use super::{Args, Target, needs_size, place};
+use super::{Args, Target, cannot_create, needs_size, place};
 use crate::context::Context;
 use crate::json::Line;
-use crate::open::cannot_open;
 use crate::output::{Outcome, Output};
 use crate::own::{Program, UnnamedFile};
 use crate::report::{Report, printable};
@@ -84,7 +83,8 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     if needed.is_none() && !target.path.exists() {
         return Err(needs_size(&target.shown));
     }
-    let format_target = FormatTarget::open(&target.path, needed).map_err(cannot_open)?;
+    let format_target =
+        FormatTarget::open(&target.path, needed).map_err(|error| cannot_create(&target.path, error))?;
     let (device, _) = place(&format_target, &target, &super::HostOptions::default(), args, context)?;
     if let Some(len) = len.filter(|len| *len != device.len()) {
         let cause = format!("{name} uses all {} bytes, but the size is {len}", device.len());

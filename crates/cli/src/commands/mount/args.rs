@@ -43,7 +43,8 @@ Mount options:
   failover=systemd        with --foreground, in a service: systemd starts the
                           other server
   fsname=NAME             the name that mount(8) shows
-  remount                 change ro, rw, suid, dev, exec and noatime of a mount
+  remount                 change ro, rw, suid, dev, exec and noatime of the mount
+                          at DIR; IMAGE is ignored
   threads=N               the number of threads for requests that wait for the
                           disk; the default is 16
   no_writeback_cache      send each write to the server immediately

@@ -14,7 +14,7 @@ use super::own;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
-use crate::report::{Report, printable, subject};
+use crate::report::{Report, printable};
 
 /// The state of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -191,7 +191,7 @@ fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Outpu
             .field("obstacle", (!status.obstacle.is_empty()).then_some(&status.obstacle));
         return Ok(line.write(out)?);
     }
-    let [path, source] = [&mount.path, &mount.source].map(|path| subject(path.as_os_str().as_bytes()));
+    let [path, source] = [&mount.path, &mount.source].map(|path| printable(path.as_os_str().as_bytes()));
     let access = match (status.has_failed, status.read_only) {
         (true, _) => "read-only after an error",
         (false, true) => "read-only",

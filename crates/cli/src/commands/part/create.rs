@@ -13,7 +13,7 @@ use super::{Disk, list};
 use crate::commands::mkfs::contents_to_destroy;
 use crate::output::{Outcome, Output};
 use crate::parse::size::positive_size;
-use crate::report::{Report, subject};
+use crate::report::{Report, printable};
 
 /// The sector size of a new file.
 const SECTOR: u64 = 512;
@@ -95,7 +95,7 @@ fn show(disk: &Disk<'_>, scheme: Scheme, id: DiskId, size: u64, sector_size: u32
     let mut out = Output::stdout();
     match disk.context.json() {
         true => list::table_line(disk, scheme, id, size, sector_size, true).write(&mut out)?,
-        false => writeln!(out, "{}: empty {scheme} {id}", subject(disk.shown))?,
+        false => writeln!(out, "{}: empty {scheme} {id}", printable(disk.shown))?,
     }
     out.finish()
 }

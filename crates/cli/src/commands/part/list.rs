@@ -7,10 +7,11 @@ use obento::partition::{DiskId, Partition, Scheme, Table, TableEditor};
 use obento::text::human_size;
 
 use super::Disk;
+use crate::format::size::exact_size;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
 use crate::parse::attributes;
-use crate::report::{printable, subject};
+use crate::report::printable;
 
 /// Free space of less than this is not listed.
 const LEAST_FREE: u64 = 1 << 20;
@@ -93,8 +94,7 @@ pub(super) fn table_line(
 /// Describes one partition in a line.
 pub(super) fn sentence(disk: &Disk<'_>, partition: &Partition) -> String {
     let Partition { number, start, len, kind, .. } = partition;
-    let shown = subject(disk.shown);
-    format!("{shown}: partition {number}: {kind}, {} ({len} bytes) at byte {start}", human_size(*len))
+    format!("{}: partition {number}: {kind}, {} at byte {start}", printable(disk.shown), exact_size(*len))
 }
 
 /// Returns the JSON record of a partition.

@@ -19,6 +19,7 @@ use obento::partition::{
 
 use self::create::Create;
 use crate::context::Context;
+use crate::format::size::exact_size;
 use crate::help::page::Page;
 use crate::open;
 use crate::output::{Outcome, Output};
@@ -93,8 +94,8 @@ pub const PAGE: Page = Page::new(&[
 
 /// Show and change a partition table
 ///
-/// Without a command, the partitions are listed. GPT and MBR are supported. The contents of partitions are never changed: the file
-/// system of a partition that grows keeps its size. A power failure leaves the old or the new table.
+/// Without a command, the partitions are listed. GPT and MBR are supported. The contents of partitions are never changed. If a
+/// partition grows, the size of its file system does not change. A power failure leaves the old or the new table.
 #[derive(clap::Args, Debug)]
 #[command(subcommand_value_name = "COMMAND", subcommand_help_heading = "Commands")]
 pub struct Args {
@@ -122,7 +123,7 @@ enum Action {
     },
     /// Grow a partition
     ///
-    /// The file system in the partition keeps its size.
+    /// The size of the file system in the partition does not change.
     Grow {
         /// The partition: a number, name or UUID
         part: String,
@@ -236,6 +237,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         return list::list(&disk, &image, table);
     };
     let mut editor = TableEditor::open(image.device().clone(), table).map_err(refused)?;
+    let len_of = |editor: &TableEditor, number| editor.partition(number).ok().map(|partition| partition.len);
+    let before = match action {
+        Action::Grow { part, .. } => len_of(&editor, disk.find(&editor, part)?),
+        _ => None,
+    };
     let shown = disk.change(&mut editor, action)?;
     editor.write().map_err(|error| disk.refused(error))?;
     if editor.is_hybrid() && !matches!(action, Action::RepairBackup) {
@@ -246,6 +252,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let partition = editor.partition(number).map_err(|error| disk.refused(error))?;
         match context.json() {
             true => list::line(&disk, editor.table().scheme, partition).write(&mut out)?,
+            false if before == Some(partition.len) => {
+                let size = exact_size(partition.len);
+                writeln!(out, "{}: partition {number} already has {size}", printable(disk.shown))?;
+            }
             false => writeln!(out, "{}", list::sentence(&disk, partition))?,
         }
     }
@@ -360,7 +370,7 @@ impl Disk<'_> {
                 editor.set_attributes(number, bits).map_err(refused)?;
             }
             Action::RepairBackup if scheme == Scheme::Mbr => {
-                return Err(Report::on("cannot change", self.shown, "an MBR has no backup"));
+                return Err(Report::on("cannot repair the backup of", self.shown, "an MBR has no backup"));
             }
             Action::RepairBackup => {}
         }
@@ -496,6 +506,8 @@ impl Disk<'_> {
             EditError::BadNumber { scheme: Scheme::Mbr, .. } => {
                 report.help("use a number from 1 to 4, or add an extended partition first: --type extended")
             }
+            EditError::Unaligned { .. } => report.help("use a start and a size such as 1M"),
+            EditError::LongName { .. } => report.help("use a shorter name"),
             EditError::ContainerInUse { .. } => report.help("change or delete the logical partitions first"),
             EditError::DamagedChain | EditError::Damaged => {
                 report.help("a program such as testdisk can search for the lost partitions")

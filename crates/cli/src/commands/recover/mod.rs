@@ -182,7 +182,14 @@ fn expect_empty(path: &Path) -> Result<(), Report> {
                 Err(report.help("name a new or an empty directory"))
             }
         },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let parent =
+                path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            match rustix::fs::access(parent, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK) {
+                Ok(()) => Ok(()),
+                Err(errno) => Err(crate::output::of_output(failed(errno.into()), path, errno)),
+            }
+        }
         Err(error) => Err(failed(error)),
     }
 }

@@ -164,8 +164,11 @@ impl VolumeSearch<'_> {
         };
         let repair = || {
             let copy = Image::on_device(image.path(), copy, image.registry(), &of_copy)?;
-            if check(&copy, self.address.part.as_ref(), &checking, &mut Vec::<Finding>::new()).is_err() {
-                return Ok(None);
+            match check(&copy, self.address.part.as_ref(), &checking, &mut Vec::<Finding>::new()) {
+                // A truncated volume is not repaired. Its files would be copied again.
+                Ok(report) if report.repaired == 0 && report.left() > 0 => return Ok(None),
+                Ok(_) => {}
+                Err(_) => return Ok(None),
             }
             let volume = self.volume(&copy)?;
             Ok::<_, OpenError>(Some(ReadableVolume { image: copy, volume }))

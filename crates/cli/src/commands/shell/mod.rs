@@ -36,7 +36,7 @@ use crate::open::{Location, address};
 use crate::output::{Outcome, Stop};
 use crate::report::{Report, printable, subject};
 use complete::Completion;
-use words::{RunCondition, Statement};
+use words::{BadLine, RunCondition, Statement};
 
 /// The number of lines in the history.
 const HISTORY: usize = 1000;
@@ -114,7 +114,10 @@ impl<'a> Shell<'a> {
             not_for_change => {
                 let volume = context.volume(&address)?;
                 if let Some(Err(report)) = not_for_change {
-                    context.note(&shown, format_args!("opened read-only: {report}"));
+                    let text = report.to_string();
+                    let what = format!("cannot change {}: ", subject(&shown));
+                    let cause = text.strip_prefix(&what).unwrap_or(&text);
+                    context.note(&shown, format_args!("opened read-only: {cause}"));
                 }
                 (volume, Access::ReadOnly)
             }
@@ -226,7 +229,11 @@ impl<'a> Shell<'a> {
     fn line(&self, line: &[u8]) {
         let statements = match words::parse(line) {
             Ok(statements) => statements,
-            Err(error) => return self.fail(&Report::on("cannot read the line", line.trim_ascii(), error)),
+            Err(error) => {
+                let report = Report::on("cannot read the line", line.trim_ascii(), error);
+                let help = "use 'obento COMMAND IMAGE:PATH' in a shell of the host";
+                return self.fail(&if error == BadLine::Pipe { report.help(help) } else { report });
+            }
         };
         for Statement { when, words } in statements {
             let runs = match when {
@@ -380,7 +387,7 @@ fn unknown_command(error: &clap::Error) -> Report {
     let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
     let report = Report::on("cannot run", name, "unknown command");
     match text(ContextKind::SuggestedSubcommand) {
-        Some(known) => report.help(format!("did you mean {known}? 'help' lists the commands")),
+        Some(known) => report.help(format!("did you mean '{known}'? 'help' lists the commands")),
         None => report.help("'help' lists the commands"),
     }
 }

@@ -33,9 +33,7 @@ pub enum BadLine {
     OpenQuote,
     #[error("missing command")]
     Nothing,
-    #[error(
-        "pipes, redirections and background jobs are not supported; use 'obento COMMAND IMAGE:PATH' in a shell of the host"
-    )]
+    #[error("pipes, redirections and background jobs are not supported")]
     Pipe,
 }
 

@@ -130,7 +130,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let Some(undelete) = driver.and_then(|driver| driver.undelete()) else {
         let cause = match choice.probe() {
             Some(_) => format!("obento cannot find deleted files on {fs_type}"),
-            None => format!("no supported file system; contents: {}", choice.holds),
+            None => format!("no supported file system; the data looks like {}", choice.holds),
         };
         let report = Report::on("cannot search", args.image.as_bytes(), cause);
         return Err(report.help("this command supports FAT, exFAT, ext2, ext3 and ext4").into());

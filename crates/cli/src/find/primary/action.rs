@@ -65,9 +65,10 @@ fn actions(parser: &mut Parser<'_>, name: &str) -> Answer {
             parser.has_action = true;
             exec(parser, name)
         }
-        "-delete" => Err(SyntaxError::new(
-            "-delete is not supported, since find does not change the image; use 'obento rm'",
-        )),
+        "-delete" => {
+            let error = SyntaxError::new("-delete is not supported: find does not change the image");
+            Err(error.help("use 'obento rm' to remove files"))
+        }
         _ => return None,
     })
 }

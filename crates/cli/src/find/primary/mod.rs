@@ -110,7 +110,7 @@ fn regextype(parser: &mut Parser<'_>, name: &str) -> Result<Expr> {
     let dialect = regexp::DIALECTS.iter().find(|(known, _)| text == *known);
     let (_, dialect) = dialect.ok_or_else(|| {
         SyntaxError::new(format!("{name} does not support '{}'", text.display()))
-            .help(format!("find supports {}", known()))
+            .help(format!("use {}", known()))
     })?;
     parser.dialect = *dialect;
     Ok(always(true))
@@ -121,10 +121,10 @@ fn unknown(name: &str) -> SyntaxError {
     let nearest = NAMES.split(' ').map(|known| (distance(name, known), known)).min();
     match nearest {
         Some((distance, known)) if distance <= 2 && distance * 2 < name.len() => {
-            error.help(format!("did you mean {known}?"))
+            error.help(format!("did you mean '{known}'?"))
         }
         _ if name.starts_with("--") => error.help("obento's own options come before the first start point"),
-        _ => error,
+        _ => error.help("run 'obento help find' to list the tests and actions"),
     }
 }
 

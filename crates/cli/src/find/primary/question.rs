@@ -37,9 +37,10 @@ fn names(parser: &mut Parser<'_>, name: &str) -> Answer {
             && bytes.contains(&b'/')
             && bytes != b"/"
         {
-            parser
-                .warnings
-                .push(format!("{name} {}: a name never contains '/'; did you mean -path?", text.display()));
+            parser.warnings.push(format!(
+                "{name} {}: a name never contains '/'; use -path to match a path",
+                text.display()
+            ));
         }
         Expr::Test(make(Pattern::new(bytes, case)))
     }))
@@ -129,10 +130,9 @@ fn newer(
             .map(|time| Expr::Test(Test::Newer(stamp, time)));
     };
     let operand = argument(parser, name)?;
-    let time = parser
-        .world
-        .time_of(operand, reference)
-        .map_err(|error| SyntaxError::new(format!("{name} {}: {error}", operand.display())))?;
+    let time = parser.world.time_of(operand, reference).map_err(|error| {
+        SyntaxError::new(format!("{name} cannot read the times of '{}': {error}", operand.display()))
+    })?;
     // A file without that time counts as older than every other file.
     Ok(time.map_or(always(false), |time| Expr::Test(Test::Newer(stamp, time))))
 }

@@ -43,7 +43,7 @@ const ZEROS: DataDescription = DataDescription {
     name: "",
     like: "zeros",
     form: DataForm::Other,
-    advice: "create a file system with 'obento mkfs'",
+    advice: "create a file system with 'obento mkfs IMAGE'",
 };
 const TEXT: DataDescription =
     DataDescription { name: "text", like: "text", form: DataForm::Other, advice: "name a disk image" };
@@ -57,8 +57,8 @@ const NOTHING: DataDescription = DataDescription {
     name: "",
     like: "unrecognised format",
     form: DataForm::Other,
-    advice: "if the super block of an ext volume is lost, use a copy: --superblock 32768 (or 8193, 98304, 163840); \
-             if the file system starts at another byte, use IMAGE@+OFFSET",
+    advice: "if the file system starts at another byte, use IMAGE@+OFFSET; if the super block of an ext volume is \
+             lost, use a copy: --superblock 32768",
 };
 
 /// The bytes of a device.
