@@ -54,7 +54,8 @@ impl ServerError {
             Self::Mount(MountError::Refused(_)) => "list the exports of the host with 'showmount -e HOST'",
             Self::Address(AddressError::Form) => "write an address such as nfs://server/srv/data",
             Self::Address(AddressError::Port(_)) => "use a number from 1 to 65535",
-            Self::Address(AddressError::Option(_)) => "the options are port=N and mountport=N",
+            Self::Address(AddressError::Entries(_)) => "use a number of at least 1",
+            Self::Address(AddressError::Option(_)) => "the options are port=N, mountport=N and maxentries=N",
             Self::Start(StartError::Quote) | Self::Mount(MountError::Credentials | MountError::Failed(_)) => {
                 return None;
             }

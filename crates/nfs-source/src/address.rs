@@ -1,4 +1,4 @@
-//! Addresses: `nfs://HOST[:PORT]/EXPORT[?port=N&mountport=N]`.
+//! Addresses: `nfs://HOST[:PORT]/EXPORT[?port=N&mountport=N&maxentries=N]`.
 
 /// The address of an export.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,6 +11,8 @@ pub struct NfsAddress {
     pub port: Option<u16>,
     /// Port of the MOUNT server; without it, the port mapper is asked.
     pub mount_port: Option<u16>,
+    /// The most entries of a directory; without it, 10 million.
+    pub entries_max: Option<u64>,
 }
 
 /// The reason why a text is not the address of an export.
@@ -22,6 +24,9 @@ pub enum AddressError {
     /// A port is not a number from 1 to 65535.
     #[error("invalid port '{0}'")]
     Port(String),
+    /// A number of entries is not a number of at least 1.
+    #[error("invalid number of entries '{0}'")]
+    Entries(String),
     /// An option is unknown.
     #[error("unknown option '{0}'")]
     Option(String),
@@ -29,6 +34,10 @@ pub enum AddressError {
 
 fn port(text: &str) -> Result<u16, AddressError> {
     text.parse().ok().filter(|&port| port != 0).ok_or_else(|| AddressError::Port(text.into()))
+}
+
+fn entries(text: &str) -> Result<u64, AddressError> {
+    text.parse().ok().filter(|&count| count != 0).ok_or_else(|| AddressError::Entries(text.into()))
 }
 
 impl NfsAddress {
@@ -57,12 +66,14 @@ impl NfsAddress {
             export: export.to_vec(),
             port: number.map(port).transpose()?,
             mount_port: None,
+            entries_max: None,
         };
         let options = options.strip_prefix(b"?").unwrap_or_default();
         for option in String::from_utf8_lossy(options).split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("port", number)) => found.port = Some(port(number)?),
                 Some(("mountport", number)) => found.mount_port = Some(port(number)?),
+                Some(("maxentries", count)) => found.entries_max = Some(entries(count)?),
                 _ => return Err(AddressError::Option(option.into())),
             }
         }
@@ -75,7 +86,7 @@ mod tests {
     use super::*;
 
     fn of(host: &str, export: &str, port: Option<u16>, mount_port: Option<u16>) -> NfsAddress {
-        NfsAddress { host: host.into(), export: export.into(), port, mount_port }
+        NfsAddress { host: host.into(), export: export.into(), port, mount_port, entries_max: None }
     }
 
     #[test]
@@ -84,6 +95,9 @@ mod tests {
         assert_eq!(parse("nfs://host/srv"), Ok(of("host", "/srv", None, None)));
         assert_eq!(parse("nfs://host:1/a/b?mountport=2"), Ok(of("host", "/a/b", Some(1), Some(2))));
         assert_eq!(parse("nfs://[::1]:9/?port=3&mountport=4"), Ok(of("::1", "/", Some(3), Some(4))));
+        let limited = NfsAddress { entries_max: Some(5), ..of("host", "/srv", None, None) };
+        assert_eq!(parse("nfs://host/srv?maxentries=5"), Ok(limited));
+        assert_eq!(parse("nfs://host/srv?maxentries=0"), Err(AddressError::Entries("0".into())));
         assert_eq!(parse("nfs://host"), Err(AddressError::Form));
         assert_eq!(parse("nfs:///srv"), Err(AddressError::Form));
         assert_eq!(parse("nfs://host:0/srv"), Err(AddressError::Port("0".into())));

@@ -13,7 +13,7 @@ use obento_driver::{
 };
 
 use crate::ahead::Streams;
-use crate::error::{LATER, NONSENSE, of_status};
+use crate::error::{LATER, NONSENSE, TOO_MANY_ENTRIES, of_status};
 use crate::nodes::{Node, Nodes};
 use crate::protocol::{Attributes, Handle, Part, procedure};
 use crate::rpc::Connection;
@@ -31,6 +31,9 @@ const LEN_MAX: u32 = 1 << 20;
 /// The most bytes of names and of all of a part of a listing.
 const NAMES: u32 = 16 << 10;
 const LISTING: u32 = 64 << 10;
+/// The most entries of a directory, unless the address sets another limit: about as many as an ext4 directory has at most
+/// without `large_dir` (Linux Documentation/filesystems/ext4, 10 to 12 million).
+pub(crate) const ENTRIES: u64 = 10_000_000;
 /// The cookie of the last entry of a directory on a server with ext4 (`ext4_get_htree_eof`). Hosts reserve the greatest
 /// cookies, so that the entry gets another one. No other cookie is that great.
 const LAST_COOKIE: u64 = i64::MAX.unsigned_abs();
@@ -57,6 +60,8 @@ pub struct Mounted {
     pub(crate) size_max: u64,
     /// How long attributes and data that was read ahead are used.
     pub(crate) valid: Duration,
+    /// The most entries of a directory. A hostile server may return entries without end.
+    pub(crate) entries_max: u64,
     /// Whether files can be changed: the caller wants to, and has not closed the file system.
     pub(crate) is_writable: AtomicBool,
     /// Written data that the server may lose.
@@ -70,7 +75,13 @@ pub(crate) type Status<T> = Result<T, u32>;
 
 impl Mounted {
     /// Asks the server for the properties of the export.
-    pub fn new(connection: Connection, root: Handle, access: Access, valid: Duration) -> Result<Self> {
+    pub fn new(
+        connection: Connection,
+        root: Handle,
+        access: Access,
+        valid: Duration,
+        entries_max: u64,
+    ) -> Result<Self> {
         let attributes = connection.call(procedure::GETATTR, root.arguments(), |mut reply| {
             Some(match reply.u32()? {
                 0 => Ok(Attributes::take(&mut reply)?),
@@ -101,7 +112,18 @@ impl Mounted {
         let nodes = Mutex::new(Nodes::new(root, attributes, Instant::now() + valid));
         let is_writable = AtomicBool::new(access == Access::ReadWrite);
         let (unstable, streams) = (Mutex::default(), Mutex::default());
-        Ok(Self { connection, nodes, read_len, write_len, size_max, valid, is_writable, unstable, streams })
+        Ok(Self {
+            connection,
+            nodes,
+            read_len,
+            write_len,
+            size_max,
+            valid,
+            entries_max,
+            is_writable,
+            unstable,
+            streams,
+        })
     }
 
     pub(crate) fn nodes(&self) -> MutexGuard<'_, Nodes> {
@@ -196,7 +218,8 @@ impl Mounted {
                 .map(|entry| (entry.name.to_vec(), entry.cookie, entry.attributes, entry.handle.clone()));
             Some((part.verifier, owned.collect::<Vec<_>>(), part.is_last))
         })?;
-        self.nodes().update(dir, |node| node.verifier = verifier);
+        let listed = if at == 0 { 0 } else { node.listed };
+        self.nodes().update(dir, |node| (node.verifier, node.listed) = (verifier, listed));
         let last = entries.last().map(|&(_, cookie, ..)| cookie.min(COOKIE_MAX));
         if last.is_none() && !is_last {
             return Err(NONSENSE);
@@ -207,6 +230,10 @@ impl Mounted {
                 return Err(NONSENSE);
             }
             before = cookie;
+            // An entry that is not passed counts too, so that every listing ends.
+            if !self.counts_entry(dir) {
+                return Err(TOO_MANY_ENTRIES);
+            }
             if name == b"." || name == b".." {
                 continue;
             }
@@ -230,6 +257,18 @@ impl Mounted {
             }
         }
         Ok(if is_last { None } else { last })
+    }
+}
+
+impl Mounted {
+    /// Counts an entry of the current listing of a directory. Returns whether the listing may have so many.
+    fn counts_entry(&self, dir: Ino) -> bool {
+        let mut listed = 0;
+        self.nodes().update(dir, |node| {
+            node.listed += 1;
+            listed = node.listed;
+        });
+        listed <= self.entries_max
     }
 }
 
@@ -299,8 +338,8 @@ impl FileSystem for Mounted {
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
         let node = self.nodes().get(ino)?;
-        if let Some((attributes, until)) = node.attributes
-            && Instant::now() < until
+        if let Some((attributes, until)) = node.attributes.as_deref()
+            && Instant::now() < *until
         {
             return Ok(attributes.attr(ino));
         }
@@ -308,7 +347,7 @@ impl FileSystem for Mounted {
         if attributes.kind != node.kind {
             return Err(NONSENSE);
         }
-        self.nodes().update(ino, |node| node.attributes = Some((attributes, self.until())));
+        self.nodes().update(ino, |node| node.attributes = Some(Arc::new((attributes, self.until()))));
         Ok(attributes.attr(ino))
     }
 

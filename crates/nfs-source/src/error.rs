@@ -10,6 +10,12 @@ pub const ENDED: Error = Error::Device(DeviceError::Nfs("closed the connection")
 pub const NONSENSE: Error = Error::Device(DeviceError::Nfs("sent an invalid reply"));
 /// The server rejects the call: another version, or other credentials.
 pub const REJECTED: Error = Error::Device(DeviceError::Nfs("rejects the call"));
+/// A directory has more entries than the caller permits.
+pub const TOO_MANY_ENTRIES: Error =
+    Error::Device(DeviceError::Nfs("lists more entries of a directory than permitted"));
+/// The table of files is full.
+pub const TOO_MANY_FILES: Error =
+    Error::Device(DeviceError::Nfs("has more directories than obento can remember"));
 /// `NFS3ERR_JUKEBOX`: the server asks to try again later.
 pub const LATER: u32 = 10008;
 

@@ -10,7 +10,7 @@ use obento_base::Error;
 use obento_driver::{Access, FileSystem};
 
 use crate::address::NfsAddress;
-use crate::contract::{Mounted, VALID};
+use crate::contract::{ENTRIES, Mounted, VALID};
 use crate::error::of_status;
 use crate::protocol::{Handle, NFS};
 use crate::rpc::{Connection, Program};
@@ -74,6 +74,8 @@ pub struct Export {
     root: Handle,
     /// How long attributes and data that was read ahead are used.
     valid: Duration,
+    /// The most entries of a directory.
+    entries_max: u64,
 }
 
 /// Returns the port of a program over TCP.
@@ -147,7 +149,8 @@ impl Export {
             return Err(MountError::Credentials);
         }
         let server = port(address.port, NFS, "NFS server")?;
-        Ok(Self { connection: open(server, NFS, "the NFS server", deadline)?, root, valid: VALID })
+        let connection = open(server, NFS, "the NFS server", deadline)?;
+        Ok(Self { connection, root, valid: VALID, entries_max: address.entries_max.unwrap_or(ENTRIES) })
     }
 
     /// Uses an open stream socket to an NFS server, and the handle of a directory, without the MOUNT protocol. If the
@@ -161,7 +164,7 @@ impl Export {
             return Err(MountError::Failed(Error::Invalid));
         }
         let connection = Connection::over(socket, None, NFS, deadline);
-        Ok(Self { connection, root: Handle::new(root), valid: VALID })
+        Ok(Self { connection, root: Handle::new(root), valid: VALID, entries_max: ENTRIES })
     }
 
     /// Sets how long attributes and data that was read ahead are used after they were received. The default is three
@@ -177,6 +180,6 @@ impl Export {
     ///
     /// `Device`: the server failed.
     pub fn mount(self, access: Access) -> Result<Arc<dyn FileSystem>, MountError> {
-        Ok(Arc::new(Mounted::new(self.connection, self.root, access, self.valid)?))
+        Ok(Arc::new(Mounted::new(self.connection, self.root, access, self.valid, self.entries_max)?))
     }
 }

@@ -36,6 +36,7 @@ fn mount(
         export: export.into(),
         port: Some(port),
         mount_port: Some(mount_port),
+        entries_max: None,
     };
     Export::open_with(&address, deadline)?.valid_for(ALWAYS).mount(Access::ReadWrite)
 }
@@ -160,6 +161,7 @@ fn data_that_was_read_ahead_is_not_used_after_its_validity() {
         export: "/srv".into(),
         port: Some(fake.port),
         mount_port: Some(fake.port),
+        entries_max: None,
     };
     let export = Export::open_with(&address, Duration::from_secs(30)).unwrap();
     let fs = export.valid_for(Duration::ZERO).mount(Access::ReadOnly).unwrap();
@@ -304,6 +306,47 @@ fn a_server_that_fails_or_lies_costs_an_error() {
     let fake = Fake::start(Mood::Rejects);
     let refused = mount("127.0.0.1", "/srv", fake.port, fake.port, Duration::from_secs(30)).err().unwrap();
     assert_eq!(refused.to_string(), "the NFS server rejects the call");
+}
+
+#[test]
+fn a_listing_without_an_end_fails_at_the_limit_also_in_portions() {
+    for (mood, portion) in [(Mood::Endless, 5000), (Mood::Endless, 50), (Mood::EndlessDots, 50)] {
+        println!("{mood:?}, {portion}");
+        let fake = Fake::start(mood);
+        let address = NfsAddress {
+            host: "127.0.0.1".into(),
+            export: b"/srv".into(),
+            port: Some(fake.port),
+            mount_port: Some(fake.port),
+            entries_max: Some(1000),
+        };
+        let fs = Export::open(&address).unwrap().mount(Access::ReadOnly).unwrap();
+        let (mut from, mut count) = (Cookie::START, 0);
+        let error = loop {
+            let mut in_portion = 0;
+            let listed = fs.read_dir(fs.root(), from, &mut |entry| {
+                (from, count, in_portion) = (entry.unwrap().next, count + 1, in_portion + 1);
+                if in_portion < portion { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            });
+            assert!(count <= 1000);
+            if let Err(error) = listed {
+                break error;
+            }
+        };
+        let expected = if mood == Mood::EndlessDots { 0 } else { 1000 };
+        assert_eq!((error, count), (nfs("lists more entries of a directory than permitted"), expected));
+        // A new listing starts from the first entry.
+        let first = fs.read_dir(fs.root(), Cookie::START, &mut |_| ControlFlow::Break(()));
+        assert_eq!(first.is_ok(), mood == Mood::Endless);
+    }
+}
+
+#[test]
+fn a_directory_below_itself_has_one_number() {
+    let (_fake, fs) = fake(Mood::Cycle);
+    let outer = at(&*fs, "dir").unwrap();
+    let inner = list(&*fs, outer).unwrap()[0].1;
+    assert_eq!(list(&*fs, inner).unwrap(), [("outer".to_owned(), outer)]);
 }
 
 #[test]

@@ -31,6 +31,14 @@ pub enum Mood {
     Loop,
     /// Lists a name with a slash.
     Slash,
+    /// Lists new files without an end.
+    Endless,
+    /// Lists `.` without an end.
+    EndlessDots,
+    /// Lists new directories without an end, each with such directories.
+    EndlessTree,
+    /// Has a directory that is below itself.
+    Cycle,
     /// Lists the same cookie again and again.
     SameCookie,
     /// Returns at most 1000 bytes for each READ.
@@ -55,6 +63,11 @@ pub enum Mood {
     SmallFiles,
 }
 
+/// The first handle of the files that a listing without an end creates.
+const NEW_FILES: u32 = 1 << 16;
+/// The first handle of directories of this kind.
+const NEW_DIRECTORIES: u32 = 1 << 31;
+
 /// The contents of the file.
 pub fn contents() -> Vec<u8> {
     (0..100_000_u32).flat_map(u32::to_be_bytes).collect()
@@ -63,9 +76,10 @@ pub fn contents() -> Vec<u8> {
 /// Returns the attributes of a file.
 pub fn attributes(handle: u32) -> Vec<u8> {
     let (kind, size) = match handle {
-        1 | 4 => (2, 4096),
+        1 | 4 | 5 | NEW_DIRECTORIES.. => (2, 4096),
         3 => (5, 4),
-        _ => (1, contents().len() as u64),
+        NEW_FILES.. => (1, 0),
+        _ => (1, 400_000_u64),
     };
     let mut to = Vec::new();
     for word in [kind, 0o640, 1, 10, 20] {
@@ -222,6 +236,27 @@ fn export() -> Vec<u8> {
     to
 }
 
+/// Returns a part of a listing without an end.
+fn endless(handle: u32, from: u64, mood: Mood) -> Vec<u8> {
+    let mut to = [optional(handle), vec![9; 8]].concat();
+    for cookie in from + 1..=from + 100 {
+        let first = if mood == Mood::EndlessTree { NEW_DIRECTORIES } else { NEW_FILES };
+        // The handles of two directories differ.
+        let found = first + (handle.wrapping_mul(0x9e37) & 0xffff) * 0x1000 + cookie as u32;
+        let name = if mood == Mood::EndlessDots { ".".into() } else { format!("{cookie:09}") };
+        put(&mut to, 1);
+        to.extend(u64::from(found).to_be_bytes());
+        put_bytes(&mut to, name.as_bytes());
+        to.extend(cookie.to_be_bytes());
+        to.extend(optional(found));
+        put(&mut to, 1);
+        put_bytes(&mut to, &found.to_be_bytes());
+    }
+    put(&mut to, 0);
+    put(&mut to, 0);
+    to
+}
+
 fn results(procedure: u32, arguments: &[u8], mood: Mood, lookups: &AtomicU32) -> Vec<u8> {
     let handle = word(arguments, 4);
     let mut to = vec![0; 4];
@@ -264,6 +299,9 @@ fn results(procedure: u32, arguments: &[u8], mood: Mood, lookups: &AtomicU32) ->
             put(&mut to, u32::from(end == whole.len()));
             put_bytes(&mut to, data);
         }
+        17 if [Mood::Endless, Mood::EndlessDots, Mood::EndlessTree].contains(&mood) => {
+            to.extend(endless(handle, u64::from_be_bytes(arguments[8..16].try_into().unwrap()), mood));
+        }
         17 => {
             let from = u64::from_be_bytes(arguments[8..16].try_into().unwrap());
             let names: &[(&[u8], u32)] = match mood {
@@ -273,7 +311,12 @@ fn results(procedure: u32, arguments: &[u8], mood: Mood, lookups: &AtomicU32) ->
             };
             to.extend(optional(handle));
             to.extend([9; 8]);
-            let entries = if handle == 1 { names } else { &[] };
+            let entries = match (handle, mood) {
+                (1, _) => names,
+                (4, Mood::Cycle) => &[(&b"inner"[..], 5)][..],
+                (5, Mood::Cycle) => &[(&b"outer"[..], 4)][..],
+                _ => &[],
+            };
             // Two entries in each part.
             let mut is_last = true;
             for (&(name, found), cookie) in
