@@ -2,7 +2,7 @@
 //! find the bytes of the disk in them.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -591,4 +591,46 @@ fn a_partition_that_is_too_small_or_in_use_or_not_named_exactly_is_not_overwritt
     call("losetup", ["-d", device.trim()]).unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("in use by") && said.contains(device.trim()), "{said}");
+}
+
+#[test]
+fn a_converted_image_gives_no_user_more_permissions_than_its_source_and_a_replaced_file() {
+    let fixture = Fixture::new();
+    let mode = |name: &str| fs::metadata(fixture.path(name)).unwrap().permissions().mode() & 0o7777;
+    let set =
+        |name: &str, mode| fs::set_permissions(fixture.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    fs::write(fixture.path("small.img"), vec![1; 65536]).unwrap();
+    set("small.img", 0o600);
+    for out in ["a.raw", "a.qcow2", "a.vhd", "a.vmdk", "a.vdi", "a.simg", "a.img.zst"] {
+        succeed(fixture.folder(), &["convert", "-q", "small.img", out]);
+        assert_eq!(mode(out), 0o600, "{out}");
+    }
+    // A file that is unpacked to its final place, a snapshot, and an image with a backing file.
+    succeed(fixture.folder(), &["convert", "-q", "a.img.zst", "unpacked.raw"]);
+    assert_eq!(mode("unpacked.raw"), 0o600);
+    succeed(fixture.folder(), &["convert", "-q", "--backing", "small.img", "overlay.qcow2"]);
+    assert_eq!(mode("overlay.qcow2"), 0o600);
+    // The mode of an existing file is a limit too.
+    set("small.img", 0o644);
+    succeed(fixture.folder(), &["convert", "-q", "--force", "small.img", "a.qcow2"]);
+    assert_eq!(mode("a.qcow2"), 0o600);
+    // Without such a limit, the mode is that of the process.
+    fs::write(fixture.path("new"), "").unwrap();
+    succeed(fixture.folder(), &["convert", "-q", "small.img", "b.qcow2"]);
+    assert_eq!(mode("b.qcow2"), mode("new") & 0o644);
+}
+
+#[test]
+fn a_snapshot_is_no_more_readable_than_its_image() {
+    if !require(&[Oracle::Program("qemu-img")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("a.qcow2");
+    call("qemu-img", [Path::new("create"), Path::new("-q"), Path::new("-fqcow2"), &image, Path::new("1M")])
+        .unwrap();
+    call("qemu-img", [Path::new("snapshot"), Path::new("-c"), Path::new("before"), &image]).unwrap();
+    fs::set_permissions(&image, fs::Permissions::from_mode(0o600)).unwrap();
+    succeed(folder.path(), &["convert", "-q", "a.qcow2%before", "b.raw"]);
+    assert_eq!(fs::metadata(folder.path().join("b.raw")).unwrap().permissions().mode() & 0o7777, 0o600);
 }

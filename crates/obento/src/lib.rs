@@ -68,7 +68,7 @@ pub mod fs {
 /// Files, locks and processes of the host.
 #[cfg(feature = "host")]
 pub mod host {
-    pub use obento_host::build::{FreshFile, Publish};
+    pub use obento_host::build::{AccessLimit, FreshFile, Publish};
     pub use obento_host::compressed::{Progress as Unpacking, ReservedFile, UnpackError, UnpackLimits};
     pub use obento_host::io::IoBackend;
     pub use obento_host::lock::{ENDING, LockNotice, Purpose, ReplacedFile, User};

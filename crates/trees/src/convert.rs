@@ -11,7 +11,7 @@ use std::sync::Arc;
 use obento_block::BlockDevice;
 use obento_env::{Clock, Random};
 use obento_host::HostError;
-use obento_host::build::{FreshFile, Publish};
+use obento_host::build::{AccessLimit, FreshFile, Publish};
 use obento_host::container::{self, Format};
 use obento_host::convert::{
     self as host, AfterCopy, Hash, Identity, Source, compare, compare_packed, write_overlay, writer,
@@ -74,13 +74,13 @@ pub struct Converted {
 }
 
 /// Creates the file that [`convert()`] writes. A process that drops privileges must create the file before it does
-/// so.
+/// so. With the limit of the source, no further user can read its contents.
 ///
 /// # Errors
 ///
 /// [`HostError`], if the file cannot be created.
-pub fn convert_target(path: &Path) -> Result<FreshFile, HostError> {
-    FreshFile::new(path, 0)
+pub fn convert_target(path: &Path, limit: AccessLimit) -> Result<FreshFile, HostError> {
+    FreshFile::with_limit(path, 0, limit)
 }
 
 /// Writes `disk` to `target`, which becomes the file `path`. `watch` receives the current step and the number
@@ -97,7 +97,7 @@ pub fn convert_target(path: &Path) -> Result<FreshFile, HostError> {
 /// use obento::Image;
 /// use obento::convert::{ConvertFormat, ConvertOptions, convert, convert_target};
 /// use obento::env::{SystemClock, SystemRandom};
-/// use obento::host::Publish;
+/// use obento::host::{AccessLimit, Publish};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let image = Image::open("disk.vmdk")?;
@@ -111,7 +111,8 @@ pub fn convert_target(path: &Path) -> Result<FreshFile, HostError> {
 ///     random: Arc::new(SystemRandom),
 /// };
 /// let path = "disk.img".as_ref();
-/// convert(image.device(), convert_target(path)?, path, options, &mut |_, _| ControlFlow::Continue(()))?;
+/// let target = convert_target(path, AccessLimit::of(["disk.vmdk".as_ref(), path]))?;
+/// convert(image.device(), target, path, options, &mut |_, _| ControlFlow::Continue(()))?;
 /// # Ok(())
 /// # }
 /// ```

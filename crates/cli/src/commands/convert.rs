@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use obento::Image;
+use obento::address::{HostEntry, snapshot_of};
 use obento::block::BlockDevice;
 use obento::convert::{
     ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted, Qcow2Version, convert,
@@ -21,7 +22,7 @@ use obento::convert::{
 use obento::driver::Access;
 use obento::env::{SystemClock, SystemRandom};
 use obento::host::sandbox::Rights;
-use obento::host::{FreshFile, HostError, Publish, interrupt};
+use obento::host::{AccessLimit, FreshFile, HostError, Publish, interrupt};
 use obento::image::{DataDescription, ImageNotice};
 use obento::text::human_size;
 use sha2::{Digest as _, Sha256};
@@ -153,7 +154,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 /// Creates OUT and gives up all rights except completing it.
 fn create(args: &Args, context: &Context) -> Result<FreshFile, Report> {
-    let target = convert_target(&args.out).map_err(Report::plain)?;
+    let target = args.target(context)?;
     context.confine(Rights::Build { read: &[], write: &[target.folder().as_fd()] });
     Ok(target)
 }
@@ -191,7 +192,22 @@ impl Args {
             return Ok(None);
         }
         context.prepare(&address.image, Access::ReadOnly);
-        context.unpack_to(&address.image, || convert_target(&self.out)).map_err(Report::plain)
+        let limit = self.limit(context);
+        context.unpack_to(&address.image, || convert_target(&self.out, limit)).map_err(Report::plain)
+    }
+
+    /// Creates OUT.
+    fn target(&self, context: &Context) -> Result<FreshFile, Report> {
+        convert_target(&self.out, self.limit(context)).map_err(Report::plain)
+    }
+
+    /// Returns the limit to the permissions of OUT: only users who may read IN, and an OUT that is replaced, may read it.
+    fn limit(&self, context: &Context) -> AccessLimit {
+        let image = open::address(&self.source, context).ok().map(|address| address.image);
+        // The name of a snapshot follows that of its file.
+        let file =
+            image.map(|image| snapshot_of(&image, &HostEntry::look_up).map_or(image, |(file, _)| file));
+        AccessLimit::of(file.iter().map(|file| &**file).chain([&*self.out]))
     }
 
     /// Returns the length of the file IN, or `None` for a device. A raw image has no more data than this.

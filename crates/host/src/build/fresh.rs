@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 
 use obento_base::NameBuf;
 use obento_block::BlockDevice;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
 use rustix::io::Errno;
 
+use super::access::AccessLimit;
 use super::remove_on_signal::{RemoveOnSignal, UNFINISHED, claim, sweep};
 use crate::compressed::ReservedFile;
 use crate::{FileDevice, FileId, HostDir, HostError, HostFile};
@@ -57,11 +58,20 @@ impl Named {
 impl FreshFile {
     /// Creates a file that will become `target`, with `len` zeros. Fails with `System`.
     pub fn new(target: &Path, len: u64) -> Result<Self, HostError> {
+        Self::with_limit(target, len, AccessLimit::NONE)
+    }
+
+    /// As [`new`](Self::new), with a limit to the permissions of the file.
+    pub fn with_limit(target: &Path, len: u64, limit: AccessLimit) -> Result<Self, HostError> {
         let (folder, name) = HostDir::open_parent(target).map_err(|error| match error.errno() {
             Some(errno) => HostError::system("create", target, errno),
             None => error,
         })?;
-        let (file, named) = make(&folder, target)?;
+        let (file, named) = make(&folder, target, limit)?;
+        let failed = |errno| HostError::system("create", target, errno);
+        if let Some(mode) = limit.for_group_of(&rustix::fs::fstat(&file).map_err(failed)?) {
+            rustix::fs::fchmod(&file, mode).map_err(failed)?;
+        }
         let device = FileDevice::from_file(file, target)?;
         let mut this = Self { device, target: target.into(), folder, name, named };
         this.device.resize(len)?;
@@ -177,9 +187,9 @@ impl Drop for FreshFile {
 }
 
 /// Creates a file for `target` in `folder`, without a name if possible.
-fn make(folder: &HostDir, target: &Path) -> Result<(File, Option<Named>), HostError> {
+fn make(folder: &HostDir, target: &Path, limit: AccessLimit) -> Result<(File, Option<Named>), HostError> {
     let failed = |errno| HostError::system("create", target, errno);
-    let mode = Mode::from_raw_mode(0o666);
+    let mode = limit.mode();
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::openat(folder, ".", flags | OFlags::TMPFILE, mode) {
         // Not all file systems support unnamed files. A kernel without the flag treats this as opening a

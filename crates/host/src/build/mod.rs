@@ -1,6 +1,7 @@
 //! The host part of building an image: a file that gets its name when it is complete, and the transfer of
 //! bytes to it.
 
+mod access;
 mod fresh;
 mod gather;
 mod mover;
@@ -10,6 +11,7 @@ mod streamed_image;
 mod supply;
 mod writeback;
 
+pub use access::AccessLimit;
 pub use fresh::{FreshFile, Publish};
 pub use mover::{Job, Mover};
 pub use reader::{Reader, SuppliedFile};

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use obento_block::BlockDevice;
 use obento_env::Random as _;
 use obento_host::HostError;
-use obento_host::build::{FreshFile, Publish};
+use obento_host::build::{AccessLimit, FreshFile, Publish};
 use obento_host::convert::{AfterCopy, ConvertError, Identity, Output, Source, convert, writer};
 
 use super::digest::Seed;
@@ -63,7 +63,7 @@ pub(super) fn publish(
     let mut watch =
         |_| if observer.is_stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let disk: Arc<dyn BlockDevice> = Arc::new(fresh.share()?);
-    let new = convert_target(target.path)?;
+    let new = convert_target(target.path, AccessLimit::NONE)?;
     let after = if comparison == Comparison::Compare { AfterCopy::Keep } else { AfterCopy::Discard };
     let writer =
         writer(target.format, disk.len(), identity()).map_err(ConvertError::from).map_err(failure)?;
