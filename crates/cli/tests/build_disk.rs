@@ -594,3 +594,68 @@ fn fat_and_exfat_volumes_get_the_volume_id_of_the_layout() {
         assert!(text.contains(&id.to_uppercase()), "{text}");
     }
 }
+
+/// Two slots for a system, as Android, ChromeOS and RAUC use them: bit 48 marks the slot that the boot loader starts.
+const SLOTS: &str = r#"
+[[partition]]
+type = "root-x86-64"
+label = "root-a"
+attributes = ["bit-48"]
+size = "32M"
+content = "ext4"
+from = ["root/"]
+
+[[partition]]
+type = "root-x86-64"
+label = "root-b"
+size = "32M"
+content = "ext4"
+from = ["root/"]
+"#;
+
+#[test]
+fn a_and_b_partitions_are_built_and_a_slot_is_updated_while_the_other_one_stays() {
+    let bench = Bench::new();
+    bench.sources();
+    fs::write(bench.path("layout.toml"), SLOTS).unwrap();
+    bench.run("build disk.img --disk layout.toml --verify -q", 0);
+    let place = |number| {
+        let shown =
+            text(&call("sfdisk", ["-d".as_ref(), bench.path("disk.img").as_os_str()]).unwrap().stdout);
+        let line = shown.lines().filter(|line| line.contains("start=")).nth(number).unwrap().to_owned();
+        let number = |key: &str| -> usize {
+            let value = line.split(key).nth(1).unwrap().split(',').next().unwrap();
+            value.trim().parse().unwrap()
+        };
+        let (start, size) = (number("start=") * 512, number("size=") * 512);
+        (fs::read(bench.path("disk.img")).unwrap()[start..start + size].to_vec(), line)
+    };
+    if !require(&["sfdisk", "e2fsck", "sgdisk"].map(Oracle::Program)) {
+        return;
+    }
+    let ((a, line_a), (b, line_b)) = (place(0), place(1));
+    assert!(line_a.contains("root-a") && line_a.contains("GUID:48"), "{line_a}");
+    assert!(line_b.contains("root-b") && !line_b.contains("GUID:48"), "{line_b}");
+    // Both slots have the same files, and their volumes have identifiers of their own.
+    assert!(a != b);
+    for slot in ["root-a", "root-b"] {
+        assert_eq!(bench.run(&format!("cat disk.img@{slot}:/etc/fstab"), 0).0, "none\n");
+    }
+    // An update writes the slot that is not in use, and then selects it.
+    fs::write(bench.path("root/etc/fstab"), "updated\n").unwrap();
+    bench.run("build new.img --from root -t ext4 --size 32M -q", 0);
+    bench.run("convert -q --force new.img disk.img@root-b", 0);
+    bench.run("part disk.img attributes root-b +bit-48", 0);
+    bench.run("part disk.img attributes root-a -bit-48", 0);
+    let ((after_a, line_a), (after_b, line_b)) = (place(0), place(1));
+    assert!(after_a == a && after_b != b);
+    assert!(!line_a.contains("GUID:48") && line_b.contains("GUID:48"), "{line_a} {line_b}");
+    assert_eq!(bench.run("cat disk.img@root-a:/etc/fstab", 0).0, "none\n");
+    assert_eq!(bench.run("cat disk.img@root-b:/etc/fstab", 0).0, "updated\n");
+    for (name, bytes) in [("a.img", after_a), ("b.img", after_b)] {
+        fs::write(bench.path(name), bytes).unwrap();
+        call("e2fsck", ["-fn".as_ref(), bench.path(name).as_os_str()]).unwrap();
+    }
+    let said = text(&call("sgdisk", ["-v".as_ref(), bench.path("disk.img").as_os_str()]).unwrap().stdout);
+    assert!(said.contains("No problems found"), "{said}");
+}

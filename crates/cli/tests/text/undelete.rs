@@ -6,6 +6,7 @@ use std::process::Command;
 
 use obento_testkit::oracle::{Oracle, program, run};
 use obento_testkit::require;
+use obento_testkit::scratch::memory_folder;
 use tempfile::TempDir;
 
 use crate::support::Dice;
@@ -497,4 +498,27 @@ fn a_file_that_windows_deleted_and_whose_contents_are_gone_is_not_presented_as_r
     card.quietly(&["rm", "card.img:/a filler.bin"]);
     let found = card.list(&["*.jpeg", "--least", "overwritten"]);
     assert_eq!(found, both("doubtful", &["A photo.jpeg"]));
+}
+
+#[test]
+fn the_memory_does_not_grow_with_the_length_of_a_sparse_volume() {
+    const TIB: u64 = 1 << 40;
+    if !require(&[Oracle::Program("mke2fs")]) {
+        return;
+    }
+    // Not every file system has such long files.
+    let folder = tempfile::tempdir_in(memory_folder()).unwrap();
+    let image = folder.path().join("big.img");
+    fs::File::create(&image).unwrap().set_len(128 * TIB).unwrap();
+    // A bit for each of the 2^31 blocks takes 256 MiB.
+    let features = "^resize_inode,^has_journal,^metadata_csum,uninit_bg,64bit,sparse_super2";
+    let options = "lazy_itable_init=1,nodiscard,packed_meta_blocks=1";
+    let mut mke2fs = program("mke2fs");
+    mke2fs.args(["-q", "-F", "-t", "ext4", "-b", "65536", "-N", "20000", "-G", "4096", "-E", options]);
+    run(mke2fs.args(["-O", features]).arg(&image)).unwrap();
+    let mut undelete = Command::new("sh");
+    undelete.args(["-c", "ulimit -v 163840; exec \"$0\" undelete \"$1\"", env!("CARGO_BIN_EXE_obento")]);
+    let output = undelete.arg(&image).output().unwrap();
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(messages.contains("no deleted files were found"), "{output:?}");
 }
