@@ -3,6 +3,7 @@
 mod changes;
 mod confined;
 mod fuse;
+mod hostile;
 mod nfs;
 mod ntfs;
 mod table;
