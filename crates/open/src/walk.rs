@@ -20,9 +20,11 @@ use obento_vfs::{Caller, Node, Symlinks};
 pub const MAX_DEPTH: usize = 1 << 14;
 /// Bytes of entries that are read at once in the order of the format.
 const PORTION: usize = 64 << 10;
-/// Bytes of entries that are held for sorting, in all directories of the current path together: about 300,000
-/// entries. A larger directory is returned in sorted portions.
-const SORTED: usize = 32 << 20;
+/// Bytes of entries that are held in all directories of the current path together: about 300,000 entries. A larger
+/// directory is returned in sorted portions.
+const HELD: usize = 32 << 20;
+/// Bytes of entries that are read at once if the directories of the current path hold [`HELD`] bytes.
+const PORTION_MIN: usize = 4 << 10;
 
 /// The order of the entries of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -224,10 +226,10 @@ impl Walk {
         let frame = self.stack.last_mut()?;
         if frame.entries.is_empty() && frame.damage.is_empty() && !frame.finished {
             let limit = match order {
-                Order::Name => SORTED.saturating_sub(held).max(PORTION),
+                Order::Name => HELD,
                 Order::Directory => PORTION,
             };
-            frame.read(order, limit);
+            frame.read(order, limit.min(HELD.saturating_sub(held)).max(PORTION_MIN));
         }
         let listed = frame.entries.pop().map(Ok);
         listed.or_else(|| frame.damage.pop().map(Err))

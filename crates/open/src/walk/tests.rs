@@ -122,3 +122,23 @@ fn a_very_deep_tree_takes_no_stack() {
     let volume = toy(nodes);
     assert_eq!(Walk::new(volume.root()).filter(|item| item.is_ok()).count(), 2 * 5001);
 }
+
+#[test]
+fn the_entries_that_are_held_are_bounded_in_a_deep_tree_of_long_lists() {
+    const DEPTH: u64 = 600;
+    let names: Vec<&'static str> = (0..300).map(|n| &*format!("x{n:0200}").leak()).collect();
+    let list = |ino| {
+        let rest = names.iter().map(|name| (*name, DEPTH + 3));
+        let entries: Vec<(&'static str, u64)> = [("d", ino + 1)].into_iter().chain(rest).collect();
+        dir(&entries)
+    };
+    let volume =
+        toy((2..2 + DEPTH).map(|ino| (ino, list(ino))).chain([(DEPTH + 2, dir(&[])), (DEPTH + 3, text(""))]));
+    for order in [Order::Name, Order::Directory] {
+        let mut walk = Walk::new(volume.root()).order(order);
+        let deepest = walk.by_ref().take(DEPTH as usize + 1).last().unwrap().unwrap();
+        assert_eq!(deepest.depth, DEPTH as usize);
+        let held: usize = walk.stack.iter().map(|frame| frame.held).sum();
+        assert!(held > HELD / 2 && held < HELD + DEPTH as usize * (PORTION_MIN + 512), "{order:?}: {held}");
+    }
+}
