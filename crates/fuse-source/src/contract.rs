@@ -31,6 +31,9 @@ const VALID_MIN: Duration = Duration::from_secs(1);
 const VALID_MAX: Duration = Duration::from_secs(60);
 /// The maximum length of a name.
 const NAME_MAX: usize = 255;
+/// The most entries of a directory: about as many as an ext4 directory has at most without `large_dir` (Linux
+/// Documentation/filesystems/ext4, 10 to 12 million). A hostile server may return entries without end.
+const ENTRIES_MAX: u64 = 10_000_000;
 /// The longest target of a link.
 pub const TARGET_MAX: usize = 4095;
 /// The most bytes that a server gets in one request unless it agrees on more.
@@ -51,6 +54,8 @@ pub struct Mounted {
     /// The maximum size of a write, in bytes.
     pub(crate) write_len: usize,
     pub(crate) has_readdirplus: bool,
+    /// The most entries of a directory.
+    pub(crate) entries_max: u64,
     has_xattrs: bool,
     /// Dropped last: ends the server. `None` if the server is not a child of this process.
     server: Option<FuseServer>,
@@ -105,6 +110,7 @@ impl Mounted {
             is_writable: AtomicBool::new(access == Access::ReadWrite),
             write_len: usize::try_from(write_len).unwrap_or_default(),
             has_readdirplus,
+            entries_max: ENTRIES_MAX,
             has_xattrs: true,
             server,
         };
@@ -265,6 +271,9 @@ impl FileSystem for Mounted {
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
         self.directory(dir)?;
+        if from == Cookie::START {
+            lock(&self.nodes).listing_starts(dir);
+        }
         let file = self.directory_at(dir, from)?;
         let listed = self.list(dir, &file, from, sink);
         // A listing that the caller interrupts continues with the same open directory.

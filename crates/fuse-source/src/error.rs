@@ -8,6 +8,12 @@ pub const HUNG: Error = Error::Device(DeviceError::Server("did not respond in ti
 pub const ENDED: Error = Error::Device(DeviceError::Server("ended"));
 /// The server sent a reply that violates the protocol.
 pub const NONSENSE: Error = Error::Device(DeviceError::Server("sent an invalid reply"));
+/// A directory has more entries than permitted.
+pub const TOO_MANY_ENTRIES: Error =
+    Error::Device(DeviceError::Server("lists more than 10 million entries of a directory"));
+/// The table of inodes is full.
+pub const TOO_MANY_FILES: Error =
+    Error::Device(DeviceError::Server("has more directories than obento can remember"));
 /// `ENOSYS`: the server does not implement the request.
 pub const NOT_IMPLEMENTED: i32 = 38;
 

@@ -7,7 +7,7 @@ use obento_driver::{Cookie, DirEntry, EntrySink};
 use obento_fuse_abi::{Dirent, EntryOut, opcode};
 
 use crate::contract::{Mounted, lock};
-use crate::error::NONSENSE;
+use crate::error::{NONSENSE, TOO_MANY_ENTRIES};
 use crate::open_files::OpenFile;
 use crate::wire::{open, take};
 
@@ -41,6 +41,10 @@ impl Mounted {
                 return Err(NONSENSE);
             }
             for entry in entries {
+                // An entry that is not passed counts too, so that every listing ends.
+                if lock(&self.nodes).listing_continues(dir) > self.entries_max {
+                    return Err(TOO_MANY_ENTRIES);
+                }
                 let Some(name) = entry.name else { continue };
                 let Ok(name) = Name::new(name) else { return Err(NONSENSE) };
                 let found = match entry.found {
@@ -114,5 +118,88 @@ impl Mounted {
             entries.push(Listed { name: (!is_dots).then_some(name), found, next: dirent.off });
         }
         Ok(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use obento_driver::{Access, FileSystem as _};
+    use obento_fuse_abi::{InHeader, OpenOut, OutHeader};
+    use rustix::io::{read, write};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::sync::Arc;
+    use zerocopy::{FromBytes as _, IntoBytes as _};
+
+    use super::*;
+    use crate::connection::Connection;
+    use crate::wire::flag;
+
+    /// Serves a root whose listing has no end. With `are_dots`, all of its entries are `.`.
+    fn endless(are_dots: bool) -> Mounted {
+        let kind = SocketType::SEQPACKET;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        std::thread::spawn(move || {
+            let mut request = vec![0; 1 << 17];
+            let mut next = 1_u64;
+            while let Ok(len @ 1..) = read(&theirs, &mut request) {
+                let (header, _) = InHeader::read_from_prefix(&request[..len]).unwrap();
+                let mut body = Vec::new();
+                match header.opcode {
+                    opcode::INIT => {
+                        body = [7_u32, 31, 0, flag::DO_READDIRPLUS].map(u32::to_ne_bytes).concat();
+                        body.resize(64, 0);
+                    }
+                    opcode::OPENDIR => body.extend(OpenOut::default().as_bytes()),
+                    opcode::READDIRPLUS => {
+                        for _ in 0..100 {
+                            next += 1;
+                            let name = if are_dots { ".".into() } else { format!("{next:08}") };
+                            let mut entry = EntryOut { nodeid: next, ..EntryOut::default() };
+                            (entry.attr.mode, entry.attr.nlink, entry.attr.blksize) = (0o100_644, 1, 4096);
+                            let namelen = name.len() as u32;
+                            let dirent = Dirent { ino: next, off: next, namelen, kind: 8 };
+                            body.extend(entry.as_bytes());
+                            body.extend(dirent.as_bytes());
+                            body.extend(name.as_bytes());
+                            body.resize(body.len().next_multiple_of(8), 0);
+                        }
+                    }
+                    _ => {}
+                }
+                let len = (size_of::<OutHeader>() + body.len()) as u32;
+                let reply = OutHeader { len, error: 0, unique: header.unique };
+                write(&theirs, &[reply.as_bytes(), &body].concat()).unwrap();
+            }
+        });
+        rustix::io::ioctl_fionbio(&ours, true).unwrap();
+        let connection = Arc::new(Connection::new(ours, Duration::from_secs(600)));
+        let mut mounted = Mounted::new(connection, None, Access::ReadOnly).unwrap();
+        mounted.entries_max = 1000;
+        mounted
+    }
+
+    #[test]
+    fn a_listing_without_an_end_fails_at_the_limit_also_in_portions() {
+        for (are_dots, portion) in [(true, 50), (false, 5000), (false, 50)] {
+            let mounted = endless(are_dots);
+            let (mut from, mut count) = (Cookie::START, 0_u64);
+            let error = loop {
+                let mut in_portion = 0;
+                let listed = mounted.read_dir(mounted.root(), from, &mut |entry| {
+                    (from, count, in_portion) = (entry.unwrap().next, count + 1, in_portion + 1);
+                    if in_portion < portion { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                });
+                assert!(count <= 1000);
+                if let Err(error) = listed {
+                    break error;
+                }
+            };
+            assert_eq!((error, count), (TOO_MANY_ENTRIES, if are_dots { 0 } else { 1000 }));
+            // A new listing starts from the first entry.
+            let first = mounted.read_dir(mounted.root(), Cookie::START, &mut |_| ControlFlow::Break(()));
+            assert_eq!(first, if are_dots { Err(TOO_MANY_ENTRIES) } else { Ok(()) });
+        }
     }
 }

@@ -10,10 +10,12 @@ use std::time::Instant;
 use obento_base::{Attr, Error, FileKind, Ino, Result};
 use obento_fuse_abi::ROOT;
 
-use crate::error::NONSENSE;
+use crate::error::{NONSENSE, TOO_MANY_FILES};
 
-/// Inodes that are known at most.
+/// Inodes that are known at most. A directory is known until the end.
 const COUNT_MAX: usize = 1 << 20;
+/// Files that stay known after their last use. A server may list any number of them.
+const RELEASED_MAX: usize = 1 << 16;
 
 /// An inode.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,8 @@ pub struct Node {
     pub generation: u64,
     /// Whether its last name was removed while the caller used it.
     pub is_removed: bool,
+    /// Entries that the current listing of a directory has returned.
+    listed: u64,
     /// How often the server returned the inode.
     lookups: u64,
     /// The number of names that the server returned last.
@@ -61,6 +65,7 @@ impl Nodes {
             kind: FileKind::Directory,
             generation: 0,
             is_removed: false,
+            listed: 0,
             lookups: 0,
             nlink: 2,
             attr: None,
@@ -89,7 +94,7 @@ impl Nodes {
     /// # Errors
     ///
     /// 1. `Device`: the server returned a directory in two places, or an inode as two kinds.
-    /// 2. `NoMemory`: the table is full of inodes that are in use.
+    /// 2. `Device`: the table is full of directories and of files that are in use.
     pub fn found(&mut self, parent: u64, generation: u64, attr: Attr, until: Instant) -> Result<()> {
         let number = attr.ino.0;
         if number == 0 || number == ROOT || number == parent {
@@ -106,10 +111,11 @@ impl Nodes {
             return Ok(());
         }
         if self.known.len() >= COUNT_MAX {
-            return Err(Error::NoMemory);
+            return Err(TOO_MANY_FILES);
         }
         let (kind, nlink) = (attr.kind, attr.nlink);
-        let node = Node { parent, kind, generation, is_removed: false, lookups: 1, nlink, attr: held };
+        let node =
+            Node { parent, kind, generation, is_removed: false, listed: 0, lookups: 1, nlink, attr: held };
         self.known.insert(number, node);
         Ok(())
     }
@@ -155,7 +161,21 @@ impl Nodes {
         self.known.remove(&ino.0).map(|node| (ino.0, node.lookups))
     }
 
-    /// Records that the caller no longer uses an inode. If the inode has no name, or the table is nearly full, returns
+    /// Records that a listing of a directory starts.
+    pub fn listing_starts(&mut self, dir: Ino) {
+        if let Some(known) = self.known.get_mut(&dir.0) {
+            known.listed = 0;
+        }
+    }
+
+    /// Counts an entry of the current listing of a directory. Returns the number of entries so far.
+    pub fn listing_continues(&mut self, dir: Ino) -> u64 {
+        let Some(known) = self.known.get_mut(&dir.0) else { return 0 };
+        known.listed += 1;
+        known.listed
+    }
+
+    /// Records that the caller no longer uses an inode. If the inode has no name, or many files are not in use, returns
     /// the inodes to forget, each with its number of lookups.
     pub fn released(&mut self, ino: Ino) -> Vec<(u64, u64)> {
         if self.known.get(&ino.0).is_some_and(|node| node.is_removed) {
@@ -166,7 +186,7 @@ impl Nodes {
             self.released.push_back(ino.0);
         }
         let mut forgotten = Vec::new();
-        while self.known.len() > COUNT_MAX / 8 * 7 || self.released.len() > COUNT_MAX {
+        while self.known.len() > COUNT_MAX / 8 * 7 || self.released.len() > RELEASED_MAX {
             let Some(number) = self.released.pop_front() else { break };
             if let Some(node) = self.known.remove(&number) {
                 forgotten.push((number, node.lookups));

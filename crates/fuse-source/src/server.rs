@@ -29,6 +29,8 @@ use crate::helper::BUFFER;
 const DEADLINE: Duration = Duration::from_secs(60);
 /// The bytes of a message that are printed.
 const LINE_MAX: u64 = 4 << 10;
+/// The bytes of all messages of a server that are printed.
+const MESSAGES_MAX: usize = 1 << 20;
 /// The mount point: standard input, which is the socket.
 const MOUNT_POINT: &str = "/dev/fd/0";
 
@@ -306,10 +308,16 @@ fn forward(messages: ChildStderr, is_closing: &AtomicBool) {
     });
 }
 
-/// Passes each line of `messages` to `print`, until their end or an error. A long line is cut, and ends with a note.
+/// Passes each line of `messages` to `print`, until their end or an error. A long line is cut, and ends with a note. After
+/// [`MESSAGES_MAX`] bytes, the rest is read and not passed, so that the server does not wait for a reader.
 fn each_message(messages: &mut impl BufRead, mut print: impl FnMut(&str)) {
-    let mut line = Vec::new();
+    let (mut line, mut printed) = (Vec::new(), 0);
     loop {
+        if printed >= MESSAGES_MAX {
+            print("further messages of the FUSE server are not printed");
+            let _ = io::copy(messages, &mut io::sink());
+            return;
+        }
         line.clear();
         match messages.by_ref().take(LINE_MAX).read_until(b'\n', &mut line) {
             Ok(0) | Err(_) => return,
@@ -328,6 +336,7 @@ fn each_message(messages: &mut impl BufRead, mut print: impl FnMut(&str)) {
             }
             Err(_) => return print(&text),
         }
+        printed += text.len() + 1;
     }
 }
 
@@ -393,6 +402,22 @@ mod tests {
         let fits = "B".repeat(4096);
         assert_eq!(said(&mut format!("{fits}\n\nlast").as_bytes()), [fits.as_str(), "", "last"]);
         assert_eq!(said(&mut format!("{fits}\r").as_bytes()), [format!("{fits}... (1 more bytes)")]);
+    }
+
+    #[test]
+    fn messages_without_an_end_are_printed_up_to_a_limit_and_read_to_their_end() {
+        let mut source = BufReader::new(io::repeat(b'\n').take(3 << 20));
+        let (mut count, mut last) = (0, String::new());
+        each_message(&mut source, |line| (count, last) = (count + 1, line.to_owned()));
+        assert_eq!(
+            (count, &*last),
+            (MESSAGES_MAX + 1, "further messages of the FUSE server are not printed")
+        );
+        assert_eq!(source.get_ref().limit(), 0);
+        let mut source = BufReader::new(io::repeat(b'A').take(3 << 30 >> 8));
+        let mut bytes = 0;
+        each_message(&mut source, |line| bytes += line.len());
+        assert!(bytes < MESSAGES_MAX + (8 << 10), "{bytes}");
     }
 
     #[test]
