@@ -172,7 +172,7 @@ mod tests {
         bytes.resize(52, 0);
         bytes.extend(number.to_be_bytes());
         bytes.resize(84, 0);
-        Attributes::take(&mut Reader::new(&bytes)).unwrap()
+        Attributes::take(&mut Reader(&bytes)).unwrap()
     }
 
     #[test]
