@@ -92,6 +92,7 @@ pub fn convert_target(path: &Path, limit: AccessLimit) -> Result<FreshFile, Host
 ///
 /// ```no_run
 /// use std::ops::ControlFlow;
+/// use std::path::Path;
 /// use std::sync::Arc;
 ///
 /// use obento::Image;
@@ -110,8 +111,8 @@ pub fn convert_target(path: &Path, limit: AccessLimit) -> Result<FreshFile, Host
 ///     clock: Arc::new(SystemClock),
 ///     random: Arc::new(SystemRandom),
 /// };
-/// let path = "disk.img".as_ref();
-/// let target = convert_target(path, AccessLimit::of(["disk.vmdk".as_ref(), path]))?;
+/// let (source, path) = (Path::new("disk.vmdk"), Path::new("disk.img"));
+/// let target = convert_target(path, AccessLimit::of([source, path]))?;
 /// convert(image.device(), target, path, options, &mut |_, _| ControlFlow::Continue(()))?;
 /// # Ok(())
 /// # }
