@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
@@ -21,6 +21,54 @@ fn a_mount_in_use_stays_and_the_message_has_a_hint() {
     assert!(text(&output.stderr).contains("a process uses the mount"), "{}", text(&output.stderr));
     drop(open);
     disk.umount();
+}
+
+/// Waits until the process sleeps, as `umount` does after it has found the mount in use. Returns whether it did so before
+/// it ended.
+fn sleeps(process: &mut Child) -> bool {
+    let state = format!("/proc/{}/wchan", process.id());
+    let mut is_asleep = false;
+    wait_until("a sleep or the end", || {
+        is_asleep = fs::read_to_string(&state).is_ok_and(|function| function.contains("nanosleep"));
+        is_asleep || process.try_wait().unwrap().is_some()
+    });
+    is_asleep
+}
+
+#[test]
+fn umount_succeeds_if_the_last_user_ends_while_the_command_runs() {
+    let mut decided = 0;
+    for _ in 0..40 {
+        let Some(disk) = Disk::mounted("rw") else { return };
+        let open = File::create(disk.path("f")).unwrap();
+        let mut user = Command::new("sleep").arg("1000").current_dir(disk.at()).spawn().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+        command
+            .current_dir(disk.folder())
+            .args(["umount", "mnt"])
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped());
+        let begin = Instant::now();
+        let mut command = command.spawn().unwrap();
+        let was_busy = sleeps(&mut command);
+        drop(open);
+        user.kill().unwrap();
+        user.wait().unwrap();
+        // The command waits 400 ms. A test that was stopped for longer shows nothing.
+        let is_in_time = was_busy && begin.elapsed() < Duration::from_millis(300);
+        let output = command.wait_with_output().unwrap();
+        if is_in_time {
+            assert_eq!((output.status.code(), text(&output.stderr).as_str()), (Some(0), ""));
+            assert!(!disk.is_mounted());
+            decided += 1;
+        } else if disk.is_mounted() {
+            disk.umount();
+        }
+        if decided == 5 {
+            return;
+        }
+    }
+    panic!("only {decided} of 40 attempts were in time");
 }
 
 #[test]
