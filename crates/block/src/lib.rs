@@ -34,7 +34,7 @@ mod remap;
 mod slice;
 mod slots;
 
-pub use cache::{Block, Cache, Changed, Edit, Seal};
+pub use cache::{Block, Cache, CacheUse, Changed, Edit, Seal};
 pub use device::{Backing, BlockDevice, ReadRequest, check_range};
 pub use handoff::{Frozen, Handoff};
 pub use mem::MemDevice;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::{Attr, Ino, Name, Result, Timestamp};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, CacheUse};
 
 use crate::{
     Bulk, Cookie, EntrySink, Extent, Failover, Handover, Inspect, Layout, Nameless, Relabel, Trim,
@@ -172,6 +172,11 @@ pub trait FileSystem: Send + Sync {
     /// driver never maps data. If a dirty journal was replayed in memory, the returned device has the contents of the
     /// volume after the replay.
     fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
+
+    /// Returns the use of the driver's cache of metadata, or `None` if the driver has no such cache.
+    fn cache_use(&self) -> Option<CacheUse> {
+        None
+    }
 
     /// Returns the inode that `name` refers to in the directory `dir`.
     ///

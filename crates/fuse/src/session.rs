@@ -43,8 +43,29 @@ pub trait Session: Send {
     /// Returns the connection to the kernel.
     fn device(&self) -> BorrowedFd<'_>;
 
-    /// Returns a function that counts the requests that were read.
-    fn counter(&self) -> Box<dyn Fn() -> u64 + Send>;
+    /// Returns a function that observes the session.
+    fn monitor(&self) -> Box<dyn Fn() -> SessionUse + Send>;
+}
+
+/// The use of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SessionUse {
+    /// The number of requests that were read.
+    pub requests: u64,
+    /// How the kernel caches written data.
+    pub write_cache: WriteCache,
+}
+
+/// How the kernel caches written data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WriteCache {
+    /// The kernel sends each write to the server.
+    #[default]
+    Off,
+    /// The kernel gathers written data.
+    On,
+    /// The kernel gathers written data, and asks the server for space before each write, since the volume is nearly full.
+    Asking,
 }
 
 /// Negotiates the protocol with the kernel over `device`, an open `/dev/fuse` that is mounted.
@@ -247,9 +268,9 @@ impl Session for Device {
         self.device.as_fd()
     }
 
-    fn counter(&self) -> Box<dyn Fn() -> u64 + Send> {
+    fn monitor(&self) -> Box<dyn Fn() -> SessionUse + Send> {
         let wire = Arc::downgrade(&self.wire);
-        Box::new(move || wire.upgrade().map_or(0, |wire| wire.requests()))
+        Box::new(move || wire.upgrade().map(|wire| wire.session_use()).unwrap_or_default())
     }
 }
 

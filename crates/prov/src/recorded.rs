@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::{Attr, Error, FileFlags, Ino, Name, Result};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, CacheUse};
 use obento_driver::history::{Actor, OpenFile, OpenMode, OpenRecorder, Transferred, Who};
 use obento_driver::{
     Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, Nameless, Relabel,
@@ -216,6 +216,7 @@ impl FileSystem for Recorded {
         fn statfs(&self) -> Result<StatFs>;
         fn statfs_at(&self, ino: Ino) -> Result<StatFs>;
         fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
+        fn cache_use(&self) -> Option<CacheUse>;
         fn parent(&self, dir: Ino) -> Result<Ino>;
         fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
         fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use obento_base::{Attr, Ino, Name, Result, Timestamp};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, CacheUse};
 use obento_driver::{
     AskUsage, Cookie, EntrySink, ExclusiveLayout, Extent, FileSystem, Layout, Limits, NewNode, RemovalKind,
     RenameFlags, SetAttr, Size, StatFs, TimeChange, VolumeInfo, WritableFileSystem, WriteTicket, Xattrs,
@@ -53,6 +53,7 @@ impl FileSystem for Counting {
         fn limits(&self) -> Limits;
         fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
         fn xattrs(&self) -> Option<&dyn Xattrs>;
+        fn cache_use(&self) -> Option<CacheUse>;
     }
 
     fn info(&self) -> VolumeInfo {

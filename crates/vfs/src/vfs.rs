@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use obento_base::wire::to_usize;
 use obento_base::{Error, Ino, Result};
+use obento_block::CacheUse;
 use obento_driver::{FileSystem, Limits, VolumeInfo, WritableFileSystem};
 use obento_env::sync::Mutex;
 use obento_env::{Clock, NO_CLOCK};
@@ -238,6 +239,11 @@ impl Vfs {
     /// Returns whether [`prepare_handover`](Self::prepare_handover) is supported.
     pub fn can_be_passed_on(&self) -> bool {
         self.0.fs.handover().is_some()
+    }
+
+    /// Returns the use of the driver's cache of metadata, if it has one.
+    pub fn cache_use(&self) -> Option<CacheUse> {
+        self.0.fs.cache_use()
     }
 
     /// Returns whether changes survive a failure of this process ([`Failover`](obento_driver::Failover)).

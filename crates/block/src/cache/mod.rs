@@ -153,6 +153,17 @@ impl Cell {
     }
 }
 
+/// The use of a [`Cache`], in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheUse {
+    /// Maximum size of the unchanged blocks in the cache.
+    pub limit: u64,
+    /// Size of the unchanged blocks in the cache.
+    pub unchanged: u64,
+    /// Size of the changed blocks that the device does not contain yet. No limit applies to these blocks.
+    pub changed: u64,
+}
+
 impl Cache {
     /// Creates a cache of about `budget` bytes, and of at least 128 blocks. `block_size` is the size of a block in
     /// bytes, a power of two.
@@ -172,6 +183,18 @@ impl Cache {
     /// Returns the block size in bytes.
     pub fn block_size(&self) -> u32 {
         self.block_size
+    }
+
+    /// Returns the use of the cache. The numbers may belong to different moments if other threads use the cache.
+    pub fn usage(&self) -> CacheUse {
+        let (mut limit, mut unchanged) = (0_u64, 0_u64);
+        for cell in self.cells() {
+            let shard = cell.lock.lock();
+            limit = limit.saturating_add(to_u64(shard.capacity()));
+            unchanged = unchanged.saturating_add(to_u64(shard.clean()));
+        }
+        let bytes = |blocks: u64| blocks.saturating_mul(self.block_size.into());
+        CacheUse { limit: bytes(limit), unchanged: bytes(unchanged), changed: bytes(to_u64(self.pinned())) }
     }
 
     /// Returns the newest published version of the block `number`, from memory or from the device.
@@ -320,6 +343,19 @@ mod tests {
         assert_eq!(held[0], 0);
         let kept: usize = cache.cells().map(|s| s.lock.lock().clean()).sum();
         assert_eq!(kept, 16 * MIN_BLOCKS_PER_SHARD);
+    }
+
+    #[test]
+    fn the_use_of_a_cache_counts_unchanged_and_changed_blocks() {
+        let (cache, limit) = (cache(10, 1 << 20), 1 << 20);
+        assert_eq!(cache.usage(), CacheUse { limit, unchanged: 0, changed: 0 });
+        let block = cache.get(3).unwrap();
+        cache.get(4).unwrap();
+        assert_eq!(cache.usage(), CacheUse { limit, unchanged: 1024, changed: 0 });
+        cache.edit(&block).publish(7);
+        assert_eq!(cache.usage(), CacheUse { limit, unchanged: 512, changed: 512 });
+        cache.unpin(3, 7);
+        assert_eq!(cache.usage(), CacheUse { limit, unchanged: 1024, changed: 0 });
     }
 
     #[test]

@@ -57,8 +57,12 @@ impl Shard {
         self.hand = 0;
     }
 
+    /// Returns the maximum number of blocks in the clock.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Returns the number of blocks in the clock.
-    #[cfg(test)]
     pub(super) fn clean(&self) -> usize {
         self.slots.len()
     }

@@ -21,6 +21,7 @@ mod programs;
 mod provenance;
 mod refusals;
 mod requests;
+mod status;
 mod stress;
 mod support;
 mod sweep;

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::{Attr, Corrupt, Error, FileKind, Ino, Name, Result};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, CacheUse};
 use obento_driver::{
     Cookie, Crash, EntrySink, Extent, Failover, FileSystem, Handover, Inspect, Layout, Limits, Nameless,
     Relabel, Span, StatFs, Trim, VolumeInfo, Whiteouts, WritableFileSystem, XattrMode, Xattrs, inspectable,
@@ -188,6 +188,10 @@ impl FileSystem for Ext4 {
 
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
         Some(self.volume.device())
+    }
+
+    fn cache_use(&self) -> Option<CacheUse> {
+        Some(self.volume().cache().usage())
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {

@@ -26,6 +26,7 @@ use crate::pool::Jobs;
 use crate::receive::{Received, attempt};
 use crate::rings::Entry;
 use crate::server::{Reply, Sender, Server};
+use crate::session::{SessionUse, WriteCache};
 use crate::session_options::SessionOptions;
 
 mod broken;
@@ -262,9 +263,14 @@ impl Wire {
         self.pool.wait_until_idle(SETTLING) && self.notifiers.wait_until_idle(Duration::ZERO)
     }
 
-    /// Returns the number of requests that were read.
-    pub(crate) fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+    /// Returns the number of requests that were read, and how the kernel caches written data.
+    pub(crate) fn session_use(&self) -> SessionUse {
+        let write_cache = match (self.options.writeback, self.space.is_gated()) {
+            (false, _) => WriteCache::Off,
+            (true, false) => WriteCache::On,
+            (true, true) => WriteCache::Asking,
+        };
+        SessionUse { requests: self.requests.load(Ordering::Relaxed), write_cache }
     }
 
     /// Reads a request from `/dev/fuse`, which the caller passes to [`receive`](Self::receive). Returns `None` if no

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Attr, Error, Ino, Name, Result};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, CacheUse};
 use obento_driver::{
     Access, Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Inspect, Layout, Limits, OpenOptions,
     Span, StatFs, Trim, VolumeInfo, WritableFileSystem,
@@ -159,6 +159,10 @@ impl<V: Volume> FileSystem for Mounted<V> {
 
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
         Some(self.volume.cache().device())
+    }
+
+    fn cache_use(&self) -> Option<CacheUse> {
+        Some(self.volume.cache().usage())
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {

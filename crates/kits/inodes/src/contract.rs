@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use obento_base::{Attr, Error, Ino, Name, Result};
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, CacheUse};
 use obento_driver::{
     Cookie, DirEntry, EntrySink, Extent, FileSystem, Handover, Layout, Limits, Notice, Span, StatFs,
     VolumeInfo, WritableFileSystem, for_commands,
@@ -51,6 +51,10 @@ impl<F: Directories> FileSystem for Volume<F> {
 
     fn device(&self) -> Option<&Arc<dyn BlockDevice>> {
         Some(self.cache.device())
+    }
+
+    fn cache_use(&self) -> Option<CacheUse> {
+        Some(self.cache.usage())
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {

@@ -16,7 +16,7 @@ use obento::text::volume_id_text;
 use obento_fuse::handover::{
     Claim, Connection, ConnectionError, ControlListener, Hello, Kind, Offer, SILENCE, State,
 };
-use obento_fuse::{Pauser, Server, ServingListener, Session, UnmountListener};
+use obento_fuse::{Pauser, Server, ServingListener, Session, SessionUse, UnmountListener};
 
 use super::history;
 use super::server::{MountedImage, OpenedMount, SharedDisk};
@@ -53,7 +53,7 @@ pub struct Desk {
     pauser: Pauser,
     origin: Origin,
     started: u64,
-    requests: Box<dyn Fn() -> u64 + Send>,
+    monitor: Box<dyn Fn() -> SessionUse + Send>,
     /// The reason why the mount cannot be passed on.
     obstacle: Option<&'static str>,
 }
@@ -71,7 +71,7 @@ impl Desk {
             server: Arc::clone(server),
             pauser: pauser.clone(),
             started: now(),
-            requests: session.counter(),
+            monitor: session.monitor(),
             obstacle: obstacle(opened, session),
             origin,
         }
@@ -115,19 +115,21 @@ impl Desk {
     }
 
     fn status(&self) -> Status {
-        let info = self.volume.info();
+        let (info, session) = (self.volume.info(), (self.monitor)());
         Status {
             version: env!("CARGO_PKG_VERSION").into(),
             process: std::process::id(),
             mounted: self.origin.mounted,
             started: self.started,
             upgrades: self.origin.upgrades,
-            requests: self.origin.requests.saturating_add((self.requests)()),
+            requests: self.origin.requests.saturating_add(session.requests),
             failovers: self.origin.failovers,
             inodes: self.server.nodes_known() as u64,
             fs_type: info.probe.fs_type.into(),
             read_only: self.server.options().read_only,
             has_failed: self.server.has_failed(),
+            cache: self.volume.vfs().cache_use(),
+            write_cache: Some(session.write_cache),
             obstacle: self.obstacle.unwrap_or_default().into(),
         }
     }
@@ -290,7 +292,7 @@ impl OpenDesk {
             driver,
             mounted: self.origin.mounted,
             upgrades: self.origin.upgrades.saturating_add(1),
-            requests: self.origin.requests.saturating_add(session.counter()()),
+            requests: self.origin.requests.saturating_add(session.monitor()().requests),
             has_unmount_socket: unmount.is_some(),
         };
         let mut descriptors = vec![session.device(), image.as_fd(), self.control.as_fd()];

@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use obento::block::CacheUse;
 use obento::host::HostError;
-use obento_fuse::MountPoint;
 use obento_fuse::handover::{Connection, Fields, Kind, Need, Parsed, StateError};
+use obento_fuse::{MountPoint, WriteCache};
 
 use super::own;
 use crate::context::Context;
@@ -39,6 +40,10 @@ pub struct Status {
     pub read_only: bool,
     /// The volume has become read-only after an error.
     pub has_failed: bool,
+    /// The use of the driver's cache of metadata; `None` if the driver has none, or the server reports none.
+    pub cache: Option<CacheUse>,
+    /// How the kernel caches written data; `None` if the server does not report it.
+    pub write_cache: Option<WriteCache>,
     /// The reason why the server cannot be replaced, or nothing.
     pub obstacle: String,
 }
@@ -58,6 +63,32 @@ const READ_ONLY: u16 = 9;
 const FAILED: u16 = 10;
 const OBSTACLE: u16 = 11;
 const FAILOVERS: u16 = 12;
+const CACHE: u16 = 13;
+const WRITE_CACHE: u16 = 14;
+
+/// The encoding of [`WriteCache`], and the words for it.
+const WRITE_CACHES: [(WriteCache, u8, &str); 3] =
+    [(WriteCache::Off, 0, "off"), (WriteCache::On, 1, "on"), (WriteCache::Asking, 2, "asking for space")];
+
+/// Encodes the use of a cache as three numbers.
+fn encode_cache(cache: CacheUse) -> Vec<u8> {
+    [cache.limit, cache.unchanged, cache.changed].into_iter().flat_map(u64::to_le_bytes).collect()
+}
+
+fn decode_cache(bytes: &[u8]) -> Option<CacheUse> {
+    let (numbers, []) = bytes.as_chunks() else { return None };
+    let [limit, unchanged, changed] =
+        numbers.iter().map(|number| u64::from_le_bytes(*number)).collect::<Vec<_>>()[..]
+    else {
+        return None;
+    };
+    Some(CacheUse { limit, unchanged, changed })
+}
+
+fn word(write_cache: WriteCache) -> Option<(u8, &'static str)> {
+    let found = WRITE_CACHES.iter().find(|(known, ..)| *known == write_cache);
+    found.map(|&(_, byte, word)| (byte, word))
+}
 
 impl Status {
     /// Encodes the status. A reader may ignore each field.
@@ -80,7 +111,13 @@ impl Status {
         });
         let add =
             |fields: Fields, (tag, text): &(u16, &String)| fields.with(*tag, Need::Optional, text.as_bytes());
-        texts.iter().fold(fields, add).into_bytes()
+        let fields = texts.iter().fold(fields, add);
+        let caches = [
+            (CACHE, self.cache.map(encode_cache)),
+            (WRITE_CACHE, self.write_cache.and_then(word).map(|(byte, _)| vec![byte])),
+        ];
+        let known = caches.into_iter().filter_map(|(tag, value)| Some((tag, value?)));
+        known.fold(fields, |fields, (tag, value)| fields.with(tag, Need::Optional, &value)).into_bytes()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, StateError> {
@@ -88,6 +125,12 @@ impl Status {
         // The server may belong to another user.
         let mut text = |tag| fields.text(tag).map(|text: String| printable(text.as_bytes()));
         let (version, fs_type, obstacle) = (text(VERSION)?, text(FS_TYPE_OF_VOLUME)?, text(OBSTACLE)?);
+        // A server of an earlier version reports none of them.
+        let (cache, write_cache) = (fields.optional(CACHE)?, fields.optional(WRITE_CACHE)?);
+        let cache = cache.map(|bytes| decode_cache(bytes).ok_or(StateError::Invalid(CACHE))).transpose()?;
+        let write_cache = write_cache.and_then(|bytes| {
+            WRITE_CACHES.iter().find(|(_, byte, _)| bytes == [*byte]).map(|&(write_cache, ..)| write_cache)
+        });
         Ok(Self {
             version,
             process: fields.narrow(PROCESS)?,
@@ -100,6 +143,8 @@ impl Status {
             fs_type,
             read_only: fields.flag(READ_ONLY)?,
             has_failed: fields.flag(FAILED)?,
+            cache,
+            write_cache,
             obstacle,
         })
     }
@@ -187,6 +232,10 @@ fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Outpu
             .field("inodes", status.inodes)
             .field("read_only", status.read_only)
             .field("failed", status.has_failed)
+            .field("cache_bytes", status.cache.map(|cache| cache.unchanged))
+            .field("cache_limit", status.cache.map(|cache| cache.limit))
+            .field("changed_bytes", status.cache.map(|cache| cache.changed))
+            .field("write_cache", status.write_cache.and_then(word).map(|(_, word)| word))
             .field("upgradable", status.obstacle.is_empty())
             .field("obstacle", (!status.obstacle.is_empty()).then_some(&status.obstacle));
         return Ok(line.write(out)?);
@@ -208,10 +257,21 @@ fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Outpu
         status.upgrades,
         status.failovers,
     );
+    text.push_str(&caches(status));
     if !status.obstacle.is_empty() {
         text.push_str(&format!("  the server cannot be replaced: {}\n", status.obstacle));
     }
     Ok(out.write_all(text.as_bytes())?)
+}
+
+/// Returns the line about caches, or nothing if the server reports none.
+fn caches(status: &Status) -> String {
+    let metadata = status.cache.map(|CacheUse { limit, unchanged, changed }| {
+        format!("metadata cache: {unchanged} of {limit} bytes; changes not yet written: {changed} bytes")
+    });
+    let writes = status.write_cache.and_then(word).map(|(_, word)| format!("write-back cache: {word}"));
+    let parts: Vec<String> = metadata.into_iter().chain(writes).collect();
+    if parts.is_empty() { String::new() } else { format!("  {}\n", parts.join("; ")) }
 }
 
 #[cfg(test)]
@@ -232,9 +292,19 @@ mod tests {
             fs_type: "ext4".into(),
             read_only: false,
             has_failed: true,
+            cache: None,
+            write_cache: None,
             obstacle: String::new(),
         };
         assert_eq!(Status::decode(&status.encode()), Ok(status.clone()));
         assert!((1..status.encode().len()).all(|len| Status::decode(&status.encode()[..len]).is_err()));
+        assert_eq!(caches(&status), "", "a server of an earlier version");
+        let cache = CacheUse { limit: 1 << 25, unchanged: 8192, changed: 4096 };
+        for (write_cache, _, word) in WRITE_CACHES {
+            let status = Status { cache: Some(cache), write_cache: Some(write_cache), ..status.clone() };
+            assert_eq!(Status::decode(&status.encode()), Ok(status.clone()));
+            let line = "  metadata cache: 8192 of 33554432 bytes; changes not yet written: 4096 bytes; write-back cache: ";
+            assert_eq!(caches(&status), format!("{line}{word}\n"));
+        }
     }
 }
