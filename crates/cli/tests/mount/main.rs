@@ -16,6 +16,7 @@ mod kept;
 mod limits;
 mod living;
 mod matrix;
+mod obstacles;
 mod options;
 mod programs;
 mod provenance;

@@ -130,7 +130,7 @@ fn visible_quota_files_are_not_updated_as_by_the_kernel_without_an_option() {
 }
 
 /// Creates a file with a damaged block of extents, which a truncation reads.
-fn damaged(disk: &Disk) {
+pub fn damaged(disk: &Disk) {
     disk.mount("rw");
     let file = File::create(disk.path("damaged")).unwrap();
     (0..8).for_each(|at| file.write_all_at(&[7; 4096], at * 12288).unwrap());

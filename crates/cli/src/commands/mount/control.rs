@@ -54,7 +54,7 @@ pub struct Desk {
     origin: Origin,
     started: u64,
     monitor: Box<dyn Fn() -> SessionUse + Send>,
-    /// The reason why the mount cannot be passed on.
+    /// The reason why the mount can never be passed on.
     obstacle: Option<&'static str>,
 }
 
@@ -130,8 +130,13 @@ impl Desk {
             has_failed: self.server.has_failed(),
             cache: self.volume.vfs().cache_use(),
             write_cache: Some(session.write_cache),
-            obstacle: self.obstacle.unwrap_or_default().into(),
+            obstacle: self.obstacle().unwrap_or_default().into(),
         }
+    }
+
+    /// Returns why the mount cannot be passed on now.
+    fn obstacle(&self) -> Option<&'static str> {
+        self.obstacle.or_else(|| self.server.has_failed().then_some("the volume is read-only after an error"))
     }
 
     /// Offers the mount to a new server, and has the session pause when that server is ready.
@@ -142,7 +147,7 @@ impl Desk {
         waiting: &Waiting,
         results: &Receiver<()>,
     ) -> Result<(), ConnectionError> {
-        if let Some(why) = self.obstacle {
+        if let Some(why) = self.obstacle() {
             connection.refuse(why);
             return Ok(());
         }
