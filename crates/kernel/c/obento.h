@@ -220,7 +220,7 @@ int ob_write_parts(struct address_space *, struct writeback_control *, ob_writep
 /* upgrade.c */
 int ob_upgrade(struct ob_sb *, const char *module, unsigned long *patience);
 /* How long a request to replace drivers waits for users of s_umount, such as sync(2) and writeback, on all volumes together. */
-#define OB_PATIENCE (5 * HZ)
+#define OB_MOUNT_PATIENCE (5 * HZ)
 void ob_end_dead_upgrade(void);
 /* sysfs.c */
 int ob_init_sysfs(void);

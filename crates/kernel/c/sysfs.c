@@ -30,7 +30,7 @@ static ssize_t ob_show_driver(struct ob_sb *s, char *to)
 static ssize_t ob_store_driver(struct ob_sb *s, const char *text, size_t len)
 {
 	char words[OB_NAME_MAX + MODULE_NAME_LEN], *rest, *verb, *module;
-	unsigned long patience = OB_PATIENCE;
+	unsigned long patience = OB_MOUNT_PATIENCE;
 	int err;
 
 	if (!capable(CAP_SYS_ADMIN))
@@ -81,7 +81,7 @@ static struct kobj_type ob_volume_type = { .sysfs_ops = &ob_sysfs_ops, .default_
 static ssize_t ob_upgrade_all(struct kobject *k, struct kobj_attribute *a, const char *text, size_t len)
 {
 	char words[OB_NAME_MAX + 2], *type;
-	unsigned long patience = OB_PATIENCE;
+	unsigned long patience = OB_MOUNT_PATIENCE;
 	struct ob_sb *s;
 	int err = 0, one, found = 0;
 

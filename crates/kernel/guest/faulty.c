@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /* Drivers that refuse to take over a volume, for tests. The parameter `fault` selects how. */
+#include <linux/delay.h>
 #include <linux/module.h>
 #include <linux/slab.h>
 #include "obento.h"
 
 static char *fault = "";
 module_param(fault, charp, 0444);
+
+/* With the fault `busy`, the first `held` syncs wait until `held` is 0. `waiting` is their number. */
+static int held;
+module_param(held, int, 0644);
+static int waiting;
+module_param(waiting, int, 0444);
+static DEFINE_SPINLOCK(waiting_lock);
 
 static struct ob_ops faulty_ops;
 static struct ob_driver faulty = { .abi = OB_ABI, .size = sizeof(struct ob_ops), .owner = THIS_MODULE, .ops = &faulty_ops };
@@ -40,6 +48,18 @@ static int fail_to_reserve(struct ob_volume *vol, u64 ino, u64 start, u64 end, b
 	return reserve ? -ENOSPC : ob_ops.map(vol, ino, start, end, reserve, out);
 }
 static int fail_to_release(struct ob_volume *vol) { return -EIO; }
+static int wait_to_sync(struct ob_volume *vol)
+{
+	bool waits;
+
+	spin_lock(&waiting_lock);
+	waits = waiting < READ_ONCE(held);
+	waiting += waits;
+	spin_unlock(&waiting_lock);
+	while (waits && READ_ONCE(held))
+		msleep(10);
+	return ob_ops.sync(vol);
+}
 static int __init faulty_init(void)
 {
 	faulty_ops = ob_ops;
@@ -57,6 +77,8 @@ static int __init faulty_init(void)
 		faulty_ops.map = fail_to_reserve;
 	else if (!strcmp(fault, "release"))
 		faulty_ops.release = fail_to_release;
+	else if (!strcmp(fault, "busy"))
+		faulty_ops.sync = wait_to_sync;
 	else
 		return -EINVAL;
 	return ob_register(&faulty);

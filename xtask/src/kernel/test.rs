@@ -60,6 +60,7 @@ const CASES: &[Case] = &[
     ("upgrade-fat: the same for FAT32", upgrade::fat),
     ("upgrade-exfat: the same for exFAT", upgrade::exfat),
     ("upgrade-xv6: the same for xv6", upgrade::xv6),
+    ("upgrade-busy: drivers of volumes that a sync uses for long", upgrade::busy),
     ("volumes: two at once", volumes),
     ("brief: mounts that end at once", brief),
 ];

@@ -1,6 +1,6 @@
 //! The cases that replace the driver of a mounted volume: a guest with further modules that contain drivers.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -77,4 +77,14 @@ pub fn xv6(bench: &Bench<'_>) -> Result<()> {
     let image = bench.image("upgrade.img");
     empty(&image, 32)?;
     run(bench, &image, &["obento.type=obento-xv6", "obento.format=xv6"])
+}
+
+/// Two volumes are busy, and one is free.
+pub fn busy(bench: &Bench<'_>) -> Result<()> {
+    let images = ["busy-a.img", "busy-b.img", "busy-c.img"].map(|name| bench.ext4(name, 32, &["-b", "4096"]));
+    let images = images.into_iter().collect::<Result<Vec<_>>>()?;
+    let disks: Vec<&Path> = images.iter().map(PathBuf::as_path).collect();
+    let output = bench.start_in(&guest(bench.shell, bench.kernel)?, &Start::new("upgrade-busy", &disks))?;
+    output.lines().filter(|line| line.starts_with("ok: ")).for_each(|line| println!("    {line}"));
+    images.iter().try_for_each(|image| e2fsck(bench.shell, image))
 }

@@ -4,6 +4,7 @@
 //! output is `obento-guest: ok` or `obento-guest: failed: REASON`.
 
 mod bench;
+mod busy;
 mod calls;
 mod cases;
 mod damaged;
@@ -53,6 +54,7 @@ fn case(machine: &Machine) -> Result<()> {
         "history-long" => history::long(machine),
         "listings" => listings::run(machine),
         "upgrade" => upgrade::run(machine),
+        "upgrade-busy" => busy::run(machine),
         "volumes" => cases::volumes(machine),
         "brief" => cases::brief(machine),
         "bench" => bench::run(machine),

@@ -25,21 +25,21 @@ const AT_REST: usize = 100;
 const UNDER_LOAD: usize = 100;
 
 /// Loads a module with drivers.
-fn load(name: &str, parameters: &str) -> Result<(), Errno> {
+pub fn load(name: &str, parameters: &str) -> Result<(), Errno> {
     let file = File::open(format!("/drivers/obento-{name}.ko")).map_err(|_| Errno::NOENT)?;
     finit_module(file, &CString::new(parameters).unwrap_or_default(), 0)
 }
 
-fn unload(name: &str) -> Result<(), Errno> {
+pub fn unload(name: &str) -> Result<(), Errno> {
     let name = CString::new(format!("obento_{name}")).unwrap_or_default();
     rustix::system::delete_module(&name, libc::O_NONBLOCK)
 }
 
 /// The folder of a mounted volume in /sys.
-struct Control(PathBuf);
+pub struct Control(PathBuf);
 
 impl Control {
-    fn of(number: u8) -> Self {
+    pub fn of(number: u8) -> Self {
         let disk = disk(number);
         Self(Path::new("/sys/fs/obento").join(disk.trim_start_matches("/dev/")))
     }
@@ -49,7 +49,7 @@ impl Control {
     }
 
     /// The module with the driver.
-    fn module(&self) -> Result<String> {
+    pub fn module(&self) -> Result<String> {
         let text = fs::read_to_string(self.0.join("driver"))?;
         let (_, rest) = text.split_once('[').with_context(|| text.clone())?;
         Ok(rest.split(']').next().unwrap_or_default().to_owned())
