@@ -103,14 +103,15 @@ impl Server {
         Ok([start, discarded, min_len].into_iter().flat_map(u64::to_le_bytes).collect())
     }
 
-    /// Changes flags. Fails with EOPNOTSUPP, and restores the old flags, if the format does not store one of them.
+    /// Changes flags. Fails with EOPNOTSUPP, and restores the old flags and project, if the format does not store one of them.
     fn set_flags(&self, id: u64, node: &Node, set: SetAttr) -> Reply<Vec<u8>> {
         let old = node.attr().map_err(errno)?;
         let new = self.vfs.set_attr(&OWNER, node, &set).map_err(errno)?;
         self.nodes.set_plain(id, false);
         let lost = set.flags.unwrap_or_default() - new.flags - COMPUTED;
         if !lost.is_empty() {
-            let back = SetAttr { flags: Some(old.flags), ..SetAttr::default() };
+            let project = set.project.map(|_| old.project);
+            let back = SetAttr { flags: Some(old.flags), project, ..SetAttr::default() };
             self.vfs.set_attr(&OWNER, node, &back).map_err(errno)?;
             return Err(Error::NotSupported.errno());
         }
