@@ -2,6 +2,7 @@
 
 limits.py set: sets the limits, which requires a mount by the kernel.
 limits.py use: prints the result of each change.
+limits.py values: the same for attributes whose values are in inodes.
 """
 
 import ctypes
@@ -126,10 +127,10 @@ def as_member():
     report("to the group", lambda: os.chown("own", -1, GROUP))
 
 
-def set_project(path):
+def set_project(path, flags=0x200):
     file = os.open(path, os.O_RDONLY)
     fields = list(struct.unpack("=5I8x", fcntl.ioctl(file, FSGETXATTR, bytes(28))))
-    fields[0], fields[3] = 0x200, PROJECT
+    fields[0], fields[3] = flags, PROJECT
     fcntl.ioctl(file, FSSETXATTR, struct.pack("=5I8x", *fields))
     os.close(file)
 
@@ -168,5 +169,41 @@ def use():
     child(SOFT, [], lambda: report("soft", lambda: fill("soft", 4096, 40 * KIB)))
 
 
+def with_values():
+    """Attributes whose values are in inodes: user 1001 may have 100 KiB and 6 inodes."""
+    fill("v", 0, 0)
+    large = lambda name, size, byte=b"x", path="v": os.setxattr(path, "user." + name, byte * size)
+    blocks = lambda: os.stat("v").st_blocks
+    report("first", lambda: [large("a", 5000), blocks()])
+    report("too long", lambda: large("b", 60000 + 40000 // 2))
+    report("second", lambda: [large("b", 50000), blocks()])
+    report("no space", lambda: large("c", 45000))
+    report("shared", lambda: [large("c", 5000), blocks()])
+    report("inodes", lambda: [count(lambda n: large(f"d{n}", 4500, b"d")), blocks()])
+    report("create", lambda: fill("w", 0, 0))
+    report("replace", lambda: large("a", 5500))
+    report("same", lambda: large("a", 5000))
+    report("shorter", lambda: [large("a", 20), blocks()])
+    report("create", lambda: fill("w", 0, 0))
+    report("create", lambda: fill("w2", 0, 0))
+    report("unlink", lambda: os.unlink("w"))
+    report("longer", lambda: [large("a", 5500), blocks()])
+    report("other file", lambda: large("a", 5500, b"x", "w2"))
+    report("remove", lambda: [os.removexattr("v", "user.b"), blocks()])
+    report("other file", lambda: large("a", 5500, b"x", "w2"))
+    report("group", lambda: os.chown("v", -1, GROUP))
+
+
+def values():
+    os.chmod(".", 0o777)
+    child(USER, [], with_values)
+    report("group", lambda: os.chown("v", -1, GROUP))
+    report("flag of directories", lambda: [fill("p", 0, 0), set_project("p")])
+    report("project", lambda: set_project("v", 0))
+    report("give away", lambda: os.chown("v", FULL, -1))
+    report("unlink", lambda: os.unlink("w2"))
+    report("values", lambda: [len(os.getxattr("v", name)) for name in sorted(os.listxattr("v"))])
+
+
 if __name__ == "__main__":
-    setup() if sys.argv[1] == "set" else use()
+    {"set": setup, "use": use, "values": values}[sys.argv[1]]()

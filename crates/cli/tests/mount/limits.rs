@@ -13,6 +13,8 @@ use obento_testkit::{Oracle, require};
 use crate::support::{Disk, text, transports};
 
 const FEATURES: &[&str] = &["-b", "4096", "-I", "256", "-O", "quota,project"];
+/// With attributes whose values are in inodes.
+const WITH_VALUES: &[&str] = &["-b", "4096", "-I", "256", "-O", "quota,project,ea_inode"];
 const OPTIONS: &str = "usrquota,grpquota,prjquota";
 const SCRIPT: &str = include_str!("limits.py");
 
@@ -27,10 +29,21 @@ fn python_in(disk: &Disk, what: &str) -> String {
 
 #[test]
 fn calls_near_a_limit_have_the_results_that_they_have_on_the_kernels_ext4() {
+    compare(FEATURES, "use", 40);
+}
+
+#[test]
+fn large_attributes_near_a_limit_have_the_results_that_they_have_on_the_kernels_ext4() {
+    compare(WITH_VALUES, "values", 15);
+}
+
+/// Compares the results of the script, which are more than `least` lines, and the quota files afterwards with those of
+/// the kernel's ext4.
+fn compare(features: &[&str], what: &str, least: usize) {
     if !require(&[Oracle::Program("debugfs"), Oracle::Program("python3")]) || !has_linux() {
         return;
     }
-    let Some(theirs) = Disk::new(FEATURES) else { return };
+    let Some(theirs) = Disk::new(features) else { return };
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("limits.py"), SCRIPT).unwrap();
     let guest = |what| {
@@ -39,13 +52,13 @@ fn calls_near_a_limit_have_the_results_that_they_have_on_the_kernels_ext4() {
     };
     guest("set");
     let start = fs::read(theirs.image()).unwrap();
-    let expected = guest("use");
-    assert!(expected.contains("EDQUOT") && expected.lines().count() > 40, "{expected}");
+    let expected = guest(what);
+    assert!(expected.contains("EDQUOT") && expected.lines().count() > least, "{expected}");
     for transport in transports() {
-        let Some(ours) = Disk::new(FEATURES) else { return };
+        let Some(ours) = Disk::new(features) else { return };
         fs::write(ours.image(), &start).unwrap();
         ours.mount(&format!("rw,allow_other,{OPTIONS},{transport}"));
-        let found = python_in(&ours, "use");
+        let found = python_in(&ours, what);
         ours.umount();
         let differing: Vec<_> = expected.lines().zip(found.lines()).filter(|(a, b)| a != b).collect();
         assert!(differing.is_empty() && expected == found, "{transport}: {differing:#?}\n{found}");

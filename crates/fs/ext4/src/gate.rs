@@ -89,10 +89,6 @@ impl SuperBlock {
             return Err(Error::Unsupported(RoCompat::name_of(lacking)));
         }
         let raw = &self.raw;
-        let has_quotas = self.quota_inodes().iter().any(Option::is_some);
-        if has_quotas && self.incompat.contains(Incompat::EA_INODE) {
-            return refuse("writing with quota files and attribute values in inodes (ea_inode)");
-        }
         if self.incompat.contains(Incompat::MMP) {
             return refuse("writing with multiple mount protection (mmp)");
         }
@@ -148,7 +144,7 @@ mod tests {
             sb.incompat |= Incompat::EA_INODE;
             sb.raw.s_grp_quota_inum.set(4);
         });
-        assert_eq!(quota, named("writing with quota files and attribute values in inodes (ea_inode)"));
+        assert_eq!(quota, Ok(()));
         let unknown = Feature::Bits { set: "read-only compatible", bits: 1 << 20 };
         let found = with(&|sb| sb.ro_compat |= RoCompat::from_bits_retain(1 << 20));
         assert_eq!(found, Err(Error::Unsupported(unknown)));

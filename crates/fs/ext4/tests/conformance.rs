@@ -61,7 +61,7 @@ conformance! {
     ext2: Ordered "-t" "ext2" "-b" "1024" "-I" "128";
     ext3: Ordered "-t" "ext3" "-b" "4096";
     inline_data: Ordered "-t" "ext4" "-b" "4096" "-O" "inline_data,orphan_file";
-    clusters: Ordered "-t" "ext4" "-b" "1024" "-O" "bigalloc,ea_inode" "-C" "8192";
+    clusters: Ordered "-t" "ext4" "-b" "1024" "-O" "bigalloc,ea_inode,quota" "-C" "8192";
     projects: Ordered "-t" "ext4" "-b" "4096" "-O" "project,quota";
     crc16: Writeback "-t" "ext4" "-b" "4096" "-O" "^metadata_csum,uninit_bg,^flex_bg,large_dir";
 }

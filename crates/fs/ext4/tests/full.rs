@@ -29,7 +29,18 @@ const VOLUMES: &[(&[&str], &str)] = &[
     (&["-t", "ext4", "-b", "1024", "-N", "200", "-J", "size=1", "-O", "quota,project"], "4M"),
     (&["-t", "ext2", "-b", "1024", "-N", "100"], "3M"),
     (
-        &["-t", "ext4", "-b", "1024", "-N", "200", "-J", "size=1", "-O", "inline_data,ea_inode,orphan_file"],
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "1024",
+            "-N",
+            "200",
+            "-J",
+            "size=1",
+            "-O",
+            "inline_data,ea_inode,orphan_file,quota",
+        ],
         "6M",
     ),
 ];

@@ -494,14 +494,64 @@ fn threads_never_exceed_a_limit_together() {
     assert!(file.is_err() || bytes == 200 * KIB, "{inodes} {bytes}");
 }
 
+#[test]
+fn a_value_in_an_inode_counts_as_an_inode_and_as_space_of_the_owner_of_the_file() {
+    if !require(TOOLS) {
+        return;
+    }
+    let disk = Disk::new(&["-b", "1024", "-O", "quota,project,ea_inode"]);
+    let limit = OwnerLimits { hard_space: 30, hard_inodes: 5, ..OwnerLimits::default() };
+    disk.set(OwnerKind::User, USER, limit);
+    let group = |gid| SetAttr { gid: Some(gid), ..SetAttr::default() };
+    // An owner gets limits once it has an entry.
+    let fs = disk.open();
+    let entry = create(&*fs, fs.root(), "entry", FileKind::Regular).unwrap();
+    fs.writable().unwrap().set_attr(entry, &group(GROUP + 1)).unwrap();
+    remove(&*fs, "entry");
+    disk.close(fs);
+    disk.set(OwnerKind::Group, GROUP + 1, OwnerLimits { hard_inodes: 3, ..OwnerLimits::default() });
+    let fs = disk.open();
+    let (xattrs, writable) = (fs.xattrs().unwrap(), fs.writable().unwrap());
+    let file = create(&*fs, fs.root(), "f", FileKind::Regular).unwrap();
+    let set = |name: &str, len| xattrs.set_xattr(file, name.as_bytes(), &vec![7; len], XattrMode::Set);
+    set("user.a", 5000).unwrap();
+    assert_eq!(set("user.b", 26_000), Err(Error::QuotaExceeded), "5 KiB are used");
+    assert_eq!(xattrs.get_xattr(file, b"user.b"), Err(Error::NoData));
+    // The value is shared, and counts for each attribute.
+    set("user.b", 5000).unwrap();
+    set("user.c", 6000).unwrap();
+    set("user.d", 5000).unwrap();
+    assert_eq!(set("user.e", 5000), Err(Error::QuotaExceeded), "5 inodes are used");
+    assert_eq!(create(&*fs, fs.root(), "g", FileKind::Regular), Err(Error::QuotaExceeded));
+    // As in Linux, a new value is charged before the old one is released, and a new inode counts by itself at first.
+    assert_eq!(set("user.a", 6000), Err(Error::QuotaExceeded));
+    set("user.a", 10).unwrap();
+    assert_eq!(set("user.a", 5500), Err(Error::QuotaExceeded));
+    xattrs.remove_xattr(file, b"user.d").unwrap();
+    set("user.a", 5500).unwrap();
+    // The group may have three inodes.
+    assert_eq!(writable.set_attr(file, &group(GROUP + 1)).err(), Some(Error::QuotaExceeded));
+    xattrs.remove_xattr(file, b"user.b").unwrap();
+    writable.set_attr(file, &group(GROUP + 1)).unwrap();
+    create(&*fs, fs.root(), "g", FileKind::Regular).unwrap();
+    disk.close(fs);
+    // Values of 5500 and 6000 bytes.
+    assert_eq!(limits(&disk.image, OwnerKind::User, USER).1, [4, 12 * KIB]);
+    assert_eq!(limits(&disk.image, OwnerKind::Group, GROUP + 1).1, [3, 12 * KIB]);
+    let fs = disk.open();
+    remove(&*fs, "f");
+    disk.close(fs);
+    assert_eq!(limits(&disk.image, OwnerKind::User, USER).1, [1, 0]);
+}
+
 /// Pseudo-random numbers from a seed.
 fn next(state: &mut u64, end: u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     (*state >> 33) % end
 }
 
-/// One random change by the user or by a process without limits.
-fn change(fs: &dyn FileSystem, state: &mut u64) -> Result<()> {
+/// One random change by the user or by a process without limits. `values` are lengths of attributes.
+fn change(fs: &dyn FileSystem, state: &mut u64, values: &[usize]) -> Result<()> {
     let (lock, writable, root) = (LayoutLock::new(), fs.writable().unwrap(), fs.root());
     let text = next(state, 12).to_string();
     let Ok(ino) = fs.lookup(root, &name(&text)) else {
@@ -523,7 +573,11 @@ fn change(fs: &dyn FileSystem, state: &mut u64) -> Result<()> {
             remove(fs, &text);
             Ok(())
         }
-        _ => fs.xattrs().unwrap().set_xattr(ino, b"user.x", &vec![1; 600], XattrMode::Set),
+        _ => {
+            let (len, name) = (next(state, values.len() as u64), next(state, 2));
+            let (value, name) = (vec![1; values[len as usize]], [b"user.x", b"user.y"][name as usize]);
+            fs.xattrs().unwrap().set_xattr(ino, name, &value, XattrMode::Set)
+        }
     }
 }
 
@@ -534,7 +588,11 @@ fn after_random_changes_the_usage_is_within_the_limits_and_all_of_the_room_is_av
     }
     for seed in 1..=6_u64 {
         println!("seed {seed}");
-        let disk = Disk::new(&["-b", "1024"]);
+        let (features, values): (&str, &[usize]) = match seed % 2 {
+            0 => ("quota,project,ea_inode", &[300, 2000, 5000, 2000]),
+            _ => ("quota,project", &[300]),
+        };
+        let disk = Disk::new(&["-b", "1024", "-O", features]);
         disk.set(
             OwnerKind::User,
             USER,
@@ -545,7 +603,7 @@ fn after_random_changes_the_usage_is_within_the_limits_and_all_of_the_room_is_av
             let fs = disk.open();
             let mut refused = 0;
             for _ in 0..150 {
-                match change(&*fs, &mut state) {
+                match change(&*fs, &mut state, values) {
                     Err(Error::QuotaExceeded) => refused += 1,
                     Ok(()) => {}
                     Err(error) => panic!("seed {seed}: {error}"),

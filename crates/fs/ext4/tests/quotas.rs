@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::volumes::e2fsck_file;
-use obento_base::{DeviceNumber, Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
+use obento_base::{DeviceNumber, Error, FileFlags, FileKind, Ino, Mode, Name, NameBuf, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{
     Access, Driver as _, FileSystem, LayoutLock, NewNode, OpenOptions, RemovalKind, SetAttr, Size, Usage,
+    XattrMode,
 };
 use obento_env::FixedClock;
 use obento_ext4::Ext4Driver;
@@ -66,7 +67,34 @@ const VOLUMES: &[&[&str]] = &[
     &["-O", "quota,project,^extents,^64bit", "-b", "2048"],
     &["-O", "quota,project,^has_journal,inline_data", "-b", "1024"],
     &["-E", "quotatype=usrquota", "-O", "quota", "-b", "1024"],
+    &["-O", "quota,ea_inode", "-b", "1024", "-I", "128"],
+    &["-O", "quota,project,ea_inode,inline_data,orphan_file", "-b", "4096"],
+    &["-O", "quota,ea_inode,bigalloc,^resize_inode", "-b", "1024", "-C", "8192"],
 ];
+
+/// Sets attributes. With `ea_inode`, some values are in inodes, in the inode or in the block of the file, and shared by
+/// several files.
+fn change_attributes(fs: &dyn FileSystem, ino: Ino, n: u32) {
+    let xattrs = fs.xattrs().unwrap();
+    let set = |name: &[u8], len: u32, byte: u32| {
+        let value = vec![byte as u8; len as usize];
+        match xattrs.set_xattr(ino, name, &value, XattrMode::Set) {
+            Ok(()) | Err(Error::NoSpace | Error::NotSupported) => {}
+            Err(error) => panic!("{n}: {error}"),
+        }
+    };
+    set(b"user.own", 2000 + n * 10, n);
+    set(b"user.shared", 5000, 1);
+    set(b"user.small", 60, n);
+    set(b"user.other", 3000, n % 2);
+    if n % 3 == 0 {
+        set(b"user.own", 9000, n);
+        set(b"user.other", 30, n);
+    }
+    if n % 4 == 0 {
+        xattrs.remove_xattr(ino, b"user.shared").ok();
+    }
+}
 
 /// Creates files of many owners, changes owners, sizes and projects, and removes some of the files.
 fn change_all(fs: &dyn FileSystem) {
@@ -86,6 +114,9 @@ fn change_all(fs: &dyn FileSystem) {
         {
             let bytes = vec![1; 3000];
             writable.write(&lock.shared(), ino, 0, &bytes).ok();
+        }
+        if n % 5 == 0 {
+            change_attributes(fs, ino, n);
         }
         match n % 7 {
             0 => drop(
@@ -131,6 +162,12 @@ fn quota_files_contain_the_usage_of_every_owner_after_any_changes() {
         // A volume that already contains all entries.
         let fs = open(&image).unwrap();
         let root = fs.root();
+        for n in (0..400_u32).step_by(10) {
+            let Ok(ino) = fs.lookup(root, &name(&n.to_string())) else { continue };
+            change_attributes(&*fs, ino, n + 2);
+            let owner = SetAttr { uid: Some(n), gid: Some(n), ..SetAttr::default() };
+            fs.writable().unwrap().set_attr(ino, &owner).unwrap();
+        }
         for n in (0..400_u32).filter(|n| n % 3 != 0) {
             let Ok(ino) = fs.lookup(root, &name(&n.to_string())) else { continue };
             let kind = fs.getattr(ino).unwrap().kind;
@@ -238,6 +275,56 @@ fn a_commit_between_a_new_entry_and_its_first_inode_leaves_correct_files() {
     events.push(Event::Flush);
     // Without torn writes: one of the super block requires a check.
     let limits = crash::Options { whole: 64..128, samples: 2, torn: 0, ..crash::Options::new(5) };
+    let summary = crash::explore(&base, &events, &limits, &SeenStates::default(), &mut |state| {
+        let device: Arc<dyn BlockDevice> = state.device.clone();
+        let fs = Ext4Driver.open(device.clone(), &options).map_err(|error| error.to_string())?;
+        fs.writable().unwrap().close().map_err(|error| error.to_string())?;
+        drop(fs);
+        common::volumes::e2fsck(&*device)
+    });
+    assert_eq!(summary.failures, []);
+    assert!(summary.judged > 24, "{summary:?}");
+}
+
+/// The owner of a file is charged for the values of its attributes in the transaction that changes them: `e2fsck` accepts
+/// the quota files after a power failure at any write.
+#[test]
+fn values_in_inodes_are_charged_in_the_transaction_that_changes_them() {
+    if !require(TOOLS) {
+        return;
+    }
+    let base: Arc<[u8]> = common::volumes::VALUES_WITH_QUOTAS.bytes();
+    let device = Arc::new(RecordDevice::new(MemDevice::new(base.to_vec())));
+    let clock = Arc::new(FixedClock(Timestamp::new(1_700_000_000, 0)));
+    let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
+    let fs = Ext4Driver.open(device.clone(), &options).unwrap();
+    let (writable, xattrs, root) = (fs.writable().unwrap(), fs.xattrs().unwrap(), fs.root());
+    let files = [5, 6].map(|uid| {
+        let new = node(FileKind::Regular, uid, uid);
+        writable.create(root, &name(&uid.to_string()), &new).unwrap().ino
+    });
+    let set = |file: usize, name: &[u8], len: usize| {
+        xattrs.set_xattr(files[file], name, &vec![1; len], XattrMode::Set).unwrap();
+        writable.sync().unwrap();
+    };
+    set(0, b"user.a", 3000);
+    set(1, b"user.a", 3000);
+    set(0, b"user.b", 700);
+    set(0, b"user.a", 9000);
+    writable.set_attr(files[0], &SetAttr { uid: Some(7), ..SetAttr::default() }).unwrap();
+    writable.sync().unwrap();
+    set(0, b"user.a", 10);
+    set(0, b"user.b", 3000);
+    xattrs.remove_xattr(files[1], b"user.a").unwrap();
+    writable.unlink(root, &name("5")).unwrap();
+    writable.sync().unwrap();
+    fs.forget(files[0]);
+    writable.close().unwrap();
+    drop(fs);
+    let mut events = device.take_events();
+    events.push(Event::Flush);
+    // Without torn writes: one of the super block requires a check.
+    let limits = crash::Options { whole: 64..128, samples: 2, torn: 0, ..crash::Options::new(6) };
     let summary = crash::explore(&base, &events, &limits, &SeenStates::default(), &mut |state| {
         let device: Arc<dyn BlockDevice> = state.device.clone();
         let fs = Ext4Driver.open(device.clone(), &options).map_err(|error| error.to_string())?;

@@ -172,13 +172,8 @@ fn volumes_that_cannot_be_written_are_refused_by_name_and_not_changed() {
     if !require(TOOLS) {
         return;
     }
-    let cases: [(&[&str], &str); 2] = [
-        (
-            &["-t", "ext4", "-O", "quota,ea_inode"],
-            "writing with quota files and attribute values in inodes (ea_inode)",
-        ),
-        (&["-t", "ext4", "-O", "mmp"], "writing with multiple mount protection (mmp)"),
-    ];
+    let cases: [(&[&str], &str); 1] =
+        [(&["-t", "ext4", "-O", "mmp"], "writing with multiple mount protection (mmp)")];
     for (options, name) in cases {
         let folder = tempfile::tempdir().unwrap();
         let image = make(folder.path(), options);

@@ -127,7 +127,7 @@ impl Writer {
         let sb = self.volume().super_block();
         let unused = alloc::vec![0; sb.inode_size.into()];
         let record = step.change.merge(inode.map_or(&*unused, Inode::record))?;
-        Charge::new(sb.into(), &record).map_or(Ok(()), |charge| self.prepare_owners(charge.ids))
+        Charge::new(sb.into(), &record, 0).map_or(Ok(()), |charge| self.prepare_owners(charge.ids))
     }
 
     /// Returns the new record of an existing inode, with its current blocks.
@@ -143,6 +143,7 @@ impl Writer {
         let sb = self.volume().super_block();
         let mut edit = InodeEdit::of_record(sb, step.ino, inode.place(), &record, taken, before.charged())?;
         edit.set_sectors(before.sectors())?;
+        edit.set_values(before.values());
         Ok(edit)
     }
 

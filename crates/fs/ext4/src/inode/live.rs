@@ -70,6 +70,8 @@ struct Entry {
     changed: Tid,
     /// What the record in the table adds to the usage of its owners.
     charged: Option<Charge>,
+    /// Number of attributes whose values are in inodes.
+    values: u32,
 }
 
 impl Default for Live {
@@ -166,8 +168,9 @@ impl Live {
         };
         let changed = txn.tid();
         let mut shard = self.shard(ino);
-        let charged = edit.charged();
-        let mut fresh = Entry { record, place, seed, view, is_unlinked, is_dirty: true, changed, charged };
+        let (charged, values) = (edit.charged(), edit.values());
+        let mut fresh =
+            Entry { record, place, seed, view, is_unlinked, is_dirty: true, changed, charged, values };
         let after = fresh.charge(sb);
         let old = match shard.inodes.entry(ino) {
             hash_map::Entry::Occupied(mut old) => {
@@ -189,23 +192,24 @@ impl Live {
         (before, after)
     }
 
-    /// Adds an inode that has no name and is in use, as it is in the table. `changed` is durable.
-    pub(crate) fn take_up(&self, sb: &SuperBlock, inode: Inode, changed: Tid) {
+    /// Adds an inode that has no name and is in use, as it is in the table. `values` of its attributes have values in
+    /// inodes. `changed` is durable.
+    pub(crate) fn take_up(&self, sb: &SuperBlock, inode: Inode, values: u32, changed: Tid) {
         let (ino, place, record) = (inode.ino(), inode.place(), inode.record().into());
         let seed = inode.checksum_seed();
-        let charged = Charge::new(sb.into(), inode.record());
+        let charged = Charge::new(sb.into(), inode.record(), values);
         let (view, is_unlinked, is_dirty) = (Ok(inode), true, false);
-        let entry = Entry { record, place, seed, view, is_unlinked, is_dirty, changed, charged };
+        let entry = Entry { record, place, seed, view, is_unlinked, is_dirty, changed, charged, values };
         self.shard(ino).inodes.insert(ino, entry);
         self.note_use();
     }
 
     /// Makes the commit of `txn` write an orphan again, since its link in the orphan list changes. The lock of the
-    /// inode is not needed, since nothing else changes.
+    /// inode is not needed, since nothing else changes. `values` counts the attributes with values in inodes.
     pub(crate) fn touch(
         &self,
         txn: &mut Txn<'_>,
-        sb: &SuperBlock,
+        (sb, values): (&SuperBlock, impl FnOnce(&Inode) -> u32),
         ino: Ino,
         place: InodePlace,
         table: &Taken,
@@ -219,8 +223,10 @@ impl Live {
             let seed = seed_of(sb, ino, &record);
             let view = Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed);
             let is_unlinked = view.as_ref().is_ok_and(|inode| inode.links() == 0);
-            let charged = Charge::new(sb.into(), &record);
-            Entry { record, place, seed, view, is_unlinked, is_dirty: false, changed: txn.tid(), charged }
+            let values = view.as_ref().map_or(0, values);
+            let charged = Charge::new(sb.into(), &record, values);
+            let (is_dirty, changed) = (false, txn.tid());
+            Entry { record, place, seed, view, is_unlinked, is_dirty, changed, charged, values }
         });
         entry.changed = txn.tid();
         if !core::mem::replace(&mut entry.is_dirty, true) {
@@ -307,7 +313,7 @@ impl Entry {
     fn charge(&self, sb: &SuperBlock) -> Option<Charge> {
         let is_named =
             RawInode::ref_from_prefix(&self.record).is_ok_and(|(raw, _)| raw.i_links_count.get() != 0);
-        Charge::new(sb.into(), &self.record).filter(|_| is_named || self.is_unlinked)
+        Charge::new(sb.into(), &self.record, self.values).filter(|_| is_named || self.is_unlinked)
     }
 
     /// Writes the record with its checksum to its place, with `dtime` in place of its own if given.

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use obento_base::wire::FromBytes;
 
 use super::QuotaKind;
-use crate::inode::{Format, reaches, sectors_of};
+use crate::inode::{Format, InodeFlags, reaches, sectors_of};
 use crate::raw::{RawInode, RawInodeExtra};
 
 /// End of `i_projid` in the record.
@@ -16,24 +16,30 @@ const PROJECT_END: usize = 0xa0;
 pub(crate) struct Charge {
     /// User, group and project.
     pub(crate) ids: [u32; 3],
+    /// The inode itself, and one for each attribute whose value is in an inode of its own.
+    pub(crate) inodes: u64,
     pub(crate) bytes: u64,
 }
 
 impl Charge {
-    /// Returns the charge of an inode in use, from its whole record. Returns `None` for a record that was never in use,
-    /// and on a volume without quota files.
-    pub(crate) fn new(format: Format, record: &[u8]) -> Option<Self> {
+    /// Returns the charge of an inode in use, from its whole record, and the number of attributes whose values are in
+    /// inodes ([`Volume::charged_values`](crate::volume::Volume::charged_values)). `i_blocks` includes the space of
+    /// these values. Returns `None` for a record that was never in use, for an inode that contains a value, and on a
+    /// volume without quota files.
+    pub(crate) fn new(format: Format, record: &[u8], values: u32) -> Option<Self> {
         if !format.has_quotas {
             return None;
         }
         let (raw, rest) = RawInode::ref_from_prefix(record).ok()?;
-        if raw.i_mode.get() == 0 {
+        let is_value = InodeFlags::from_bits_retain(raw.i_flags.get()).contains(InodeFlags::EA_INODE);
+        if raw.i_mode.get() == 0 || is_value {
             return None;
         }
         let extra = RawInodeExtra::ref_from_prefix(rest).ok().map(|(extra, _)| extra);
         let extra = extra.filter(|extra| reaches(extra.i_extra_isize.get(), PROJECT_END));
         let ids = QuotaKind::ALL.map(|kind| kind.id(raw, extra));
-        Some(Self { ids, bytes: sectors_of(format, raw).saturating_mul(512) })
+        let inodes = u64::from(values).saturating_add(1);
+        Some(Self { ids, inodes, bytes: sectors_of(format, raw).saturating_mul(512) })
     }
 }
 
@@ -51,18 +57,22 @@ impl UsageChanges {
         if before == after {
             return;
         }
-        let bytes = |charge: Option<Charge>| {
-            charge.map_or(0, |charge| i64::try_from(charge.bytes).unwrap_or(i64::MAX))
+        let amounts = |charge: Option<Charge>| {
+            let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
+            charge.map_or((0, 0), |charge| (signed(charge.inodes), signed(charge.bytes)))
         };
+        let (lost, gained) = (amounts(before), amounts(after));
         for (at, kind) in QuotaKind::ALL.into_iter().enumerate() {
             let id = |charge: Option<Charge>| charge.and_then(|charge| charge.ids.get(at).copied());
             match (id(before), id(after)) {
                 (Some(old), Some(new)) if old == new => {
-                    self.add(kind, new, (0, bytes(after).saturating_sub(bytes(before))));
+                    let change = (gained.0.saturating_sub(lost.0), gained.1.saturating_sub(lost.1));
+                    self.add(kind, new, change);
                 }
                 (old, new) => {
-                    old.into_iter().for_each(|id| self.add(kind, id, (-1, bytes(before).saturating_neg())));
-                    new.into_iter().for_each(|id| self.add(kind, id, (1, bytes(after))));
+                    let loss = (lost.0.saturating_neg(), lost.1.saturating_neg());
+                    old.into_iter().for_each(|id| self.add(kind, id, loss));
+                    new.into_iter().for_each(|id| self.add(kind, id, gained));
                 }
             }
         }
@@ -91,7 +101,19 @@ mod tests {
     use super::*;
 
     fn charge(uid: u32, bytes: u64) -> Option<Charge> {
-        Some(Charge { ids: [uid, 7, 0], bytes })
+        Some(Charge { ids: [uid, 7, 0], inodes: 1, bytes })
+    }
+
+    #[test]
+    fn a_value_in_an_inode_counts_as_one_more_inode_of_each_owner() {
+        let mut changes = UsageChanges::default();
+        let with = |values: u64, uid| charge(uid, 8192).map(|charge| Charge { inodes: 1 + values, ..charge });
+        changes.replace(with(0, 1), with(2, 1));
+        let expected = [(QuotaKind::User, 1), (QuotaKind::Group, 7), (QuotaKind::Project, 0)];
+        assert_eq!(changes.take(), expected.map(|(kind, id)| (kind, id, (2, 0))));
+        changes.replace(with(2, 1), with(2, 9));
+        let expected = [(QuotaKind::User, 1, (-3, -8192)), (QuotaKind::User, 9, (3, 8192))];
+        assert_eq!(changes.take(), expected);
     }
 
     #[test]

@@ -356,7 +356,7 @@ mod tests {
     }
 
     fn charge(uid: u32, bytes: u64) -> Option<Charge> {
-        Some(Charge { ids: [uid, 1, 0], bytes })
+        Some(Charge { ids: [uid, 1, 0], inodes: 1, bytes })
     }
 
     #[test]

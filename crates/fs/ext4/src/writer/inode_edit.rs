@@ -54,6 +54,8 @@ pub struct InodeEdit {
     seed: u32,
     /// What the record added to the usage of its owners before the change.
     charged: Option<Charge>,
+    /// Number of attributes whose values are in inodes and are charged to the owners of this inode.
+    values: u32,
     /// The room for what the change adds.
     admissions: Admissions,
 }
@@ -96,26 +98,29 @@ impl DerefMut for Rest {
 
 impl InodeEdit {
     /// Copies `record`, which is at `place` in the block `table`. `seed` is the seed of its checksums, which includes
-    /// the generation if the inode has one. Fails with `NoMemory`, or with `Invalid` for a record that is too short.
+    /// the generation if the inode has one. `values` is the number of its attributes with values in inodes
+    /// ([`charged_values`](crate::volume::Volume::charged_values)). Fails with `NoMemory`, or with `Invalid` for a record
+    /// that is too short.
     pub(crate) fn new(
         format: Format,
         ino: Ino,
         place: InodePlace,
-        record: &[u8],
+        (record, values): (&[u8], u32),
         table: Taken,
         seed: u32,
     ) -> Result<Self> {
         let record = record.get(..format.inode_size.into()).ok_or(Error::Invalid)?;
         let (raw, old_rest) = RawInode::read_from_prefix(record).map_err(|_| Error::Invalid)?;
         let rest = Rest::new(old_rest)?;
-        let charged = Charge::new(format, record);
+        let charged = Charge::new(format, record, values);
         let admissions = Admissions::default();
-        let mut this = Self { format, ino, place, raw, rest, table, seed, charged, admissions };
+        let mut this = Self { format, ino, place, raw, rest, table, seed, charged, values, admissions };
         this.use_extra_room();
         Ok(this)
     }
 
-    /// Like [`Self::new`], for a record with its generation that replaces the one charged as `charged`.
+    /// Like [`Self::new`], for a record with its generation that replaces the one charged as `charged`. The caller sets
+    /// the number of values ([`Self::set_values`]).
     pub(crate) fn of_record(
         sb: &SuperBlock,
         ino: Ino,
@@ -124,14 +129,24 @@ impl InodeEdit {
         table: Taken,
         charged: Option<Charge>,
     ) -> Result<Self> {
-        let mut this = Self { charged, ..Self::new(sb.into(), ino, place, record, table, 0)? };
+        let mut this = Self { charged, ..Self::new(sb.into(), ino, place, (record, 0), table, 0)? };
         this.set_generation(this.generation());
         Ok(this)
     }
 
     /// Returns what the changed record adds to the usage of its owners.
     pub(crate) fn charge(&self) -> Option<Charge> {
-        Charge::new(self.format, &self.record())
+        Charge::new(self.format, &self.record(), self.values)
+    }
+
+    /// Returns the number of attributes whose values are in inodes and are charged to the owners of this inode.
+    pub(crate) fn values(&self) -> u32 {
+        self.values
+    }
+
+    /// Sets the number of attributes whose values are in inodes.
+    pub(crate) fn set_values(&mut self, values: u32) {
+        self.values = values;
     }
 
     /// Keeps room for what the change adds, until this copy is dropped. Fails with `NoMemory`.

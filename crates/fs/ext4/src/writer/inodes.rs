@@ -82,7 +82,8 @@ impl Writer {
     fn copy_inode(&self, txn: &mut Txn<'_>, inode: &Inode) -> Result<InodeEdit> {
         let taken = txn.take(inode.place().block.0)?;
         let (format, seed) = (self.volume().super_block().into(), inode.checksum_seed());
-        InodeEdit::new(format, inode.ino(), inode.place(), inode.record(), taken, seed)
+        let values = self.volume().charged_values(inode)?;
+        InodeEdit::new(format, inode.ino(), inode.place(), (inode.record(), values), taken, seed)
     }
 
     /// Stores a changed copy. It can be changed and stored again in the same transaction.
@@ -124,7 +125,7 @@ impl Writer {
         };
         let record = alloc::vec![0; size.into()];
         let format = self.volume().super_block().into();
-        let mut edit = InodeEdit::new(format, new.ino, new.place, &record, new.table, 0)?;
+        let mut edit = InodeEdit::new(format, new.ino, new.place, (&record, 0), new.table, 0)?;
         edit.set_extra_isize(FULL_EXTRA_ISIZE);
         edit.set_generation(self.next_generation(before));
         edit.set_mode(node.kind.mode_bits() | node.mode.bits());

@@ -46,7 +46,7 @@ impl Writer {
 
     /// Returns the owners of an inode. A file of the format has none.
     fn owners(&self, ino: Ino, record: &[u8]) -> OwnerIds {
-        let charge = Charge::new(self.volume().super_block().into(), record);
+        let charge = Charge::new(self.volume().super_block().into(), record, 0);
         charge.filter(|_| !self.volume().is_reserved(ino)).map_or([None; 3], |charge| charge.ids.map(Some))
     }
 
@@ -58,11 +58,13 @@ impl Writer {
     /// Takes room for an inode that gets new owners, and for its blocks that are reserved for callers. Fails
     /// with `QuotaExceeded`.
     pub(super) fn room_for_transfer(&self, inode: &Inode, gaining: OwnerIds) -> Result<Option<Admission>> {
-        let charge = Charge::new(self.volume().super_block().into(), inode.record());
+        let values = self.volume().charged_values(inode)?;
+        let charge = Charge::new(self.volume().super_block().into(), inode.record(), values);
         // No room is held for these blocks if the owners have no limits.
         let handed = self.handed_bytes(inode.ino());
         // An inode without names is charged, too.
-        self.take_room(gaining, (1, charge.map_or(0, |charge| charge.bytes).saturating_add(handed)))
+        let (inodes, bytes) = charge.map_or((1, 0), |charge| (charge.inodes, charge.bytes));
+        self.take_room(gaining, (inodes, bytes.saturating_add(handed)))
     }
 
     /// Keeps the room for the reserved blocks of an inode that was stored with its new owners.
@@ -78,6 +80,22 @@ impl Writer {
         let owners = self.owners(edit.ino(), &edit.record());
         let bytes = blocks.saturating_mul(self.block_len_in_bytes());
         edit.keep(self.take_room(owners, (0, bytes))?)
+    }
+
+    /// Takes room for an attribute of the inode of `edit` whose value is in an inode and is counted as `blocks` blocks,
+    /// until `edit` is dropped. Linux charges the new value before it releases the old one (`ext4_xattr_set_entry`).
+    /// Fails with `QuotaExceeded`.
+    pub(crate) fn keep_value_room(&self, edit: &mut InodeEdit, blocks: u64) -> Result<()> {
+        let owners = self.owners(edit.ino(), &edit.record());
+        let bytes = blocks.saturating_mul(self.block_len_in_bytes());
+        edit.keep(self.take_room(owners, (1, bytes))?)
+    }
+
+    /// Fails with `QuotaExceeded` unless the owners of the inode of `edit` have room for one more inode. Linux charges them
+    /// for a new inode with a value until its reference is charged (`ext4_xattr_inode_create`).
+    pub(crate) fn expect_room_to_create(&self, edit: &InodeEdit) -> Result<()> {
+        let [user, group, _] = self.owners(edit.ino(), &edit.record());
+        self.take_room([user, group, None], (1, 0)).map(drop)
     }
 
     /// Takes room for the first blocks of `whole`, which are whole clusters. Returns these blocks. Fails with

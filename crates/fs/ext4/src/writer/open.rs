@@ -236,7 +236,9 @@ impl Writer {
             // The inode was not in use when the volume was opened.
             Err(Error::Stale) => {
                 let inode = self.volume().unlinked_inode(ino)?;
-                self.volume().live().take_up(self.volume().super_block(), inode, self.txns().durable());
+                let values = self.volume().charged_values(&inode)?;
+                let sb = self.volume().super_block();
+                self.volume().live().take_up(sb, inode, values, self.txns().durable());
             }
             Ok(inode) if inode.links() == 0 => {}
             inode => return inode.and_then(|_| self.end_truncation(ino)),

@@ -20,6 +20,7 @@ use obento_journal::{Taken, Txn};
 use super::{InodeEdit, Writer};
 use crate::checksum::Crc;
 use crate::feature::Compat;
+use crate::inode::Inode;
 use crate::raw::RawInode;
 use crate::super_block::ORPHAN_MAGIC;
 use crate::unit::{FileBlock, VolBlock};
@@ -290,7 +291,9 @@ impl Writer {
 fn touch(txn: &mut Txn<'_>, volume: &Volume, ino: Ino) -> Result<()> {
     let slot = volume.inode_slot(ino)?;
     let table = txn.take(slot.block.0)?;
-    volume.live().touch(txn, volume.super_block(), ino, slot.place(), &table);
+    // The values of attributes that cannot be read are not counted until a check.
+    let values = |inode: &Inode| volume.charged_values(inode).unwrap_or(0);
+    volume.live().touch(txn, (volume.super_block(), values), ino, slot.place(), &table);
     Ok(())
 }
 

@@ -22,6 +22,14 @@ pub(super) struct Tables<'a> {
     pub(super) block: Table<'a>,
 }
 
+impl Tables<'_> {
+    /// Returns the number of attributes whose values are in inodes.
+    pub(super) fn values(&self) -> u32 {
+        let named = self.inode.iter().chain([&self.block]).flat_map(Table::value_inodes).count();
+        u32::try_from(named).unwrap_or(u32::MAX)
+    }
+}
+
 /// Whether values may be in inodes of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum ValueInodes {

@@ -27,8 +27,8 @@ use super::table::{Form, Table, Value};
 use super::values::{Counts, UnreferencedValues};
 use crate::allocator::Freed;
 use crate::checksum::Crc;
-use crate::feature::Incompat;
-use crate::inode::Inode;
+use crate::feature::{Incompat, RoCompat};
+use crate::inode::{Inode, InodeFlags};
 use crate::unit::VolBlock;
 use crate::volume::Volume;
 use crate::writer::{InodeEdit, Writer, cost};
@@ -101,6 +101,9 @@ impl Writer {
             Change::Set(value, mode) => tables.plan_set(name, value, mode, own, self.block_len())?,
         };
         let Some(mut plan) = plan else { return Ok(false) };
+        if plan.wants_inode {
+            self.keep_value_room(edit, self.volume().clusters_of(to_u64(value.len())))?;
+        }
         let old = block.as_ref().map(|block| Old::take(txn, block)).transpose()?;
         let mut counts = Counts::default();
         let mut make = None;
@@ -109,7 +112,10 @@ impl Writer {
         {
             match self.volume().find_value(&known, value, hash) {
                 Some(ino) => plan.name_value_inode(ino),
-                None => make = Some(hash),
+                None => {
+                    self.expect_room_to_create(edit)?;
+                    make = Some(hash);
+                }
             }
         }
         let step = self.choose(txn, &mut known, &inode, old.as_ref(), (&tables.block, &plan.tables.block))?;
@@ -142,6 +148,7 @@ impl Writer {
             let _ = edit.add_blocks(self.volume().clusters_of(to_u64(value.len())));
         }
         edit.remove_blocks(freed);
+        edit.set_values(plan.tables.values());
         self.finish(txn, &mut known, edit, ready, old);
         Ok(true)
     }
@@ -368,6 +375,7 @@ impl Writer {
         self.count(txn, (edit, &known), &tables, &plan, (&Step::Leave, old.as_ref()), &mut counts)?;
         counts.store(self, txn, &mut known, dead);
         edit.xattr_bytes_mut().fill(0);
+        edit.set_values(0);
         if old.is_some() {
             self.finish(txn, &mut known, edit, Ready::Leave, old);
         }
@@ -405,8 +413,7 @@ fn has_none(inode: &Inode) -> bool {
 
 /// Returns the credits for changing the counts of all value inodes of `tables`.
 fn value_cost(tables: &Tables<'_>) -> Credits {
-    let named = tables.inode.iter().chain([&tables.block]).flat_map(Table::value_inodes).count();
-    (cost::INODE + cost::ORPHAN) * u32::try_from(named).unwrap_or(u32::MAX)
+    (cost::INODE + cost::ORPHAN) * tables.values()
 }
 
 impl Volume {
@@ -414,6 +421,23 @@ impl Volume {
     pub(super) fn has_xattr(&self, inode: &Inode, name: &StoredName<'_>) -> Result<bool> {
         let block = self.xattr_block(inode)?;
         Ok(self.xattr_tables(inode, block.as_ref())?.get(name).is_some())
+    }
+
+    /// Returns the number of attributes of `inode` whose values are in inodes, which quota files count as further inodes
+    /// of its owners (`ext4_get_inode_usage`). Returns 0 on a volume whose quota files cannot count them. Damaged attributes
+    /// are not counted. Fails if the device fails, or memory is exhausted.
+    pub(crate) fn charged_values(&self, inode: &Inode) -> Result<u32> {
+        let sb = self.super_block();
+        let is_counted = sb.ro_compat.contains(RoCompat::QUOTA) && sb.incompat.contains(Incompat::EA_INODE);
+        if !is_counted || has_none(inode) || inode.has(InodeFlags::EA_INODE) {
+            return Ok(0);
+        }
+        let block = self.xattr_block(inode);
+        let tables = block.and_then(|block| Ok(self.xattr_tables(inode, block.as_ref())?.values()));
+        match tables {
+            Err(Error::Corrupt(_)) => Ok(0),
+            counted => counted,
+        }
     }
 
     /// Returns the attributes of `inode`, whose block is `block`.

@@ -53,6 +53,13 @@ pub const SMALL: &[Shape] = &[
 pub const QUOTAS: Shape =
     shape("quotas-1k", &["-t", "ext4", "-b", "1024", "-O", "quota,project,^resize_inode", "-J", "size=1"], 3);
 
+/// With quota files, and with attributes whose values are in inodes.
+pub const VALUES_WITH_QUOTAS: Shape = shape(
+    "values-with-quotas-1k",
+    &["-t", "ext4", "-b", "1024", "-O", "quota,project,ea_inode,^resize_inode", "-J", "size=1"],
+    3,
+);
+
 /// The combinations that the kernel and obento change in turn.
 pub const COMBINATIONS: &[Shape] = &[
     shape("ext4", &["-t", "ext4"], 64),

@@ -19,7 +19,7 @@ impl Edits {
             return Ok(());
         }
         let record = self.record(ino)?;
-        let Some(charge) = Charge::new((&self.view.sb).into(), &record) else { return Ok(()) };
+        let Some(charge) = Charge::new((&self.view.sb).into(), &record, 0) else { return Ok(()) };
         for ((kind, file), id) in QuotaKind::ALL.into_iter().zip(files).zip(charge.ids) {
             if file == 0 {
                 continue;
