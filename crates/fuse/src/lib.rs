@@ -55,6 +55,6 @@ pub use pauser::Pauser;
 pub use processes::Processes;
 pub use refuse::refuse_all;
 pub use server::{Server, ServerOptions};
-pub use session::{Served, Session, SessionUse, WriteCache, open_session, resume_session};
-pub use session_options::{RingChoice, SessionOptions};
+pub use session::{Served, Session, open_session, resume_session};
+pub use session_options::{RingChoice, SessionOptions, SessionUse, WriteCache};
 pub use unmount_listener::{Folders, NoServer, Outcome, ServerWait, ServingListener, UnmountListener};

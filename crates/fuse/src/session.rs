@@ -13,7 +13,7 @@ use crate::receive::{Received, attempt};
 use crate::request_poll::RequestPoll;
 use crate::rings::Rings;
 use crate::server::Server;
-use crate::session_options::{RingChoice, SessionOptions};
+use crate::session_options::{RingChoice, SessionOptions, SessionUse};
 use crate::wire::{self, LONGEST_REQUEST, Pools, Step, Wire};
 
 /// The time for which FORGET requests are gathered if they alone use `/dev/fuse`: each one would wake this thread.
@@ -45,27 +45,6 @@ pub trait Session: Send {
 
     /// Returns a function that observes the session.
     fn monitor(&self) -> Box<dyn Fn() -> SessionUse + Send>;
-}
-
-/// The use of a session.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SessionUse {
-    /// The number of requests that were read.
-    pub requests: u64,
-    /// How the kernel caches written data.
-    pub write_cache: WriteCache,
-}
-
-/// How the kernel caches written data.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum WriteCache {
-    /// The kernel sends each write to the server.
-    #[default]
-    Off,
-    /// The kernel gathers written data.
-    On,
-    /// The kernel gathers written data, and asks the server for space before each write, since the volume is nearly full.
-    Asking,
 }
 
 /// Negotiates the protocol with the kernel over `device`, an open `/dev/fuse` that is mounted.

@@ -1,4 +1,4 @@
-//! The options of a connection to the kernel.
+//! The options and the use of a connection to the kernel.
 
 /// Whether requests arrive through `io_uring`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -30,4 +30,25 @@ impl Default for SessionOptions {
     fn default() -> Self {
         Self { threads: 16, writeback: true, dirty_limit: 0, io_uring: RingChoice::Auto }
     }
+}
+
+/// The use of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SessionUse {
+    /// The number of requests that were read.
+    pub requests: u64,
+    /// How the kernel caches written data.
+    pub write_cache: WriteCache,
+}
+
+/// How the kernel caches written data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WriteCache {
+    /// The kernel sends each write to the server.
+    #[default]
+    Off,
+    /// The kernel gathers written data.
+    On,
+    /// The kernel gathers written data, and asks the server for space before each write, since the volume is nearly full.
+    Asking,
 }

@@ -87,11 +87,11 @@ fn change_attributes(fs: &dyn FileSystem, ino: Ino, n: u32) {
     set(b"user.shared", 5000, 1);
     set(b"user.small", 60, n);
     set(b"user.other", 3000, n % 2);
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         set(b"user.own", 9000, n);
         set(b"user.other", 30, n);
     }
-    if n % 4 == 0 {
+    if n.is_multiple_of(4) {
         xattrs.remove_xattr(ino, b"user.shared").ok();
     }
 }
@@ -115,7 +115,7 @@ fn change_all(fs: &dyn FileSystem) {
             let bytes = vec![1; 3000];
             writable.write(&lock.shared(), ino, 0, &bytes).ok();
         }
-        if n % 5 == 0 {
+        if n.is_multiple_of(5) {
             change_attributes(fs, ino, n);
         }
         match n % 7 {

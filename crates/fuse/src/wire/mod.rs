@@ -26,8 +26,7 @@ use crate::pool::Jobs;
 use crate::receive::{Received, attempt};
 use crate::rings::Entry;
 use crate::server::{Reply, Sender, Server};
-use crate::session::{SessionUse, WriteCache};
-use crate::session_options::SessionOptions;
+use crate::session_options::{SessionOptions, SessionUse, WriteCache};
 
 mod broken;
 mod data;
