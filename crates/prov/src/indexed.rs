@@ -211,13 +211,18 @@ impl IndexedLog {
     /// Returns the actor with this number for a record at `position`.
     pub(crate) fn actor(&mut self, position: Position, id: ActorId) -> Actor {
         let (at, sequence) = position;
-        if !self.actors.contains_key(&(at, id)) {
-            let defined = self.definitions(at, id);
-            self.actors.insert((at, id), defined);
+        let last = |defined: &Definitions| {
+            let before = defined.iter().take_while(|(defined, _)| *defined < sequence);
+            before.last().map(|(_, actor)| *actor).unwrap_or_default()
+        };
+        // Almost all actors are known.
+        if let Some(known) = self.actors.get(&(at, id)) {
+            return last(known);
         }
-        let known = self.actors.get(&(at, id)).into_iter().flatten();
-        let before = known.take_while(|(defined, _)| *defined < sequence);
-        before.last().map(|(_, actor)| *actor).unwrap_or_default()
+        let defined = self.definitions(at, id);
+        let actor = last(&defined);
+        self.actors.insert((at, id), defined);
+        actor
     }
 
     fn definitions(&mut self, at: usize, number: ActorId) -> Definitions {
