@@ -21,6 +21,7 @@ pub mod model;
 pub mod mutants;
 pub mod null;
 pub mod open_writes;
+pub mod opening;
 pub mod oracle;
 pub mod outcome;
 pub mod passed;

@@ -47,6 +47,7 @@ pub fn checksum(bytes: &[u8], sector_size: usize) -> u32 {
 }
 
 /// A region in memory.
+#[derive(Clone)]
 pub struct BootRegion {
     /// All twelve sectors.
     pub bytes: Vec<u8>,

@@ -6,7 +6,7 @@ use alloc::vec;
 use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Decoded, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
 
 use crate::boot::{self, BootRegion, Region};
 use crate::contract::ExFat;
@@ -32,34 +32,36 @@ const SMALL_CACHE: usize = 64 << 10;
 const PROBED: u32 = 4096;
 
 /// A boot region, and how it was found.
+#[derive(Clone)]
 pub(crate) struct Located {
-    pub(crate) sb: SuperBlock,
+    pub(crate) region: BootRegion,
     /// The damage of the main region.
     pub(crate) damage: Option<Error>,
     /// Whether the backup is used instead.
-    is_backup: bool,
+    pub(crate) is_backup: bool,
+}
+
+/// Returns the result of [`find`] that `probe` contains, or that of `device`. Fails with the error of the main boot
+/// sector, with `Unsupported` if it has an unknown version, or if the device fails.
+pub(crate) fn locate(device: &dyn BlockDevice, probe: Option<&Probe>) -> Result<Located> {
+    let located = Decoded::of(probe, || find(device))?;
+    match located.damage {
+        Some(error @ Error::Unsupported(_)) => Err(error),
+        _ => Ok(located),
+    }
 }
 
 /// Returns the main boot region, or its backup if only that is intact. For reading, a plausible main boot sector
 /// suffices if neither region has a correct checksum. Fails with the error of the main boot sector, or if the device
 /// fails.
-pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
+pub(crate) fn find(device: &dyn BlockDevice) -> Result<Located> {
     let size = boot::sector_size(device).unwrap_or(512);
     let main = BootRegion::read(device, Region::Main, size);
     let whole = main.as_ref().map_err(|error| *error).and_then(|region| region.verify(Region::Main));
-    let damage = match (whole, main) {
-        (Ok(()), Ok(region)) => return Ok(Located { sb: region.sb, damage: None, is_backup: false }),
-        (Err(error), main) => (error, main),
-        (Ok(()), Err(error)) => (error, Err(error)),
-    };
-    if matches!(damage.0, Error::Unsupported(_)) {
-        return Err(damage.0);
-    }
-    match (boot::backup(device), damage) {
-        (Some(region), (error, _)) => Ok(Located { sb: region.sb, damage: Some(error), is_backup: true }),
-        (None, (error, Ok(region))) => Ok(Located { sb: region.sb, damage: Some(error), is_backup: false }),
-        (None, (error, Err(_))) => Err(error),
-    }
+    let damage = whole.err();
+    let backup = damage.and_then(|_| boot::backup(device));
+    let is_backup = backup.is_some();
+    backup.map_or(main, Ok).map(|region| Located { region, damage, is_backup })
 }
 
 impl Driver for ExFatDriver {
@@ -78,13 +80,22 @@ impl Driver for ExFatDriver {
         }
         device.read_at(0, &mut bytes)?;
         let likely = raw_of(&bytes).filter(SuperBlock::is_likely);
-        let (sb, evidence) = match likely {
-            Some(raw) => (SuperBlock::decode(&raw).ok().or_else(|| backup(device)), Evidence::Signature),
+        let evidence = match likely {
+            Some(_) => Evidence::Signature,
             // The backup is used only if the first sector is zero.
-            None if bytes.iter().all(|&byte| byte == 0) => (backup(device), Evidence::Traces),
-            None => (None, Evidence::Traces),
+            None if bytes.iter().all(|&byte| byte == 0) => Evidence::Traces,
+            None => return Ok(None),
         };
-        Ok(sb.map(|sb| Probe { evidence, ..probe_of(device, &sb) }))
+        let probe = match (find(device), likely.map(|raw| SuperBlock::decode(&raw))) {
+            (Ok(located), _) => {
+                let probe = probe_of(device, &located.region.sb);
+                Probe { decoded: Decoded::new(located), ..probe }
+            }
+            // The rest of the region is missing.
+            (Err(_), Some(Ok(sb))) => probe_of(device, &sb),
+            _ => return Ok(None),
+        };
+        Ok(Some(Probe { evidence, ..probe }))
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
@@ -93,10 +104,6 @@ impl Driver for ExFatDriver {
     }
 
     obento_driver::capabilities!(undelete: Undelete, tune: Tune, resize: Resize, format: Format, check: Check);
-}
-
-fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
-    boot::backup(device).map(|region| region.sb)
 }
 
 /// Returns type, label, GUID and size, from the start of the root directory.
@@ -126,7 +133,8 @@ pub fn open_volume(
     options: &OpenOptions,
     shown: ExFatOptions,
 ) -> Result<Volume> {
-    let Located { sb, damage, is_backup } = locate(&*device)?;
+    let Located { region: BootRegion { sb, .. }, damage, is_backup } =
+        locate(&*device, options.probe.as_ref())?;
     if options.access == Access::ReadWrite {
         if let Some(error) = damage {
             return Err(error);

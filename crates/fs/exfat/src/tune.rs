@@ -42,11 +42,11 @@ impl Tune for ExFatDriver {
             return Err(Error::ReadOnly.into());
         }
         options.expect_label_and_serial("exFAT")?;
-        let located = locate(&*device)?;
+        let located = locate(&*device, None)?;
         if let Some(error) = located.damage {
             return Err(error.into());
         }
-        let sb = located.sb;
+        let sb = located.region.sb;
         sb.expect_changeable(&*device)?;
         let label = options.label.as_deref().map(entry).transpose()?;
         if let Some(label) = label {

@@ -45,7 +45,7 @@ impl Undelete for ExFatDriver {
         found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
     ) -> Result<Vec<Unsearched>> {
         let device = &**device;
-        let sb = locate(device)?.sb;
+        let sb = locate(device, None)?.region.sb;
         let space = FreeClusters::new(Bits::default(), sb.clusters, sb.data_start, sb.cluster_size);
         let (entered, unsearched) = (Bits::default(), Vec::new());
         let mut search =

@@ -12,6 +12,7 @@ use obento_driver::{Contents, Driver as _, Format, FormatError, FormatOptions};
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_exfat::ExFatDriver;
 use obento_host::FileDevice;
+use obento_testkit::opening::{assert_read_once, formatted};
 use obento_testkit::oracle::{program, run};
 
 fn options(settings: &[(&str, &str)]) -> FormatOptions {
@@ -160,4 +161,10 @@ fn an_impossible_layout_is_refused_before_any_write() {
     let label = FormatOptions { label: b"more than eleven".to_vec(), ..options(&[]) };
     let refused = ExFatDriver::default().plan(64 << 20, &label).unwrap_err().to_string();
     assert!(refused.contains("at most 11 UTF-16 units"), "{refused}");
+}
+
+#[test]
+fn a_probe_a_check_and_an_open_read_the_boot_region_once() {
+    let driver = ExFatDriver::default();
+    assert_read_once(&driver, formatted(&driver, "exfat", 16 << 20), 0, 12 * 512);
 }

@@ -6,11 +6,10 @@ use alloc::vec;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Decoded, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
 
 use crate::contract::Fat;
 use crate::options::FatOptions;
-use crate::raw::RawBoot;
 use crate::super_block::{SuperBlock, Width, raw_of};
 use crate::volume::Volume;
 
@@ -38,6 +37,25 @@ pub(crate) struct Located {
     pub(crate) instead_of: Option<Error>,
 }
 
+/// The primary boot sector of a device.
+#[derive(Clone)]
+pub(crate) struct PrimaryBoot {
+    /// Its bytes, or zeros if the device is shorter.
+    pub(crate) bytes: [u8; BOOT],
+    /// The decoded bytes.
+    pub(crate) decoded: Result<SuperBlock>,
+}
+
+impl PrimaryBoot {
+    /// Returns the boot sector that `probe` contains, or reads that of `device`. Fails if the device fails.
+    pub(crate) fn of(device: &dyn BlockDevice, probe: Option<&Probe>) -> Result<Self> {
+        Decoded::of(probe, || {
+            let bytes = read_boot(device, 0)?.unwrap_or([0; BOOT]);
+            Ok(Self { bytes, decoded: SuperBlock::of_bytes(&bytes) })
+        })
+    }
+}
+
 pub(crate) fn read_boot(device: &dyn BlockDevice, offset: u64) -> Result<Option<[u8; BOOT]>> {
     let mut bytes = [0; BOOT];
     if offset.checked_add(to_u64(BOOT)).is_none_or(|end| end > device.len()) {
@@ -47,11 +65,10 @@ pub(crate) fn read_boot(device: &dyn BlockDevice, offset: u64) -> Result<Option<
     Ok(Some(bytes))
 }
 
-/// Returns the boot sector, or its backup if only that can be read. Fails with the `Corrupt` error of the primary
-/// boot sector, or if the device fails.
-pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
-    let first = read_boot(device, 0).and_then(|bytes| SuperBlock::of_bytes(&bytes.unwrap_or([0; BOOT])));
-    let error = match first {
+/// Returns the boot sector, which `probe` may contain, or its backup if only that can be read. Fails with the `Corrupt`
+/// error of the primary boot sector, or if the device fails.
+pub(crate) fn locate(device: &dyn BlockDevice, probe: Option<&Probe>) -> Result<Located> {
+    let error = match PrimaryBoot::of(device, probe).and_then(|boot| boot.decoded) {
         Ok(sb) => return Ok(Located { sb, instead_of: None }),
         Err(error) => error,
     };
@@ -67,20 +84,21 @@ pub(crate) fn backup(device: &dyn BlockDevice) -> Option<SuperBlock> {
     let mut places = sectors.flat_map(|sector| [512_u32, 1024, 2048, 4096].map(|size| (sector, size)));
     places.find_map(|(sector, size)| {
         let bytes = read_boot(device, u64::from(size).saturating_mul(sector.into())).ok()??;
-        let raw = raw_of(&bytes).filter(|raw| raw.signature == [0x55, 0xaa] && SuperBlock::is_likely(raw))?;
+        let raw =
+            raw_of(&bytes).filter(|raw| raw.signature == [0x55, 0xaa] && SuperBlock::is_possible(raw))?;
         let sb = SuperBlock::decode(&raw).ok()?;
         let fits = sb.sector_size == size && sb.backup == Some(sector) && sb.len <= device.len();
         (fits && sb.width == Width::Fat32).then_some(sb)
     })
 }
 
-/// Returns a boot sector without any signature if the volume fits the device and the first FAT entry repeats the media
-/// type. Every FAT repeats it (fatgen103, "FAT Data Structure").
-fn plausible(device: &dyn BlockDevice, raw: &RawBoot) -> Option<SuperBlock> {
-    let sb = SuperBlock::decode(raw).ok()?;
+/// Returns whether a boot sector without any signature is that of a volume: the volume fits the device, and the first
+/// FAT entry repeats the media type. Every FAT repeats it (fatgen103, "FAT Data Structure").
+fn is_plausible(device: &dyn BlockDevice, sb: &SuperBlock) -> bool {
     let mut first = [0; 3];
-    device.read_at(sb.fat_start, &mut first).ok()?;
-    (sb.len <= device.len() && first == [sb.media, 0xff, 0xff]).then_some(sb)
+    sb.len <= device.len()
+        && device.read_at(sb.fat_start, &mut first).is_ok()
+        && first == [sb.media, 0xff, 0xff]
 }
 
 impl Driver for FatDriver {
@@ -93,16 +111,23 @@ impl Driver for FatDriver {
     }
 
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
-        let Some(bytes) = read_boot(device, 0)? else { return Ok(None) };
-        let (sb, evidence) = match raw_of(&bytes) {
-            Some(raw) if SuperBlock::is_likely(&raw) => (SuperBlock::decode(&raw).ok(), Evidence::Signature),
-            Some(raw) if SuperBlock::is_possible(&raw) => (plausible(device, &raw), Evidence::Traces),
+        if device.len() < to_u64(BOOT) {
+            return Ok(None);
+        }
+        let boot = PrimaryBoot::of(device, None)?;
+        let is_blank = boot.bytes.iter().all(|&byte| byte == 0);
+        let primary = raw_of(&boot.bytes).zip(boot.decoded.clone().ok());
+        let (sb, evidence) = match primary.filter(|(raw, _)| SuperBlock::is_possible(raw)) {
+            Some((raw, sb)) if SuperBlock::is_likely(&raw) => (sb, Evidence::Signature),
+            Some((_, sb)) if is_plausible(device, &sb) => (sb, Evidence::Traces),
             // The backup is used only if the first sector is zero.
-            _ if bytes.iter().all(|&byte| byte == 0) => (backup(device), Evidence::Traces),
-            _ => (None, Evidence::Traces),
+            None if is_blank => match backup(device) {
+                Some(sb) => (sb, Evidence::Traces),
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
         };
-        let Some(sb) = sb else { return Ok(None) };
-        let probe = Probe { evidence, ..sb.probe(None) };
+        let probe = Probe { evidence, decoded: Decoded::new(boot), ..sb.probe(None) };
         Ok(Some(match root_label(device, &sb) {
             Some(label) => Probe { label, ..probe },
             None => probe,
@@ -133,7 +158,7 @@ fn root_label(device: &dyn BlockDevice, sb: &SuperBlock) -> Option<alloc::vec::V
 /// Opens the volume on `device`. Fails with `OutOfBounds` if the volume is opened for changes and the device does not
 /// contain all of it.
 pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions, shown: FatOptions) -> Result<Volume> {
-    let Located { sb, instead_of } = locate(&*device)?;
+    let Located { sb, instead_of } = locate(&*device, options.probe.as_ref())?;
     if options.access == Access::ReadWrite {
         sb.expect_whole(&*device)?;
     }

@@ -153,22 +153,23 @@ impl SuperBlock {
         Err(DeviceError::OutOfBounds { offset: 0, len: self.len, device_len }.into())
     }
 
-    /// Returns whether a probe recognises this sector. It must have a jump instruction, a signature or the name of
-    /// the type.
+    /// Returns whether a [possible](Self::is_possible) sector has a jump instruction, a signature or the name of the
+    /// type.
     pub fn is_likely(raw: &RawBoot) -> bool {
         let jump = matches!(raw.BS_jmpBoot, [0xeb, _, _] | [0xe9, _, _]) || raw.signature == [0x55, 0xaa];
-        (jump || Self::names_type(raw)) && Self::is_possible(raw)
+        jump || Self::names_type(raw)
     }
 
-    /// Returns whether the fields alone describe a FAT volume, as Linux decides, which requires neither a jump nor a
-    /// signature (fs/fat/inode.c, `fat_read_bpb`). Disks of the Atari ST begin with 0x60.
+    /// Returns whether a sector that [can be decoded](Self::decode) is that of FAT and of no similar format. As for
+    /// Linux, this requires neither a jump nor a signature (fs/fat/inode.c, `fat_read_bpb`). Disks of the Atari ST
+    /// begin with 0x60.
     pub fn is_possible(raw: &RawBoot) -> bool {
         let other = [b"NTFS    ", b"EXFAT   ", b"-FVE-FS-"].contains(&&raw.BS_OEMName);
         // OS/2 writes a boot sector like that of FAT at the start of volumes of these types (libblkid,
         // superblocks/vfat.c).
         let of_os2 =
             [&b"JFS     "[..], b"HPFS    "].iter().any(|name| type_at(raw, TYPE_16).starts_with(name));
-        !other && !of_os2 && Self::decode(raw).is_ok()
+        !other && !of_os2
     }
 
     /// Returns whether `BS_FilSysType` is a name of FAT. Source: libblkid, superblocks/vfat.c `vfat_idinfo`.

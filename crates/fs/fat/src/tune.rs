@@ -45,7 +45,7 @@ impl Tune for FatDriver {
             return Err(Error::ReadOnly.into());
         }
         options.expect_label_and_serial("FAT")?;
-        let located = locate(&*device)?;
+        let located = locate(&*device, None)?;
         if let Some(error) = located.instead_of {
             return Err(error.into());
         }

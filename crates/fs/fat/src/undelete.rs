@@ -61,7 +61,7 @@ impl Undelete for FatDriver {
         found: &mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
     ) -> Result<Vec<Unsearched>> {
         let device = &**device;
-        let sb = locate(device)?.sb;
+        let sb = locate(device, None)?.sb;
         let (used, failed) = table::used(device, &sb, sb.read_fat())?;
         let mut unsearched = Vec::new();
         if let Some(error) = failed {

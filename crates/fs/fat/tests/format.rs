@@ -12,6 +12,7 @@ use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted};
 use obento_env::{FixedClock, FixedRandom};
 use obento_fat::FatDriver;
+use obento_testkit::opening::{assert_read_once_except, formatted};
 use obento_testkit::oracle::program;
 
 /// The time and the volume ID of `mkfs.fat --invariant`.
@@ -414,4 +415,13 @@ fn a_fat32_volume_with_too_few_clusters_has_a_notice() {
         |len: usize| format(&MemDevice::new(vec![0; len]), &options(&[("fat", "32")])).unwrap().notices;
     assert_eq!(notices(1 << 20), [FormatNotice::FewClusters { clusters: 1984, least: 65_525 }]);
     assert_eq!(notices(64 << 20), []);
+}
+
+#[test]
+fn a_probe_a_check_and_an_open_read_the_boot_sector_once() {
+    let driver = FatDriver::default();
+    for len in [2 << 20, 32 << 20, 600 << 20] {
+        // The check reads the label of the boot sector.
+        assert_read_once_except(&driver, formatted(&driver, "vfat", len), 0, 512, 1);
+    }
 }

@@ -4,7 +4,7 @@ use alloc::sync::Arc;
 
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, Evidence, FileSystem, OpenOptions, Probe};
+use obento_driver::{Access, Decoded, Driver, Evidence, FileSystem, OpenOptions, Probe};
 
 use crate::order::Order;
 use crate::scan::{IMAGE_MAX, order_at};
@@ -43,19 +43,15 @@ pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Option<(Order, Evidence
     Ok(None)
 }
 
-/// Returns the byte order of a volume.
+/// Returns the byte order of a volume, which `probe` may contain.
 ///
 /// # Errors
 ///
 /// - `Corrupt`: there is no node where the first one is expected.
-pub(crate) fn order_of(device: &dyn BlockDevice) -> Result<Order> {
-    match locate(device)? {
-        Some((order, _)) => Ok(order),
-        None => {
-            let expected = crate::raw::MAGIC.into();
-            Err(Corrupt::Magic { structure: Structure::Node, block: 0, found: 0, expected }.into())
-        }
-    }
+pub(crate) fn order_of(device: &dyn BlockDevice, probe: Option<&Probe>) -> Result<Order> {
+    let (structure, expected) = (Structure::Node, crate::raw::MAGIC.into());
+    let missing = Corrupt::Magic { structure, block: 0, found: 0, expected };
+    Decoded::of(probe, || Ok(locate(device)?.ok_or(missing)?.0))
 }
 
 impl Driver for Jffs2Driver {
@@ -69,16 +65,17 @@ impl Driver for Jffs2Driver {
 
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>> {
         let found = locate(device)?;
-        Ok(found.map(|(_, evidence)| Probe {
+        Ok(found.map(|(order, evidence)| Probe {
             fs_type: "jffs2",
             len: device.len().min(IMAGE_MAX),
             evidence,
+            decoded: Decoded::new(order),
             ..Probe::default()
         }))
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let order = order_of(&*device)?;
+        let order = order_of(&*device, options.probe.as_ref())?;
         if options.access == Access::ReadWrite {
             return Err(Error::Unsupported(Feature::Writing));
         }

@@ -17,6 +17,7 @@ use obento_driver::{
 };
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_jffs2::Jffs2Driver;
+use obento_testkit::opening::{assert_read_once, formatted};
 use obento_testkit::oracle::{Oracle, program, run};
 use obento_testkit::require;
 
@@ -334,4 +335,9 @@ fn jefferson_extracts_built_images_as_their_tree() {
         fs::write(&image, build(&tree, &source.contents, &options(settings, None)).unwrap()).unwrap();
         common::compare_with_jefferson(&image, &source.expected, settings);
     }
+}
+
+#[test]
+fn a_probe_a_check_and_an_open_decode_the_first_node_once() {
+    assert_read_once(&Jffs2Driver, formatted(&Jffs2Driver, "jffs2", 1 << 20), 0, 12);
 }

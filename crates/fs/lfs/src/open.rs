@@ -4,9 +4,9 @@ use alloc::sync::Arc;
 
 use obento_base::{Error, Feature, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Check, Driver, FileSystem, OpenOptions, Probe};
+use obento_driver::{Access, Check, Decoded, Driver, FileSystem, OpenOptions, Probe};
 
-use crate::super_block::{self, FIRST, LEN, SuperBlock};
+use crate::super_block::{self, FIRST, LEN, SuperBlocks};
 use crate::volume::Volume;
 
 /// The driver of LFS. It reads and checks volumes.
@@ -30,16 +30,19 @@ impl Driver for LfsDriver {
         if super_block::encoding_of(&bytes).is_none() {
             return Ok(None);
         }
-        let len = SuperBlock::decode(&bytes, FIRST).map_or(0, |found| found.len);
-        Ok(Some(Probe { fs_type: "lfs", len, ..Probe::default() }))
+        let found = SuperBlocks::find(device, &bytes).ok();
+        let first = found.iter().flat_map(|found| &found.intact).find(|found| found.at == FIRST);
+        let len = first.map_or(0, |first| first.super_block.len);
+        let decoded = found.map_or_else(Decoded::default, Decoded::new);
+        Ok(Some(Probe { fs_type: "lfs", len, decoded, ..Probe::default() }))
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let found = super_block::locate(&*device)?;
+        let found = SuperBlocks::of(&*device, options.probe.as_ref())?;
         if options.access == Access::ReadWrite {
             return Err(Error::Unsupported(Feature::Writing));
         }
-        let mut volume = Volume::open(device, found, options.cache)?;
+        let mut volume = Volume::open(device, found.intact, options.cache)?;
         volume.roll_forward(options.replay)?;
         Ok(Arc::new(volume))
     }

@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Corrupt, Error, Feature, Result, Structure};
 use obento_block::BlockDevice;
+use obento_driver::{Decoded, Probe};
 
 use crate::raw::{Encoding, Order};
 
@@ -296,44 +297,56 @@ impl SuperBlock {
 }
 
 /// A super block, its position, and the damage of the first one.
+#[derive(Clone, Debug)]
 pub struct Located {
     pub super_block: SuperBlock,
     pub at: u64,
     pub damage: Option<Error>,
 }
 
-/// Finds the super blocks, newest checkpoint first: the first one, and the second one that it names.
-///
-/// # Errors
-///
-/// - `Corrupt`: there is no super block.
-/// - `Unsupported`: the version is unknown.
-pub fn locate(device: &dyn BlockDevice) -> Result<Vec<Located>> {
-    let bytes = read(device, FIRST)?;
-    let first = SuperBlock::decode(&bytes, FIRST);
-    let mut found = Vec::new();
-    let second = match &first {
-        Ok(first) => first.copies.get(1).map(|&address| first.bytes(address)),
-        Err(Error::Corrupt(_)) => second_of(&bytes),
-        Err(error) => return Err(*error),
-    };
-    let other = second.filter(|&at| at != FIRST).and_then(|at| {
-        let super_block = SuperBlock::decode(&read(device, at).ok()?, at).ok()?;
-        Some(Located { super_block, at, damage: first.as_ref().err().copied() })
-    });
-    match first {
-        Ok(super_block) => found.push(Located { super_block, at: FIRST, damage: None }),
-        Err(error) if other.is_none() => return Err(error),
-        Err(_) => {}
+/// The first super block of a volume, and the second one that it names.
+#[derive(Clone, Debug)]
+pub struct SuperBlocks {
+    /// The intact ones, newest checkpoint first; at least one.
+    pub intact: Vec<Located>,
+    /// The damage of the second one.
+    pub second_damage: Option<Error>,
+}
+
+impl SuperBlocks {
+    /// Returns those that `probe` contains, or those of `device`.
+    ///
+    /// # Errors
+    ///
+    /// - `Corrupt`: there is no super block.
+    /// - `Unsupported`: the version is unknown.
+    pub fn of(device: &dyn BlockDevice, probe: Option<&Probe>) -> Result<Self> {
+        Decoded::of(probe, || Self::find(device, &read(device, FIRST)?))
     }
-    let newest = found.first().map(|first| first.super_block.serial);
-    match other {
-        Some(other) if newest.is_none_or(|newest| other.super_block.serial > newest) => {
-            found.insert(0, other)
-        }
-        other => found.extend(other),
+
+    /// Finds the super blocks of a volume whose first one has these bytes. Fails like [`SuperBlocks::of`].
+    pub fn find(device: &dyn BlockDevice, bytes: &[u8; LEN]) -> Result<Self> {
+        let first = SuperBlock::decode(bytes, FIRST);
+        let second = match &first {
+            Ok(first) => first.copies.get(1).map(|&address| first.bytes(address)),
+            Err(Error::Corrupt(_)) => second_of(bytes),
+            Err(error) => return Err(*error),
+        };
+        let decode = |at| -> Result<_> { Ok((SuperBlock::decode(&read(device, at)?, at)?, at)) };
+        let second = second.filter(|&at| at != FIRST).map(decode).transpose();
+        let second_damage = second.as_ref().err().copied();
+        let damage = first.as_ref().err().copied();
+        let second = second.ok().flatten().map(|(super_block, at)| Located { super_block, at, damage });
+        let first = first.map(|super_block| Located { super_block, at: FIRST, damage: None });
+        let intact = match (first, second) {
+            (Ok(first), Some(second)) if second.super_block.serial > first.super_block.serial => {
+                [second, first].into()
+            }
+            (Err(error), None) => return Err(error),
+            (first, second) => first.into_iter().chain(second).collect(),
+        };
+        Ok(Self { intact, second_damage })
     }
-    Ok(found)
 }
 
 /// Returns the position of the second super block according to a first one that is damaged.

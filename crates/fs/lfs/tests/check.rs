@@ -10,6 +10,7 @@ use obento_block::MemDevice;
 use obento_driver::{CheckOptions, Driver as _, RepairMode};
 use obento_env::NO_CLOCK;
 use obento_lfs::LfsDriver;
+use obento_testkit::opening::assert_read_once;
 
 fn codes(bytes: Vec<u8>) -> Vec<&'static str> {
     let mut found = Vec::new();
@@ -96,4 +97,19 @@ fn a_repair_is_refused() {
     let device = Arc::new(MemDevice::read_only(Recipe::default().write()));
     let refused = LfsDriver.check().unwrap().check(device, &options, &mut Vec::new()).unwrap_err();
     assert_eq!(refused.to_string(), "repairing this type is not supported");
+}
+
+#[test]
+fn a_probe_a_check_and_an_open_read_each_super_block_once() {
+    let second = 8192 + 7 * (64 << 10);
+    for place in [8192, second] {
+        assert_read_once(&LfsDriver, MemDevice::read_only(Recipe::default().write()), place, 512);
+    }
+}
+
+#[test]
+fn a_damaged_first_super_block_is_one_finding() {
+    let mut bytes = Recipe { end: End::CleanInSecond, ..Recipe::default() }.write();
+    bytes[8192 + 300] ^= 1;
+    assert_eq!(codes(bytes), ["super-block"]);
 }

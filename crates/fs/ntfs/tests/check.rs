@@ -3,11 +3,14 @@
 mod common;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::sync::Arc;
 
 use common::SHAPES;
 use common::victim::{Victim, check};
 use obento_block::MemDevice;
+use obento_ntfs::NtfsDriver;
+use obento_testkit::opening::assert_read_once;
 use obento_testkit::oracle::call;
 
 fn check_bytes(bytes: Vec<u8>) -> Vec<&'static str> {
@@ -142,4 +145,14 @@ fn entries_out_of_order_are_found() {
     let mut found = check_bytes(victim.0);
     found.dedup();
     assert_eq!(found, ["index-entry", "index-order", "missing-entry"]);
+}
+
+#[test]
+fn a_probe_a_check_and_an_open_read_the_boot_sector_once() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = fs::read(common::shape_of("4k").make(folder.path())).unwrap();
+    assert_read_once(&NtfsDriver::default(), MemDevice::read_only(image), 0, 512);
 }

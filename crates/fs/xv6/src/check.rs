@@ -21,7 +21,7 @@ impl Check for Xv6Driver {
         if options.repair_mode != RepairMode::Nothing {
             return Err(Error::Unsupported(Feature::Repairing));
         }
-        let super_block = SuperBlock::of(&*device)?;
+        let super_block = SuperBlock::of(&*device, options.probe.as_ref())?;
         let options = OpenOptions::new(Arc::clone(&options.clock));
         census(&Volume::open(super_block, device, &options)?, observer)
     }

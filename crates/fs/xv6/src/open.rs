@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 
 use obento_base::Result;
 use obento_block::BlockDevice;
-use obento_driver::{Access, Driver, FileSystem, OpenOptions, Probe};
+use obento_driver::{Access, Decoded, Driver, FileSystem, OpenOptions, Probe};
 use obento_inodes::Volume;
 
 use crate::raw::RawSuperBlock;
@@ -29,7 +29,7 @@ impl Driver for Xv6Driver {
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let super_block = SuperBlock::of(&*device)?;
+        let super_block = SuperBlock::of(&*device, options.probe.as_ref())?;
         Ok(Arc::new(Volume::open(super_block, device, options)?))
     }
 
@@ -43,6 +43,7 @@ pub(crate) fn probe(raw: &RawSuperBlock) -> Probe {
         label: label(raw).to_vec(),
         uuid: Some(raw.uuid),
         len: u64::from(raw.size.get()) << BLOCK_BITS,
+        decoded: Decoded::new(raw.clone()),
         ..Probe::default()
     }
 }

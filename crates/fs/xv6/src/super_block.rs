@@ -9,6 +9,7 @@ use obento_base::crc::crc32c;
 use obento_base::wire::{FromBytes as _, IntoBytes as _, to_u64};
 use obento_base::{Corrupt, Result, Structure};
 use obento_block::BlockDevice;
+use obento_driver::{Decoded, Probe};
 use obento_inodes::Geometry;
 
 use crate::raw::{BLOCK, LOG_MAX, MAGIC, RawInode, RawSuperBlock, VARIANT};
@@ -54,11 +55,13 @@ impl SuperBlock {
         Ok(raw.filter(|raw| raw.magic.get() == MAGIC && raw.variant.get() == VARIANT))
     }
 
-    /// Reads and validates the super block. Fails with `Corrupt`, and with the errors of the device.
-    pub(crate) fn of(device: &dyn BlockDevice) -> Result<Self> {
+    /// Validates the super block that `probe` contains, or that of `device`. Fails with `Corrupt`, and with the errors
+    /// of the device.
+    pub(crate) fn of(device: &dyn BlockDevice, probe: Option<&Probe>) -> Result<Self> {
         let (structure, block) = (Structure::SuperBlock, SUPER.into());
         let magic = Corrupt::Magic { structure, block, found: 0, expected: MAGIC.into() };
-        Ok(Self::decode(Self::read(device)?.ok_or(magic)?)?)
+        let raw = Decoded::of(probe, || Ok(Self::read(device)?.ok_or(magic)?))?;
+        Ok(Self::decode(raw)?)
     }
 
     /// Validates a super block. Fails with `Corrupt`.

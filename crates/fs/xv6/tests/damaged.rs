@@ -11,9 +11,10 @@ use obento_base::{FileKind, Ino};
 use obento_block::{BlockDevice as _, MemDevice};
 use obento_driver::{Access, Cookie, Driver as _, OpenOptions};
 use obento_testkit::mutants::{Random, mutate};
+use obento_testkit::opening::assert_read_once;
 use obento_testkit::plan::{Actor, Limits, Op, random};
 use obento_vfs::Vfs;
-use obento_xv6::raw::BLOCK;
+use obento_xv6::raw::{BLOCK, RawSuperBlock};
 use obento_xv6::{SuperBlock, Xv6Driver};
 
 /// A volume with files, directories and links; closed, or with its log not replayed.
@@ -160,4 +161,10 @@ fn a_super_block_with_a_wrong_byte_is_corrupt_and_one_of_mit_is_not_ours() {
     bytes[BLOCK + 32] ^= 1;
     assert!(Xv6Driver.probe(&MemDevice::new(bytes)).unwrap().is_none());
     assert!(device.len() > 0);
+}
+
+#[test]
+fn a_probe_a_check_and_an_open_read_the_super_block_once() {
+    let volume = MemDevice::new(format(2 << 20, 64));
+    assert_read_once(&Xv6Driver, volume, 4096, size_of::<RawSuperBlock>());
 }

@@ -8,11 +8,13 @@ use obento_base::wire::{FromBytes as _, to_usize};
 use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Cache};
 use obento_clusters::Cluster;
+use obento_driver::{Decoded, Probe};
 
 use super::Pass;
 use super::edit::Edit;
 use super::issue::Issue;
-use crate::boot::{self, BootRegion, Region, SECTORS, UNSUMMED, checksum};
+use crate::boot::{BootRegion, Region, SECTORS, UNSUMMED, checksum};
+use crate::open::{Located, find};
 use crate::raw::{RawBitmap, RawUpCase, kind};
 use crate::super_block::{DIRTY, MEDIA_FAILURE, SuperBlock};
 use crate::table::Reader;
@@ -27,35 +29,24 @@ const FIT_ROOT: u32 = 4096;
 /// Cache size for the FAT during this test.
 const FIT_CACHE: usize = 64 << 10;
 
-/// Checks the boot regions and returns the boot sector. Fails with `Corrupt` if neither region is usable, or with
-/// `Unsupported` for two FATs.
-pub fn check(device: &Arc<dyn BlockDevice>, look: &mut Pass<'_>) -> Result<SuperBlock> {
-    let size = boot::sector_size(&**device).unwrap_or(512);
-    let main = BootRegion::read(&**device, Region::Main, size);
-    let verified = main.as_ref().map_err(|error| *error).and_then(|region| region.verify(Region::Main));
-    let region = match (main, verified) {
-        (Ok(main), Ok(())) => match better(device, &main)? {
-            Some(copy) => {
+/// Checks the boot regions, which `probe` may contain, and returns the boot sector. Fails with `Corrupt` if neither
+/// region is usable, or with `Unsupported` for two FATs.
+pub fn check(
+    device: &Arc<dyn BlockDevice>,
+    probe: Option<&Probe>,
+    look: &mut Pass<'_>,
+) -> Result<SuperBlock> {
+    let Located { mut region, damage, is_backup } = Decoded::of(probe, || find(&**device))?;
+    match damage {
+        None => {
+            if let Some(copy) = better(device, &region)? {
                 look.found(Issue::BootRegionFits {}, restore(&copy));
-                copy
-            }
-            None => main,
-        },
-        (main, verified) => {
-            let why = verified.err().unwrap_or(Error::Invalid);
-            match (boot::backup(&**device), main) {
-                (Some(copy), _) => {
-                    look.found(Issue::BootRegion { why }, restore(&copy));
-                    copy
-                }
-                (None, Ok(main)) => {
-                    look.found(Issue::BootChecksum { why }, sum_up(&main));
-                    main
-                }
-                (None, Err(error)) => return Err(error),
+                region = copy;
             }
         }
-    };
+        Some(why) if is_backup => look.found(Issue::BootRegion { why }, restore(&region)),
+        Some(why) => look.found(Issue::BootChecksum { why }, sum_up(&region)),
+    }
     if region.sb.fats > 1 {
         return Err(Error::Unsupported(obento_base::Feature::Named(
             "checking a volume with two FATs (TexFAT)",

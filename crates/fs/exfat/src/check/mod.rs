@@ -188,7 +188,9 @@ impl<'t> Pass<'t> {
             doubtful_bitmap: None,
             bad_up_case: None,
         };
-        let sb = boot::check(device, &mut this)?;
+        // A repair changes the boot regions.
+        let probe = options.probe.as_ref().filter(|_| options.repair_mode == RepairMode::Nothing);
+        let sb = boot::check(device, probe, &mut this)?;
         this.report.checked = true;
         this.report.block_size = sb.cluster_size;
         this.report.blocks.1 = sb.clusters.into();

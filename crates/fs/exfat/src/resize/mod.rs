@@ -80,8 +80,8 @@ impl Resize for ExFatDriver {
 
 /// Returns the boot sector of a volume that can be resized.
 fn super_block(device: &dyn BlockDevice) -> ResizeResult<SuperBlock> {
-    let located = locate(device)?;
-    let sb = located.sb;
+    let located = locate(device, None)?;
+    let sb = located.region.sb;
     if located.damage.is_some() {
         return Err(ResizeRefusal::NeedsCheck("the boot region is damaged").into());
     }

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use obento_base::Result;
 use obento_base::wire::{FromBytes as _, IntoBytes as _, le, to_usize};
 use obento_block::BlockDevice;
+use obento_driver::Probe;
 
 use super::choices::Choices;
 use super::copies;
@@ -30,10 +31,14 @@ const INFO_FIELD: u64 = 0x30;
 /// FSInfo is searched in the sectors that nearly every FAT32 volume reserves.
 const RESERVED: u16 = 32;
 
-/// Checks the structures that define the layout. Returns `None` if a part of the volume is missing. Fails with
-/// `Corrupt` without a usable boot sector, or if the device fails.
-pub fn open(device: &Arc<dyn BlockDevice>, pass: &mut Pass<'_>) -> Result<Option<View>> {
-    let Chosen { sb, bytes, fallback } = geometry::choose(device)?;
+/// Checks the structures that define the layout. `probe` may contain the boot sector. Returns `None` if a part of the
+/// volume is missing. Fails with `Corrupt` without a usable boot sector, or if the device fails.
+pub fn open(
+    device: &Arc<dyn BlockDevice>,
+    probe: Option<&Probe>,
+    pass: &mut Pass<'_>,
+) -> Result<Option<View>> {
+    let Chosen { sb, bytes, fallback } = geometry::choose(device, probe)?;
     let is_first = fallback.is_none();
     let edits = vec![Edit::write(0, &bytes)];
     let sector = sb.backup.unwrap_or(0);
@@ -55,9 +60,9 @@ pub fn open(device: &Arc<dyn BlockDevice>, pass: &mut Pass<'_>) -> Result<Option
         sizes(&view, pass);
     }
     if view.sb.width == Width::Fat32 && is_first {
-        backup(&view, pass)?;
+        backup(&view, &bytes, pass)?;
     }
-    if view.sb.width != Width::Fat32 || !is_first || info_place(&view, pass)? {
+    if view.sb.width != Width::Fat32 || !is_first || info_place(&view, &bytes, pass)? {
         info(&view, pass)?;
     }
     tables(&mut view, pass)?;
@@ -101,18 +106,13 @@ fn read(device: &dyn BlockDevice, offset: u64) -> Result<[u8; BOOT]> {
     Ok(bytes)
 }
 
-/// Returns the boot sector of a volume that is not in use.
-fn unused(view: &View) -> Result<[u8; BOOT]> {
-    let mut bytes = read(&**view.device(), 0)?;
-    if let Some(state) = bytes.get_mut(to_usize(view.sb.state_offset())) {
+/// Checks the backup of the boot sector, which has these bytes.
+fn backup(view: &View, boot: &[u8; BOOT], pass: &mut Pass<'_>) -> Result<()> {
+    let size = u64::from(view.sb.sector_size);
+    let mut first = *boot;
+    if let Some(state) = first.get_mut(to_usize(view.sb.state_offset())) {
         *state &= !DIRTY;
     }
-    Ok(bytes)
-}
-
-fn backup(view: &View, pass: &mut Pass<'_>) -> Result<()> {
-    let size = u64::from(view.sb.sector_size);
-    let first = unused(view)?;
     let Some(sector) = view.sb.backup else {
         let reserved = view.sb.fat_start.checked_div(size).and_then(|count| u16::try_from(count).ok());
         let sector = crate::format::backup_sector(reserved.unwrap_or(0));
@@ -171,8 +171,8 @@ fn info(view: &View, pass: &mut Pass<'_>) -> Result<()> {
 }
 
 /// Finds FSInfo, and returns whether the sector in `BPB_FSInfo` may contain it. This sector must not belong to another
-/// structure. If FSInfo is in another sector, reports this and returns false.
-fn info_place(view: &View, pass: &mut Pass<'_>) -> Result<bool> {
+/// structure. If FSInfo is in another sector, reports this and returns false. The boot sector has the bytes `boot`.
+fn info_place(view: &View, boot: &[u8; BOOT], pass: &mut Pass<'_>) -> Result<bool> {
     let size = u64::from(view.sb.sector_size);
     let reserved =
         view.sb.fat_start.checked_div(size).and_then(|count| u16::try_from(count).ok()).unwrap_or(0);
@@ -182,8 +182,7 @@ fn info_place(view: &View, pass: &mut Pass<'_>) -> Result<bool> {
         let is_one = |raw: &RawFsInfo| raw.FSI_LeadSig.get() == lead || raw.FSI_StrucSig.get() == structure;
         Ok(RawFsInfo::ref_from_bytes(&bytes).is_ok_and(is_one))
     };
-    let bytes = read(&**view.device(), 0)?;
-    let found = bytes.get(to_usize(INFO_FIELD)..).and_then(|rest| rest.first_chunk().copied());
+    let found = boot.get(to_usize(INFO_FIELD)..).and_then(|rest| rest.first_chunk().copied());
     let found = u16::from_le_bytes(found.unwrap_or([0; 2]));
     // After the backup boot sector there is a copy of FSInfo.
     let copies = view.sb.backup.map(|sector| sector..=sector.saturating_add(1));

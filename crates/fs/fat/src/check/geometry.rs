@@ -14,6 +14,7 @@ use obento_base::wire::FromBytes as _;
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 use obento_clusters::Entry;
+use obento_driver::Probe;
 
 use super::boot::start_bits;
 use super::copies::may_be_entry;
@@ -21,7 +22,7 @@ use super::tree::first_slots;
 use super::view::View;
 use crate::inode::{Attributes, Kind};
 use crate::name::ShortName;
-use crate::open::{BOOT, backup, read_boot};
+use crate::open::{BOOT, PrimaryBoot, backup, read_boot};
 use crate::raw::RawEntry;
 use crate::super_block::{Root, SuperBlock, Width, raw_of};
 use crate::unit::{Cluster, ENTRY};
@@ -76,11 +77,10 @@ pub enum BootFallback {
     },
 }
 
-/// Chooses the boot sector. Fails with the `Corrupt` error of the primary boot sector if none fits, or if the device
-/// fails.
-pub fn choose(device: &Arc<dyn BlockDevice>) -> Result<Chosen> {
-    let bytes = read_boot(&**device, 0)?.unwrap_or([0; BOOT]);
-    let first = SuperBlock::of_bytes(&bytes);
+/// Chooses the boot sector. `probe` may contain the primary one. Fails with the `Corrupt` error of the primary boot
+/// sector if none fits, or if the device fails.
+pub fn choose(device: &Arc<dyn BlockDevice>, probe: Option<&Probe>) -> Result<Chosen> {
+    let PrimaryBoot { bytes, decoded: first } = PrimaryBoot::of(&**device, probe)?;
     let stated = match &first {
         Ok(sb) => fit(device, sb)?,
         Err(_) => Fit { good: 0, bad: i64::MAX / 2 },
@@ -262,7 +262,7 @@ pub fn refused(sb: &SuperBlock) -> Option<(&'static str, u64, u32, u32)> {
 
 /// Returns whether `device` contains a volume whose boot sector needs a correction before use.
 pub fn finds(device: &Arc<dyn BlockDevice>) -> bool {
-    choose(device).is_ok_and(|chosen| {
+    choose(device, None).is_ok_and(|chosen| {
         matches!(chosen.fallback, Some(BootFallback::Error(_) | BootFallback::Field { .. }))
     })
 }

@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 use obento_base::{DeviceError, Result};
 use obento_block::BlockDevice;
 use obento_driver::{
-    Check, CheckObserver, CheckOptions, CheckReport, CheckRound, Finding, RepairMode, check_in_rounds,
+    Check, CheckObserver, CheckOptions, CheckReport, CheckRound, Finding, Probe, RepairMode, check_in_rounds,
     issues_of,
 };
 
@@ -72,7 +72,7 @@ pub fn check_volume(
     if options.repair_mode != RepairMode::Nothing && device.is_read_only() {
         return Err(DeviceError::ReadOnly.into());
     }
-    let look = |emit: &mut dyn FnMut(Event)| run_pass(&device, options.repair_mode, emit);
+    let look = |emit: &mut dyn FnMut(Event)| run_pass(&device, options, emit);
     check_in_rounds(options.repair_mode, emit, look, |view, edits| repair::apply(view, edits, options))
 }
 
@@ -84,17 +84,19 @@ pub fn issues(device: Arc<dyn BlockDevice>) -> Result<Vec<Issue>> {
 /// Runs one pass.
 fn run_pass(
     device: &Arc<dyn BlockDevice>,
-    repair_mode: RepairMode,
+    options: &CheckOptions,
     emit: &mut dyn FnMut(Event),
 ) -> Result<CheckRound<View, Issue, Edit>> {
-    let mut pass = Pass::new(emit, repair_mode);
-    let view = look(&mut pass, device)?;
+    let mut pass = Pass::new(emit, options.repair_mode);
+    // A repair changes the boot sector.
+    let probe = options.probe.as_ref().filter(|_| options.repair_mode == RepairMode::Nothing);
+    let view = look(&mut pass, device, probe)?;
     Ok(CheckRound { view, found: pass.found, report: pass.report })
 }
 
 /// Checks the volume. Returns `None` if there is no volume that could be changed.
-fn look(pass: &mut Pass<'_>, device: &Arc<dyn BlockDevice>) -> Result<Option<View>> {
-    let Some(view) = boot::open(device, pass)? else { return Ok(None) };
+fn look(pass: &mut Pass<'_>, device: &Arc<dyn BlockDevice>, probe: Option<&Probe>) -> Result<Option<View>> {
+    let Some(view) = boot::open(device, probe, pass)? else { return Ok(None) };
     pass.report.checked = true;
     pass.report.block_size = view.sb.cluster_size;
     pass.report.blocks.1 = view.sb.clusters.into();

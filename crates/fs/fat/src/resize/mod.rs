@@ -76,7 +76,7 @@ impl Resize for FatDriver {
 
 /// Returns the boot sector of a volume that can be resized.
 fn super_block(device: &dyn BlockDevice) -> ResizeResult<SuperBlock> {
-    let located = locate(device)?;
+    let located = locate(device, None)?;
     if located.instead_of.is_some() {
         return Err(ResizeRefusal::NeedsCheck("the boot sector is damaged").into());
     }

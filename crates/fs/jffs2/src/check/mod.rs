@@ -51,7 +51,7 @@ impl Check for Jffs2Driver {
         options: &CheckOptions,
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport, Error> {
-        let order = order_of(&*device)?;
+        let order = order_of(&*device, options.probe.as_ref())?;
         if options.repair_mode != RepairMode::Nothing {
             return Err(Error::Unsupported(Feature::Repairing));
         }

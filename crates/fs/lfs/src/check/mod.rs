@@ -17,7 +17,7 @@ use obento_driver::{
 
 pub use self::issue::Issue;
 use crate::open::LfsDriver;
-use crate::super_block::{FIRST, SuperBlock, locate, read};
+use crate::super_block::{FIRST, SuperBlocks};
 use crate::volume::Volume;
 
 /// Memory for the cache of blocks.
@@ -55,12 +55,9 @@ impl Findings<'_> {
 }
 
 /// Reports the damage of super blocks.
-fn super_blocks(device: &dyn BlockDevice, volume: &Volume, findings: &mut Findings<'_>) {
-    let second = volume.super_block.copies.get(1).map(|&address| volume.super_block.bytes(address));
-    for at in [Some(FIRST), second].into_iter().flatten() {
-        if let Err(error) = read(device, at).and_then(|bytes| SuperBlock::decode(&bytes, at)) {
-            findings.add(&Issue::SuperBlock { why: error });
-        }
+fn super_blocks(volume: &Volume, second_damage: Option<Error>, findings: &mut Findings<'_>) {
+    if let Some(why) = second_damage {
+        findings.add(&Issue::SuperBlock { why });
     }
     for notice in &volume.notices {
         if let obento_driver::Notice::Damaged(error) = notice
@@ -78,13 +75,13 @@ impl Check for LfsDriver {
         options: &CheckOptions,
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport, Error> {
-        let found = locate(&*device)?;
+        let found = SuperBlocks::of(&*device, options.probe.as_ref())?;
         if options.repair_mode != RepairMode::Nothing {
             return Err(Error::Unsupported(Feature::Repairing));
         }
         let mut findings = Findings { observer, found: 0 };
-        let mut volume = Volume::open(device.clone(), found, CACHE)?;
-        super_blocks(&*device, &volume, &mut findings);
+        let mut volume = Volume::open(device, found.intact, CACHE)?;
+        super_blocks(&volume, found.second_damage, &mut findings);
         volume.roll_forward(Replay::InMemory)?;
         if volume.rolled.segments > 0 {
             findings.add(&Issue::NotClean { segments: volume.rolled.segments });

@@ -55,7 +55,7 @@ impl Check for NtfsDriver {
         options: &CheckOptions,
         observer: &mut dyn CheckObserver,
     ) -> Result<CheckReport, Error> {
-        let located = locate(&*device)?;
+        let located = locate(&*device, options.probe.as_ref())?;
         if options.repair_mode != RepairMode::Nothing {
             return Err(Error::Unsupported(Feature::Repairing));
         }
@@ -82,7 +82,7 @@ impl Check for NtfsDriver {
     }
 
     fn finds(&self, device: &Arc<dyn BlockDevice>, _options: &CheckOptions) -> bool {
-        locate(&**device).is_ok()
+        locate(&**device, None).is_ok()
     }
 }
 
@@ -116,10 +116,9 @@ impl Run<'_> {
             return;
         }
         let sector = geometry.len.checked_div(geometry.sector_size.into()).unwrap_or(0);
-        let main = crate::layout::boot::read(device, 0);
         // The copy is after the volume: an image of the volume alone lacks it.
         let copy = crate::layout::boot::read(device, geometry.len);
-        let is_same = main.is_ok_and(|main| copy.is_ok_and(|copy| copy == main));
+        let is_same = located.boot.is_ok_and(|main| copy.is_ok_and(|copy| copy == main));
         if !is_same && geometry.len < device.len() {
             self.found(&Issue::BackupBootSector { sector });
         }

@@ -5,14 +5,14 @@ use alloc::sync::Arc;
 use obento_base::wire::IntoBytes;
 use obento_base::{Error, Feature, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Check, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Check, Decoded, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
 
 use super::info::probe_of;
 use super::options::NtfsOptions;
 use super::volume::Volume;
 use crate::attribute::Attributes;
 use crate::attribute::name::to_utf8;
-use crate::layout::boot::{self, Geometry, OEM_ID};
+use crate::layout::boot::{self, Geometry, OEM_ID, RawBoot};
 use crate::layout::raw::{kind, record};
 use crate::mft::Mft;
 
@@ -24,30 +24,38 @@ pub struct NtfsDriver {
 }
 
 /// Geometry of a volume, and how it was found.
+#[derive(Clone, Copy)]
 pub(crate) struct Located {
+    /// The boot sector, which may be damaged.
+    pub boot: Result<RawBoot>,
     pub geometry: Geometry,
     /// Damage of the boot sector, and the sector number of the copy that is used in its place.
     pub damage: Option<(Error, u64)>,
 }
 
-/// Finds the boot sector, or its copy.
+/// Returns the geometry that `probe` contains, or finds the boot sector or its copy.
 ///
 /// # Errors
 ///
 /// - `Corrupt`: neither can be used.
-pub(crate) fn locate(device: &dyn BlockDevice) -> Result<Located> {
-    let main = boot::read(device, 0).and_then(|raw| Geometry::decode(&raw));
+pub(crate) fn locate(device: &dyn BlockDevice, probe: Option<&Probe>) -> Result<Located> {
+    Decoded::of(probe, || locate_from(device, boot::read(device, 0)))
+}
+
+/// Returns the geometry of the boot sector, or that of its copy. Fails like [`locate`].
+fn locate_from(device: &dyn BlockDevice, boot: Result<RawBoot>) -> Result<Located> {
+    let main = boot.and_then(|raw| Geometry::decode(&raw));
     // A boot sector that leads to no table is damaged, however plausible its fields are.
     let main = main.and_then(|geometry| match Mft::first(device, &geometry, record::MFT) {
         Some(_) => Ok(geometry),
         None => Err(boot::no_table(&geometry)),
     });
     match main {
-        Ok(geometry) => Ok(Located { geometry, damage: None }),
+        Ok(geometry) => Ok(Located { boot, geometry, damage: None }),
         Err(error) => {
             let (offset, geometry) = boot::backup(device).ok_or(error)?;
             let sector = offset.checked_div(geometry.sector_size.into()).unwrap_or(0);
-            Ok(Located { geometry, damage: Some((error, sector)) })
+            Ok(Located { boot, geometry, damage: Some((error, sector)) })
         }
     }
 }
@@ -72,20 +80,20 @@ impl Driver for NtfsDriver {
         };
         let has_copy = |geometry: &Geometry| Mft::first(device, geometry, record::MFT).is_some();
         let is_blank = IntoBytes::as_bytes(&raw).iter().all(|&byte| byte == 0);
-        let (geometry, evidence) = match Geometry::decode(&raw) {
+        // The copy is used only if the first sector contains no other format.
+        if raw.oem_id != OEM_ID && !is_blank {
+            return Ok(None);
+        }
+        let located = locate_from(device, Ok(raw));
+        let (geometry, evidence) = match (Geometry::decode(&raw), located) {
             // Another format may leave the boot sector as it is: only the table makes it a signature, as for libblkid.
-            Ok(geometry) if has_table(&geometry) => (Some(geometry), Evidence::Signature),
-            Ok(geometry) if has_copy(&geometry) => (Some(geometry), Evidence::Traces),
-            // The copy is used only if the first sector contains no other format.
-            _ if raw.oem_id == OEM_ID || is_blank => {
-                let copy = boot::backup(device).map(|(_, geometry)| geometry);
-                (copy.filter(has_copy), Evidence::Traces)
-            }
-            _ => (None, Evidence::Traces),
+            (Ok(main), _) if has_table(&main) => (main, Evidence::Signature),
+            (_, Ok(Located { geometry, .. })) if has_copy(&geometry) => (geometry, Evidence::Traces),
+            _ => return Ok(None),
         };
-        let Some(geometry) = geometry else { return Ok(None) };
         let label = label_of(device, geometry).unwrap_or_default();
-        Ok(Some(Probe { evidence, label, ..probe_of(&geometry) }))
+        let decoded = located.map_or_else(|_| Decoded::default(), Decoded::new);
+        Ok(Some(Probe { evidence, label, decoded, ..probe_of(&geometry) }))
     }
 
     fn check(&self) -> Option<&dyn Check> {
@@ -93,7 +101,7 @@ impl Driver for NtfsDriver {
     }
 
     fn open(&self, device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Result<Arc<dyn FileSystem>> {
-        let Located { geometry, damage } = locate(&*device)?;
+        let Located { geometry, damage, .. } = locate(&*device, options.probe.as_ref())?;
         if options.access == Access::ReadWrite {
             return Err(Error::Unsupported(Feature::Writing));
         }
