@@ -376,7 +376,9 @@ fn any_partition(image: &Image, counts: impl Fn(&Probe) -> bool) -> bool {
 
 /// Opens the file system that `part` selects, or the only file system.
 pub fn volume(image: &Image, part: Option<&PartSelector>, access: Access) -> Result<Volume, OpenError> {
-    let mut locked = image.lock();
+    let opened = image.opened.lock();
+    let image = &image.for_selection();
+    let mut locked = LockedImage { image, opened };
     match subject(image, part)? {
         Only::Subject(subject) => open(&mut locked, subject, access),
         Only::NoneOf(list) => rescue_only(&mut locked, list, access),

@@ -198,7 +198,9 @@ impl Image {
         registry: &Registry,
         options: &Options,
     ) -> Result<Self, OpenError> {
-        Self::of_parts(path, device, registry, options, Parts::of_device(options)?)
+        let image = Self::of_parts(path, device, registry, options, Parts::of_device(options)?)?;
+        image.forget_contents();
+        Ok(image)
     }
 
     fn of_parts(
@@ -248,6 +250,7 @@ impl Image {
 
     /// Returns the disk: the device inside all layers.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
+        self.forget_contents();
         &self.device
     }
 
@@ -307,7 +310,7 @@ impl Image {
     }
 
     fn volume_for(&self, part: Option<&PartSelector>, access: Access) -> Result<Volume, OpenError> {
-        let volume = choose::volume(&self.for_selection(), part, access)?;
+        let volume = choose::volume(self, part, access)?;
         #[cfg(feature = "host")]
         let volume = volume.stored_in(&self.host_files);
         Ok(volume)
@@ -393,13 +396,22 @@ impl Image {
     }
 
     /// Returns this image for one selection, which examines each range of bytes once. Other selections use the results
-    /// only if the image is open for reading: the bytes of an image that is open for change can differ by then.
+    /// only if the image is open for reading: the bytes of an image that is open for change can differ by then. The
+    /// first selection uses the contents that were found when the image was opened.
     fn for_selection(&self) -> Self {
         let verdicts = match self.options.access {
             Access::ReadOnly => self.verdicts.clone(),
-            Access::ReadWrite => Arc::default(),
+            Access::ReadWrite => Arc::new(self.verdicts.take()),
         };
         Self { verdicts, ..self.clone() }
+    }
+
+    /// Forgets the contents that were found when the image was opened for change, since the caller has the device and
+    /// can change them before the first selection.
+    fn forget_contents(&self) {
+        if self.options.access == Access::ReadWrite {
+            self.verdicts.take();
+        }
     }
 
     /// Returns the contents of `range`. Fails with the errors of the device.

@@ -22,7 +22,8 @@ use crate::Volume;
 #[derive(Default)]
 pub(super) struct OpenVolumes(Mutex<Vec<Open>>);
 
-struct Open {
+/// A volume that is in use.
+pub(super) struct Open {
     range: Range<u64>,
     access: Access,
     vfs: WeakVfs,
@@ -70,13 +71,13 @@ fn expect_root(volume: &Volume) -> Result<(), Error> {
 /// An image of which no other thread opens a volume.
 pub(super) struct LockedImage<'i> {
     pub image: &'i Image,
-    opened: MutexGuard<'i, Vec<Open>>,
+    pub opened: MutexGuard<'i, Vec<Open>>,
 }
 
-impl Image {
-    /// Locks the list of open volumes.
-    pub(super) fn lock(&self) -> LockedImage<'_> {
-        LockedImage { image: self, opened: self.opened.0.lock().unwrap_or_else(PoisonError::into_inner) }
+impl OpenVolumes {
+    /// Locks the list.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Vec<Open>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

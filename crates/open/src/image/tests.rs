@@ -391,7 +391,7 @@ impl Check for CountingDriver {
     }
 }
 
-fn format_ext4(device: &Arc<MemDevice>, range: Range<u64>) {
+fn format_ext4<D: BlockDevice + ?Sized + 'static>(device: &Arc<D>, range: Range<u64>) {
     let options = FormatOptions::new("ext4", Arc::new(SystemClock), Arc::new(SystemRandom));
     Format::format(&Ext4Driver, &Slice::new(device.clone(), range).unwrap(), &options).unwrap();
 }
@@ -426,6 +426,52 @@ fn a_command_probes_a_volume_once_and_passes_the_result_to_the_driver() {
         let [probes, results] = counts();
         assert!(probes == 1 && results >= 1, "to check, at {start}: {probes} probes, {results} results");
     }
+}
+
+/// Returns a disk of 16 MiB with an MBR, and the range of its partition.
+fn disk_with_mbr() -> (Vec<u8>, Range<u64>) {
+    let mut bytes = vec![0; 16 * MIB];
+    bytes[510..512].copy_from_slice(b"\x55\xaa");
+    bytes[446 + 4] = 0x83;
+    bytes[446 + 8..][..8].copy_from_slice(&[0, 8, 0, 0, 0, 0x70, 0, 0]);
+    (bytes, 1 << 20..15 << 20)
+}
+
+#[test]
+fn a_volume_in_an_mbr_is_probed_once_even_for_a_change() {
+    let (bytes, range) = disk_with_mbr();
+    let device = Arc::new(MemDevice::new(bytes));
+    format_ext4(&device, range);
+    let path = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(path.path(), device.snapshot()).unwrap();
+    let driver = CountingDriver::default();
+    let image = Image::builder().registry(Registry::empty().with(driver.clone())).for_change();
+    let image = image.open(path.path()).unwrap();
+    let probes = || driver.probes.swap(0, Ordering::Relaxed);
+    for round in 0..2 {
+        let volume = image.volume(None).unwrap();
+        assert_eq!((probes(), volume.info().notices), (1, Vec::new()), "round {round}");
+        volume.write("/file", "contents").unwrap();
+        volume.close().unwrap();
+    }
+}
+
+#[test]
+fn a_volume_that_the_caller_creates_after_opening_the_image_is_found() {
+    let (bytes, range) = disk_with_mbr();
+    let device = Arc::new(MemDevice::new(bytes));
+    let options = Options::default().for_change();
+    let image =
+        Image::on_device("disk.img".as_ref(), device.clone(), &Registry::default(), &options).unwrap();
+    format_ext4(&device, range);
+    assert!(image.volume(None).is_ok(), "on the device of the caller");
+
+    let (bytes, range) = disk_with_mbr();
+    let path = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(path.path(), bytes).unwrap();
+    let image = Image::builder().for_change().open(path.path()).unwrap();
+    format_ext4(image.device(), range);
+    assert!(image.volume(None).is_ok(), "on the device of the image");
 }
 
 #[test]

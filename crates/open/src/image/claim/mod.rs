@@ -63,6 +63,12 @@ impl Verdicts {
         known().push((range.clone(), verdict.clone()));
         Ok(verdict)
     }
+
+    /// Returns the known contents, and forgets them.
+    pub fn take(&self) -> Self {
+        let known = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        Self(Mutex::new(known))
+    }
 }
 
 /// Determines the contents of `device`. Fails with the errors of the device.
