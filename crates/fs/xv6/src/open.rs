@@ -43,7 +43,7 @@ pub(crate) fn probe(raw: &RawSuperBlock) -> Probe {
         label: label(raw).to_vec(),
         uuid: Some(raw.uuid),
         len: u64::from(raw.size.get()) << BLOCK_BITS,
-        decoded: Decoded::new(raw.clone()),
+        decoded: Decoded::new(*raw),
         ..Probe::default()
     }
 }
