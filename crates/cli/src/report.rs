@@ -93,7 +93,7 @@ impl fmt::Display for Report {
 }
 
 /// The start of a hint in the text of an error.
-const HELP: &str = "\n  help: ";
+pub const HELP: &str = "\n  help: ";
 
 /// Returns the text of an error, in which the messages of the standard library are in lower case and without the error
 /// number.

@@ -7,6 +7,8 @@ use obento::Volume;
 use obento::driver::{StoredProperties, VolumeOptions};
 use obento_fuse::options::MountOptions;
 
+use crate::hint::Hinted;
+
 /// The supported words, for messages.
 pub const WORDS: &str =
     "uid, gid, umask, dmask, fmask, codepage, tz, time_offset, keep_last_dots, discard, streams and subvolid";
@@ -30,7 +32,7 @@ impl FromStr for PresentationOptions {
 
     fn from_str(words: &str) -> Result<Self, String> {
         let mut options = MountOptions::default();
-        options.take(words).map_err(|error| error.to_string())?;
+        options.take(words).map_err(|error| Hinted(error).to_string())?;
         let shown = options.shown;
         match options == (MountOptions { shown, ..MountOptions::default() }) {
             true => Ok(Self { words: words.into(), shown }),

@@ -34,7 +34,7 @@ const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
     /// The kernel has no FUSE.
-    #[error("cannot open '/dev/fuse': {0}\n  help: load the kernel module with 'modprobe fuse'")]
+    #[error("cannot open '/dev/fuse': {0}")]
     NoDevice(io::Error),
     /// The mount point is not a directory, or is not accessible.
     #[error("{0}")]
@@ -49,7 +49,7 @@ pub enum MountError {
     #[error("the mount point has moved")]
     Moved,
     /// The helper program cannot be started.
-    #[error("cannot start '{program}': {error}\n  help: install the package fuse3, or run as root")]
+    #[error("cannot start '{program}': {error}")]
     NoHelper {
         /// The name of the program.
         program: &'static str,

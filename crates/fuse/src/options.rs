@@ -143,7 +143,7 @@ impl Default for MountOptions {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum OptionError {
     /// The option is unknown.
-    #[error("unknown mount option '{word}'{}", Similar(word))]
+    #[error("unknown mount option '{word}'")]
     Unknown {
         /// The option.
         word: String,
@@ -161,6 +161,17 @@ pub enum OptionError {
     /// The option is known but not supported, for this reason.
     #[error("cannot use the mount option '{0}': {1}")]
     Impossible(String, &'static str),
+}
+
+impl OptionError {
+    /// Returns the option that is similar to the unknown one, if an option is.
+    pub fn similar(&self) -> Option<&'static str> {
+        let Self::Unknown { word } = self else { return None };
+        let name = word.split('=').next().unwrap_or_default();
+        let close = KNOWN.iter().chain(TAKEN).map(|known| (distance(name, known), *known)).min();
+        let is_similar = |distance| distance <= 2 && distance * 2 <= name.chars().count();
+        close.filter(|&(distance, _)| is_similar(distance)).map(|(_, known)| known)
+    }
 }
 
 /// Options that request the fixed behaviour, and options for other programs that read the same line of fstab.
@@ -521,20 +532,6 @@ fn split(words: &str) -> Vec<String> {
     list
 }
 
-/// Displays a suggestion, if a known option is similar.
-struct Similar<'a>(&'a str);
-
-impl std::fmt::Display for Similar<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let name = self.0.split('=').next().unwrap_or_default();
-        let close = KNOWN.iter().chain(TAKEN).map(|known| (distance(name, known), known)).min();
-        match close.filter(|&(distance, _)| distance <= 2 && distance * 2 <= name.chars().count()) {
-            Some((_, known)) => write!(f, "\n  help: did you mean '{known}'?"),
-            None => Ok(()),
-        }
-    }
-}
-
 /// Returns the number of letters to insert, remove or replace to get from one word to the other (Levenshtein).
 fn distance(from: &str, to: &str) -> usize {
     let mut row: Vec<usize> = (0..=to.chars().count()).collect();
@@ -671,14 +668,11 @@ mod tests {
 
     #[test]
     fn a_mistyped_word_is_refused_by_its_name() {
-        assert_eq!(
-            taken("noatme").unwrap_err(),
-            "unknown mount option 'noatme'\n  help: did you mean 'noatime'?"
-        );
-        assert_eq!(
-            taken("dta=journal").unwrap_err(),
-            "unknown mount option 'dta=journal'\n  help: did you mean 'data'?"
-        );
+        let similar = |words| MountOptions::default().take(words).unwrap_err().similar();
+        assert_eq!(similar("noatme"), Some("noatime"));
+        assert_eq!(taken("dta=journal").unwrap_err(), "unknown mount option 'dta=journal'");
+        assert_eq!(similar("dta=journal"), Some("data"));
+        assert_eq!(similar("frobnicate"), None);
         assert_eq!(taken("frobnicate").unwrap_err(), "unknown mount option 'frobnicate'");
         assert_eq!(
             taken("data=jounral").unwrap_err(),

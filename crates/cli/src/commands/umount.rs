@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::mount::own::{self, FS_TYPE};
 use crate::context::Context;
 use crate::help::page::Page;
+use crate::hint::Hinted;
 use crate::output::Outcome;
 use crate::report::{Report, printable, subject};
 
@@ -100,7 +101,7 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
                 "close the files that are in use ('fuser -vm {shown}' lists the processes), or use --lazy"
             ))
         }
-        error => cannot(directory, error),
+        error => cannot(directory, Hinted(error)),
     })?;
     if unmounted == Unmounted::Detached {
         return Ok(());
@@ -192,7 +193,7 @@ fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
 
 /// Waits for the command to unmount; a mount that is in use is detached. If the input ends without the command, the server has ended.
 fn on_request(place: &MountPlace, directory: &Path) -> Result<(), Report> {
-    let failed = |error| cannot(directory, error);
+    let failed = |error| cannot(directory, Hinted(error));
     // The server goes on when this process has found the mount.
     let mut byte = [0];
     if std::io::stdout().write_all(&byte).and_then(|()| std::io::stdout().flush()).is_err() {

@@ -38,6 +38,7 @@ use super::limits::expect_limits;
 use super::status::now;
 use super::{log, start};
 use crate::context::Context;
+use crate::hint::Hinted;
 use crate::open::{cannot_open, expect_undamaged, option_refused, report_notices};
 use crate::report::{Report, notice};
 use crate::shown::{GivenNames as _, in_vain};
@@ -613,7 +614,8 @@ fn greet(
     let read_only = options.access == Some(ReadWrite::Read);
     let server = opened.server(options);
     let source = options.fs_name.clone().unwrap_or_else(|| start::absolute_image(site.image));
-    let mounted = mount(site.directory.as_fd(), &source, options).map_err(|error| failed(&error))?;
+    let mounted = mount(site.directory.as_fd(), &source, options);
+    let mounted = mounted.map_err(|error| failed(&Hinted(error)))?;
     let defaults = SessionOptions::default();
     let Mounted { device, place } = mounted;
     let session = SessionOptions {

@@ -17,6 +17,7 @@ use super::own;
 use super::server::{self, cannot_serve};
 use super::stored::{NAMES, Received, remove_all};
 use crate::context::Context;
+use crate::hint::Hinted;
 use crate::report::Report;
 
 /// Detaches a mount that no process serves.
@@ -56,6 +57,7 @@ fn detach_dead(args: &Args) {
         && let Ok(Some(mount)) = own::mount_at(args.directory())
         && let Err(error) = MountPlace::open(mount).and_then(|place| place.unmount(LAZY))
     {
+        let error = Hinted(error);
         tracing::error!(%error, "the earlier mount cannot be detached");
     }
 }

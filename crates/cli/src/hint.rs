@@ -1,0 +1,70 @@
+//! The hints for errors of the libraries.
+//!
+//! An error of a library states its reason as a value. This module states what the user of the command can do.
+
+use std::fmt;
+
+use obento_fuse::MountError;
+use obento_fuse::options::OptionError;
+
+use crate::report::HELP;
+
+/// An error with a hint.
+pub trait Hint: fmt::Display {
+    /// Returns what the user can do next, without a full stop.
+    fn hint(&self) -> Option<String>;
+}
+
+/// Displays an error and its hint, which becomes the hint of a [`Report`](crate::report::Report) about the error.
+pub struct Hinted<E>(pub E);
+
+impl<E: Hint> fmt::Display for Hinted<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hint = self.0.hint().map(|hint| format!("{HELP}{hint}"));
+        write!(f, "{}{}", self.0, hint.unwrap_or_default())
+    }
+}
+
+impl Hint for OptionError {
+    fn hint(&self) -> Option<String> {
+        self.similar().map(|known| format!("did you mean '{known}'?"))
+    }
+}
+
+impl Hint for MountError {
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
+            Self::NoDevice(_) => "load the kernel module with 'modprobe fuse'",
+            Self::NoHelper { .. } => "install the package fuse3, or run as root",
+            Self::NoDirectory(_) | Self::Refused(_) | Self::Busy | Self::Moved | Self::Helper(_) => {
+                return None;
+            }
+        };
+        Some(hint.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+    use crate::report::Report;
+
+    #[test]
+    fn an_error_of_a_mount_becomes_a_message_with_its_hint() {
+        let text = |error| Report::on("cannot mount", "disk.img", Hinted(error)).to_string();
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        assert_eq!(
+            text(MountError::NoDevice(missing())),
+            "cannot mount 'disk.img': cannot open '/dev/fuse': entity not found\n  help: load the kernel module with \
+             'modprobe fuse'"
+        );
+        assert_eq!(
+            text(MountError::NoHelper { program: "fusermount3", error: missing() }),
+            "cannot mount 'disk.img': cannot start 'fusermount3': entity not found\n  help: install the package \
+             fuse3, or run as root"
+        );
+        assert_eq!(text(MountError::Busy), "cannot mount 'disk.img': a process uses the mount");
+    }
+}
