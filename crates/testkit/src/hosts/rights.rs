@@ -44,9 +44,14 @@ fn chown_clears_privileges(room: &mut CaseDirectory<'_>) {
         let name = format!("{kind:?}");
         room.make(&name, kind);
         room.does(Op::Chmod(room.at(&name), 0o6755));
-        room.does(Op::Chown(room.at(&name), USER, USER));
+        room.does(Op::Chown(room.at(&name), USER, 1));
         let expected = if kind == FileKind::Directory { 0o6755 } else { 0o755 };
         assert_eq!(room.seen(&name).mode, expected, "{kind:?}");
+        // The owner of a file gives it to a group of their own.
+        room.does(Op::Chmod(room.at(&name), 0o6755));
+        let given = Op::Chown(room.at(&name), USER, USER);
+        assert_eq!(room.act_as(USER, &given), Ok(()), "{kind:?}");
+        assert_eq!((room.seen(&name).gid, room.seen(&name).mode), (USER, expected), "{kind:?}, by its owner");
     }
 }
 
