@@ -16,6 +16,7 @@ use crate::nodes::{Inode, Node};
 use crate::order::Order;
 use crate::raw::kind;
 use crate::scan::{Event, Fault, IMAGE_MAX, scan};
+use crate::xattrs::Found;
 
 /// Longest target of a symbolic link (`PATH_MAX` of Linux, without the NUL).
 pub const TARGET_MAX: u32 = 4095;
@@ -143,6 +144,8 @@ pub struct Volume {
     pub notices: Vec<Notice>,
     contents: Slots<u64, Arc<Content>>,
     pieces: Slots<u64, Arc<[u8]>>,
+    /// The attributes of the inode whose attributes were read last.
+    pub xattrs: Slots<u64, Arc<Found>>,
 }
 
 impl Volume {
@@ -175,6 +178,7 @@ impl Volume {
             contents: Slots::new(32),
             // Most pieces have 4 KiB.
             pieces: Slots::new((cache / (64 << 10)).clamp(4, 256)),
+            xattrs: Slots::new(1),
         }
     }
 

@@ -3,11 +3,13 @@
 //! Source: Linux `fs/jffs2/xattr.c`, `fs/jffs2/acl.c`.
 
 use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
 use obento_base::wire::to_usize;
-use obento_base::{Error, Ino, Result};
+use obento_base::{Error, Feature, Ino, Result};
 use obento_driver::{XattrMode, Xattrs};
 
 use crate::nodes::Xattr;
@@ -28,22 +30,69 @@ const ACCESS: u8 = 3;
 const DEFAULT: u8 = 4;
 /// `JFFS2_ACL_VERSION`.
 const ACL_VERSION: u32 = 1;
+/// `XATTR_LIST_MAX` of Linux include/uapi/linux/limits.h: maximum length of all names, each with a NUL.
+const LIST_MAX: usize = 64 << 10;
+const TOO_MANY: Feature = Feature::Named("a list of extended attributes over 64 KiB");
 /// Tags of entries for one user or group (`ACL_USER`, `ACL_GROUP`).
 const NAMED: [u16; 2] = [0x02, 0x08];
 
+/// The attributes of an inode, by name.
+#[derive(Debug)]
+pub enum Found {
+    /// Each attribute, in its newest version.
+    All(BTreeMap<Vec<u8>, Xattr>),
+    /// The names have more than [`LIST_MAX`] bytes.
+    TooMany,
+}
+
 impl Volume {
-    /// Returns the newest attributes of an inode by name.
-    fn all_xattrs(&self, ino: Ino) -> Result<BTreeMap<Vec<u8>, (u32, Xattr)>> {
+    /// Returns the attributes of an inode. Keeps them, because a caller reads all names and then each value.
+    fn all_xattrs(&self, ino: Ino) -> Result<Arc<Found>> {
         let number = self.file(ino)?.ino;
-        let mut found: BTreeMap<Vec<u8>, (u32, Xattr)> = BTreeMap::new();
+        if let Some(found) = self.xattrs.get(&number.into()) {
+            return Ok(found);
+        }
+        let found = Arc::new(self.read_names(number)?);
+        Ok(self.xattrs.put(number.into(), found))
+    }
+
+    fn read_names(&self, number: u32) -> Result<Found> {
+        let (mut found, mut len) = (BTreeMap::<Vec<u8>, (u32, Xattr)>::new(), 0_usize);
         for (sequence, xattr) in self.catalogue.xattrs(number) {
             let Some(name) = self.xattr_name(xattr)? else { continue };
-            let is_newer = found.get(&name).is_none_or(|(known, _)| *known < sequence);
-            if is_newer {
-                found.insert(name, (sequence, *xattr));
+            let name_len = name.len().saturating_add(1);
+            match found.entry(name) {
+                Entry::Occupied(mut known) if known.get().0 < sequence => {
+                    known.insert((sequence, *xattr));
+                }
+                Entry::Occupied(_) => {}
+                Entry::Vacant(place) => {
+                    len = len.saturating_add(name_len);
+                    place.insert((sequence, *xattr));
+                }
+            }
+            if len > LIST_MAX {
+                return Ok(Found::TooMany);
             }
         }
-        Ok(found)
+        Ok(Found::All(found.into_iter().map(|(name, (_, xattr))| (name, xattr)).collect()))
+    }
+
+    /// Returns the newest attribute of a name, and reads the names of the same namespace and length only.
+    fn find_xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Xattr>> {
+        let Some((prefix, rest)) = split(name) else { return Ok(None) };
+        let mut newest: Option<(u32, Xattr)> = None;
+        for (sequence, xattr) in self.catalogue.xattrs(self.file(ino)?.ino) {
+            let is_list = prefix == ACCESS || prefix == DEFAULT;
+            let may_be = xattr.prefix == prefix && (is_list || usize::from(xattr.name_len) == rest.len());
+            if may_be
+                && newest.is_none_or(|(known, _)| known < sequence)
+                && self.xattr_name(xattr)?.as_deref() == Some(name)
+            {
+                newest = Some((sequence, *xattr));
+            }
+        }
+        Ok(newest.map(|(_, xattr)| xattr))
     }
 
     /// Returns the name with its namespace, or `None` if Linux does not show the attribute.
@@ -62,7 +111,11 @@ impl Volume {
 
 impl Xattrs for Volume {
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        let (_, xattr) = self.all_xattrs(ino)?.remove(name).ok_or(Error::NoData)?;
+        let xattr = match &*self.all_xattrs(ino)? {
+            Found::All(found) => found.get(name).copied(),
+            Found::TooMany => self.find_xattr(ino, name)?,
+        };
+        let xattr = xattr.ok_or(Error::NoData)?;
         let mut data = vec![0; xattr.data_len()];
         self.device_ref().read_at(xattr.data_at(), &mut data)?;
         let value = data.split_off(to_usize(xattr.name_len.into()).saturating_add(1).min(data.len()));
@@ -74,7 +127,10 @@ impl Xattrs for Volume {
     }
 
     fn list_xattrs(&self, ino: Ino, sink: &mut dyn FnMut(&[u8])) -> Result<()> {
-        self.all_xattrs(ino)?.keys().for_each(|name| sink(name));
+        match &*self.all_xattrs(ino)? {
+            Found::All(found) => found.keys().for_each(|name| sink(name)),
+            Found::TooMany => return Err(Error::Unsupported(TOO_MANY)),
+        }
         Ok(())
     }
 

@@ -3,10 +3,12 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use common::{FILE, Flash};
-use obento_block::MemDevice;
+use obento_base::{Error, Ino, Result};
+use obento_block::{BlockDevice, MemDevice};
 use obento_jffs2::{Jffs2Driver, Order};
 use obento_testkit::mutants::{Random, mutate};
 use obento_testkit::walk::open_and_walk;
@@ -71,6 +73,65 @@ fn hostile_nodes_end_with_a_result_or_an_error() {
         println!("seed {seed}");
         open_and_walk(&Jffs2Driver, Arc::new(MemDevice::read_only(flash.bytes)));
     }
+}
+
+/// Returns an image with a file, inode 2, that has `count` attributes.
+fn with_attributes(count: u32) -> Flash {
+    let mut flash = Flash::new(Order::Little);
+    flash.entry(1, 1, 2, 8, "file");
+    flash.data(2, 1, 1, 0, b"x");
+    for id in 1..=count {
+        flash.xattr(id, 1, &format!("{id:05}"), b"v");
+        flash.xref(2, id, 2 * id);
+    }
+    flash
+}
+
+/// A device that counts its reads.
+struct CountedReads(MemDevice, AtomicU64);
+
+impl BlockDevice for CountedReads {
+    obento_base::forward! { self.0;
+        fn len(&self) -> u64;
+        fn is_read_only(&self) -> bool;
+        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
+        fn flush(&self) -> Result<()>;
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.read_at(offset, buf)
+    }
+}
+
+#[test]
+fn reading_all_attributes_of_a_file_reads_each_name_and_value_once() {
+    let device = Arc::new(CountedReads(MemDevice::read_only(with_attributes(1000).bytes), AtomicU64::new(0)));
+    let volume = common::open_device(device.clone());
+    let xattrs = volume.xattrs().unwrap();
+    let (before, mut names) = (device.1.load(Ordering::Relaxed), Vec::new());
+    xattrs.list_xattrs(Ino(2), &mut |name| names.push(name.to_vec())).unwrap();
+    for name in &names {
+        assert_eq!(xattrs.get_xattr(Ino(2), name), Ok(b"v".to_vec()));
+    }
+    assert_eq!(names.len(), 1000);
+    let reads = device.1.load(Ordering::Relaxed) - before;
+    assert!(reads <= 2000, "{reads} reads");
+}
+
+#[test]
+fn a_list_of_attributes_over_64_kib_is_refused_and_each_attribute_stays_readable() {
+    // With its NUL, each name has 11 bytes.
+    let most = with_attributes(5957).open();
+    let mut names = 0;
+    most.xattrs().unwrap().list_xattrs(Ino(2), &mut |_| names += 1).unwrap();
+    assert_eq!(names, 5957);
+    let volume = with_attributes(5958).open();
+    let xattrs = volume.xattrs().unwrap();
+    let listed = xattrs.list_xattrs(Ino(2), &mut |_| panic!("no name is passed"));
+    assert_eq!(listed.unwrap_err().to_string(), "a list of extended attributes over 64 KiB is not supported");
+    assert_eq!(xattrs.get_xattr(Ino(2), b"user.05958"), Ok(b"v".to_vec()));
+    assert_eq!(xattrs.get_xattr(Ino(2), b"user.x"), Err(Error::NoData));
 }
 
 /// Headers alone, each with the least length: the most nodes that an image can have.
