@@ -1,5 +1,6 @@
 //! [`Xattrs`] over a server.
 
+use obento_base::wire::to_u64;
 use obento_base::{Error, Ino, Result};
 use obento_driver::{XattrMode, Xattrs};
 use obento_fuse_abi::{GetxattrIn, SetxattrIn, opcode};
@@ -19,7 +20,9 @@ impl Mounted {
         let size = GetxattrIn { size: XATTR_MAX, padding: 0 };
         let body = [&[size.as_bytes()], name].concat();
         let deadline = self.connection.deadline();
-        let value = self.connection.exchange(request, ino.0, &body, deadline, |body| Some(body.to_vec()))?;
+        let fits = |reply: &[u8]| to_u64(reply.len()) <= XATTR_MAX.into();
+        let take = |reply: &[u8]| fits(reply).then(|| reply.to_vec());
+        let value = self.connection.exchange(request, ino.0, &body, deadline, take)?;
         match value {
             Ok(value) => Ok(value),
             Err(NOT_IMPLEMENTED | NOT_SUPPORTED) => Err(Error::NotSupported),

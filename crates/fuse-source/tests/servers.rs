@@ -209,6 +209,8 @@ while True:
         answer(unique - 2, struct.pack("=QII", 1, 0, 0) + attr(0o40755))
         answer(0, b"a notice")
         answer(unique, struct.pack("=QII", 1, 0, 0) + attr(0o40700))
+    elif opcode in (22, 23) and what.startswith("value "):
+        answer(unique, b"v" * int(what[6:]))
     elif opcode == 3:
         answer(unique, struct.pack("=QII", 1, 0, 0) + attr(0o100644))
     elif opcode == 1:
@@ -310,6 +312,23 @@ fn a_name_with_a_slash_and_the_root_as_a_child_are_nonsense() {
         names += 1;
         ControlFlow::Continue(())
     });
+    assert_eq!((listed, names), (Err(nonsense), 0));
+}
+
+#[test]
+fn a_longer_attribute_than_requested_is_nonsense() {
+    if !require(&[Oracle::Program("python3")]) {
+        return;
+    }
+    let nonsense = Error::Device(DeviceError::Server("sent an invalid reply"));
+    let fs = odd("value 65536");
+    let xattrs = fs.xattrs().unwrap();
+    assert_eq!(xattrs.get_xattr(fs.root(), b"user.a").map(|value| value.len()), Ok(65536));
+    let fs = odd("value 65537");
+    let xattrs = fs.xattrs().unwrap();
+    assert_eq!(xattrs.get_xattr(fs.root(), b"user.a").map(|value| value.len()), Err(nonsense));
+    let (fs, mut names) = (odd("value 65537"), 0);
+    let listed = fs.xattrs().unwrap().list_xattrs(fs.root(), &mut |_| names += 1);
     assert_eq!((listed, names), (Err(nonsense), 0));
 }
 
