@@ -21,8 +21,13 @@ pub struct Xattr {
 impl Xattr {
     /// Returns whether the attribute is an access control list.
     pub fn is_acl(&self) -> bool {
-        [ACL_ACCESS, ACL_DEFAULT].iter().any(|name| self.name == name.as_bytes())
+        is_acl_name(&self.name)
     }
+}
+
+/// Returns whether the attribute `name` is an access control list.
+pub(crate) fn is_acl_name(name: &[u8]) -> bool {
+    [ACL_ACCESS, ACL_DEFAULT].iter().any(|list| name == list.as_bytes())
 }
 
 /// The metadata that a copy of a file keeps.

@@ -135,7 +135,10 @@ impl<W: Write> Export<'_, W> {
         expect_wanted(self.observer)?;
         let Entry { node, attr, .. } = entry;
         let xattrs = match self.options.xattrs {
-            true => xattrs::read(node, |error| self.problem(path.clone(), ProblemReason::Xattrs(error))),
+            true => {
+                let problem = |error| self.problem(path.clone(), ProblemReason::Xattrs(error));
+                xattrs::read(node, xattrs::MOST, |_| true, problem)
+            }
             false => Vec::new(),
         };
         let meta = Metadata::new(attr, &xattrs);

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::Backup;
 use crate::Xattr;
+use crate::meta::is_acl_name;
 
 /// What happens if the name exists. Directories are merged in any case.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -72,7 +73,12 @@ bitflags::bitflags! {
 impl Keep {
     /// Returns whether this includes `xattr`. An access control list is part of the permissions.
     pub fn includes(self, xattr: &Xattr) -> bool {
-        self.contains(if xattr.is_acl() { Self::MODE } else { Self::XATTRS })
+        self.includes_name(&xattr.name)
+    }
+
+    /// Returns whether this includes the extended attribute `name`.
+    pub fn includes_name(self, name: &[u8]) -> bool {
+        self.contains(if is_acl_name(name) { Self::MODE } else { Self::XATTRS })
     }
 }
 

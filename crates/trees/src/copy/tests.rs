@@ -1,13 +1,14 @@
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use obento_base::{Error, FileKind, Ino};
 use obento_open::Volume;
 use obento_vfs::Symlinks;
 
 use super::*;
-use crate::toy::{Piece, Toy, dir, text, toy};
+use crate::toy::{Laden, Piece, Toy, VALUE, dir, text, toy};
 
 fn tree() -> Volume {
     toy([
@@ -204,4 +205,17 @@ fn the_bytes_of_a_file_go_to_any_writer() {
     assert_eq!((bytes, output.len(), output[4999], output[5000]), (1_053_746, 1_053_746, 7, 0));
     let refused = copy_to_writer(&volume.root(), b"/", &mut output, &mut Quiet::default());
     assert!(matches!(refused, Err(CopyError::Volume(Error::IsDirectory))));
+}
+
+#[test]
+fn attributes_beyond_the_limit_on_bytes_end_the_copy_and_are_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let fs = Laden::new(1000);
+    let volume = Volume::new(fs.clone());
+    let tree = TreeOptions { max_bytes: 100_000, ..TreeOptions::default() };
+    let options = CopyOptions { tree, ..CopyOptions::archive() };
+    let ended = copy_out(&[source(&volume, "/")], folder.path(), &options, &mut Quiet::default());
+    assert!(matches!(ended, Err(CopyError::Host(HostError::Limit { limit: 100_000, .. }))), "{ended:?}");
+    let read = fs.reads.load(Ordering::Relaxed) * VALUE;
+    assert!(read < 2 << 20, "{read}");
 }

@@ -132,7 +132,8 @@ impl SideEntry {
             },
             Self::Image { node, .. } => {
                 let mut damage = None;
-                let xattrs = xattrs::read(node, |error| damage = damage.or(Some(error)));
+                let xattrs =
+                    xattrs::read(node, xattrs::MOST, |_| true, |error| damage = damage.or(Some(error)));
                 match damage {
                     None => return Ok(xattrs),
                     Some(error) => ProblemReason::Volume(error),

@@ -1,10 +1,11 @@
 use std::io::Read;
+use std::sync::atomic::Ordering;
 
 use obento_base::Error;
 
 use super::*;
 use crate::copy::Quiet;
-use crate::toy::{Piece, Toy, dir, text, toy};
+use crate::toy::{Laden, Piece, Toy, VALUE, dir, text, toy};
 
 fn archive(volume: &obento_open::Volume) -> (Vec<u8>, ExportReport, Vec<Problem>) {
     let mut problems = Quiet::default();
@@ -81,4 +82,20 @@ fn unreadable_bytes_are_zeros_and_reported_and_the_archive_continues() {
     let (bytes, _, problems) = archive(&volume);
     assert_eq!(problems.len(), 4, "{problems:?}");
     assert_eq!(entries(&bytes).last().unwrap().2, "good");
+}
+
+#[test]
+fn attributes_beyond_64_mib_are_a_problem_of_their_file() {
+    let fs = Laden::new(8000);
+    let (volume, mut problems) = (obento_open::Volume::new(fs.clone()), Quiet::default());
+    let (_, report) =
+        export(&volume.root(), std::io::sink(), &ExportOptions::default(), &mut problems).unwrap();
+    assert_eq!((report.entries, report.problems), (2, 1));
+    assert_eq!(
+        problems.0[0].to_string(),
+        "./file: extended attributes cannot be read and are not copied: \
+         a file with so many bytes of extended attributes is not supported"
+    );
+    let read = fs.reads.load(Ordering::Relaxed) * VALUE;
+    assert!((60 << 20..65 << 20).contains(&read), "{read}");
 }

@@ -66,9 +66,13 @@ impl ImageWriter {
         let is_file = made.node.kind() == Ok(FileKind::Regular);
         if let Some((before, _)) = made.replaces.filter(|(_, attr)| is_file && attr.kind == FileKind::Regular)
         {
-            let left = crate::xattrs::read(before, drop).into_iter();
-            for xattr in left.filter(|xattr| !keep.includes(xattr)) {
-                self.set_xattr(made.node, &xattr.name, &xattr.value, name)?;
+            let mut left = before.list_xattrs().unwrap_or_default();
+            left.retain(|attribute| !keep.includes_name(attribute));
+            left.sort_unstable();
+            for attribute in left {
+                if let Ok(value) = before.get_xattr(&attribute) {
+                    self.set_xattr(made.node, &attribute, &value, name)?;
+                }
             }
         }
         self.set_attr(made, meta, name)?;

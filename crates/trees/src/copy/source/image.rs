@@ -14,6 +14,8 @@ use crate::copy::{CopyOptions, CopySource, Problem, ProblemReason};
 
 /// Files up to this size are read together with the tree.
 const AT_ONCE: u64 = 128 << 10;
+/// Bytes of attributes that are read beyond the limit of the copy. They are more than one attribute has.
+const BEYOND: u64 = 1 << 20;
 
 /// The items of a tree in an image.
 pub(in crate::copy) struct ImageItems {
@@ -22,6 +24,8 @@ pub(in crate::copy) struct ImageItems {
     walk: Walk,
     keep: Keep,
     recursive: bool,
+    /// The most bytes of attributes of one file.
+    xattr_budget: usize,
     /// Bytes of small files that were read since the last `take_bytes`, or `None` if small files are not
     /// read.
     bytes: Option<Vec<u8>>,
@@ -31,7 +35,10 @@ impl ImageItems {
     pub fn new(source: CopySource, index: usize, options: &CopyOptions) -> Self {
         let walk = Walk::new(source.node.clone()).order(Order::Directory).symlinks(options.symlinks);
         let keep = options.tree.keep;
-        Self { source, index, walk, keep, recursive: options.recursive, bytes: None }
+        // A file that exceeds the limit ends the copy, and is not a problem of its attributes.
+        let most = options.tree.max_bytes.saturating_add(BEYOND);
+        let xattr_budget = usize::try_from(most).unwrap_or(usize::MAX).min(crate::xattrs::MOST);
+        Self { source, index, walk, keep, recursive: options.recursive, xattr_budget, bytes: None }
     }
 
     /// Returns a reader that reads small files as it lists them, for volumes with a high latency.
@@ -49,8 +56,9 @@ impl ImageItems {
         let Entry { node, attr, step, .. } = entry;
         let (mut troubles, mut xattrs) = (Vec::new(), Vec::new());
         if self.keep.intersects(Keep::XATTRS | Keep::MODE) && step != Step::Leave {
-            xattrs = crate::xattrs::read(&node, |error| troubles.push(ProblemReason::Xattrs(error)));
-            xattrs.retain(|xattr| self.keep.includes(xattr));
+            let wants = |name: &[u8]| self.keep.includes_name(name);
+            let damaged = |error| troubles.push(ProblemReason::Xattrs(error));
+            xattrs = crate::xattrs::read(&node, self.xattr_budget, wants, damaged);
         }
         let body = match attr.kind {
             FileKind::Symlink => Body::Link(node.read_link().map_err(|error| unread(shown.clone(), error))?),
