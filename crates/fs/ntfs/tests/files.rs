@@ -5,10 +5,13 @@ mod common;
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::victim::{Victim, check};
 use common::{Mount, compare, host_tree, open_image, shape_of, tree_of};
 use obento_base::{Error, Feature, FileKind, Mode};
+use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Driver as _, LayoutLock, Notice, OpenOptions, Span, VolumeOptions};
 use obento_env::NO_CLOCK;
 use obento_ntfs::NtfsDriver;
@@ -36,6 +39,51 @@ fn names(path: &str, flags: &[u8]) -> Vec<u8> {
     let len = (units.len() as u16).to_le_bytes();
     let after = (units.len() as u16 + 2).to_le_bytes();
     [&[0, 0][..], &len, &after, &[0, 0], flags, &units, &[0, 0, 0, 0]].concat()
+}
+
+/// A device that counts its reads.
+struct CountedReads(MemDevice, AtomicUsize);
+
+impl BlockDevice for CountedReads {
+    obento_base::forward! { self.0;
+        fn len(&self) -> u64;
+        fn is_read_only(&self) -> bool;
+        fn write_at(&self, offset: u64, buf: &[u8]) -> obento_base::Result<()>;
+        fn flush(&self) -> obento_base::Result<()>;
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> obento_base::Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.read_at(offset, buf)
+    }
+}
+
+#[test]
+fn reading_all_streams_of_a_file_reads_its_records_once() {
+    if !common::oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = shape_of("4k").make(folder.path());
+    let mount = Mount::new(&image, folder.path(), "");
+    let file = mount.0.join("file");
+    fs::write(&file, "").unwrap();
+    (0..300).for_each(|number| set(&file, &format!("user.{number}"), &[number as u8; 700]));
+    drop(mount);
+    let device = Arc::new(CountedReads(MemDevice::read_only(fs::read(&image).unwrap()), AtomicUsize::new(0)));
+    // Too little memory for the records of the file.
+    let options = OpenOptions { cache: 256 << 10, ..OpenOptions::new(Arc::new(NO_CLOCK)) };
+    let volume = NtfsDriver::default().open(device.clone(), &options).unwrap();
+    let (ino, xattrs) = (resolve(&*volume, "/file").unwrap(), volume.xattrs().unwrap());
+    let (before, mut names) = (device.1.load(Ordering::Relaxed), Vec::new());
+    xattrs.list_xattrs(ino, &mut |name| names.push(String::from_utf8(name.to_vec()).unwrap())).unwrap();
+    assert_eq!(names.len(), 300);
+    for name in names {
+        let number: usize = name.strip_prefix("user.").unwrap().parse().unwrap();
+        assert_eq!(xattrs.get_xattr(ino, name.as_bytes()), Ok(vec![number as u8; 700]));
+    }
+    let reads = device.1.load(Ordering::Relaxed) - before;
+    assert!(reads <= 600, "{reads} reads");
 }
 
 #[test]

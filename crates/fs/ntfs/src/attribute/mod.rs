@@ -87,6 +87,14 @@ impl<'a> Attribute<'a> {
         }
     }
 
+    /// Returns whether the attribute is a whole value or the first part of one.
+    pub fn is_first(&self) -> bool {
+        match self.body {
+            Body::Resident(_) => true,
+            Body::NonResident(part) => part.lowest == 0,
+        }
+    }
+
     /// Decodes the attribute at `offset` of a record.
     fn decode(record: &'a [u8], offset: usize, length: usize) -> Option<Self> {
         let bytes = slice(record, offset, length)?;

@@ -8,6 +8,7 @@ mod node;
 pub mod open;
 pub mod options;
 mod stream_number;
+mod stream_table;
 pub mod streams;
 pub mod volume;
 mod xattrs;

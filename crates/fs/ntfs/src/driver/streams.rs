@@ -12,8 +12,8 @@ use super::node::Facts;
 use super::stream_number::number;
 use super::volume::Volume;
 use super::xattrs::is_chunks;
+use crate::attribute::Attribute;
 use crate::attribute::name::to_utf16;
-use crate::attribute::{Attribute, Body};
 use crate::data::content::Content;
 use crate::layout::raw::kind;
 use crate::mft::{File, Value};
@@ -25,11 +25,7 @@ pub fn has_streams(kind: FileKind) -> bool {
 
 /// Returns whether an attribute is the first part of a named stream.
 fn is_stream(attribute: &Attribute<'_>) -> bool {
-    let is_first = match attribute.body {
-        Body::Resident(_) => true,
-        Body::NonResident(part) => part.lowest == 0,
-    };
-    is_first && !attribute.name.is_empty()
+    attribute.is_first() && !attribute.name.is_empty()
 }
 
 impl Volume {

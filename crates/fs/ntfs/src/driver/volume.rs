@@ -14,6 +14,7 @@ use super::log::{self, Log};
 use super::node::Facts;
 use super::options::NtfsOptions;
 use super::stream_number;
+use super::stream_table::StreamTable;
 use crate::attribute::name::{FileName, to_utf8, to_utf16};
 use crate::data::content::Content;
 use crate::index::{Index, NAMES, Node};
@@ -60,6 +61,8 @@ pub struct Volume {
     pieces: Slots<(u64, u64), Arc<[u8]>>,
     indexes: Slots<u64, Arc<Index>>,
     contents: Slots<u64, Arc<Content>>,
+    /// The streams of the file whose streams were read last.
+    pub(super) streams: Slots<u64, Arc<StreamTable>>,
     free: Mutex<Option<(u64, u64)>>,
     pub(super) state: State,
     pub(super) notices: Vec<Notice>,
@@ -93,6 +96,7 @@ impl Volume {
             pieces: Slots::new((cache / (512 << 10)).max(2)),
             indexes: Slots::new(32),
             contents: Slots::new(64),
+            streams: Slots::new(1),
             free: Mutex::new(None),
             state,
             notices: Vec::new(),

@@ -9,7 +9,6 @@ use super::node::Facts;
 use super::stream_number;
 use super::streams::has_streams;
 use super::volume::Volume;
-use crate::attribute::Body;
 use crate::attribute::name::{to_utf8, to_utf16};
 use crate::data::wof;
 use crate::layout::raw::kind;
@@ -26,18 +25,17 @@ impl Xattrs for Volume {
         if stream_number::split(ino).is_some() {
             return Err(Error::NoData);
         }
-        let file = self.mft().file(ino)?;
-        let facts = Facts::of(self, &file)?;
+        let table = self.stream_table(ino)?;
+        let (file, facts) = (&table.file, &table.facts);
         if let Some(stream) = name.strip_prefix(USER) {
             let units = to_utf16(stream).filter(|units| !units.is_empty()).ok_or(Error::NoData)?;
             let units: Vec<u8> = units.into_iter().flat_map(u16::to_le_bytes).collect();
-            let is_hidden =
-                self.options.hide_streams || !has_streams(facts.kind) || is_chunks(&facts, &units);
-            let value = if is_hidden { None } else { file.value(self.mft(), kind::DATA, &units)? };
+            let is_hidden = self.options.hide_streams || !has_streams(facts.kind) || is_chunks(facts, &units);
+            let value = if is_hidden { None } else { table.value(self.mft(), &units)? };
             return self.read_value(ino, value.ok_or(Error::NoData)?, VALUE_MAX);
         }
         match name {
-            b"system.ntfs_acl" => self.descriptor(&file)?.ok_or(Error::NoData),
+            b"system.ntfs_acl" => self.descriptor(file)?.ok_or(Error::NoData),
             b"system.ntfs_attrib" => Ok(facts.file_attributes().to_le_bytes().to_vec()),
             b"system.ntfs_attrib_be" => Ok(facts.file_attributes().to_be_bytes().to_vec()),
             b"system.ntfs_reparse_data" => {
@@ -52,20 +50,12 @@ impl Xattrs for Volume {
         if stream_number::split(ino).is_some() {
             return Ok(());
         }
-        let file = self.mft().file(ino)?;
-        let facts = Facts::of(self, &file)?;
-        if self.options.hide_streams || !has_streams(facts.kind) {
+        let table = self.stream_table(ino)?;
+        if self.options.hide_streams || !has_streams(table.facts.kind) {
             return Ok(());
         }
-        for attribute in file.all(kind::DATA)? {
-            let is_first = match attribute.body {
-                Body::Resident(_) => true,
-                Body::NonResident(part) => part.lowest == 0,
-            };
-            if !is_first || attribute.name.is_empty() || is_chunks(&facts, attribute.name) {
-                continue;
-            }
-            let name = [USER, &to_utf8(attribute.name)].concat();
+        for stream in table.names().filter(|stream| !is_chunks(&table.facts, stream)) {
+            let name = [USER, &to_utf8(stream)].concat();
             if name.len() <= NAME_MAX && !name.contains(&0) {
                 sink(&name);
             }

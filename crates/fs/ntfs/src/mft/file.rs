@@ -59,6 +59,14 @@ impl File {
         core::iter::once(&self.base).chain(&self.others)
     }
 
+    /// Returns the record with this index in [`records`](Self::records).
+    pub fn record_at(&self, index: usize) -> Option<&Record> {
+        match index.checked_sub(1) {
+            None => Some(&self.base),
+            Some(index) => self.others.get(index),
+        }
+    }
+
     /// Returns the attributes of all records.
     pub fn attributes(&self) -> impl Iterator<Item = Result<Attribute<'_>>> {
         self.records().flat_map(Attributes::new)
@@ -92,8 +100,18 @@ impl File {
     ///
     /// - `Corrupt`: a record is damaged, or the parts of the value do not follow each other.
     pub fn value(&self, mft: &Mft, kind: u32, name: &[u8]) -> Result<Option<Value>> {
+        Self::value_in(self.records(), mft, kind, name)
+    }
+
+    /// As [`value`](Self::value), with the records that contain all parts of the value.
+    pub fn value_in<'a>(
+        records: impl Iterator<Item = &'a Record>,
+        mft: &Mft,
+        kind: u32,
+        name: &[u8],
+    ) -> Result<Option<Value>> {
         let mut parts = Vec::new();
-        for record in self.records() {
+        for record in records {
             for attribute in Attributes::new(record) {
                 let attribute = attribute?;
                 if attribute.kind != kind || attribute.name != name {
