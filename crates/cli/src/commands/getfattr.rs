@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
 use obento::address::FileSelector;
+use obento::base::Feature;
 use obento::vfs::Symlinks;
 use obento::walk::{Step, Walk};
 use obento::{Error, Node};
@@ -18,6 +19,10 @@ use crate::json::{Line, hex};
 use crate::open::{Found, find_all, join};
 use crate::output::{Outcome, Output, go_on};
 use crate::report::Report;
+
+/// The most bytes of names and values of one file, so that a hostile file cannot exhaust memory.
+const MOST: usize = 64 << 20;
+const TOO_MANY: Feature = Feature::Named("a file with so many bytes of extended attributes");
 
 /// The page of `getfattr`.
 pub const PAGE: Page = Page::new(&[(
@@ -183,8 +188,13 @@ impl Reader<'_> {
             names.retain(|name| self.pattern.is_match(name));
         }
         names.sort();
+        let mut left = MOST;
         let read = |name: Vec<u8>| match node.get_xattr(&name) {
-            Ok(value) => Ok((name, value)),
+            Ok(value) => {
+                let rest = left.checked_sub(name.len() + value.len());
+                left = rest.ok_or((None, Error::Unsupported(TOO_MANY)))?;
+                Ok((name, value))
+            }
             Err(error) => Err((Some(name), error)),
         };
         names.into_iter().map(read).collect()
