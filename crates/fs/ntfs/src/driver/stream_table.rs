@@ -6,13 +6,10 @@
 //! Invariant: memory is bounded by the records of one file, which its attribute list of at most 256 KiB names.
 
 use alloc::collections::BTreeMap;
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::{Ino, Result};
+use obento_base::Result;
 
-use super::node::Facts;
-use super::volume::Volume;
 use crate::attribute::Attributes;
 use crate::layout::raw::kind;
 use crate::mft::{File, Mft, Value};
@@ -21,8 +18,6 @@ use crate::mft::{File, Mft, Value};
 pub struct StreamTable {
     /// The file.
     pub file: File,
-    /// Its facts.
-    pub facts: Facts,
     /// The streams by their names in UTF-16.
     streams: BTreeMap<Vec<u8>, Place>,
 }
@@ -37,9 +32,12 @@ struct Place {
 }
 
 impl StreamTable {
-    fn of(volume: &Volume, ino: Ino) -> Result<Self> {
-        let file = volume.mft().file(ino)?;
-        let facts = Facts::of(volume, &file)?;
+    /// Finds the streams of a file.
+    ///
+    /// # Errors
+    ///
+    /// - `Corrupt`: a record of the file is damaged.
+    pub fn of(file: File) -> Result<Self> {
         let mut streams = BTreeMap::<Vec<u8>, Place>::new();
         for (index, record) in file.records().enumerate() {
             for attribute in Attributes::new(record) {
@@ -54,7 +52,7 @@ impl StreamTable {
                 }
             }
         }
-        Ok(Self { file, facts, streams })
+        Ok(Self { file, streams })
     }
 
     /// Returns the names of the streams whose first part exists.
@@ -71,21 +69,5 @@ impl StreamTable {
         let Some(place) = self.streams.get(name) else { return Ok(None) };
         let records = place.records.iter().filter_map(|&index| self.file.record_at(index));
         File::value_in(records, mft, kind::DATA, name)
-    }
-}
-
-impl Volume {
-    /// Returns the named streams of a file.
-    ///
-    /// # Errors
-    ///
-    /// - `Stale`: the file is not in use.
-    /// - `Corrupt`: a record of the file is damaged.
-    pub(super) fn stream_table(&self, ino: Ino) -> Result<Arc<StreamTable>> {
-        if let Some(table) = self.streams.get(&ino.0) {
-            return Ok(table);
-        }
-        let table = Arc::new(StreamTable::of(self, ino)?);
-        Ok(self.streams.put(ino.0, table))
     }
 }

@@ -61,8 +61,8 @@ pub struct Volume {
     pieces: Slots<(u64, u64), Arc<[u8]>>,
     indexes: Slots<u64, Arc<Index>>,
     contents: Slots<u64, Arc<Content>>,
-    /// The streams of the file whose streams were read last.
-    pub(super) streams: Slots<u64, Arc<StreamTable>>,
+    /// The facts and the streams of the file whose extended attributes were read last.
+    pub(super) streams: Slots<u64, Arc<(Facts, StreamTable)>>,
     free: Mutex<Option<(u64, u64)>>,
     pub(super) state: State,
     pub(super) notices: Vec<Notice>,

@@ -1,5 +1,6 @@
 //! Alternate data streams as extended attributes `user.NAME`, and raw values under the names of ntfs-3g.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::{Error, Ino, Result};
@@ -7,6 +8,7 @@ use obento_driver::{XattrMode, Xattrs};
 
 use super::node::Facts;
 use super::stream_number;
+use super::stream_table::StreamTable;
 use super::streams::has_streams;
 use super::volume::Volume;
 use crate::attribute::name::{to_utf8, to_utf16};
@@ -20,13 +22,31 @@ const VALUE_MAX: u64 = 64 << 10;
 const NAME_MAX: usize = 255;
 const USER: &[u8] = b"user.";
 
+impl Volume {
+    /// Returns the facts and the streams of a file.
+    ///
+    /// # Errors
+    ///
+    /// - `Stale`: the file is not in use.
+    /// - `Corrupt`: a record of the file is damaged.
+    fn streams_of(&self, ino: Ino) -> Result<Arc<(Facts, StreamTable)>> {
+        if let Some(found) = self.streams.get(&ino.0) {
+            return Ok(found);
+        }
+        let file = self.mft().file(ino)?;
+        let facts = Facts::of(self, &file)?;
+        Ok(self.streams.put(ino.0, Arc::new((facts, StreamTable::of(file)?))))
+    }
+}
+
 impl Xattrs for Volume {
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
         if stream_number::split(ino).is_some() {
             return Err(Error::NoData);
         }
-        let table = self.stream_table(ino)?;
-        let (file, facts) = (&table.file, &table.facts);
+        let found = self.streams_of(ino)?;
+        let (facts, table) = &*found;
+        let file = &table.file;
         if let Some(stream) = name.strip_prefix(USER) {
             let units = to_utf16(stream).filter(|units| !units.is_empty()).ok_or(Error::NoData)?;
             let units: Vec<u8> = units.into_iter().flat_map(u16::to_le_bytes).collect();
@@ -50,11 +70,12 @@ impl Xattrs for Volume {
         if stream_number::split(ino).is_some() {
             return Ok(());
         }
-        let table = self.stream_table(ino)?;
-        if self.options.hide_streams || !has_streams(table.facts.kind) {
+        let found = self.streams_of(ino)?;
+        let (facts, table) = &*found;
+        if self.options.hide_streams || !has_streams(facts.kind) {
             return Ok(());
         }
-        for stream in table.names().filter(|stream| !is_chunks(&table.facts, stream)) {
+        for stream in table.names().filter(|stream| !is_chunks(facts, stream)) {
             let name = [USER, &to_utf8(stream)].concat();
             if name.len() <= NAME_MAX && !name.contains(&0) {
                 sink(&name);
