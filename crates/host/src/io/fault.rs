@@ -1,23 +1,25 @@
 //! Handles faults of mapped pages: the file became shorter, or the medium fails.
 //!
 //! The kernel sends `SIGBUS` to the reading thread. The handler finds the watched mapping that contains the
-//! address, marks it, and maps a page of zeros there, so that the read continues. The reader checks the mark
+//! address, marks it, and maps a page of zeros there, so that the access continues. The caller checks the mark
 //! afterwards. A fault outside all watched mappings is passed to the previous handler, which by default ends
 //! the process.
 //! Invariant: the mark is set before the zeros can be read.
 //! Source: sigaction(2), `SA_SIGINFO`; mmap(2) on accesses past the end of a file.
 
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 /// The most watched mappings.
-const SLOTS: usize = 64;
+const SLOTS: usize = 256;
 
 struct Slot {
     taken: AtomicBool,
     /// 0: unused.
     start: AtomicUsize,
     len: AtomicUsize,
+    /// The protection of the pages of zeros.
+    protection: AtomicI32,
     faulted: AtomicBool,
 }
 
@@ -26,6 +28,7 @@ static TABLE: [Slot; SLOTS] = [const {
         taken: AtomicBool::new(false),
         start: AtomicUsize::new(0),
         len: AtomicUsize::new(0),
+        protection: AtomicI32::new(libc::PROT_READ),
         faulted: AtomicBool::new(false),
     }
 }; SLOTS];
@@ -34,12 +37,21 @@ static PAGE: AtomicUsize = AtomicUsize::new(4096);
 static BEFORE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 static BEFORE_INFO: AtomicBool = AtomicBool::new(false);
 
+/// The pages of zeros that replace pages that cannot be accessed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Substitute {
+    /// For a mapping that is only read.
+    ReadOnly,
+    /// For a mapping that is also written to. The written bytes are lost.
+    Writable,
+}
+
 /// A watched mapping.
 pub(super) struct Watch(&'static Slot);
 
 impl Watch {
     /// Watches the `len` bytes at `start`. Returns `None` if too many mappings are watched.
-    pub(super) fn new(start: usize, len: usize) -> Option<Self> {
+    pub(super) fn new(start: usize, len: usize, substitute: Substitute) -> Option<Self> {
         install();
         let free = |slot: &&Slot| {
             slot.taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -47,11 +59,16 @@ impl Watch {
         let slot = TABLE.iter().find(free)?;
         slot.faulted.store(false, Ordering::Relaxed);
         slot.len.store(len, Ordering::Relaxed);
+        let protection = match substitute {
+            Substitute::ReadOnly => libc::PROT_READ,
+            Substitute::Writable => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        slot.protection.store(protection, Ordering::Relaxed);
         slot.start.store(start, Ordering::Release);
         Some(Self(slot))
     }
 
-    /// Returns whether a page could not be read.
+    /// Returns whether a page could not be accessed.
     pub(super) fn has_faulted(&self) -> bool {
         self.0.faulted.load(Ordering::SeqCst)
     }
@@ -102,13 +119,14 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, cont
     if let Some(slot) = TABLE.iter().find(within) {
         slot.faulted.store(true, Ordering::SeqCst);
         let page = PAGE.load(Ordering::Relaxed);
-        // SAFETY: the page is in a mapping of this module without references to it, and becomes a page of
-        // zeros for reading. `errno` is local to the thread.
+        let protection = slot.protection.load(Ordering::Relaxed);
+        // SAFETY: the page is in a watched mapping without references to it, and becomes a page of zeros.
+        // `errno` is local to the thread.
         let mapped = unsafe {
             let errno = *libc::__errno_location();
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
             let at = (address - address % page) as *mut libc::c_void;
-            let mapped = libc::mmap(at, page, libc::PROT_READ, flags, -1, 0);
+            let mapped = libc::mmap(at, page, protection, flags, -1, 0);
             *libc::__errno_location() = errno;
             mapped
         };

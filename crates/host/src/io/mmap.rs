@@ -16,7 +16,7 @@ use obento_block::{Backing, BlockDevice};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::fault::Watch;
+use super::fault::{Substitute, Watch};
 use super::seen::Seen;
 use crate::FileDevice;
 
@@ -91,7 +91,7 @@ impl MmapDevice {
             Ok(map) => map,
             Err(errno) => return Err((file, errno)),
         };
-        match Watch::new(map.start.as_ptr() as usize, map.len) {
+        match Watch::new(map.start.as_ptr() as usize, map.len, Substitute::ReadOnly) {
             Some(watch) => Ok(Self { seen: seen(file.len()), file, map, watch }),
             None => Err((file, Errno::NOMEM)),
         }

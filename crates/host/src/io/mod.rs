@@ -18,6 +18,7 @@ mod fault;
 mod mmap;
 mod queue;
 mod seen;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod uring;
@@ -35,6 +36,7 @@ pub use self::behind::BehindDevice;
 use self::direct::DirectDevice;
 use self::mmap::MmapDevice;
 pub use self::queue::Queue;
+pub use self::shared::SharedMemory;
 use self::uring::UringDevice;
 use crate::lock::{LockNotice, Purpose};
 use crate::{FileDevice, FileId, HostError};

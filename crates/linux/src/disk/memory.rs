@@ -1,14 +1,12 @@
 //! The memory of the guest, as the disk uses it.
 //!
-//! Invariant: shared memory may change at any time, so it is copied and never borrowed.
+//! Invariant: shared memory may change at any time, so it is copied and never borrowed. After a part of it could not be
+//! accessed, all accesses fail.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::ptr::{NonNull, null_mut};
 
-use obento_base::wire::to_usize;
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use obento_host::io::SharedMemory;
 
 /// A part of the memory: addresses `start..start + len`.
 #[derive(Clone, Copy, Debug)]
@@ -21,53 +19,30 @@ pub struct MemoryPart {
     pub offset: u64,
 }
 
-struct Region {
-    part: MemoryPart,
-    base: NonNull<u8>,
-    /// The mapped bytes, from the start of the file.
-    mapped: usize,
-}
-
 /// The memory of a guest.
 #[derive(Default)]
-pub struct Memory(Vec<Region>);
-
-// SAFETY: the mappings belong to this value alone, and are only copied from and to.
-unsafe impl Send for Memory {}
+pub struct Memory(Vec<(MemoryPart, SharedMemory)>);
 
 impl Memory {
-    /// Maps a further part from its file. Fails if the file is too short, so that an access would end this process.
+    /// Maps a further part from its file. Fails if the file is too short.
     pub fn add(&mut self, part: MemoryPart, file: OwnedFd) -> io::Result<()> {
-        let file = File::from(file);
-        let end = part
-            .offset
-            .checked_add(part.len)
-            .filter(|end| *end <= rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size.cast_unsigned()));
+        let end = part.offset.checked_add(part.len);
         let end = end.filter(|_| part.len > 0 && part.start.checked_add(part.len).is_some());
-        let mapped = to_usize(end.ok_or(io::ErrorKind::InvalidInput)?);
-        // SAFETY: a new mapping at an address of the kernel's choice, given back when the region is dropped.
-        let base = unsafe {
-            mmap(null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0)?
-        };
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-        self.0.push(Region { part, base, mapped });
+        let shared = SharedMemory::new(file, end.ok_or(io::ErrorKind::InvalidInput)?)?;
+        self.0.push((part, shared));
         Ok(())
     }
 
-    /// Copies `into.len()` bytes from `address` on; `None` if they are not all in one part.
+    /// Copies `into.len()` bytes from `address` on; `None` if they are not all in one part, or cannot be accessed.
     pub fn read(&self, address: u64, into: &mut [u8]) -> Option<()> {
-        let from = self.find(address, into.len())?;
-        // SAFETY: `find` checks the same number of bytes; the other side belongs to this process alone.
-        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), into.as_mut_ptr(), into.len()) };
-        Some(())
+        let (shared, offset) = self.find(address, into.len())?;
+        shared.read(offset, into)
     }
 
-    /// Copies `bytes` to `address`; `None` if they do not all fit into one part.
+    /// Copies `bytes` to `address`; `None` if they do not all fit into one part, or the part cannot be accessed.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Option<()> {
-        let to = self.find(address, bytes.len())?;
-        // SAFETY: `find` checks the same number of bytes; the other side belongs to this process alone.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
-        Some(())
+        let (shared, offset) = self.find(address, bytes.len())?;
+        shared.write(offset, bytes)
     }
 
     /// Returns the little-endian number at `address`.
@@ -76,21 +51,19 @@ impl Memory {
         self.read(address, &mut bytes).map(|()| bytes)
     }
 
-    fn find(&self, address: u64, len: usize) -> Option<NonNull<u8>> {
-        let region = self.0.iter().find(|region| {
-            let skip = address.checked_sub(region.part.start);
-            let end = skip.and_then(|skip| skip.checked_add(u64::try_from(len).ok()?));
-            end.is_some_and(|end| end <= region.part.len)
-        })?;
-        let at = to_usize(region.part.offset.checked_add(address.checked_sub(region.part.start)?)?);
-        // SAFETY: offset and length of the part were within the mapping when it was made, and the address is within the part.
-        Some(unsafe { region.base.add(at) })
+    /// Returns whether a part could not be accessed: the guest shortened its file, or the file has holes that cannot be
+    /// filled.
+    pub fn is_broken(&self) -> bool {
+        self.0.iter().any(|(_, shared)| shared.is_broken())
     }
-}
 
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `add` with this length, and no pointer into the mapping is left.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.mapped) };
+    /// Returns the part that contains the range, and the position of the range in the part's file.
+    fn find(&self, address: u64, len: usize) -> Option<(&SharedMemory, u64)> {
+        let (part, shared) = self.0.iter().find(|(part, _)| {
+            let skip = address.checked_sub(part.start);
+            let end = skip.and_then(|skip| skip.checked_add(u64::try_from(len).ok()?));
+            end.is_some_and(|end| end <= part.len)
+        })?;
+        Some((shared, part.offset.checked_add(address.checked_sub(part.start)?)?))
     }
 }

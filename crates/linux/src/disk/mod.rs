@@ -223,6 +223,9 @@ impl Disk {
             }
             wants_call |= self.queue.give_back(&self.memory, &chain, written) == Some(true);
         }
+        if self.memory.is_broken() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
         match self.call.as_mut().filter(|_| wants_call).map(|call| call.write(&1_u64.to_ne_bytes())) {
             // The kernel has not handled an earlier notification yet.
             Some(Err(error)) if error.kind() != io::ErrorKind::WouldBlock => Err(error),

@@ -208,6 +208,27 @@ fn memory_that_its_file_does_not_have_is_not_mapped() {
 }
 
 #[test]
+fn requests_fail_if_the_guest_has_shortened_its_memory() {
+    let device = Recorder::new(8192);
+    for (kind, flags) in [(kind::OUT, 0), (kind::IN, WRITE)] {
+        let mut guest = Guest::new();
+        guest.file.set_len(AROUND + LEN - 0x1000).unwrap();
+        assert!(!guest.memory.is_broken());
+        let head = [&kind.to_le_bytes()[..], &[0; 12]].concat();
+        guest.put(ROOM, &head);
+        guest.describe(START, 0, (ROOM, 16), NEXT, 1);
+        guest.describe(START, 1, (START + LEN - 512, 512), NEXT | flags, 2);
+        guest.describe(START, 2, (ROOM + 16, 1), WRITE, 0);
+        guest.offer(0, 0);
+        let chain = guest.queue.next(&guest.memory).unwrap();
+        assert_eq!(serve(&device.1, &guest.memory, &chain, &mut Vec::new()).0, 0);
+        assert!(guest.memory.is_broken());
+        assert!(guest.queue.next(&guest.memory).is_none());
+    }
+    assert!(device.0.snapshot().iter().all(|byte| *byte == 0x55), "nothing is written");
+}
+
+#[test]
 fn descriptors_with_a_cycle_or_outside_of_their_table_are_rejected() {
     let mut guest = Guest::new();
     let room = (ROOM, 16);
