@@ -1,13 +1,16 @@
 //! Starts the kernel.
 //!
 //! All its resources are open files: the initial archive, the shared memory, the serial line, the disk's socket, and
-//! the pipe that ends the kernel. None of them has a name on the host except the socket, which is removed with its private
-//! folder before the kernel runs. So no cleanup is necessary, whichever process is killed.
+//! the pipe that ends the kernel. None of them has a name on the host, so no cleanup is necessary, whichever process is
+//! killed. The socket is in a file system without a mount point.
+//!
+//! Exception: if the host permits this user no mounts, not even in a user namespace, the socket is in a private folder,
+//! which is removed before the kernel runs. A process that is killed before that leaves the folder.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -15,15 +18,17 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use obento_env::{Random as _, SystemRandom};
-use obento_host::{HostDir, PrivateDir};
+use obento_host::PrivateDir;
 use obento_linux_wire::registers;
 use rustix::fs::{
     AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, Uid, chmodat, chownat, fstat, memfd_create, openat,
 };
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::process::geteuid;
 
 use crate::area::Area;
+use crate::disk::receive_all;
 use crate::initrd::Initrd;
 use crate::kernel::Kernel;
 
@@ -120,7 +125,7 @@ pub fn launch(settings: &Settings<'_>, area: &Area) -> io::Result<Guest> {
     let console = File::from(memfd_create(c"obento-console", MemfdFlags::CLOEXEC)?);
     let (bell, line) = UnixStream::pair()?;
     bell.set_nonblocking(true)?;
-    let (disk, socket, user) = unnamed_listener()?;
+    let (disk, socket, user) = unnamed_listener(agent.as_fd())?;
     let (cut, lifeline) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let passed = [
         agent.as_raw_fd(),
@@ -193,7 +198,43 @@ fn in_memory(name: &std::ffi::CStr, bytes: &[u8]) -> io::Result<OwnedFd> {
 
 /// Returns a listening socket without a name, a descriptor of it to connect to through `/proc/self/fd`, and the user that
 /// the warden becomes if root starts it.
-fn unnamed_listener() -> io::Result<(UnixListener, OwnedFd, u32)> {
+fn unnamed_listener(agent: BorrowedFd<'_>) -> io::Result<(UnixListener, OwnedFd, u32)> {
+    let unmounted = match geteuid().is_root() {
+        true => unmounted_folder().and_then(|folder| listener_of(&folder)),
+        false => listener_of_agent(agent),
+    };
+    match unmounted {
+        Err(error) if !is_of_descriptors(&error) => named_listener(),
+        result => result,
+    }
+}
+
+/// Returns the folder of a new file system in memory without a mount point, which ends with its last open file.
+fn unmounted_folder() -> io::Result<OwnedFd> {
+    let context = fsopen(c"tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    Ok(fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
+}
+
+/// Makes the agent create the listener in a user namespace. The owner of the socket is the user of this process.
+fn listener_of_agent(agent: BorrowedFd<'_>) -> io::Result<(UnixListener, OwnedFd, u32)> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(format!("/proc/self/fd/{}", agent.as_raw_fd()));
+    command.arg0("obento-listener").arg("listener").env_clear().process_group(0);
+    command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::null());
+    inherit(&mut command, []);
+    let mut process = command.spawn()?;
+    // The other end of the socket is open in the agent only.
+    drop(command);
+    let received = receive_all(&ours, &mut [0]);
+    process.wait()?;
+    let files: [OwnedFd; 2] = received?.try_into().map_err(|_| io::ErrorKind::InvalidData)?;
+    let [listener, socket] = files;
+    Ok((listener.into(), socket, 0))
+}
+
+/// Returns a listening socket as [`unnamed_listener`] does, which has a name until this function returns.
+fn named_listener() -> io::Result<(UnixListener, OwnedFd, u32)> {
     let folders = [std::env::temp_dir(), "/dev/shm".into(), "/tmp".into()];
     let mut failed = io::Error::from(io::ErrorKind::NotFound);
     for folder in folders {
@@ -230,7 +271,7 @@ fn listener_in(folder: &Path) -> io::Result<(UnixListener, OwnedFd, u32)> {
 }
 
 /// Listens in `dir`, in which no other user can replace the socket.
-fn listener_of(dir: &HostDir) -> io::Result<(UnixListener, OwnedFd, u32)> {
+fn listener_of(dir: &impl AsFd) -> io::Result<(UnixListener, OwnedFd, u32)> {
     // The path of a socket is limited to about a hundred bytes.
     let listener = UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", dir.as_fd().as_raw_fd()))?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -269,11 +310,54 @@ fn inherit<const N: usize>(command: &mut Command, passed: [RawFd; N]) {
         for fd in passed {
             // SAFETY: open in the caller until the program is started, and the child has a copy of the
             // descriptors.
-            let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd) };
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             fcntl_setfd(fd, FdFlags::empty())?;
         }
         Ok(())
     };
     // SAFETY: between fork and exec, the closure only makes system calls.
     unsafe { command.pre_exec(keep) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use super::*;
+
+    /// Connects to `socket`, and checks that no directory of the host contains it.
+    fn expect_nameless((listener, socket, _): &(UnixListener, OwnedFd, u32)) {
+        let path = format!("/proc/self/fd/{}", socket.as_raw_fd());
+        // A file system of the host would add the path of its mount point.
+        assert_eq!(fs::read_link(&path).unwrap(), Path::new("/").join(SOCKET));
+        let mut connection = UnixStream::connect(path).unwrap();
+        listener.accept().unwrap().0.write_all(b"hello").unwrap();
+        let mut text = String::new();
+        connection.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+    }
+
+    #[test]
+    fn a_socket_in_a_file_system_without_a_mount_point_accepts_connections() {
+        // Only root may create such a file system, and not in every container.
+        if let Ok(folder) = unmounted_folder() {
+            expect_nameless(&listener_of(&folder).unwrap());
+        }
+    }
+
+    #[test]
+    fn the_agent_creates_a_socket_without_a_mount_point_for_a_user() {
+        let agent = in_memory(c"obento-agent", AGENT).unwrap();
+        // Not every host permits user namespaces.
+        if let Ok(listener) = listener_of_agent(agent.as_fd()) {
+            expect_nameless(&listener);
+        }
+    }
+
+    #[test]
+    fn a_host_without_user_namespaces_has_a_socket_too() {
+        let (listener, socket, _) = named_listener().unwrap();
+        let _connection = UnixStream::connect(format!("/proc/self/fd/{}", socket.as_raw_fd())).unwrap();
+        listener.accept().unwrap();
+    }
 }

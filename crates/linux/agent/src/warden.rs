@@ -95,12 +95,22 @@ fn is_everybodys(path: &Path) -> bool {
 
 /// Enters name spaces without network and with separate processes, if this user may. The rest works without them.
 fn isolate() {
-    let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
+    let own = user();
     let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWPID | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
     // SAFETY: the process has one thread, and no descriptors are unshared.
     if unsafe { rustix::thread::unshare_unsafe(flags) }.is_err() {
         return;
     }
+    keep_user(own);
+}
+
+/// Returns the numbers of the user and the group of this process.
+pub fn user() -> (u32, u32) {
+    (getuid().as_raw(), getgid().as_raw())
+}
+
+/// Maps the user and the group of this process to the same numbers in its new user namespace.
+pub fn keep_user((uid, gid): (u32, u32)) {
     // Without a mapping, all files belong to the overflow user, which affects only files that the kernel creates.
     let _ = fs::write("/proc/self/setgroups", "deny");
     let _ = fs::write("/proc/self/uid_map", format!("{uid} {uid} 1"));
