@@ -7,7 +7,7 @@ use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
 use tempfile::TempDir;
 
-use crate::support::{obento, server_of, text, umount, wait_until};
+use crate::support::{obento, server_of, server_without_a_caller, text, umount, wait_until};
 
 /// Creates a disk with a FAT and an ext4 volume and an empty partition, and a folder to mount it in.
 fn disk() -> Option<TempDir> {
@@ -163,4 +163,16 @@ fn what_cannot_be_mounted_together_is_refused_before_anything_is_mounted() {
     obento(folder, &["mount", "--all", "-r", "disk.img", "mnt"]);
     fs::write(folder.join("mnt/3/file"), "").unwrap_err();
     umount(folder);
+}
+
+#[test]
+fn no_volume_stays_mounted_if_the_caller_of_the_server_has_ended() {
+    let Some(disk) = disk() else { return };
+    let folder = disk.path();
+    let mut server = server_without_a_caller(folder, &["--all", "disk.img", "mnt"]);
+    assert_eq!(server.status().unwrap().code(), Some(1));
+    for part in ["1", "3"] {
+        assert_eq!(names(&folder.join("mnt").join(part)), [""; 0], "the directory below the mount");
+    }
+    check(folder, "disk.img");
 }

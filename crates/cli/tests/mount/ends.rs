@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
 
-use crate::support::{Disk, text, wait_until};
+use crate::support::{Disk, server_without_a_caller, text, wait_until};
 
 #[test]
 fn a_mount_in_use_stays_and_the_message_has_a_hint() {
@@ -375,4 +375,19 @@ fn nothing_is_mounted_behind_the_link_of_another_user() {
     }
     symlink("target", disk.folder().join("own")).unwrap();
     disk.quietly(&["umount", "own"]);
+}
+
+#[test]
+fn a_server_whose_caller_has_ended_leaves_no_mount() {
+    for options in [&[][..], &["-o", "failover"]] {
+        let Some(disk) = Disk::new(&[]) else { return };
+        let args = [options, &["disk.img", "mnt"]].concat();
+        let ended = server_without_a_caller(disk.folder(), &args).status().unwrap();
+        assert_eq!(ended.code(), Some(1), "{options:?}");
+        assert!(!disk.is_mounted(), "{options:?}");
+        fs::metadata(disk.at()).unwrap();
+        disk.fsck();
+        disk.mount("rw");
+        disk.umount();
+    }
 }

@@ -136,6 +136,17 @@ impl Drop for Disk {
     }
 }
 
+/// A server that is started with `args` in `folder`, and whose caller has ended: nothing reads its message that the mount
+/// exists.
+pub fn server_without_a_caller(folder: &Path, args: &[&str]) -> Command {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_obento"));
+    command.current_dir(folder).args(["mount", "--detached"]).args(args);
+    command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
+    command
+}
+
 /// Unmounts `mnt` in `folder`, of which this test has no file open. A program that another test starts
 /// inherits all files of this process until its exec(2), including those of this mount. Measured on a tmpfs:
 /// umount(2) was then busy 37 times in 300, and never without such programs.

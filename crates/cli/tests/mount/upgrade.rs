@@ -16,7 +16,7 @@ use obento_fuse::handover::{Claim, Connection, ConnectionError, Hello, Kind, Mes
 use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
 
-use crate::support::{Disk, obento, text, umount, wait_until};
+use crate::support::{Disk, obento, server_without_a_caller, text, umount, wait_until};
 
 /// The number of replacements; `cargo xtask upgrade` makes more.
 pub fn upgrades() -> usize {
@@ -352,6 +352,17 @@ fn a_new_server_that_is_killed_with_an_open_file_of_the_mount_leaves_the_mount_t
     assert_eq!(disk.server(), server);
     assert_eq!(fs::read(disk.path("open")).unwrap(), [7; 5000]);
     upgrade(&disk);
+    disk.umount();
+}
+
+#[test]
+fn a_new_server_whose_caller_has_ended_leaves_the_mount_to_the_old_one() {
+    let Some(disk) = Disk::mounted("io_uring=off") else { return };
+    let old = disk.server();
+    let ended = server_without_a_caller(disk.folder(), &["--upgrade", "mnt"]).status().unwrap();
+    assert_eq!(ended.code(), Some(1));
+    works(&disk);
+    assert_eq!(disk.server(), old);
     disk.umount();
 }
 

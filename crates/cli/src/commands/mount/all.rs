@@ -13,17 +13,14 @@ use obento::base::Name;
 use obento::block::Handoff;
 use obento::driver::Access;
 use obento::host::HostError;
-use obento::host::sandbox::Rights;
 use obento::image::ImageFile;
 use obento::{Image, OpenError, Volume};
-use obento_fuse::Unmounter;
 use obento_fuse::options::{MountOptions, ReadWrite};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::args::Args;
 use super::server::{self, MountedImage, OpenedMount, Service, SharedDisk, Site};
-use super::start;
 use crate::context::Context;
 use crate::open::{cannot_open, expect_undamaged, report_notices};
 use crate::report::{Report, notice};
@@ -82,22 +79,12 @@ fn mount_all(
         match service(args, options, disk, volume, context) {
             Ok(service) => services.push(service),
             Err(report) => {
-                give_up(services);
+                services.into_iter().for_each(Service::give_up);
                 return Err(report);
             }
         }
     }
-    let failed = |error| server::cannot_serve(args.image(), error);
-    let null = start::null().map_err(failed)?;
-    if args.detached {
-        start::detach().map_err(failed)?;
-    }
-    // From here on, the input is from the image and from the users of the mounts.
-    context.confine(Rights::Serve);
-    if args.detached {
-        start::say_ready(&null).map_err(failed)?;
-    }
-    Ok(services)
+    server::settle(args, services, None, context)
 }
 
 /// # Errors
@@ -214,14 +201,4 @@ fn service(
         let _ = rustix::fs::unlinkat(parent.as_fd(), name.as_bytes(), AtFlags::REMOVEDIR);
     }
     service
-}
-
-/// Unmounts the mounts that exist when another one fails.
-fn give_up(services: Vec<Service>) {
-    for service in services {
-        let Service { place, session, .. } = service;
-        // Without a server, the kernel waits for no answer.
-        drop(session);
-        let _ = place.unmount(Unmounter { lazy: true, force: false });
-    }
 }

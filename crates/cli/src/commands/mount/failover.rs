@@ -72,7 +72,10 @@ impl Keeper {
             Self::Process(keeper) => {
                 keeper.send(Kind::Guard, &guard.encode(), &descriptors).map_err(|error| other(&error))
             }
-            Self::Service(manager) => stored::store(manager, &guard, &descriptors),
+            // Descriptors that systemd keeps would lock the image.
+            Self::Service(manager) => {
+                stored::store(manager, &guard, &descriptors).inspect_err(|_| stored::remove_all(manager))
+            }
         }
     }
 

@@ -6,12 +6,16 @@
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use obento_fuse::MountPlace;
 
 /// The process that unmounts.
-pub struct Janitor(Child);
+pub struct Janitor {
+    process: Child,
+    /// Its output, which ends with the process.
+    output: Option<ChildStdout>,
+}
 
 impl Janitor {
     /// Starts it for the mount at `place`, and waits until it has found the mount. It gets the directory of the mount
@@ -27,17 +31,26 @@ impl Janitor {
         // In its own process group, or Ctrl-C would end it before its work.
         command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn()?;
-        if let Some(mut ready) = process.stdout.take() {
+        let mut output = process.stdout.take();
+        if let Some(ready) = &mut output {
             ready.read_exact(&mut [0])?;
         }
-        Ok(Self(process))
+        Ok(Self { process, output })
     }
 
     /// Requests to unmount, or to detach the mount if it is in use.
     pub fn unmount(&mut self) -> io::Result<()> {
-        match &mut self.0.stdin {
+        match &mut self.process.stdin {
             Some(stdin) => stdin.write_all(b"u"),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
+    }
+
+    /// Like [`unmount`](Self::unmount), and waits for the end of the process. Works without rights.
+    pub fn unmount_and_wait(&mut self) -> io::Result<()> {
+        self.unmount()?;
+        // The process ends after this server, of which this pipe is the sign.
+        drop(self.process.stdin.take());
+        self.output.take().map_or(Ok(0), |mut output| output.read_to_end(&mut Vec::new())).map(drop)
     }
 }

@@ -72,25 +72,51 @@ pub fn serve_with(
     let volume = opened.volume.clone();
     let mounted = || {
         let site = Site { image: args.image(), directory: &directory };
-        let mut service = service(args, &site, opened, &options, context)?;
-        if let Some(keeper) = keeper {
-            keeper.guard(&service).map_err(failed)?;
-            service.keeper = Some(Arc::new(keeper));
-        }
+        let service = service(args, &site, opened, &options, context)?;
         drop(directory);
-        let null = start::null().map_err(failed)?;
-        if args.detached {
-            start::detach().map_err(failed)?;
-        }
-        // From here on, the input is from the image and from the users of the mount.
-        context.confine(service.opened.rights());
-        if args.detached {
-            start::say_ready(&null).map_err(failed)?;
-        }
-        Ok(service)
+        settle(args, vec![service], keeper, context)
     };
-    let service = close_after_failure(&[volume], mounted())?;
-    run(vec![service]).map_err(|error| lost(args.image(), error))
+    let services = close_after_failure(&[volume], mounted())?;
+    run(services).map_err(|error| lost(args.image(), error))
+}
+
+/// Passes the mount to the keeper, gives up all rights except serving the mounts, and reports to the caller that they
+/// exist. Ends all mounts if that fails. A keeper has one mount.
+pub fn settle(
+    args: &Args,
+    mut services: Vec<Service>,
+    keeper: Option<Keeper>,
+    context: &Context,
+) -> Result<Vec<Service>, Report> {
+    match prepare_to_serve(args, &mut services, keeper, context) {
+        Ok(()) => Ok(services),
+        Err(error) => {
+            services.into_iter().for_each(Service::give_up);
+            Err(cannot_serve(args.image(), error))
+        }
+    }
+}
+
+fn prepare_to_serve(
+    args: &Args,
+    services: &mut [Service],
+    keeper: Option<Keeper>,
+    context: &Context,
+) -> io::Result<()> {
+    if let Some((service, keeper)) = services.first_mut().zip(keeper) {
+        keeper.guard(service)?;
+        service.keeper = Some(Arc::new(keeper));
+    }
+    let null = start::null()?;
+    if args.detached {
+        start::detach()?;
+    }
+    // From here on, the input is from the image and from the users of the mounts.
+    context.confine(services.first().map_or(Rights::Serve, |service| service.opened.rights()));
+    if args.detached {
+        start::say_ready(&null)?;
+    }
+    Ok(())
 }
 
 /// Closes the volumes if they could not be mounted, since an open volume is marked as one that needs a check or
@@ -225,6 +251,24 @@ pub struct Service {
     pub control: Option<ControlListener>,
     pub origin: Origin,
     pub keeper: Option<Arc<Keeper>>,
+}
+
+impl Service {
+    /// Ends a mount that was not served. Otherwise it would stay, and its users would get ENOTCONN.
+    pub fn give_up(self) {
+        let Self { place, session, mut janitor, keeper, .. } = self;
+        // Without a server, the kernel waits for no answer.
+        drop(session);
+        // This process may have given up the right to unmount.
+        if place.unmount(Unmounter { lazy: true, force: false }).is_err()
+            && let Err(error) = janitor.unmount_and_wait()
+        {
+            tracing::error!(%error, "the mount cannot be ended");
+        }
+        if let Some(keeper) = keeper {
+            keeper.end();
+        }
+    }
 }
 
 /// Serves mounts until each is unmounted or another server takes it, and ends the changes.
