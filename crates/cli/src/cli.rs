@@ -284,10 +284,13 @@ mod tests {
 
     #[test]
     fn arguments_in_an_error_of_usage_cannot_control_the_terminal() {
-        for argument in ["--a\u{1b}[31m\u{9b}\u{202e}\u{200b}", "\u{9b}\u{202e}"] {
+        for (argument, escaped) in [
+            ("--a\u{1b}[31m\u{9b}\u{202e}\u{200b}", r"\xc2\x9b\xe2\x80\xae"),
+            ("\u{9b}\u{202e}", r"\302\233\342\200\256"),
+        ] {
             let error = parse(["obento".into(), OsString::from(argument)]).unwrap_err();
             let text = shown(&error);
-            assert!(text.contains("\\xc2\\x9b\\xe2\\x80\\xae"), "{text}");
+            assert!(text.contains(escaped), "{text}");
             assert!(text.chars().all(|c| c == '\n' || is_printable(c)), "{text:?}");
         }
     }

@@ -272,7 +272,7 @@ fn exec_runs_a_command_on_a_copy_and_answers_how_it_ended() {
     assert_eq!(found("-name a.txt -exec grep -q /a.txt {} ; -print"), "i:/a.txt");
     assert_eq!(
         found("-type d -exec test -d {} ;"),
-        "<is a directory\n  help: add -type f before -exec, which requires regular files>".repeat(2)
+        "<is a directory   help: add -type f before -exec, which requires regular files>".repeat(2)
     );
     assert_eq!(found("-type l -exec cat {} ;"), "<the target of the symbolic link does not exist>");
 }
