@@ -234,7 +234,7 @@ fn a_disk_is_checked_in_all_partitions_with_a_file_system() {
     let (out, err) = bench.run("check whole.img", 0);
     assert_eq!(err, "");
     let starts: Vec<&str> = out.lines().filter_map(|line| line.split(": ").next()).collect();
-    assert_eq!(starts, ["'whole.img@1'", "'whole.img@3'", "'whole.img@4'"], "{out}");
+    assert_eq!(starts, ["whole.img@1", "whole.img@3", "whole.img@4"], "{out}");
     // One damaged volume of the disk: the others are checked all the same.
     let path = bench.0.path().join("whole.img");
     let file = File::options().read(true).write(true).open(&path).unwrap();

@@ -515,7 +515,7 @@ fn space_moves_within_a_file_by_whole_blocks() {
     let block = |letter: u8| vec![letter; 4096];
     let data = [block(b'a'), block(b'b'), block(b'c')].concat();
     assert!(disk.obento_with(&["write", "disk.img:/f"], &data).status.success());
-    disk.check("fallocate -v -c -o 4096 -l 4096 disk.img:/f", 0, "'disk.img:/f': 4096 bytes removed\n", "");
+    disk.check("fallocate -v -c -o 4096 -l 4096 disk.img:/f", 0, "disk.img:/f: 4096 bytes removed\n", "");
     assert!(disk.obento(&["cat", "disk.img:/f"]).stdout == [block(b'a'), block(b'c')].concat());
     disk.quietly(&["fallocate -i -o 4096 -l 4096 disk.img:/f"]);
     assert!(disk.obento(&["cat", "disk.img:/f"]).stdout == [block(b'a'), block(0), block(b'c')].concat());

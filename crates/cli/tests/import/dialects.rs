@@ -224,7 +224,7 @@ fn a_decoder_that_wants_more_memory_says_which_option_allows_it() {
     fs::write(at.join("wide.tar.zst"), frame).unwrap();
     let reported = "decompression needs 512 MiB of memory, and the limit is 256 MiB\n  help: use --unpack-memory SIZE to allow more";
     let arguments = ["import", "disk.img:/", "wide.tar.zst"];
-    check(at, &arguments, 2, &format!("obento: cannot import 'wide.tar.zst': cannot read: {reported}\n"));
+    check(at, &arguments, 2, &format!("obento: cannot read 'wide.tar.zst': {reported}\n"));
     check(at, &[&arguments[..], &["--unpack-memory", "512M"]].concat(), 0, "");
     assert_eq!(obento(at, &["cat", "disk.img:/file"]).stdout, b"bytes");
     let output = obento(at, &["build", "built.img", "--from", "wide.tar.zst"]);

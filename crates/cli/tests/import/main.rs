@@ -227,7 +227,7 @@ fn the_readable_part_of_a_damaged_or_truncated_archive_is_kept_and_the_damage_re
     let mut child = child.spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"").unwrap();
     let output = child.wait_with_output().unwrap();
-    let reported = "obento: cannot import 'standard input': not a tar archive: the file is empty\n";
+    let reported = "obento: cannot import standard input: not a tar archive: the file is empty\n";
     assert_eq!((String::from_utf8_lossy(&output.stderr).as_ref(), output.status.code()), (reported, Some(2)));
     e2fsck(at, "disk.img");
 }
