@@ -151,7 +151,7 @@ fn unsupported_options_are_refused_and_a_wrong_type_is_named() {
             "--superblock 8",
             "selecting a super block with the kernel engine is not supported\n  help: omit the number of the super block",
         ),
-        ("--no-replay", "which opens JFS, does not support --no-replay\n  help: omit this option\n"),
+        ("--no-replay", "which opens jfs volumes, does not support --no-replay\n  help: omit this option\n"),
         ("--journal log", "with --journal: the volume has no external journal\n  help: omit --journal\n"),
     ] {
         let said = complaint(&format!("{option} ls image:/"));

@@ -131,7 +131,7 @@ fn damage_is_reported_repaired_if_possible_and_gone_afterwards() {
     bench.shell("xfs_db -x -c 'sb 0' -c 'write -d icount 7' image");
     let (out, _, code) = all(&bench, "check image");
     assert_eq!(code, Some(4), "{out}");
-    assert!(out.ends_with("'image': problems were found (checked by xfs_repair)\n"), "{out}");
+    assert!(out.ends_with("image: problems were found (checked by xfs_repair)\n"), "{out}");
     let (_, reported, code) = all(&bench, "check -p image");
     assert_eq!(code, Some(16), "{reported}");
     assert!(reported.contains("xfs_repair repairs everything or nothing\n  help: use -y"), "{reported}");

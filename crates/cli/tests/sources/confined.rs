@@ -2,11 +2,7 @@
 
 use std::process::{Command, Output};
 
-use fake::{Fake, Mood};
-
-#[allow(dead_code, reason = "other tests use the rest")]
-#[path = "../../../nfs-source/tests/fake/mod.rs"]
-mod fake;
+use crate::fake::{self, Fake, Mood};
 
 /// Runs a command on a server that ends the first connection at the first READ. `@` stands for its address.
 fn run(arguments: &[&str]) -> Output {

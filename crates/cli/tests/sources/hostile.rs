@@ -1,14 +1,10 @@
 //! Commands on a hostile NFS server: each of them ends with an error, within its limits.
 
-#[expect(dead_code, reason = "the tests of the client use all of it")]
-#[path = "../../../nfs-source/tests/fake/mod.rs"]
-mod fake;
-
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use fake::{Fake, Mood};
+use crate::fake::{Fake, Mood};
 
 /// The address space of a command.
 const MEMORY_KIB: u64 = 1 << 20;

@@ -2,6 +2,9 @@
 
 mod changes;
 mod confined;
+#[allow(dead_code, reason = "the tests of the client use all of it")]
+#[path = "../../../nfs-source/tests/fake/mod.rs"]
+mod fake;
 mod fuse;
 mod hostile;
 mod nfs;
