@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
@@ -19,7 +19,7 @@ use zerocopy::IntoBytes as _;
 
 use crate::connection::{Connection, DATA_MAX};
 use crate::error::{NONSENSE, of_errno};
-use crate::nodes::{Node, Nodes};
+use crate::nodes::{ListedCount, Node, Nodes};
 use crate::open_files::{Intent, OpenDirectories, OpenFile, OpenFiles};
 use crate::server::FuseServer;
 use crate::wire::{InitReply, MINOR, MINOR_MIN, decode, flag, take};
@@ -48,6 +48,8 @@ pub struct Mounted {
     pub(crate) open: Mutex<OpenFiles>,
     pub(crate) listed: Mutex<OpenDirectories>,
     pub(crate) unsynced: Mutex<Unsynced>,
+    /// Shared by callers that sync: no inode is evicted between its removal from `unsynced` and its sync.
+    pub(crate) syncing: RwLock<()>,
     /// The lock for changes of names, so that a name refers to the same inode during the whole change.
     pub(crate) names: Mutex<()>,
     pub(crate) is_writable: AtomicBool,
@@ -106,6 +108,7 @@ impl Mounted {
             open: Mutex::default(),
             listed: Mutex::default(),
             unsynced: Mutex::default(),
+            syncing: RwLock::default(),
             names: Mutex::default(),
             is_writable: AtomicBool::new(access == Access::ReadWrite),
             write_len: usize::try_from(write_len).unwrap_or_default(),
@@ -270,12 +273,11 @@ impl FileSystem for Mounted {
     }
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
-        self.directory(dir)?;
-        if from == Cookie::START {
-            lock(&self.nodes).listing_starts(dir);
-        }
+        let known = self.directory(dir)?.listed;
+        let mut count = if from == Cookie::START { ListedCount::default() } else { known };
         let file = self.directory_at(dir, from)?;
-        let listed = self.list(dir, &file, from, sink);
+        let listed = self.list(dir, &file, from, &mut count, sink);
+        lock(&self.nodes).listed(dir, count);
         // A listing that the caller interrupts continues with the same open directory.
         if listed == Ok(ControlFlow::Break(())) {
             self.keep_directory(file);
@@ -327,6 +329,7 @@ impl FileSystem for Mounted {
         self.close_files(ino);
         let forgotten = lock(&self.nodes).released(ino);
         forgotten.into_iter().for_each(|node| self.send_forget(node));
+        self.evict_idle_files();
     }
 
     fn writable(&self) -> Option<&dyn WritableFileSystem> {

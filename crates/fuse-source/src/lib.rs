@@ -4,8 +4,8 @@
 //! standard input. libfuse 3.3 and later accept such a path as a mount point. Servers of libfuse 2 and of Go run
 //! `fusermount` instead: `folder` prepares for them that they find `helper` under this name. `wire` has the structures,
 //! `connection` one request and its reply, `server` the process, `nodes` the known inodes, and `open_files` the open
-//! files. `contract` implements the contract for reading, `listing` for directories, `change` and `write` for changes,
-//! and `xattrs` for extended attributes.
+//! files. `idle` evicts inodes that are not in use. `contract` implements the contract for reading, `listing` for
+//! directories, `change` and `write` for changes, and `xattrs` for extended attributes.
 //!
 //! The server is not trusted. Every request has a deadline. A server gets no further requests after it misses a
 //! deadline, ends, or sends an invalid reply: each later call fails at once.
@@ -20,6 +20,7 @@ mod contract;
 mod error;
 mod folder;
 mod helper;
+mod idle;
 mod listing;
 mod nodes;
 mod open_files;

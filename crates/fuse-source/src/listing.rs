@@ -8,6 +8,7 @@ use obento_fuse_abi::{Dirent, EntryOut, opcode};
 
 use crate::contract::{Mounted, lock};
 use crate::error::{NONSENSE, TOO_MANY_ENTRIES};
+use crate::nodes::ListedCount;
 use crate::open_files::OpenFile;
 use crate::wire::{open, take};
 
@@ -19,17 +20,19 @@ struct Listed<'a> {
 }
 
 impl Mounted {
-    /// Lists a directory that is open as `file`.
+    /// Lists a directory that is open as `file`. Adds the entries to `count`.
     pub(crate) fn list(
         &self,
         dir: Ino,
         file: &OpenFile,
         from: Cookie,
+        count: &mut ListedCount,
         sink: &mut EntrySink<'_>,
     ) -> Result<ControlFlow<()>> {
         let request = if self.has_readdirplus { opcode::READDIRPLUS } else { opcode::READDIR };
         let mut at = from.0;
         loop {
+            self.evict_idle_files();
             let part = self.read_part(request, file, at, 32 << 10)?;
             if part.is_empty() {
                 return Ok(ControlFlow::Continue(()));
@@ -42,7 +45,7 @@ impl Mounted {
             }
             for entry in entries {
                 // An entry that is not passed counts too, so that every listing ends.
-                if lock(&self.nodes).listing_continues(dir) > self.entries_max {
+                if count.add(entry.name.is_none()) > self.entries_max {
                     return Err(TOO_MANY_ENTRIES);
                 }
                 let Some(name) = entry.name else { continue };
@@ -80,7 +83,8 @@ impl Mounted {
         }
         let file = self.open(opcode::OPENDIR, dir.0, open::READ)?;
         if from != Cookie::START {
-            let first = self.list(dir, &file, Cookie::START, &mut |_| ControlFlow::Break(()));
+            let mut count = ListedCount::default();
+            let first = self.list(dir, &file, Cookie::START, &mut count, &mut |_| ControlFlow::Break(()));
             let _is_broken = first.inspect_err(|_| self.release(opcode::RELEASEDIR, &file))?;
         }
         Ok(file)

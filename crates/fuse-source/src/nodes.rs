@@ -1,8 +1,8 @@
 //! What is known of the inodes of a server.
 //!
 //! A server names inodes by numbers that stay valid until they are forgotten as often as they were returned. A listing
-//! returns numbers too, and the caller may use them later, so that a number is forgotten only when the table is full, or
-//! when its file has no name and is not in use.
+//! returns numbers too, and the caller may use them later, so that the number of a file that is not in use is forgotten
+//! only when the table is nearly full, or when the file has no name.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
@@ -12,10 +12,9 @@ use obento_fuse_abi::ROOT;
 
 use crate::error::{NONSENSE, TOO_MANY_FILES};
 
-/// Inodes that are known at most. A directory is known until the end.
+/// Inodes that are known at most. A directory is known until the end. If only an eighth of the table is free, files that
+/// are not in use are forgotten.
 const COUNT_MAX: usize = 1 << 20;
-/// Files that stay known after their last use. A server may list any number of them.
-const RELEASED_MAX: usize = 1 << 16;
 
 /// An inode.
 #[derive(Clone, Copy, Debug)]
@@ -28,13 +27,42 @@ pub struct Node {
     pub generation: u64,
     /// Whether its last name was removed while the caller used it.
     pub is_removed: bool,
-    /// Entries that the current listing of a directory has returned.
-    listed: u64,
+    /// The entries of the current listing of a directory. Two listings of one directory share this count.
+    pub listed: ListedCount,
+    /// The time of the last change between use and no use: the value of [`Nodes::clock`].
+    stamp: u64,
     /// How often the server returned the inode.
     lookups: u64,
     /// The number of names that the server returned last.
     nlink: u32,
     attr: Option<HeldAttr>,
+}
+
+/// A file that the caller no longer uses, while its stamp is that of the node.
+#[derive(Clone, Copy, Debug)]
+pub struct IdleFile {
+    /// Its number.
+    pub number: u64,
+    stamp: u64,
+}
+
+/// The entries that the current listing of a directory has returned.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ListedCount {
+    /// Entries without the first `.` and `..`.
+    entries: u64,
+    /// `.` and `..`, which are at most two.
+    dots: u64,
+}
+
+impl ListedCount {
+    /// Counts an entry. Returns the number of entries so far. More than two entries `.` and `..` count like all others,
+    /// so that every listing ends.
+    pub fn add(&mut self, is_dots: bool) -> u64 {
+        let counted = if is_dots && self.dots < 2 { &mut self.dots } else { &mut self.entries };
+        *counted += 1;
+        self.entries
+    }
 }
 
 /// Attributes that the server returned.
@@ -51,8 +79,11 @@ struct HeldAttr {
 #[derive(Debug)]
 pub struct Nodes {
     known: HashMap<u64, Node>,
-    /// Those that the caller no longer uses, the first one longest.
-    released: VecDeque<u64>,
+    /// Files that the caller no longer uses, the first one longest. Entries whose stamp is old are void.
+    released: VecDeque<IdleFile>,
+    /// Increases whenever the server returns an inode, and whenever the caller releases an inode.
+    clock: u64,
+    pub(crate) count_max: usize,
     /// Increases when the attributes of any inode may have changed.
     epoch: u64,
 }
@@ -65,12 +96,19 @@ impl Nodes {
             kind: FileKind::Directory,
             generation: 0,
             is_removed: false,
-            listed: 0,
+            listed: ListedCount::default(),
+            stamp: 0,
             lookups: 0,
             nlink: 2,
             attr: None,
         };
-        Self { known: HashMap::from([(ROOT, root)]), released: VecDeque::new(), epoch: 0 }
+        Self {
+            known: HashMap::from([(ROOT, root)]),
+            released: VecDeque::new(),
+            clock: 0,
+            count_max: COUNT_MAX,
+            epoch: 0,
+        }
     }
 
     /// Returns an inode.
@@ -89,7 +127,7 @@ impl Nodes {
     }
 
     /// Records that the server returned an inode in `parent`. `generation` is the full number, of which the attributes
-    /// have a part.
+    /// have a part. The caller may use the inode from now on.
     ///
     /// # Errors
     ///
@@ -100,6 +138,7 @@ impl Nodes {
         if number == 0 || number == ROOT || number == parent {
             return Err(NONSENSE);
         }
+        self.clock += 1;
         let held = Some(HeldAttr { attr, until, epoch: self.epoch });
         if let Some(known) = self.known.get_mut(&number) {
             let is_moved = known.parent != parent && attr.kind == FileKind::Directory;
@@ -108,14 +147,23 @@ impl Nodes {
             }
             known.lookups = known.lookups.saturating_add(1);
             (known.parent, known.nlink, known.attr) = (parent, attr.nlink, held);
+            known.stamp = self.clock;
             return Ok(());
         }
-        if self.known.len() >= COUNT_MAX {
+        if self.known.len() >= self.count_max {
             return Err(TOO_MANY_FILES);
         }
-        let (kind, nlink) = (attr.kind, attr.nlink);
-        let node =
-            Node { parent, kind, generation, is_removed: false, listed: 0, lookups: 1, nlink, attr: held };
+        let node = Node {
+            parent,
+            kind: attr.kind,
+            generation,
+            is_removed: false,
+            listed: ListedCount::default(),
+            stamp: self.clock,
+            lookups: 1,
+            nlink: attr.nlink,
+            attr: held,
+        };
         self.known.insert(number, node);
         Ok(())
     }
@@ -153,45 +201,56 @@ impl Nodes {
     /// number of lookups, to be forgotten.
     pub fn removed(&mut self, ino: Ino, is_used: bool) -> Option<(u64, u64)> {
         if is_used {
+            self.clock += 1;
             if let Some(known) = self.known.get_mut(&ino.0) {
-                (known.is_removed, known.attr) = (true, None);
+                (known.is_removed, known.attr, known.stamp) = (true, None, self.clock);
             }
             return None;
         }
         self.known.remove(&ino.0).map(|node| (ino.0, node.lookups))
     }
 
-    /// Records that a listing of a directory starts.
-    pub fn listing_starts(&mut self, dir: Ino) {
+    /// Records the entries that the current listing of a directory has returned.
+    pub fn listed(&mut self, dir: Ino, count: ListedCount) {
         if let Some(known) = self.known.get_mut(&dir.0) {
-            known.listed = 0;
+            known.listed = count;
         }
     }
 
-    /// Counts an entry of the current listing of a directory. Returns the number of entries so far.
-    pub fn listing_continues(&mut self, dir: Ino) -> u64 {
-        let Some(known) = self.known.get_mut(&dir.0) else { return 0 };
-        known.listed += 1;
-        known.listed
+    /// Records that the caller no longer uses an inode. If the inode has no name, returns it with its number of
+    /// lookups, to be forgotten.
+    pub fn released(&mut self, ino: Ino) -> Option<(u64, u64)> {
+        let known = self.known.get_mut(&ino.0)?;
+        if known.is_removed {
+            return self.removed(ino, false);
+        }
+        if known.kind != FileKind::Directory {
+            self.clock += 1;
+            known.stamp = self.clock;
+            self.released.push_back(IdleFile { number: ino.0, stamp: self.clock });
+        }
+        if self.released.len() > self.count_max / 2 * 3 {
+            let known = &self.known;
+            self.released.retain(|idle| known.get(&idle.number).is_some_and(|node| node.stamp == idle.stamp));
+        }
+        None
     }
 
-    /// Records that the caller no longer uses an inode. If the inode has no name, or many files are not in use, returns
-    /// the inodes to forget, each with its number of lookups.
-    pub fn released(&mut self, ino: Ino) -> Vec<(u64, u64)> {
-        if self.known.get(&ino.0).is_some_and(|node| node.is_removed) {
-            return self.removed(ino, false).into_iter().collect();
-        }
-        let is_file = self.known.get(&ino.0).is_some_and(|node| node.kind != FileKind::Directory);
-        if is_file {
-            self.released.push_back(ino.0);
-        }
-        let mut forgotten = Vec::new();
-        while self.known.len() > COUNT_MAX / 8 * 7 || self.released.len() > RELEASED_MAX {
-            let Some(number) = self.released.pop_front() else { break };
-            if let Some(node) = self.known.remove(&number) {
-                forgotten.push((number, node.lookups));
+    /// Returns the file that has been out of use longest, if the table is nearly full. The caller syncs the file, and
+    /// then calls [`evict`](Self::evict).
+    pub fn idle(&mut self) -> Option<IdleFile> {
+        while self.known.len() > self.count_max / 8 * 7 {
+            let idle = self.released.pop_front()?;
+            if self.known.get(&idle.number).is_some_and(|node| node.stamp == idle.stamp) {
+                return Some(idle);
             }
         }
-        forgotten
+        None
+    }
+
+    /// Removes a file, unless the caller uses it again. Returns the file with its number of lookups, to be forgotten.
+    pub fn evict(&mut self, idle: IdleFile) -> Option<(u64, u64)> {
+        let is_idle = self.known.get(&idle.number).is_some_and(|node| node.stamp == idle.stamp);
+        if is_idle { self.removed(Ino(idle.number), false) } else { None }
     }
 }

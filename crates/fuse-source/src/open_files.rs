@@ -166,7 +166,11 @@ impl Mounted {
 
     /// Closes the files of an inode.
     pub(crate) fn close_files(&self, ino: Ino) {
-        let mut files = lock(&self.open);
+        self.close_files_in(&mut lock(&self.open), ino);
+    }
+
+    /// Closes the files of an inode that are in `files`.
+    pub(crate) fn close_files_in(&self, files: &mut OpenFiles, ino: Ino) {
         while let Some(index) = files.0.iter().position(|file| file.node == ino.0) {
             if let Some(file) = files.0.remove(index) {
                 self.close_file(&file);

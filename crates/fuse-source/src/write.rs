@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
@@ -101,16 +102,19 @@ impl Mounted {
         }
     }
 
-    /// Syncs `inos`, and returns the first error of them or of an earlier write.
-    fn sync_all(&self, inos: BTreeSet<u64>) -> Result<()> {
-        for number in inos {
-            if let Err(error) = self.sync_one(Ino(number)) {
-                // The file may have been removed on the server.
-                if !matches!(error, Error::NotFound | Error::Stale) {
-                    lock(&self.unsynced).failed.get_or_insert(error);
-                }
+    /// Syncs an inode. An error is the result of the next call of `sync` or `close`.
+    pub(crate) fn sync_or_record(&self, ino: Ino) {
+        if let Err(error) = self.sync_one(ino) {
+            // The file may have been removed on the server.
+            if !matches!(error, Error::NotFound | Error::Stale) {
+                lock(&self.unsynced).failed.get_or_insert(error);
             }
         }
+    }
+
+    /// Syncs `inos`, and returns the first error of them or of an earlier write.
+    fn sync_all(&self, inos: BTreeSet<u64>) -> Result<()> {
+        inos.into_iter().for_each(|number| self.sync_or_record(Ino(number)));
         lock(&self.unsynced).failed.map_or(Ok(()), Err)
     }
 }
@@ -237,12 +241,14 @@ impl WritableFileSystem for Mounted {
         let mut inos = BTreeSet::from([ino.0]);
         // A file that was removed has no name to store.
         inos.extend(Some(node.parent).filter(|_| !node.is_removed));
+        let _no_eviction = self.syncing.read().unwrap_or_else(PoisonError::into_inner);
         lock(&self.unsynced).nodes.remove(&ino.0);
         self.sync_all(inos)
     }
 
     fn sync(&self) -> Result<()> {
         self.expect_writable()?;
+        let _no_eviction = self.syncing.read().unwrap_or_else(PoisonError::into_inner);
         let inos = std::mem::take(&mut lock(&self.unsynced).nodes);
         self.sync_all(inos)
     }
