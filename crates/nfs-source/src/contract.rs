@@ -14,7 +14,7 @@ use obento_driver::{
 
 use crate::ahead::Streams;
 use crate::error::{LATER, NONSENSE, TOO_MANY_ENTRIES, of_status};
-use crate::nodes::{Node, Nodes};
+use crate::nodes::{ListedCount, Node, Nodes};
 use crate::protocol::{Attributes, Handle, Part, procedure};
 use crate::rpc::Connection;
 use crate::socket::pause;
@@ -204,7 +204,14 @@ impl Mounted {
     }
 
     /// Passes the entries of a part of a listing to `sink`. Returns the last cookie, or `None` after the end.
-    fn list_part(&self, dir: Ino, at: u64, sink: &mut EntrySink<'_>) -> Result<Option<u64>> {
+    fn list_part(
+        &self,
+        dir: Ino,
+        at: u64,
+        count: &mut ListedCount,
+        sink: &mut EntrySink<'_>,
+    ) -> Result<Option<u64>> {
+        self.forget_idle_files();
         let node = self.directory(dir)?;
         let from = if at == COOKIE_MAX { LAST_COOKIE } else { at };
         let arguments =
@@ -218,8 +225,7 @@ impl Mounted {
                 .map(|entry| (entry.name.to_vec(), entry.cookie, entry.attributes, entry.handle.clone()));
             Some((part.verifier, owned.collect::<Vec<_>>(), part.is_last))
         })?;
-        let listed = if at == 0 { 0 } else { node.listed };
-        self.nodes().update(dir, |node| (node.verifier, node.listed) = (verifier, listed));
+        self.nodes().update(dir, |node| node.verifier = verifier);
         let last = entries.last().map(|&(_, cookie, ..)| cookie.min(COOKIE_MAX));
         if last.is_none() && !is_last {
             return Err(NONSENSE);
@@ -230,11 +236,12 @@ impl Mounted {
                 return Err(NONSENSE);
             }
             before = cookie;
+            let is_dots = name == b"." || name == b"..";
             // An entry that is not passed counts too, so that every listing ends.
-            if !self.counts_entry(dir) {
+            if count.add(is_dots) > self.entries_max {
                 return Err(TOO_MANY_ENTRIES);
             }
-            if name == b"." || name == b".." {
+            if is_dots {
                 continue;
             }
             let Ok(known) = Name::new(&name) else { return Err(NONSENSE) };
@@ -261,14 +268,16 @@ impl Mounted {
 }
 
 impl Mounted {
-    /// Counts an entry of the current listing of a directory. Returns whether the listing may have so many.
-    fn counts_entry(&self, dir: Ino) -> bool {
-        let mut listed = 0;
-        self.nodes().update(dir, |node| {
-            node.listed += 1;
-            listed = node.listed;
-        });
-        listed <= self.entries_max
+    /// Forgets files that are not in use while the table is nearly full. Data of a file goes to stable storage before,
+    /// since another file may get its number. `sync` returns the error of such a commit.
+    fn forget_idle_files(&self) {
+        loop {
+            let idle = self.nodes().idle();
+            let Some(idle) = idle else { return };
+            // The error is stored.
+            let _ = self.commit(Ino(idle.number));
+            self.nodes().evict(idle);
+        }
     }
 }
 
@@ -352,12 +361,14 @@ impl FileSystem for Mounted {
     }
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
-        self.directory(dir)?;
-        let mut at = Some(from.0);
-        while let Some(cookie) = at {
-            at = self.list_part(dir, cookie, sink)?;
+        let known = self.directory(dir)?.listed;
+        let mut count = if from == Cookie::START { ListedCount::default() } else { known };
+        let mut at = Ok(Some(from.0));
+        while let Ok(Some(cookie)) = at {
+            at = self.list_part(dir, cookie, &mut count, sink);
         }
-        Ok(())
+        self.nodes().update(dir, |node| node.listed = count);
+        at.map(drop)
     }
 
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -395,6 +406,7 @@ impl FileSystem for Mounted {
     fn forget(&self, ino: Ino) {
         self.forget_stream(ino);
         self.nodes().released(ino);
+        self.forget_idle_files();
     }
 
     fn writable(&self) -> Option<&dyn WritableFileSystem> {

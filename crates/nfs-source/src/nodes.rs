@@ -12,10 +12,9 @@ use obento_base::{Error, FileKind, Ino, Result};
 use crate::error::{NONSENSE, TOO_MANY_FILES};
 use crate::protocol::{Attributes, Handle};
 
-/// Files that are known at most. A directory is known until the end.
+/// Files that are known at most. A directory is known until the end. If only an eighth of the table is free, files that
+/// are not in use are forgotten.
 const COUNT_MAX: usize = 1 << 20;
-/// Files that stay known after their last use. A server may list any number of them.
-const RELEASED_MAX: usize = 1 << 16;
 /// The first number that no server gave.
 const OWN: u64 = 1 << 63;
 
@@ -28,14 +27,43 @@ pub struct Node {
     pub parent: u64,
     /// Its kind.
     pub kind: FileKind,
-    /// Its attributes, and until when they hold. A file that is not in use has none.
+    /// Its attributes, and until when they hold. A directory that is not in use has none.
     pub attributes: Option<Arc<(Attributes, Instant)>>,
     /// What a directory must be listed with.
     pub verifier: [u8; 8],
-    /// Entries that the current listing of a directory has returned.
-    pub listed: u64,
+    /// The entries of the current listing of a directory. Two listings of one directory share this count.
+    pub listed: ListedCount,
     /// Whether its last name was removed while the caller used it.
     is_removed: bool,
+    /// The time of the last change between use and no use: the value of [`Nodes::clock`].
+    stamp: u64,
+}
+
+/// A file that the caller no longer uses, while its stamp is that of the node.
+#[derive(Clone, Copy, Debug)]
+pub struct IdleFile {
+    /// Its number.
+    pub number: u64,
+    stamp: u64,
+}
+
+/// The entries that the current listing of a directory has returned.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct ListedCount {
+    /// Entries without the first `.` and `..`.
+    entries: u64,
+    /// `.` and `..`, which are at most two.
+    dots: u64,
+}
+
+impl ListedCount {
+    /// Counts an entry. Returns the number of entries so far. More than two entries `.` and `..` count like all others,
+    /// so that every listing ends.
+    pub fn add(&mut self, is_dots: bool) -> u64 {
+        let counted = if is_dots && self.dots < 2 { &mut self.dots } else { &mut self.entries };
+        *counted += 1;
+        self.entries
+    }
 }
 
 /// The known files of a server.
@@ -43,8 +71,11 @@ pub struct Node {
 pub struct Nodes {
     known: HashMap<u64, Node>,
     numbers: HashMap<Handle, u64>,
-    /// Those that the caller no longer uses, the first one longest.
-    released: VecDeque<u64>,
+    /// Files that the caller no longer uses, the first one longest. Entries whose stamp is old are void.
+    released: VecDeque<IdleFile>,
+    /// Increases whenever the server returns a file, and whenever the caller releases a file.
+    clock: u64,
+    count_max: usize,
     next: u64,
     root: u64,
 }
@@ -57,10 +88,12 @@ impl Nodes {
             known: HashMap::new(),
             numbers: HashMap::from([(handle.clone(), root)]),
             released: VecDeque::new(),
+            clock: 0,
+            count_max: COUNT_MAX,
             next: OWN,
             root,
         };
-        nodes.known.insert(root, node(handle, root, attributes, until));
+        nodes.known.insert(root, node(handle, root, attributes, until, 0));
         nodes
     }
 
@@ -78,7 +111,7 @@ impl Nodes {
         self.known.get(&ino.0).cloned().ok_or(Error::Stale)
     }
 
-    /// Records that the server returned a file in `parent`.
+    /// Records that the server returned a file in `parent`. The caller may use the file from now on.
     ///
     /// # Errors
     ///
@@ -91,13 +124,15 @@ impl Nodes {
         attributes: Attributes,
         until: Instant,
     ) -> Result<Ino> {
+        self.clock += 1;
         if let Some(&number) = self.numbers.get(&handle) {
             let node = self.known.get_mut(&number).filter(|node| node.kind == attributes.kind);
             let node = node.filter(|_| number != self.root && number != parent).ok_or(NONSENSE)?;
             (node.parent, node.attributes) = (parent, Some(Arc::new((attributes, until))));
+            node.stamp = self.clock;
             return Ok(Ino(number));
         }
-        if self.known.len() >= COUNT_MAX {
+        if self.known.len() >= self.count_max {
             return Err(TOO_MANY_FILES);
         }
         let wanted = attributes.number;
@@ -108,7 +143,7 @@ impl Nodes {
             wanted
         };
         self.numbers.insert(handle.clone(), number);
-        self.known.insert(number, node(handle, parent, attributes, until));
+        self.known.insert(number, node(handle, parent, attributes, until, self.clock));
         Ok(Ino(number))
     }
 
@@ -130,35 +165,61 @@ impl Nodes {
     /// Forgets a file whose last name was removed, at once or after its last use.
     pub fn removed(&mut self, ino: Ino, is_used: bool) {
         if is_used {
-            return self.update(ino, |node| (node.is_removed, node.attributes) = (true, None));
+            self.clock += 1;
+            let stamp = self.clock;
+            return self.update(ino, |node| {
+                (node.is_removed, node.attributes, node.stamp) = (true, None, stamp);
+            });
         }
         if let Some(node) = self.known.remove(&ino.0) {
             self.numbers.remove(&node.handle);
         }
     }
 
-    /// Records that the caller no longer uses a file. If many files are not in use, forgets the oldest ones.
+    /// Records that the caller no longer uses a file.
     pub fn released(&mut self, ino: Ino) {
         if self.known.get(&ino.0).is_some_and(|node| node.is_removed) {
             self.removed(ino, false);
         }
+        self.clock += 1;
         match self.known.get_mut(&ino.0) {
             Some(node) if node.kind == FileKind::Directory => node.attributes = None,
-            Some(_) => self.released.push_back(ino.0),
+            Some(node) => {
+                node.stamp = self.clock;
+                self.released.push_back(IdleFile { number: ino.0, stamp: self.clock });
+            }
             None => {}
         }
-        while self.known.len() > COUNT_MAX / 8 * 7 || self.released.len() > RELEASED_MAX {
-            let Some(number) = self.released.pop_front() else { break };
-            if let Some(node) = self.known.remove(&number) {
-                self.numbers.remove(&node.handle);
+        if self.released.len() > self.count_max / 2 * 3 {
+            let known = &self.known;
+            self.released.retain(|idle| known.get(&idle.number).is_some_and(|node| node.stamp == idle.stamp));
+        }
+    }
+
+    /// Returns the file that has been out of use longest, if the table is nearly full. The caller saves the data of the
+    /// file, and then calls [`evict`](Self::evict).
+    pub fn idle(&mut self) -> Option<IdleFile> {
+        while self.known.len() > self.count_max / 8 * 7 {
+            let idle = self.released.pop_front()?;
+            if self.known.get(&idle.number).is_some_and(|node| node.stamp == idle.stamp) {
+                return Some(idle);
             }
+        }
+        None
+    }
+
+    /// Forgets a file, unless the caller uses it again.
+    pub fn evict(&mut self, idle: IdleFile) {
+        if self.known.get(&idle.number).is_some_and(|node| node.stamp == idle.stamp) {
+            self.removed(Ino(idle.number), false);
         }
     }
 }
 
-fn node(handle: Handle, parent: u64, attributes: Attributes, until: Instant) -> Node {
+fn node(handle: Handle, parent: u64, attributes: Attributes, until: Instant, stamp: u64) -> Node {
     let (kind, attributes) = (attributes.kind, Some(Arc::new((attributes, until))));
-    Node { handle, parent, kind, attributes, verifier: [0; 8], listed: 0, is_removed: false }
+    let listed = ListedCount::default();
+    Node { handle, parent, kind, attributes, verifier: [0; 8], listed, is_removed: false, stamp }
 }
 
 #[cfg(test)]
@@ -175,17 +236,98 @@ mod tests {
         Attributes::take(&mut Reader(&bytes)).unwrap()
     }
 
+    /// A table of at most 800 files.
+    fn small_table() -> Nodes {
+        let mut nodes = Nodes::new(Handle::new(b"root"), attributes(2, 2), Instant::now());
+        nodes.count_max = 800;
+        nodes
+    }
+
+    fn find(nodes: &mut Nodes, kind: u32, number: u64) -> Ino {
+        let handle = Handle::new(&number.to_be_bytes());
+        nodes.found(2, handle, attributes(kind, number), Instant::now()).unwrap()
+    }
+
+    /// Releases a file, and forgets the oldest ones.
+    fn release(nodes: &mut Nodes, ino: Ino) {
+        nodes.released(ino);
+        while let Some(idle) = nodes.idle() {
+            nodes.evict(idle);
+        }
+    }
+
     #[test]
     fn any_number_of_files_out_of_use_takes_bounded_memory() {
-        let until = Instant::now();
-        let mut nodes = Nodes::new(Handle::new(b"root"), attributes(2, 2), until);
-        for number in 10..300_000_u64 {
-            let handle = Handle::new(&number.to_be_bytes());
-            let ino = nodes.found(2, handle, attributes(1, number), until).unwrap();
-            nodes.released(ino);
+        let mut nodes = small_table();
+        for number in 10..30_000 {
+            let ino = find(&mut nodes, 1, number);
+            release(&mut nodes, ino);
         }
-        assert_eq!((nodes.known.len(), nodes.numbers.len()), (RELEASED_MAX + 1, RELEASED_MAX + 1));
-        assert_eq!(nodes.released.len(), RELEASED_MAX);
+        assert_eq!((nodes.known.len(), nodes.numbers.len(), nodes.released.len()), (700, 700, 699));
+        for _ in 0..30_000 {
+            let ino = find(&mut nodes, 1, 10);
+            release(&mut nodes, ino);
+        }
+        assert!(nodes.known.len() <= 700 && nodes.released.len() <= 1200);
+    }
+
+    #[test]
+    fn a_file_that_is_found_again_stays_while_it_is_in_use() {
+        let mut nodes = small_table();
+        let ino = find(&mut nodes, 1, 10);
+        release(&mut nodes, ino);
+        assert_eq!(find(&mut nodes, 1, 10), ino);
+        for number in 11..5000 {
+            let other = find(&mut nodes, 1, number);
+            release(&mut nodes, other);
+        }
+        assert!(nodes.get(ino).is_ok());
+        release(&mut nodes, ino);
+        for number in 5000..6000 {
+            let other = find(&mut nodes, 1, number);
+            release(&mut nodes, other);
+        }
+        assert_eq!(nodes.get(ino).err(), Some(Error::Stale));
+    }
+
+    #[test]
+    fn a_file_that_is_used_again_before_its_eviction_stays() {
+        let mut nodes = small_table();
+        let inos: Vec<Ino> = (10..720).map(|number| find(&mut nodes, 1, number)).collect();
+        inos.iter().for_each(|&ino| nodes.released(ino));
+        let idle = nodes.idle().unwrap();
+        assert_eq!((Ino(idle.number), find(&mut nodes, 1, 10)), (inos[0], inos[0]));
+        nodes.evict(idle);
+        assert!(nodes.get(inos[0]).is_ok());
+    }
+
+    #[test]
+    fn a_directory_with_the_number_of_a_removed_file_stays() {
+        let mut nodes = small_table();
+        let ino = find(&mut nodes, 1, 10);
+        release(&mut nodes, ino);
+        nodes.removed(ino, false);
+        assert_eq!(find(&mut nodes, 2, 10), ino);
+        for number in 11..5000 {
+            let other = find(&mut nodes, 1, number);
+            release(&mut nodes, other);
+        }
+        assert!(nodes.get(ino).is_ok());
+    }
+
+    #[test]
+    fn a_second_walk_over_more_files_than_the_table_has_finds_all_files() {
+        let mut nodes = small_table();
+        for _ in 0..3 {
+            for start in (10..5000).step_by(90) {
+                let listed: Vec<Ino> =
+                    (start..start + 90).map(|number| find(&mut nodes, 1, number)).collect();
+                for ino in listed {
+                    assert!(nodes.get(ino).is_ok());
+                    release(&mut nodes, ino);
+                }
+            }
+        }
     }
 
     #[test]
