@@ -1,7 +1,9 @@
 //! The known files: a number for each handle.
 //!
-//! The number of a file is that of the server. If a file has the same number as another file, it gets a separate number
-//! with the top bit set. Files of a second file system inside an export can cause this.
+//! The number of a file is that of the server. A file of a second file system inside an export gets a number with the top
+//! bit set, which depends on its file system and its number there. Such a file therefore never gets the number of a file
+//! that was forgotten. If two files of a server have the same number, the second one gets another number with the top bit
+//! set.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -17,6 +19,8 @@ use crate::protocol::{Attributes, Handle};
 const COUNT_MAX: usize = 1 << 20;
 /// The first number that no server gave.
 const OWN: u64 = 1 << 63;
+/// An odd number that distributes numbers: 2^64 divided by the golden ratio.
+const MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A file.
 #[derive(Clone, Debug)]
@@ -78,6 +82,8 @@ pub struct Nodes {
     count_max: usize,
     next: u64,
     root: u64,
+    /// The file system of the root.
+    file_system: u64,
 }
 
 impl Nodes {
@@ -92,6 +98,7 @@ impl Nodes {
             count_max: COUNT_MAX,
             next: OWN,
             root,
+            file_system: attributes.file_system,
         };
         nodes.known.insert(root, node(handle, root, attributes, until, 0));
         nodes
@@ -135,16 +142,30 @@ impl Nodes {
         if self.known.len() >= self.count_max {
             return Err(TOO_MANY_FILES);
         }
-        let wanted = attributes.number;
-        let number = if wanted == 0 || wanted >= OWN || self.known.contains_key(&wanted) {
-            self.next += 1;
-            self.next
-        } else {
-            wanted
-        };
+        let number = self.number_for(&attributes);
         self.numbers.insert(handle.clone(), number);
         self.known.insert(number, node(handle, parent, attributes, until, self.clock));
         Ok(Ino(number))
+    }
+
+    /// Returns a number for a new file.
+    fn number_for(&mut self, attributes: &Attributes) -> u64 {
+        let Attributes { file_system, number, .. } = *attributes;
+        let mut wanted = number;
+        if file_system != self.file_system {
+            wanted = OWN
+                | number.rotate_left(32).wrapping_add(file_system).wrapping_mul(MULTIPLIER).rotate_left(23);
+        }
+        let is_valid = wanted != 0 && (wanted < OWN || file_system != self.file_system);
+        if is_valid && !self.known.contains_key(&wanted) {
+            return wanted;
+        }
+        loop {
+            self.next += 1;
+            if !self.known.contains_key(&self.next) {
+                return self.next;
+            }
+        }
     }
 
     /// Changes what is known of a file.
@@ -328,6 +349,26 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_file_of_a_second_file_system_never_gets_the_number_of_a_forgotten_file() {
+        let mut nodes = small_table();
+        let first = find(&mut nodes, 1, 10);
+        release(&mut nodes, first);
+        for number in 11..5000 {
+            let other = find(&mut nodes, 1, number);
+            release(&mut nodes, other);
+        }
+        assert_eq!(nodes.get(first).err(), Some(Error::Stale));
+        let mut in_second = |number: u64| {
+            let mut found = attributes(1, number);
+            found.file_system = 1;
+            nodes.found(2, Handle::new(&[1, number as u8]), found, Instant::now()).unwrap()
+        };
+        let second = in_second(10);
+        assert!(second.0 >= OWN && second != in_second(11));
+        assert_eq!(in_second(10), second);
     }
 
     #[test]

@@ -64,7 +64,9 @@ pub struct Attributes {
     pub size: u64,
     used: u64,
     device: DeviceNumber,
-    /// Number in a file system of the server.
+    /// The file system of the server.
+    pub file_system: u64,
+    /// Number in the file system.
     pub number: u64,
     times: [Timestamp; 3],
 }
@@ -85,9 +87,7 @@ impl Attributes {
         let [mode, links, uid, gid] = [reader.u32()?, reader.u32()?, reader.u32()?, reader.u32()?];
         let (size, used) = (reader.u64()?, reader.u64()?);
         let device = DeviceNumber { major: reader.u32()?, minor: reader.u32()? };
-        // The number of the file system.
-        reader.u64()?;
-        let number = reader.u64()?;
+        let (file_system, number) = (reader.u64()?, reader.u64()?);
         let mut time = || {
             let (secs, nanos) = (reader.u32()?, reader.u32()?);
             (nanos < 1_000_000_000).then(|| Timestamp::new(secs.into(), nanos))
@@ -96,7 +96,7 @@ impl Attributes {
         if size > i64::MAX.unsigned_abs() {
             return None;
         }
-        Some(Self { kind, mode, links, uid, gid, size, used, device, number, times })
+        Some(Self { kind, mode, links, uid, gid, size, used, device, file_system, number, times })
     }
 
     /// Takes attributes that a server may omit (`post_op_attr`).
