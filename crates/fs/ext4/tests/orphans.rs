@@ -7,10 +7,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use obento_base::{Error, Ino, Name, Timestamp};
-use obento_block::{BlockDevice as _, Handoff, MemDevice};
-use obento_driver::{Access, Driver, FileSystem, HandoverState, LayoutLock, OpenOptions, StatFs};
+use obento_base::{DeviceError, Error, Ino, Name, Result, Timestamp};
+use obento_block::{BlockDevice, Handoff, MemDevice};
+use obento_driver::{
+    Access, Driver, FileSystem, HandoverState, LayoutLock, Notice, OpenOptions, StatFs, XattrMode,
+};
 use obento_env::FixedClock;
 use obento_ext4::Ext4Driver;
 use obento_host::FileDevice;
@@ -44,9 +47,13 @@ fn make(folder: &Path, options: &[&str]) -> PathBuf {
 }
 
 fn open(image: &Path) -> Arc<dyn FileSystem> {
+    open_device(Arc::new(FileDevice::open_writable(image).unwrap())).unwrap()
+}
+
+fn open_device(device: Arc<dyn BlockDevice>) -> Result<Arc<dyn FileSystem>> {
     let clock = Arc::new(FixedClock(Timestamp::new(1_800_000_000, 0)));
     let options = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock) };
-    Ext4Driver.open(Arc::new(FileDevice::open_writable(image).unwrap()), &options).unwrap()
+    Ext4Driver.open(device, &options)
 }
 
 fn name(n: usize) -> Vec<u8> {
@@ -103,6 +110,84 @@ fn an_unlinked_file_is_read_until_it_is_forgotten_and_then_its_space_is_free() {
         let after = free(fs.statfs().unwrap());
         assert!(after.0 >= before.0 + FILES as u64 * 24 && after.1 == before.1 + FILES as u64, "{after:?}");
         fs.writable().unwrap().close().unwrap();
+        check(&image);
+    }
+}
+
+/// A device that fails to read one block of 1024 bytes a number of times.
+struct BadBlock {
+    below: Arc<MemDevice>,
+    at: u64,
+    failures: AtomicU32,
+}
+
+impl BlockDevice for BadBlock {
+    obento_base::forward! { self.below;
+        fn len(&self) -> u64;
+        fn sector_size(&self) -> u32;
+        fn is_read_only(&self) -> bool;
+        fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
+        fn flush(&self) -> Result<()>;
+        fn discard(&self, range: std::ops::Range<u64>) -> Result<()>;
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        let len = buf.len() as u64;
+        let is_bad = offset < self.at + 1024 && self.at < offset + len;
+        let one_less = |left: u32| left.checked_sub(1);
+        if is_bad && self.failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok() {
+            return Err(DeviceError::Read { offset, len, errno: 5 }.into());
+        }
+        self.below.read_at(offset, buf)
+    }
+}
+
+/// Quota files count the values of attributes in inodes. The neighbour of an orphan on the list is counted before the
+/// orphan is removed from the list.
+#[test]
+fn an_orphan_whose_attributes_cannot_be_read_stays_on_the_list_and_the_usage_stays_correct() {
+    if !require(&[TOOLS, &[Oracle::Program("debugfs")]].concat()) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = make(folder.path(), &["-t", "ext4", "-b", "1024", "-I", "128", "-O", "quota,ea_inode"]);
+    // mke2fs does not count the files that it copies: e2fsck does, and exits with 1.
+    assert!(call("e2fsck", ["-fy", image.to_str().unwrap()]).is_err());
+    let fs = open(&image);
+    for n in 0..FILES {
+        let ino = fs.lookup(fs.root(), Name::new(&name(n)).unwrap()).unwrap();
+        fs.xattrs().unwrap().set_xattr(ino, b"user.a", &vec![n as u8; 3000], XattrMode::Create).unwrap();
+    }
+    fs.writable().unwrap().close().unwrap();
+    drop(fs);
+    // The neighbour of the orphan that is freed first.
+    let stat = call("debugfs", ["-R", "stat 1", image.to_str().unwrap()]).unwrap().stdout;
+    let stat = String::from_utf8(stat).unwrap();
+    let number = stat.split("File ACL: ").nth(1).and_then(|rest| rest.split_whitespace().next()).unwrap();
+    let block: u64 = number.parse().unwrap();
+    assert!(block > 0, "{stat}");
+    let device = Arc::new(MemDevice::new(std::fs::read(&image).unwrap()));
+    let fs = open_device(device.clone()).unwrap();
+    unlink_all(&*fs);
+    fs.writable().unwrap().sync().unwrap();
+    let bytes = device.snapshot();
+    drop(fs);
+    for failures in [1, 2, u32::MAX] {
+        let below = Arc::new(MemDevice::new(bytes.clone()));
+        let bad = BadBlock { below: below.clone(), at: block * 1024, failures: AtomicU32::new(failures) };
+        let fs = open_device(Arc::new(bad)).unwrap();
+        let notices = fs.info().notices;
+        let is_reported =
+            |notice: &Notice| matches!(notice, Notice::Damaged(Error::Device(DeviceError::Read { .. })));
+        assert!(notices.iter().any(is_reported), "{failures}: {notices:?}");
+        assert_eq!(fs.writable().unwrap().sync(), Ok(()), "{failures}");
+        let closed = fs.writable().unwrap().close();
+        assert_eq!(closed.is_err(), failures == u32::MAX, "{closed:?}");
+        drop(fs);
+        if failures == u32::MAX {
+            open_device(below.clone()).unwrap().writable().unwrap().close().unwrap();
+        }
+        std::fs::write(&image, below.snapshot()).unwrap();
         check(&image);
     }
 }

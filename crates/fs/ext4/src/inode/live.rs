@@ -205,35 +205,38 @@ impl Live {
     }
 
     /// Makes the commit of `txn` write an orphan again, since its link in the orphan list changes. The lock of the
-    /// inode is not needed, since nothing else changes. `values` counts the attributes with values in inodes.
+    /// inode is not needed, since nothing else changes. `values` counts the attributes with values in inodes of an inode
+    /// that is not here. It may read the device, and is called without a lock. Fails with its error, before anything is
+    /// changed.
     pub(crate) fn touch(
         &self,
         txn: &mut Txn<'_>,
-        (sb, values): (&SuperBlock, impl FnOnce(&Inode) -> u32),
+        (sb, values): (&SuperBlock, impl FnOnce(&Inode) -> Result<u32>),
         ino: Ino,
         place: InodePlace,
         table: &Taken,
-    ) {
-        let size = usize::from(sb.inode_size);
-        let start = to_usize(place.offset.into());
-        let block = txn.view(table);
+    ) -> Result<()> {
+        if !self.mark_dirty(txn, ino, table, None) {
+            let fresh = Entry::from_table(sb, ino, (&txn.view(table), place), txn.tid(), values)?;
+            self.mark_dirty(txn, ino, table, Some(fresh));
+        }
+        self.note_use();
+        Ok(())
+    }
+
+    /// Makes the commit of `txn` write inode `ino`. Adds `fresh` if the inode is not here. Returns whether it is here.
+    fn mark_dirty(&self, txn: &mut Txn<'_>, ino: Ino, table: &Taken, fresh: Option<Entry>) -> bool {
         let mut shard = self.shard(ino);
-        let entry = shard.inodes.entry(ino).or_insert_with(|| {
-            let record: Arc<[u8]> = block.get(start..start.saturating_add(size)).unwrap_or_default().into();
-            let seed = seed_of(sb, ino, &record);
-            let view = Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed);
-            let is_unlinked = view.as_ref().is_ok_and(|inode| inode.links() == 0);
-            let values = view.as_ref().map_or(0, values);
-            let charged = Charge::new(sb.into(), &record, values);
-            let (is_dirty, changed) = (false, txn.tid());
-            Entry { record, place, seed, view, is_unlinked, is_dirty, changed, charged, values }
-        });
+        let entry = match (shard.inodes.entry(ino), fresh) {
+            (hash_map::Entry::Occupied(old), _) => old.into_mut(),
+            (hash_map::Entry::Vacant(new), Some(fresh)) => new.insert(fresh),
+            (hash_map::Entry::Vacant(_), None) => return false,
+        };
         entry.changed = txn.tid();
         if !core::mem::replace(&mut entry.is_dirty, true) {
             shard.note_dirty(txn, ino, table);
         }
-        drop(shard);
-        self.note_use();
+        true
     }
 
     /// Writes all dirty inodes to their blocks, with the `i_dtime` that the orphan list defines, if any. Calls `charge`
@@ -309,6 +312,25 @@ impl Shard {
 }
 
 impl Entry {
+    /// Decodes an inode at its place in a block of the inode table. Fails with the error of `values`.
+    fn from_table(
+        sb: &SuperBlock,
+        ino: Ino,
+        (block, place): (&[u8], InodePlace),
+        changed: Tid,
+        values: impl FnOnce(&Inode) -> Result<u32>,
+    ) -> Result<Self> {
+        let start = to_usize(place.offset.into());
+        let end = start.saturating_add(sb.inode_size.into());
+        let record: Arc<[u8]> = block.get(start..end).unwrap_or_default().into();
+        let seed = seed_of(sb, ino, &record);
+        let view = Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed);
+        let is_unlinked = view.as_ref().is_ok_and(|inode| inode.links() == 0);
+        let values = view.as_ref().map_or(Ok(0), values)?;
+        let charged = Charge::new(sb.into(), &record, values);
+        Ok(Self { record, place, seed, view, is_unlinked, is_dirty: false, changed, charged, values })
+    }
+
     /// Returns what the record adds to the usage of its owners.
     fn charge(&self, sb: &SuperBlock) -> Option<Charge> {
         let is_named =

@@ -18,7 +18,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use obento_base::wire::IntoBytes;
-use obento_base::{Error, Feature, Ino, Result, Timestamp};
+use obento_base::{DeviceError, Error, Feature, Ino, Result, Timestamp};
 use obento_block::BlockDevice;
 use obento_driver::{Decoded, HandoverState, Notice, OpenOptions};
 use obento_journal::{Checksums, Journal, JournalFeatures, JournalWriter, Log};
@@ -214,20 +214,29 @@ impl Writer {
             self.uncommitted.change_super_block(|raw| raw.s_last_orphan.set(0));
             return Ok(());
         }
-        self.end_orphans(|ino| adopted.is_some_and(|adopted| adopted.uses(ino)))
+        let unread = self.end_orphans(|ino| adopted.is_some_and(|adopted| adopted.uses(ino)))?;
+        unread.into_iter().for_each(|error| self.volume().notice(Notice::Damaged(error)));
+        Ok(())
     }
 
-    /// Frees orphans that are not in use, and completes truncations. Damaged inodes stay on the list.
-    pub(crate) fn end_orphans(&self, is_used: impl Fn(Ino) -> bool) -> Result<()> {
+    /// Frees orphans that are not in use, and completes truncations. Inodes that are damaged or cannot be read stay on
+    /// the list. Returns the first error of a device that failed to read an unused inode. Fails if an inode in use cannot
+    /// be read, or if the device fails in another way.
+    fn end_orphans(&self, is_used: impl Fn(Ino) -> bool) -> Result<Option<Error>> {
         let all = self.orphans().lock().all();
+        let mut unread = None;
         for ino in all {
-            match self.recover_orphan(ino, is_used(ino)) {
+            let is_used = is_used(ino);
+            match self.recover_orphan(ino, is_used) {
                 Ok(()) => {}
                 Err(error @ Error::Corrupt(_)) => self.note_error(error),
+                Err(error @ Error::Device(DeviceError::Read { .. })) if !is_used => {
+                    unread = unread.or(Some(error));
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(unread)
     }
 
     #[inline(never)]
@@ -261,7 +270,7 @@ impl Writer {
         let ended = self.end_orphans(|_| false);
         self.settle_quotas();
         self.txns().close()?;
-        ended?;
+        ended?.map_or(Ok(()), Err)?;
         let mut raw = self.uncommitted.final_super_block();
         raw.s_feature_incompat.set(raw.s_feature_incompat.get() & !Incompat::NEEDS_RECOVERY.bits());
         if self.orphans().lock().is_empty() {

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 
 use hashbrown::{HashMap, HashSet};
 use obento_base::wire::{FromBytes, to_u64, to_usize};
-use obento_base::{Corrupt, Error, Ino, Result, Structure};
+use obento_base::{Corrupt, DeviceError, Error, Ino, Result, Structure};
 use obento_env::sync::{Mutex, MutexGuard};
 use obento_journal::{Taken, Txn};
 
@@ -157,8 +157,8 @@ impl OrphanState {
         self.head
     }
 
-    /// Assigns places to new orphans, for the commit of `txn`. Fails with `NoMemory`, or if the device fails; the
-    /// commit then fails.
+    /// Assigns places to new orphans, for the commit of `txn`. An orphan that no operation has stored stays without a
+    /// place while it cannot be read. Fails with `NoMemory`, or if the device fails; the commit then fails.
     pub(super) fn place_new(&mut self, txn: &mut Txn<'_>, volume: &Volume) -> Result<()> {
         let mut new: Vec<_> = core::mem::take(&mut self.new).into_iter().collect();
         new.sort_unstable();
@@ -177,8 +177,15 @@ impl OrphanState {
                 None => {
                     // The operation that made it an orphan may have failed before storing it, and the list continues
                     // in its record.
-                    touch(txn, volume, ino)?;
-                    self.put_first(ino, number)?;
+                    let is_stored = volume.live().record(ino).is_some();
+                    match touch(txn, volume, ino) {
+                        // The transaction does not change this inode, which gets its place in a later commit.
+                        Err(Error::Device(DeviceError::Read { .. })) if !is_stored => {
+                            self.new.try_reserve(1).map_err(|_| Error::NoMemory)?;
+                            self.new.insert(ino);
+                        }
+                        touched => touched.and_then(|()| self.put_first(ino, number))?,
+                    }
                 }
             }
         }
@@ -287,14 +294,13 @@ impl Writer {
     }
 }
 
-/// Makes the commit write an inode on the list again. The caller holds the orphans' lock.
+/// Makes the commit write an inode on the list again. The caller holds the orphans' lock. Fails if the device fails,
+/// before anything is changed.
 fn touch(txn: &mut Txn<'_>, volume: &Volume, ino: Ino) -> Result<()> {
     let slot = volume.inode_slot(ino)?;
     let table = txn.take(slot.block.0)?;
-    // The values of attributes that cannot be read are not counted until a check.
-    let values = |inode: &Inode| volume.charged_values(inode).unwrap_or(0);
-    volume.live().touch(txn, (volume.super_block(), values), ino, slot.place(), &table);
-    Ok(())
+    let values = |inode: &Inode| volume.charged_values(inode);
+    volume.live().touch(txn, (volume.super_block(), values), ino, slot.place(), &table)
 }
 
 /// Returns the slots of a block of the orphan file.
