@@ -73,13 +73,15 @@ const VOLUMES: &[&[&str]] = &[
 ];
 
 /// Sets attributes. With `ea_inode`, some values are in inodes, in the inode or in the block of the file, and shared by
-/// several files.
-fn change_attributes(fs: &dyn FileSystem, ino: Ino, n: u32) {
+/// several files. Returns the number of values that were set and are longer than any block: they are in inodes.
+fn change_attributes(fs: &dyn FileSystem, ino: Ino, n: u32) -> u32 {
     let xattrs = fs.xattrs().unwrap();
-    let set = |name: &[u8], len: u32, byte: u32| {
+    let mut in_inodes = 0;
+    let mut set = |name: &[u8], len: u32, byte: u32| {
         let value = vec![byte as u8; len as usize];
         match xattrs.set_xattr(ino, name, &value, XattrMode::Set) {
-            Ok(()) | Err(Error::NoSpace | Error::NotSupported) => {}
+            Ok(()) => in_inodes += u32::from(len > 4096),
+            Err(Error::NoSpace | Error::NotSupported) => {}
             Err(error) => panic!("{n}: {error}"),
         }
     };
@@ -94,10 +96,13 @@ fn change_attributes(fs: &dyn FileSystem, ino: Ino, n: u32) {
     if n.is_multiple_of(4) {
         xattrs.remove_xattr(ino, b"user.shared").ok();
     }
+    in_inodes
 }
 
-/// Creates files of many owners, changes owners, sizes and projects, and removes some of the files.
-fn change_all(fs: &dyn FileSystem) {
+/// Creates files of many owners, changes owners, sizes and projects, and removes some of the files. Returns the sum of
+/// [`change_attributes`].
+fn change_all(fs: &dyn FileSystem) -> u32 {
+    let mut in_inodes = 0;
     let (writable, lock, root) = (fs.writable().unwrap(), LayoutLock::new(), fs.root());
     let owner = |n: u32| n.wrapping_mul(0x0103_0507);
     let dir = writable.create(root, &name("projects"), &node(FileKind::Directory, 1, 1)).unwrap().ino;
@@ -116,7 +121,7 @@ fn change_all(fs: &dyn FileSystem) {
             writable.write(&lock.shared(), ino, 0, &bytes).ok();
         }
         if n.is_multiple_of(5) {
-            change_attributes(fs, ino, n);
+            in_inodes += change_attributes(fs, ino, n);
         }
         match n % 7 {
             0 => drop(
@@ -140,6 +145,7 @@ fn change_all(fs: &dyn FileSystem) {
             _ => {}
         }
     }
+    in_inodes
 }
 
 #[test]
@@ -152,7 +158,8 @@ fn quota_files_contain_the_usage_of_every_owner_after_any_changes() {
         let image = make(folder.path(), options);
         let before = usage(&image, "user").len();
         let fs = open(&image).unwrap();
-        change_all(&*fs);
+        let has_value_inodes = options.iter().any(|option| option.contains("ea_inode"));
+        assert_eq!(change_all(&*fs) > 0, has_value_inodes, "{options:?}");
         fs.writable().unwrap().close().unwrap();
         drop(fs);
         e2fsck_file(&image).unwrap_or_else(|error| panic!("{options:?}: {error}"));
