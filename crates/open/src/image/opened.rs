@@ -5,7 +5,8 @@
 //! opens a volume that is open for change gets the open volume. Opening another volume that shares bytes with it
 //! fails.
 //! Locking: the list is locked while a volume is selected and opened, so two threads do not open a volume at the same
-//! time, and no thread opens a volume for change after it was probed.
+//! time. The first selection may use probes from the time when the image was opened, before the lock. A probe of bytes
+//! that a volume was open for change on is not used.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -82,7 +83,8 @@ impl OpenVolumes {
 }
 
 impl LockedImage<'_> {
-    /// Opens the volume in `range` with `driver`. `probe` is the result of a probe since the image was locked.
+    /// Opens the volume in `range` with `driver`. `probe` is the result of a probe since the image was
+    /// opened.
     pub(super) fn open_volume(
         &mut self,
         range: &Range<u64>,
