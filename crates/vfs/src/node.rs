@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::sync::atomic::Ordering;
 
-use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
+use obento_base::{Attr, Error, FileFlags, FileKind, Ino, Name, Result};
 use obento_driver::{Cookie, DirEntry, EntrySink, FileSystem};
 
 use crate::access;
@@ -59,6 +59,12 @@ impl Node {
         let attr = self.file_system().getattr(self.ino())?;
         self.inode.learn(Facts::of(&attr));
         Ok(attr)
+    }
+
+    /// Returns the flags of the file. Unlike [`attr`](Self::attr), this does not pass gathered data to the driver. Fails as
+    /// `attr` does.
+    pub fn flags(&self) -> Result<FileFlags> {
+        self.stored().map(|attr| attr.flags)
     }
 
     pub(crate) fn facts(&self) -> Result<Facts> {

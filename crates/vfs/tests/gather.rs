@@ -9,7 +9,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use common::{Short, clock, name};
-use obento_base::{DeviceError, Error, Result, Timestamp};
+use obento_base::{DeviceError, Error, FileFlags, Result, Timestamp};
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{FileSystem, SetAttr, Size, TimeChange};
 use obento_env::Clock;
@@ -128,6 +128,17 @@ fn every_reader_of_a_file_finds_gathered_data() {
         model.extend((what == "append").then_some(b'x'));
         assert!(node.bytes() == model, "{what}");
     }
+}
+
+#[test]
+fn flags_are_returned_while_data_stays_gathered() {
+    let bench = bench(1000, None);
+    let (node, _) = bench.gathering("f");
+    let before = (bench.written(), bench.stored(&node));
+    assert_eq!(node.flags(), Ok(FileFlags::empty()));
+    assert_eq!((bench.written(), bench.stored(&node)), (Vec::new(), before.1));
+    assert_eq!(node.attr().unwrap().size, (3 * BLOCK + 100) as u64);
+    assert!(!bench.written().is_empty());
 }
 
 #[test]

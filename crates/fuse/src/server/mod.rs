@@ -252,11 +252,11 @@ impl Server {
     }
 
     /// Returns the error with which the next write to `id` must fail: the loss of earlier data, or a flag that forbids
-    /// every write.
+    /// every write. Writes nothing, since the thread that receives requests calls this.
     pub(crate) fn write_obstacle(&self, id: u64) -> Option<Errno> {
         self.failure(id).or_else(|| {
             let known = self.nodes.get(id).filter(|known| !known.is_plain)?;
-            let is_immutable = known.node.attr().is_ok_and(|attr| attr.flags.contains(FileFlags::IMMUTABLE));
+            let is_immutable = known.node.flags().is_ok_and(|flags| flags.contains(FileFlags::IMMUTABLE));
             is_immutable.then(|| Error::NotPermitted.errno())
         })
     }

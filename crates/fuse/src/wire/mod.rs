@@ -44,6 +44,7 @@ mod spares;
 mod syncs;
 #[cfg(test)]
 mod tests;
+mod writers;
 
 use encode::Validity;
 pub(crate) use limits::{LONGEST_REQUEST, MAX_IO};

@@ -20,7 +20,7 @@
 //! (`S_NOSEC`); fs/inode.c `file_remove_privs`; security/commoncap.c `cap_inode_need_killpriv`.
 //! Decision: docs/decisions/0062-a-full-volume-refuses-writes-before-the-cache.md.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,6 +33,7 @@ use super::abi::{GetxattrIn, InHeader, SizeOut, opcode};
 use super::reply::{ALL_PAGES, Channel, Pending};
 use super::request::Request;
 use super::syncs::Syncs;
+use super::writers::{Writer, Writers};
 use super::{Wire, guarded};
 use crate::handover::GateState;
 use crate::server::{CAPABILITY, Reply, Server};
@@ -47,8 +48,6 @@ const KEPT_PART: u64 = 16;
 /// Number of files whose writes passed last, and whose data is written back before the next write passes. A write that
 /// passed may reach the page cache later.
 const MOST_PASSED: usize = 16;
-/// Number of processes that may be about to write.
-const MOST_ANNOUNCED: usize = 4096;
 /// The longest time that a write waits, before it is refused, for requests that free space.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Length of a capability (`XATTR_CAPS_SZ_2`), which is reported to refuse a write.
@@ -90,16 +89,13 @@ impl Bounds {
     }
 }
 
-/// A process at a file: the number of the file and of the process.
-type Writer = (u64, u32);
-
 /// The state of the gate.
 #[derive(Default)]
 struct Gate {
     /// Processes that have requested attributes through an open file, and are about to write, or have read to the end.
-    announced: HashSet<Writer>,
+    announced: Writers<()>,
     /// Processes whose write is being refused.
-    refused: HashMap<Writer, Errno>,
+    refused: Writers<Errno>,
     /// Files whose writes passed and may not have been written back, the last one at the end.
     passed: Vec<u64>,
     /// Sizes of files when their first write passed with less than [`Bounds::kept`] free.
@@ -139,7 +135,7 @@ impl Space {
     /// Continues with the state that another process exported.
     pub fn resume(bounds: Option<Bounds>, state: &GateState) -> Self {
         let gate = Gate {
-            announced: state.announced.iter().copied().collect(),
+            announced: state.announced.iter().map(|&writer| (writer, ())).collect(),
             refused: state.refused.iter().map(|&(id, pid, errno)| ((id, pid), Errno(errno))).collect(),
             passed: state.passed.clone(),
             sizes: state.sizes.iter().copied().collect(),
@@ -158,8 +154,8 @@ impl Space {
         GateState {
             is_gated: self.is_gated(),
             is_broken: self.is_broken.load(Ordering::Acquire),
-            announced: gate.announced.iter().copied().collect(),
-            refused: gate.refused.iter().map(|(&(id, pid), errno)| (id, pid, errno.0)).collect(),
+            announced: gate.announced.iter().map(|(writer, ())| writer).collect(),
+            refused: gate.refused.iter().map(|((id, pid), errno)| (id, pid, errno.0)).collect(),
             passed: gate.passed.clone(),
             sizes: gate.sizes.iter().map(|(&id, &size)| (id, size)).collect(),
         }
@@ -177,25 +173,27 @@ impl Space {
     /// Notes that a process has requested attributes through an open file.
     pub fn announce(&self, header: &InHeader) {
         if self.is_gated() {
-            let mut gate = self.gate.lock();
             // Readers announce themselves, too, and never pass.
-            if gate.announced.len() >= MOST_ANNOUNCED {
-                gate.announced.clear();
-            }
-            gate.announced.insert((header.nodeid, header.pid));
+            self.gate.lock().announced.insert((header.nodeid, header.pid), ());
         }
     }
 
     /// Returns the error for a write that is being refused, if this process waits for one at this file.
     pub fn refusal(&self, header: &InHeader) -> Option<Errno> {
-        self.gate.lock().refused.get(&(header.nodeid, header.pid)).copied()
+        self.gate.lock().refused.get((header.nodeid, header.pid)).copied()
     }
 
     /// Ends the refusal of a write.
     pub fn end_refusal(&self, header: &InHeader) {
         let (mut gate, writer) = (self.gate.lock(), (header.nodeid, header.pid));
-        gate.refused.remove(&writer);
-        gate.announced.remove(&writer);
+        gate.refused.remove(writer);
+        gate.announced.remove(writer);
+    }
+
+    /// Notes that a write is being refused with `error`.
+    fn refuse(&self, writer: Writer, error: Errno) {
+        // A process that only asks for the capability of an immutable file never comes back.
+        self.gate.lock().refused.insert(writer, error);
     }
 
     /// Returns the files whose writes passed, and forgets all but the last ones.
@@ -255,22 +253,14 @@ impl Wire {
     fn answer_at_gate(&self, header: &InHeader, pending: Pending) {
         let writer = (header.nodeid, header.pid);
         let passes = guarded(|| self.pass(writer));
-        let mut gate = self.space.gate.lock();
         let answer = match passes {
             Ok(()) => {
-                gate.announced.remove(&writer);
-                gate.refused.remove(&writer);
-                drop(gate);
+                self.space.end_refusal(header);
                 let value = guarded(|| self.xattr(writer.0, CAPABILITY));
                 value.map(|value| u32::try_from(value.len()).unwrap_or(u32::MAX))
             }
             Err(error) => {
-                // A process that only asks for the capability of an immutable file never comes back.
-                if gate.refused.len() >= MOST_ANNOUNCED {
-                    gate.refused.clear();
-                }
-                gate.refused.insert(writer, error);
-                drop(gate);
+                self.space.refuse(writer, error);
                 Ok(CAPABILITY_LEN)
             }
         };
@@ -296,7 +286,7 @@ impl Wire {
         {
             let mut gate = self.space.gate.lock();
             // Otherwise this is a truncation or another change, which the server refuses itself.
-            if !gate.announced.contains(&writer) {
+            if gate.announced.get(writer).is_none() {
                 return Ok(());
             }
             gate.passed.retain(|&passed| passed != id);
@@ -428,6 +418,35 @@ fn forget_all(server: &Server, channel: &Channel) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn header(nodeid: u64, pid: u32) -> InHeader {
+        let (len, opcode) = (0, opcode::GETXATTR);
+        InHeader { len, opcode, unique: 2, nodeid, uid: 0, gid: 0, pid, total_extlen: 0, padding: 0 }
+    }
+
+    #[test]
+    fn a_pending_write_stays_refused_whatever_other_processes_have_asked_for() {
+        let space = Space::new(Bounds::of(MIB, 64 * MIB), 0);
+        let (own, no_space) = (header(7, 1), Errno(libc::ENOSPC));
+        (0..4096).for_each(|pid| space.refuse((8, pid), Errno(libc::EPERM)));
+        space.refuse((7, 1), no_space);
+        (4096..8191).for_each(|pid| space.refuse((8, pid), Errno(libc::EPERM)));
+        assert_eq!(space.refusal(&own), Some(no_space));
+        space.end_refusal(&own);
+        assert_eq!(space.refusal(&own), None);
+    }
+
+    #[test]
+    fn a_writer_stays_announced_whatever_other_processes_read() {
+        let space = Space::new(Bounds::of(MIB, 64 * MIB), 0);
+        (0..4096).for_each(|pid| space.announce(&header(8, pid)));
+        space.announce(&header(7, 1));
+        (4096..8191).for_each(|pid| space.announce(&header(8, pid)));
+        assert!(space.gate.lock().announced.get((7, 1)).is_some());
+        let resumed = Space::resume(Bounds::of(MIB, 64 * MIB), &space.export());
+        assert_eq!(resumed.export(), space.export());
+        assert_eq!(space.export().announced.first(), Some(&(7, 1)));
+    }
 
     #[test]
     fn bounds_are_multiples_of_the_writes_that_the_kernel_gathers() {
