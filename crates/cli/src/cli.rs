@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ErrorKind};
 use clap::{FromArgMatches, Parser};
 
 use obento::Registry;
@@ -230,7 +230,7 @@ pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
 /// Returns the text of an error. It contains arguments, which may be names that a pattern of the shell matched.
 fn shown(error: &clap::Error) -> String {
     let text = match error.get(ContextKind::InvalidSubcommand) {
-        Some(ContextValue::String(name)) => unknown_command(error, name),
+        Some(_) => format!("obento: {}\n", words::unknown_command(error, "obento help")),
         _ => error.render().to_string(),
     };
     let escaped = text.chars().map(|c| match c {
@@ -239,25 +239,6 @@ fn shown(error: &clap::Error) -> String {
         c => c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("\\x{byte:02x}")).collect(),
     });
     escaped.collect()
-}
-
-/// Returns the message about an argument that is not the name of a command.
-fn unknown_command(error: &clap::Error, name: &str) -> String {
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    // The usage of a command with subcommands names the command.
-    let command = usage.split("obento ").nth(1).and_then(|rest| rest.split_whitespace().next());
-    let list = match command.filter(|word| !word.starts_with(['<', '['])) {
-        Some(command) => format!("'obento help {command}'"),
-        None => "'obento help'".to_owned(),
-    };
-    let report = Report::plain(format!("unknown command '{name}'"));
-    let report = match error.get(ContextKind::SuggestedSubcommand) {
-        Some(ContextValue::Strings(known)) if !known.is_empty() => {
-            report.help(format!("did you mean '{}'? {list} lists the commands", known[0]))
-        }
-        _ => report.help(format!("{list} lists the commands")),
-    };
-    format!("obento: {report}\n")
 }
 
 /// Returns the name of the subcommand in the arguments.

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::escape::{NameStyle, escape};
 use crate::pager::Pager;
-use crate::report::{Report, printable};
+use crate::report::{Report, shell_word};
 
 const BUFFER: usize = 64 << 10;
 /// The buffer before a pager, which shows the first page early.
@@ -58,10 +58,19 @@ pub fn not_written(path: &Path, error: HostError) -> Report {
     }
 }
 
+/// Returns the report of the new file `path` that cannot be created, as `error` describes.
+pub fn not_created(path: &Path, error: HostError) -> Report {
+    let report = Report::plain(&error);
+    match error {
+        HostError::System { errno, .. } => of_output(report, path, errno),
+        _ => report,
+    }
+}
+
 /// Returns `report` of the output `path`, whose creation failed with `errno`, with what to do about its directory.
 pub fn of_output(report: Report, path: &Path, errno: Errno) -> Report {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let shown = printable(directory.as_os_str().as_bytes());
+    let shown = shell_word(directory.as_os_str().as_bytes());
     match errno {
         Errno::NOENT if !directory.exists() => {
             report.help(format!("create the directory first: mkdir -p {shown}"))

@@ -166,6 +166,12 @@ pub fn printable(name: &[u8]) -> String {
     String::from_utf8_lossy(&escape(name, NameStyle::Backslash)).into_owned()
 }
 
+/// Returns `name` as a word of a command that the user can copy to a shell: with quotes if the shell would change the
+/// name.
+pub fn shell_word(name: impl AsRef<[u8]>) -> String {
+    String::from_utf8_lossy(&escape(name.as_ref(), NameStyle::Shell)).into_owned()
+}
+
 /// Returns `text`, whose names are escaped already, with the remaining control characters escaped. No backslash is
 /// escaped twice.
 pub fn sentence(text: &str) -> String {
@@ -264,6 +270,14 @@ mod tests {
         assert_eq!(report.to_string(), "cannot check: in use\n  help: wait; or copy the image");
         let nested = Report::plain("in use\n  help: wait\n  help: stop the process");
         assert_eq!(nested.to_string(), "in use\n  help: wait; stop the process");
+    }
+
+    #[test]
+    fn a_word_of_a_command_has_quotes_only_if_the_shell_would_change_the_name() {
+        assert_eq!(shell_word("disk.img@2:/a/b"), "disk.img@2:/a/b");
+        assert_eq!(shell_word("fuse:bindfs /tmp/x:/a"), "'fuse:bindfs /tmp/x:/a'");
+        assert_eq!(shell_word("a\x1b$b"), "'a'$'\\033''$b'");
+        assert_eq!(shell_word("it's"), "\"it's\"");
     }
 
     #[test]

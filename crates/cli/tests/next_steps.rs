@@ -1,7 +1,6 @@
 //! Messages that name the true cause, the given option and a next step that works.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -71,6 +70,8 @@ fn a_missing_directory_is_reported_with_the_command_that_creates_the_directory()
         (&["mkfs", "x/new.img", "4M"][..], "cannot create 'x/new.img'"),
         (&["build", "x/new.img", "--from", "a.tar"], "cannot build 'x/new.img'"),
         (&["export", "disk.img", "x/new.tar"], "cannot write to 'x/new.tar'"),
+        (&["convert", "disk.img", "x/new.qcow2"], "cannot create 'x/new.qcow2'"),
+        (&["part", "x/new.img", "create", "gpt", "--size", "8M"], "cannot create 'x/new.img'"),
     ] {
         fails(folder.path(), args, 2, &format!("{why}: {host}"));
     }
@@ -227,17 +228,103 @@ fn an_immutable_file_is_reported_with_the_command_that_shows_its_flags() {
 #[test]
 fn a_target_that_cannot_be_created_ends_a_recovery_before_it_begins() {
     let folder = folder();
-    // The rights of the directory do not apply to root.
-    if rustix::process::geteuid().is_root() {
-        return;
-    }
-    fs::create_dir(folder.path().join("closed")).unwrap();
-    fs::set_permissions(folder.path().join("closed"), fs::Permissions::from_mode(0o555)).unwrap();
+    let args = ["recover", "disk.img", "x/y/out", "--report", "list"];
     fails(
         folder.path(),
-        &["recover", "disk.img", "closed/out"],
+        &args,
         2,
-        "cannot recover to 'closed/out': permission denied\n  \
-         help: choose a directory that you can write to: 'ls -ld closed' shows its owner and mode",
+        "cannot recover to 'x/y/out': no such file or directory\n  \
+         help: create the directory first: mkdir -p x/y",
     );
+    assert!(!folder.path().join("list").exists(), "the recovery began");
+}
+
+#[test]
+fn a_map_that_is_too_large_is_reported_with_the_file_to_name() {
+    let folder = folder();
+    fs::File::create(folder.path().join("map")).unwrap().set_len((64 << 20) + 1).unwrap();
+    fails(
+        folder.path(),
+        &["recover", "--map", "map", "disk.img", "out"],
+        2,
+        "cannot use the map 'map': the map file is larger than 64 MiB\n  \
+         help: name the map file that ddrescue wrote: ddrescue DISK IMAGE MAPFILE",
+    );
+}
+
+#[test]
+fn a_semicolon_in_a_value_does_not_end_the_message() {
+    let folder = folder();
+    let of = "cannot change the settings of 'disk.img'";
+    for (args, why) in [
+        (["-O", "foo; bar"], "unknown feature 'foo; bar'\n  help: 'obento help tune' lists the features"),
+        (
+            ["-Q", "foo; bar"],
+            "invalid value 'foo; bar' for -Q: unknown quota file 'foo; bar' (must be usrquota, grpquota or prjquota)",
+        ),
+    ] {
+        fails(folder.path(), &["tune", "disk.img", args[0], args[1]], 2, &format!("{of}: {why}"));
+    }
+}
+
+#[test]
+fn a_command_in_a_hint_quotes_the_names_that_a_shell_would_change() {
+    let folder = folder();
+    assert!(obento(folder.path(), &["mkfs", "-q", "my disk.img", "4M"]).status.success());
+    let missing = "no such file or directory\n  help: create the directory first";
+    fails(
+        folder.path(),
+        &["touch", "my disk.img:/x/y"],
+        1,
+        &format!("cannot touch 'my disk.img:/x/y': {missing}: obento mkdir -p 'my disk.img:/x'"),
+    );
+    fails(
+        folder.path(),
+        &["cp", "a", "disk.img:/x y/z"],
+        2,
+        &format!("cannot write 'disk.img:/x y/z': {missing}: obento mkdir -p 'disk.img:/x y'"),
+    );
+    fails(
+        folder.path(),
+        &["export", "disk.img", "$x/new.tar"],
+        2,
+        &format!("cannot write to '$x/new.tar': {missing}: mkdir -p '$x'"),
+    );
+    // The hint works as printed.
+    let line = "obento=$1; shift; \"$obento\" mkdir -p 'my disk.img:/x'";
+    let mut sh = Command::new("sh");
+    sh.current_dir(folder.path()).args(["-c", line, "sh", env!("CARGO_BIN_EXE_obento")]);
+    assert!(sh.status().unwrap().success());
+    assert!(obento(folder.path(), &["touch", "my disk.img:/x/y"]).status.success());
+}
+
+#[test]
+fn an_option_that_the_type_refuses_is_named_as_it_was_given() {
+    let folder = folder();
+    let at = folder.path();
+    fs::create_dir(at.join("tree")).unwrap();
+    let long = "label=A-LABEL-OF-MORE-THAN-16-BYTES";
+    for (command, cannot) in [
+        (&["build", "new.img", "--from", "tree"][..], "cannot build 'new.img'"),
+        (&["mkfs", "-n", "new.img", "10M"], "cannot create a file system on 'new.img'"),
+    ] {
+        for (args, why) in [
+            (
+                &["-O", "64bit,^extent"][..],
+                "64bit requires extent\n  help: add -O extent, or remove 64bit: -O ^64bit",
+            ),
+            (&["-t", "vfat", "-I", "256"], "-I is not available for vfat\n  help: omit -I"),
+            (&["-t", "exfat", "-N", "5"], "-N is not available for exfat\n  help: omit -N"),
+            (&["-t", "vfat", "-O", "x"], "-O is not available for vfat\n  help: omit -O"),
+            (&["-O", "x"], "unknown feature 'x'\n  help: ext4(5) lists the features"),
+            (&["-E", long], "-E label= is not available\n  help: use -L to set the label"),
+            (&["-I", "3"], "invalid value '3' for -I\n  help: use a power of two from 128 to 65536"),
+            (
+                &["-E", "inode_size=3"],
+                "invalid value '3' for inode_size\n  help: use a power of two from 128 to 65536",
+            ),
+        ] {
+            fails(at, &[command, args].concat(), 2, &format!("{cannot}: {why}"));
+        }
+    }
 }

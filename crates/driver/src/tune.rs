@@ -58,15 +58,19 @@ pub enum TuneError {
     Refused {
         /// The setting.
         setting: String,
-        /// The reason.
+        /// The reason. It can contain the value that the user gave.
         why: String,
+        /// What the user can do next.
+        step: Option<String>,
     },
     /// The format does not have the setting, or the setting cannot be changed on this volume, whatever its value.
     Unavailable {
         /// The setting.
         setting: String,
-        /// The reason.
+        /// The reason. It can contain the value that the user gave.
         why: String,
+        /// What the user can do next.
+        step: Option<String>,
     },
     /// The volume is damaged, or the device failed.
     Failed(Error),
@@ -75,20 +79,30 @@ pub enum TuneError {
 impl TuneError {
     /// Returns the error for a setting that is refused.
     pub fn refused(setting: &str, why: impl fmt::Display) -> Self {
-        Self::Refused { setting: setting.to_string(), why: why.to_string() }
+        Self::Refused { setting: setting.to_string(), why: why.to_string(), step: None }
     }
 
     /// Returns the error for a setting that the volume does not have, or that cannot be changed.
     pub fn unavailable(setting: &str, why: impl fmt::Display) -> Self {
-        Self::Unavailable { setting: setting.to_string(), why: why.to_string() }
+        Self::Unavailable { setting: setting.to_string(), why: why.to_string(), step: None }
+    }
+
+    /// Sets what the user can do next. A failure has no such step.
+    #[must_use]
+    pub fn with_step(mut self, next: impl fmt::Display) -> Self {
+        if let Self::Refused { step, .. } | Self::Unavailable { step, .. } = &mut self {
+            *step = Some(next.to_string());
+        }
+        self
     }
 }
 
 impl fmt::Display for TuneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Refused { setting, why } | Self::Unavailable { setting, why } => {
-                write!(f, "{setting}: {why}")
+            Self::Refused { setting, why, step } | Self::Unavailable { setting, why, step } => {
+                write!(f, "{setting}: {why}")?;
+                step.as_ref().map_or(Ok(()), |step| write!(f, "; {step}"))
             }
             Self::Failed(error) => error.fmt(f),
         }

@@ -11,7 +11,7 @@ use obento::vfs::Symlinks;
 
 use crate::change::Done;
 use crate::open::Location;
-use crate::report::{Report, printable};
+use crate::report::{Report, shell_word};
 
 /// The rule for names on FAT and exFAT volumes.
 pub const NAMES: &str = "a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space";
@@ -56,7 +56,7 @@ impl Location {
     pub fn in_missing_directory(&self, report: Report, error: Error) -> Report {
         match self.missing_parent() {
             Some(parent) if error == Error::NotFound => {
-                report.help(format!("create the directory first: obento mkdir -p {}", printable(&parent)))
+                report.help(format!("create the directory first: obento mkdir -p {}", shell_word(&parent)))
             }
             _ => report,
         }

@@ -31,11 +31,11 @@ use crate::context::Context;
 use crate::help::page::Page;
 use crate::json::Line;
 use crate::open;
-use crate::output::{Outcome, Output, Stop, of_output};
+use crate::output::{Outcome, Output, Stop, not_created, of_output};
 use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
 use crate::progress::Progress;
 use crate::replaced::expect_replaceable;
-use crate::report::Report;
+use crate::report::{Report, shell_word};
 
 /// The page of `convert`.
 pub const PAGE: Page = Page::new(&[
@@ -193,12 +193,14 @@ impl Args {
         }
         context.prepare(&address.image, Access::ReadOnly);
         let limit = self.limit(context);
-        context.unpack_to(&address.image, || convert_target(&self.out, limit)).map_err(Report::plain)
+        context
+            .unpack_to(&address.image, || convert_target(&self.out, limit))
+            .map_err(|error| not_created(&self.out, error))
     }
 
     /// Creates OUT.
     fn target(&self, context: &Context) -> Result<FreshFile, Report> {
-        convert_target(&self.out, self.limit(context)).map_err(Report::plain)
+        convert_target(&self.out, self.limit(context)).map_err(|error| not_created(&self.out, error))
     }
 
     /// Returns the limit to the permissions of OUT: only users who may read IN, and an OUT that is replaced, may read it.
@@ -240,7 +242,7 @@ impl Args {
         let shown = self.source.as_bytes();
         if image.notices().iter().any(ImageNotice::is_damage) {
             let report = Report::on("cannot convert", shown, "the compressed data is incomplete or damaged");
-            let command = format!("obento recover {} DIR", crate::report::printable(shown));
+            let command = format!("obento recover {} DIR", shell_word(shown));
             return Err(report.help(format!("to copy the readable files: {command}")));
         }
         let found = DataDescription::of(&**image.device());

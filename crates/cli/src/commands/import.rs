@@ -19,7 +19,7 @@ use crate::help::page::Page;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
-use crate::report::{Report, printable};
+use crate::report::{Report, printable, shell_word};
 
 /// The default of `--max-files`, as for untrusted images: a compressed archive of a few KiB may have more members than
 /// there are inodes.
@@ -175,7 +175,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Err(Report::new(format!("cannot import {shown_name}"), error).into())
         }
         Err(CopyError::Target { path, error: Error::NotFound }) => {
-            let help = format!("create the directory first: obento mkdir -p {}", printable(&path));
+            let help = format!("create the directory first: obento mkdir -p {}", shell_word(&path));
             Err(Report::on("cannot import into", &path, "no such directory").help(help).into())
         }
         Err(error) => Err(super::cp::failed("cannot import", error).into()),

@@ -28,7 +28,7 @@ use crate::options::EngineChoice;
 use crate::output::{Outcome, Output};
 use crate::parse::size::positive_size;
 use crate::progress::Progress;
-use crate::report::{Report, printable};
+use crate::report::{Report, printable, shell_word};
 
 /// The page of `resize`.
 pub const PAGE: Page = Page::new(&[
@@ -132,7 +132,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         plan.notes.iter().for_each(|note| context.note(shown, note));
     }
     if let Some((number, free)) = behind.filter(|(_, free)| *free >= FREE_TO_REPORT) {
-        let disk = printable(image.path().as_os_str().as_bytes());
+        let disk = shell_word(image.path().as_os_str().as_bytes());
         context.note(
             shown,
             format!(
@@ -232,7 +232,7 @@ fn failed(
             None => report.help("this command supports ext2, ext3, ext4, FAT, exFAT, XFS and Btrfs"),
         },
         ResizeFailure::Partition { .. } => {
-            let disk = printable(image.path().as_os_str().as_bytes());
+            let disk = shell_word(image.path().as_os_str().as_bytes());
             let list = format!("run 'obento part {disk}' to list the free space");
             let extend = match image.layers() {
                 [] if is_device => return report.help(list),
@@ -244,7 +244,7 @@ fn failed(
             ))
         }
         ResizeFailure::Image { format: Some(_), .. } => {
-            let file = printable(image.path().as_os_str().as_bytes());
+            let file = shell_word(image.path().as_os_str().as_bytes());
             report.help(format!("run 'qemu-img resize {file} SIZE' first, and then use --maximum"))
         }
         ResizeFailure::Image { format: None, .. } => report.help("use --maximum to fill the device"),
@@ -258,7 +258,7 @@ fn failed(
         | ResizeFailure::Resize(
             ResizeError::Refused(ResizeRefusal::NeedsCheck(_))
             | ResizeError::Failed(Error::Invalid | Error::Corrupt(_)),
-        ) => report.help(format!("run 'obento check -y {}' first", printable(shown))),
+        ) => report.help(format!("run 'obento check -y {}' first", shell_word(shown))),
         _ => report,
     }
 }

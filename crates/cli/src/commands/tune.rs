@@ -19,7 +19,7 @@ use crate::help::page::Page;
 use crate::open;
 use crate::output::Outcome;
 use crate::parse::uuid::{is_volume_id, uuid_or_volume_id};
-use crate::report::{Report, printable};
+use crate::report::{Report, shell_word};
 
 /// The page of `tune`.
 pub const PAGE: Page = Page::new(&[
@@ -139,29 +139,22 @@ const ACTION: &str = "cannot change the settings of";
 
 fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> String) -> Report {
     let report = match failure {
-        TuneFailure::Tune(TuneError::Refused { setting, why }) => {
+        TuneFailure::Tune(TuneError::Refused { setting, why, .. })
+            if setting == "features" && why.starts_with("unknown feature") =>
+        {
+            Report::on(ACTION, shown, why).help("'obento help tune' lists the features")
+        }
+        TuneFailure::Tune(TuneError::Refused { setting, why, .. }) => {
             let (option, value) = args.given(setting);
             let value = value.to_string_lossy();
-            let why = why.to_string();
-            let of = |why: &str| {
-                let cause = format!("invalid value '{}' for {option}: {why}", value.escape_default());
-                Report::on(ACTION, shown, cause)
-            };
-            // The part after a semicolon is the next step.
-            match why.split_once("; ") {
-                Some((why, step)) => of(why).help(step),
-                None if why.starts_with("unknown feature") => {
-                    Report::on(ACTION, shown, why).help("'obento help tune' lists the features")
-                }
-                None => of(&why),
-            }
+            Report::on(
+                ACTION,
+                shown,
+                format!("invalid value '{}' for {option}: {why}", value.escape_default()),
+            )
         }
-        TuneFailure::Tune(TuneError::Unavailable { setting, why }) => {
-            let why = why.to_string();
-            let (why, step) = why.split_once("; ").map_or((&*why, None), |(why, step)| (why, Some(step)));
-            let report =
-                Report::on(ACTION, shown, format!("{} is not available: {why}", args.given(setting).0));
-            step.map_or(report.clone(), |step| report.help(step))
+        TuneFailure::Tune(TuneError::Unavailable { setting, why, .. }) => {
+            Report::on(ACTION, shown, format!("{} is not available: {why}", args.given(setting).0))
         }
         TuneFailure::Tune(TuneError::Failed(obento::Error::Invalid)) => {
             Report::on(ACTION, shown, "the super block or the journal is damaged")
@@ -169,6 +162,9 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> 
         _ => Report::on(ACTION, shown, failure),
     };
     match failure {
+        TuneFailure::Tune(
+            TuneError::Refused { step: Some(step), .. } | TuneError::Unavailable { step: Some(step), .. },
+        ) => report.help(step),
         TuneFailure::NotSupported { fs_type } => match program(fs_type) {
             Some(program) => report.help(format!("use {program} to change the settings of {fs_type} volumes")),
             None => report.help(
@@ -181,7 +177,7 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> 
             | obento::Error::Device(DeviceError::OutOfBounds { .. }),
         )) => report.help(short()),
         TuneFailure::Tune(TuneError::Failed(obento::Error::Invalid | obento::Error::Corrupt(_))) => {
-            report.help(format!("run 'obento check -y {}' first", printable(shown)))
+            report.help(format!("run 'obento check -y {}' first", shell_word(shown)))
         }
         TuneFailure::Tune(TuneError::Failed(obento::Error::Unsupported(Feature::ExternalJournal))) => {
             report.help("name the file or device of the journal: --journal FILE")

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::help::page::Page;
 use crate::hint::Hinted;
 use crate::output::Outcome;
-use crate::report::{Report, printable, subject};
+use crate::report::{Report, printable, shell_word, subject};
 
 /// The time for which a server may write its changes: longer than any disk needs.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
@@ -96,7 +96,7 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
     }
     let unmounted = patiently(|| place.unmount(how)).map_err(|error| match error {
         MountError::Busy => {
-            let shown = printable(directory.as_os_str().as_bytes());
+            let shown = shell_word(directory.as_os_str().as_bytes());
             cannot(directory, error).help(format!(
                 "close the files that are in use ('fuser -vm {shown}' lists the processes), or use --lazy"
             ))
@@ -112,15 +112,15 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
         return Ok(());
     }
     let what = "the changes were not written to stable storage";
+    let image = shell_word(mount.source.as_os_str().as_bytes());
     let waiting = match waiting {
         Ok(waiting) => waiting,
         // Servers of other programs do not report how they end.
         Err(NoServer::Ended) if mount.fs_type != FS_TYPE => return Ok(()),
         Err(error) => {
-            let image = mount.source.as_os_str().as_bytes();
             let cause = format!("{error}; changes since the last sync may be lost");
             return Err(Report::on("unmounted", directory.as_os_str().as_bytes(), cause)
-                .help(format!("run 'obento check {}'", printable(image))));
+                .help(format!("run 'obento check {image}'")));
         }
     };
     let server = waiting.process().map_or_else(String::new, |process| format!(" (process {process})"));
@@ -139,7 +139,7 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
             directory.as_os_str().as_bytes(),
             format!("the server of the mount was killed, and {what}"),
         )
-        .help("run 'obento check' on the image; the changes before the last sync are present")),
+        .help(format!("run 'obento check {image}'; the changes before the last sync are present"))),
         Ending::Late => Err(Report::on(
             "unmounted",
             directory.as_os_str().as_bytes(),

@@ -272,7 +272,7 @@ impl Opener {
                 && image.super_block().is_none()
                 && can_be_checked(&volume, with.registry);
             if is_restorable {
-                let (fs_type, image) = (volume.info().probe.fs_type, crate::report::printable(shown));
+                let (fs_type, image) = (volume.info().probe.fs_type, crate::report::shell_word(shown));
                 let structure = crate::report::first_structure(fs_type);
                 let command = format!("obento --fs-type {fs_type} check -y {image}");
                 with.messages.note(shown, format!("run '{command}' to restore the {structure}"));

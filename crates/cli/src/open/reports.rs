@@ -116,7 +116,7 @@ pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registr
 pub fn of_short_volume(image: &Image, part: Option<&PartSelector>) -> String {
     match image.partition_to_grow(part) {
         Some((number, free)) if free > 0 => {
-            let disk = crate::report::printable(image.path().as_os_str().as_bytes());
+            let disk = crate::report::shell_word(image.path().as_os_str().as_bytes());
             format!("if the partition is shorter than its volume, run 'obento part {disk} grow {number}'")
         }
         _ => {

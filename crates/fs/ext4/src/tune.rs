@@ -155,8 +155,9 @@ fn set_uuid(sb: &SuperBlock, raw: &mut RawSuperBlock, uuid: [u8; 16]) -> Result<
     if has_groups && !sb.has_metadata_csum() {
         return Err(TuneError::unavailable(
             "uuid",
-            "the checksums of the groups depend on the UUID (feature uninit_bg); use 'tune2fs -U'",
-        ));
+            "the checksums of the groups depend on the UUID (feature uninit_bg)",
+        )
+        .with_step("use 'tune2fs -U'"));
     }
     let is_seeded = sb.has_metadata_csum() && !sb.incompat.contains(Incompat::METADATA_CSUM_SEED);
     if is_seeded {
@@ -331,8 +332,8 @@ fn clear_feature(sb: &SuperBlock, raw: &mut RawSuperBlock, name: &str) -> Result
     let is_outside = sb.compat.contains(Compat::HAS_JOURNAL) && sb.raw.s_journal_inum.get() == 0;
     match name {
         HAS_JOURNAL if is_outside => {
-            let why = "the journal is on another device; 'tune2fs -O ^has_journal' removes it from both";
-            Err(TuneError::refused("features", why))
+            let error = TuneError::refused("features", "the journal is on another device");
+            Err(error.with_step("'tune2fs -O ^has_journal' removes it from both"))
         }
         // The journal is removed after the other changes.
         HAS_JOURNAL | QUOTA | PROJECT => Ok(()),
@@ -351,7 +352,10 @@ fn is_enabled(sb: &SuperBlock, name: &str) -> Result<bool> {
         Some(Word::Compat(bit)) => Ok(sb.compat.contains(bit)),
         Some(Word::Incompat(bit)) => Ok(sb.incompat.contains(bit)),
         Some(Word::RoCompat(bit)) => Ok(sb.ro_compat.contains(bit)),
-        None => Err(TuneError::refused("features", alloc::format!("unknown feature '{name}'"))),
+        None => {
+            let why = format_args!("unknown feature '{}'", name.escape_default());
+            Err(TuneError::refused("features", why))
+        }
     }
 }
 
@@ -364,5 +368,6 @@ fn not_in_place(name: &str, enables: bool) -> TuneError {
         (_, true) => alloc::format!("tune2fs -O {name}"),
         (_, false) => alloc::format!("tune2fs -O ^{name}"),
     };
-    TuneError::refused("features", alloc::format!("obento cannot {how} '{name}'; try '{program}'"))
+    let error = TuneError::refused("features", format_args!("obento cannot {how} '{name}'"));
+    error.with_step(format_args!("try '{program}'"))
 }

@@ -43,7 +43,7 @@ pub(super) fn make(args: &Args, layout: &Path, context: &Context) -> Outcome {
     drop(watch);
     let report = match built {
         Ok(report) => report,
-        Err(failure) => return failed(failure, shown, context),
+        Err(failure) => return failed(failure, shown, None, context),
     };
     for partition in &report.partitions {
         let name = [shown, format!("@{}", partition.number).as_bytes()].concat();

@@ -43,7 +43,7 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     drop(watch);
     let report = match built {
         Ok(report) => report,
-        Err(failure) => return failed(failure, shown, context),
+        Err(failure) => return failed(failure, shown, Some(&args.volume), context),
     };
     report_losses(&report.written, shown, false, context);
     report.notes.iter().for_each(|note| context.note(shown, note));

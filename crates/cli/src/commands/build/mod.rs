@@ -21,7 +21,8 @@ use obento::driver::FormatError;
 use obento::host::{HostError, interrupt};
 use obento::text::human_size;
 
-use crate::commands::mkfs::{Units, created_types, expect_no_journal};
+use crate::commands::mkfs::refused::{RefusedOptions, by_layout};
+use crate::commands::mkfs::{Units, created_types, expect_no_journal, known_format};
 use crate::context::Context;
 use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
@@ -30,6 +31,7 @@ use crate::progress::Progress;
 use crate::replaced::expect_replaceable;
 use crate::report::{Report, printable, subject};
 pub use args::Args;
+use volume::VolumeArgs;
 
 /// The page of `build`.
 pub const PAGE: Page = Page::new(&[
@@ -86,7 +88,7 @@ fn make(args: &Args, context: &Context) -> Outcome {
     drop(watch);
     let report = match built {
         Ok(report) => report,
-        Err(failure) => return failed(failure, shown, context),
+        Err(failure) => return failed(failure, shown, Some(&args.volume), context),
     };
     super::mkfs::notes(shown, &report.formatted, context);
     report.notes.iter().for_each(|note| context.note(shown, note));
@@ -120,8 +122,9 @@ impl BuildSubject<'_> {
     }
 }
 
-/// Reports every reason why nothing was built.
-fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
+/// Reports every reason why nothing was built. `volume` has the options of the command line, if they and no layout file
+/// describe the volume.
+fn failed(failure: BuildFailure, shown: &[u8], volume: Option<&VolumeArgs>, context: &Context) -> Outcome {
     let (failure, cannot) = match failure {
         BuildFailure::Partition { number, failure } => {
             let words = format!("partition {number}: ");
@@ -188,22 +191,16 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
             because(&failure).help("omit --verify, or store the archive in a file and name the file")
         }
         BuildFailure::Full { .. } => because(&failure).help("use the size auto, or a larger size"),
-        BuildFailure::Format(FormatError::Needs { what, needs }) => {
-            because(&failure).help(format!("use {needs}, or omit {what}"))
-        }
-        BuildFailure::Format(FormatError::BadValue { name, value, allowed }) => {
-            let option = if cannot.words.is_empty() { option_of(name) } else { name };
-            because(&format!("invalid value '{}' for {option}", value.escape_default()))
-                .help(format!("use {allowed}"))
-        }
-        BuildFailure::Format(FormatError::UnknownFeature { .. }) => {
-            because(&failure).help(super::mkfs::KNOWN_FEATURES)
-        }
         BuildFailure::Format(FormatError::TooFewInodes { needed, .. }) => {
             because(&failure).help(format!("omit -N, or use at least as many inodes: -N {needed}"))
         }
-        BuildFailure::Format(FormatError::UnknownSetting { .. }) => {
-            because(&failure).help("'obento mkfs --help' lists the settings of each type")
+        BuildFailure::Format(ref error) => {
+            let format =
+                volume.and_then(|volume| Some((known_format(context.registry(), &volume.fs_type)?, volume)));
+            match format {
+                Some((format, options)) => RefusedOptions { format, options }.report(error, &because),
+                None => by_layout(error, &because),
+            }
         }
         failure => because(&failure),
     };
@@ -212,19 +209,6 @@ fn failed(failure: BuildFailure, shown: &[u8], context: &Context) -> Outcome {
 
 const OUR_FAULT: &str = "this is a bug in obento; please report it, with the sources if possible";
 const LEAVE_OUT: &str = "fix these files, or omit them with --exclude";
-
-/// Returns the option that selects a setting of the driver, or the name of the setting.
-fn option_of(setting: &'static str) -> &'static str {
-    match setting {
-        "block size" => "-b",
-        "inode_size" => "-I",
-        "inodes" => "-N",
-        "label" => "-L",
-        "reserved_percent" => "-m",
-        "volume_id" => "-U",
-        other => other,
-    }
-}
 
 fn none_taken(count: usize) -> String {
     let s = if count == 1 { "" } else { "s" };

@@ -13,6 +13,7 @@ use obento::driver::FreeSpace;
 
 use crate::change::mode::ModeChange;
 use crate::commands::import::MEMBERS;
+use crate::commands::mkfs::refused::GivenOptions;
 use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
 use crate::parse::uuid::{is_volume_id, uuid};
@@ -265,6 +266,25 @@ impl VolumeArgs {
     /// Returns whether volumes of the type have a volume ID instead of a UUID.
     fn has_volume_id(&self) -> bool {
         matches!(&*self.fs_type, "vfat" | "fat" | "msdos" | "exfat")
+    }
+}
+
+impl GivenOptions for VolumeArgs {
+    fn option_of(&self, setting: &str) -> Option<&'static str> {
+        let (option, is_given) = match setting {
+            "block size" => ("-b", self.block_size.is_some()),
+            "inode_size" => ("-I", self.inode_size.is_some()),
+            "inodes" => ("-N", self.inodes.is_some()),
+            "label" => ("-L", self.label.is_some()),
+            "reserved_percent" => ("-m", self.reserved_percent.is_some()),
+            "volume_id" => ("-U", self.uuid.is_some()),
+            _ => return None,
+        };
+        is_given.then_some(option)
+    }
+
+    fn host_settings(&self) -> &'static [&'static str] {
+        &[]
     }
 }
 

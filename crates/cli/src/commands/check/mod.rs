@@ -28,7 +28,7 @@ use crate::json::{Line, hex};
 use crate::open::{address, cannot_open, report_notices};
 use crate::output::{Outcome, Output, Stop};
 use crate::progress::Progress;
-use crate::report::{Report, printable, sentence, subject};
+use crate::report::{Report, printable, sentence, shell_word, subject};
 
 /// The exit codes of fsck(8).
 const REPAIRED: u8 = 1;
@@ -182,7 +182,7 @@ fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
         summary(&mut out, shown, &report, args.yes)?;
         if args.safe && report.left() > 0 {
             let all =
-                format!("'obento check -y {}' repairs all problems that can be repaired", printable(shown));
+                format!("'obento check -y {}' repairs all problems that can be repaired", shell_word(shown));
             let note = "-p repairs only problems whose repair is certain and loses no data";
             context.note(shown, format!("{note}; {all}"));
         }

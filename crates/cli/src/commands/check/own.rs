@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output, Stop};
 use crate::own::{Program, UnnamedFile, print_line};
-use crate::report::{Report, printable};
+use crate::report::{Report, printable, shell_word};
 
 /// The maximum number of runs of a program that may need several runs to repair.
 const REPAIR_RUNS: u32 = 3;
@@ -114,7 +114,7 @@ impl Subject {
             let end = code
                 .map_or("was ended by a signal".to_owned(), |code| format!("failed with exit status {code}"));
             let report = cannot(&format!("{} {end}", program.name()));
-            let help = format!("run 'obento sync {}' first if its log must be replayed", printable(shown));
+            let help = format!("run 'obento sync {}' first if its log must be replayed", shell_word(shown));
             return Err((if checker.needs_replay { report.help(help) } else { report }, FAILED));
         }
         Ok(self.reported(printer, verdict, (shown, &program), context, args))
@@ -154,10 +154,10 @@ impl Subject {
         }
         // Without its log, an undamaged volume looks damaged.
         if verdict == Verdict::Left && self.kind.checker.is_some_and(|checker| checker.needs_replay) {
-            let shown = printable(shown);
+            let image = shell_word(shown);
             context.note(
-                shown.as_bytes(),
-                format!("if the volume was not closed, run 'obento sync {shown}' first to replay its log"),
+                shown,
+                format!("if the volume was not closed, run 'obento sync {image}' first to replay its log"),
             );
         }
         out.finish()

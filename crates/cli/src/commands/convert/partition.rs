@@ -24,7 +24,7 @@ use crate::open;
 use crate::output::{Outcome, Output, Stop};
 use crate::parse::image_format::ImageFormat;
 use crate::progress::Progress;
-use crate::report::{Report, printable};
+use crate::report::{Report, printable, shell_word};
 
 /// The least number of unused bytes behind a volume that are reported.
 const FREE_TO_REPORT: u64 = 1 << 20;
@@ -146,7 +146,7 @@ fn note_unused_space(
     };
     if found.iter().any(|found| grows(&found.holds)) {
         let shown = args.out.as_os_str().as_bytes();
-        let (unused, name) = (human_size(unused), printable(shown));
+        let (unused, name) = (human_size(unused), shell_word(shown));
         context
             .note(shown, format!("{unused} are unused; 'obento resize {name} --maximum' grows the volume"));
     }
@@ -163,12 +163,12 @@ fn failed(args: &Args, target: &Address, context: &Context, failure: OverwriteFa
                 human_size(disk),
                 human_size(partition)
             );
-            let (name, image) = (printable(shown), printable(target.image.as_os_str().as_bytes()));
+            let (name, image) = (printable(shown), shell_word(target.image.as_os_str().as_bytes()));
             let grow = match &target.part {
                 Some(PartSelector::Number(number)) => format!("'obento part {image} grow {number}'"),
                 _ => format!("'obento part {image} grow N'"),
             };
-            let source = printable(args.source.as_bytes());
+            let source = shell_word(args.source.as_bytes());
             report(&cause)
                 .help(format!(
                     "grow the partition with {grow}, or shrink a file system in the source with 'obento resize {source} \

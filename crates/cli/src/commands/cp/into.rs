@@ -22,7 +22,7 @@ use crate::change::place::trimmed;
 use crate::context::Context;
 use crate::open::{self, Location};
 use crate::output::{Outcome, Stop};
-use crate::report::{Report, printable};
+use crate::report::{Report, shell_word};
 
 /// A source, its image opened.
 enum Source {
@@ -180,7 +180,7 @@ fn expect_directory(target: &ImageTarget, sources: &[CopyFrom], symlinks: Symlin
         return Ok(());
     }
     let report = Report::on("cannot copy to", &shown, "no such directory");
-    Err(report.help(format!("create the directory first: obento mkdir -p {}", printable(trimmed(&shown)))))
+    Err(report.help(format!("create the directory first: obento mkdir -p {}", shell_word(trimmed(&shown)))))
 }
 
 /// Copies the sources. Returns the result, or `None` if the copy ended early, which was reported.

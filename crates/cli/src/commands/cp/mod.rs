@@ -34,7 +34,7 @@ use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};
-use crate::report::{Report, printable, subject};
+use crate::report::{Report, printable, shell_word, subject};
 
 /// The target of copies.
 enum Target {
@@ -251,7 +251,7 @@ pub fn failed(action: &str, error: CopyError) -> Report {
     match error {
         CopyError::Target { error: Error::NotFound, ref path } => {
             let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(path.len());
-            let directory = printable(&path[..end]);
+            let directory = shell_word(&path[..end]);
             Report::plain(error).help(format!("create the directory first: obento mkdir -p {directory}"))
         }
         CopyError::Volume(_) | CopyError::Problem(_) => Report::new(action, error),

@@ -9,6 +9,7 @@ use obento::base::Timestamp;
 use obento::driver::FormatOptions;
 use obento::env::{Clock, FixedClock, SystemClock, SystemRandom};
 
+use super::refused::GivenOptions;
 use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
 use crate::parse::time::source_date_epoch;
@@ -250,20 +251,6 @@ impl Args {
         ]
     }
 
-    /// Returns the option that selects `setting`, if the option is given.
-    pub fn option_of(&self, setting: &str) -> Option<&'static str> {
-        if let Some((_, option)) = self.named.iter().find(|(name, _)| *name == setting) {
-            return Some(option);
-        }
-        match setting {
-            "label" => return Some("-L"),
-            "block size" => return Some("-b"),
-            _ => {}
-        }
-        let mut lettered = self.lettered().into_iter();
-        lettered.find(|(_, name, value)| *name == setting && value.is_some()).map(|(option, ..)| option)
-    }
-
     /// Rejects the options of `mke2fs` that obento does not support, by name.
     pub fn refuse(&self) -> Result<(), Report> {
         let lacking = [
@@ -283,5 +270,27 @@ impl Args {
             }
             None => Ok(()),
         }
+    }
+}
+
+impl GivenOptions for Args {
+    fn option_of(&self, setting: &str) -> Option<&'static str> {
+        if let Some((_, option)) = self.named.iter().find(|(name, _)| *name == setting) {
+            return Some(option);
+        }
+        match setting {
+            "label" => self.label.as_ref().map(|_| "-L"),
+            "block size" => self.block_size.as_ref().map(|_| "-b"),
+            _ => {
+                let mut lettered = self.lettered().into_iter();
+                lettered
+                    .find(|(_, name, value)| *name == setting && value.is_some())
+                    .map(|(option, ..)| option)
+            }
+        }
+    }
+
+    fn host_settings(&self) -> &'static [&'static str] {
+        &["offset", "discard", "nodiscard"]
     }
 }

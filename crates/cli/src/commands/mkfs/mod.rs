@@ -8,6 +8,7 @@ pub(super) mod exfat;
 pub(super) mod fat;
 pub(super) mod own;
 mod partition_type;
+pub(super) mod refused;
 mod watched;
 
 use std::io::Write;
@@ -29,14 +30,13 @@ use crate::context::Context;
 use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
 use crate::open::cannot_open;
-use crate::output::{Outcome, Output, of_output};
+use crate::output::{Outcome, Output, not_created};
 use crate::report::{Report, printable, subject};
 pub use args::Args;
 use args::HostOptions;
+use refused::RefusedOptions;
 use watched::Watched;
 
-/// The settings of every type, which the command itself handles.
-const HOST_SETTINGS: &str = "offset, discard, nodiscard";
 /// `ENOSPC`.
 const NO_SPACE: i32 = 28;
 
@@ -177,9 +177,14 @@ fn is_new_file(argument: &std::ffi::OsStr) -> bool {
     is_plain && std::fs::symlink_metadata(argument).is_err()
 }
 
-fn format_of<'r>(registry: &'r Registry, fs_type: &str) -> Result<&'r dyn Format, Report> {
+/// Returns the format that creates volumes of the type `fs_type`.
+pub(super) fn known_format<'r>(registry: &'r Registry, fs_type: &str) -> Option<&'r dyn Format> {
     let mut formats = registry.drivers().iter().filter_map(|driver| driver.format());
-    formats.find(|format| format.types().contains(&fs_type)).ok_or_else(|| {
+    formats.find(|format| format.types().contains(&fs_type))
+}
+
+fn format_of<'r>(registry: &'r Registry, fs_type: &str) -> Result<&'r dyn Format, Report> {
+    known_format(registry, fs_type).ok_or_else(|| {
         let what = format!("cannot create a file system of type '{}'", printable(fs_type.as_bytes()));
         let why = match registry.find(fs_type) {
             Some(_) => "obento opens volumes of this type, but does not create them",
@@ -203,7 +208,7 @@ pub(super) fn created_types(registry: &Registry) -> String {
 /// Returns the report of a target that cannot be opened or created.
 fn cannot_create(path: &Path, error: OpenError) -> Report {
     match error {
-        OpenError::Host(HostError::System { errno, .. }) => of_output(Report::plain(&error), path, errno),
+        OpenError::Host(error @ HostError::System { .. }) => not_created(path, error),
         error => cannot_open(error),
     }
 }
@@ -325,74 +330,19 @@ fn needs_size(shown: &[u8]) -> Report {
 /// Reports why the file system was not created, and what to do.
 fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format, args: &Args) -> Report {
     let report = |cause: &dyn std::fmt::Display| Report::on("cannot create a file system on", shown, cause);
-    let fs_type = format.types().first().copied().unwrap_or_default();
     match error {
         FormatError::Device(Error::Device(
             DeviceError::Write { errno: NO_SPACE, .. } | DeviceError::Flush { errno: NO_SPACE },
         )) => report(&"no space left on the disk of the image")
             .help("free space on this disk, or choose another disk"),
-        FormatError::Needs { what, needs } => {
-            let (what, help) = lacking(what, needs, format, args);
-            report(&format_args!("{what} requires {needs}")).help(help)
-        }
         FormatError::BadValue { name: "journal_size", value, allowed } => journal_size(value, allowed),
-        FormatError::BadValue { name, value, allowed } => {
-            let option = args.option_of(name).unwrap_or(name);
-            report(&format_args!("invalid value '{}' for {option}", value.escape_default()))
-                .help(format!("use {allowed}"))
-        }
-        FormatError::GroupTables { .. } => {
-            report(error).help("use a smaller size, or larger blocks: -b 4096")
-        }
-        FormatError::UnknownFeature { .. } if format.types().contains(&"ext4") => {
-            report(error).help("ext4(5) lists the features")
-        }
-        FormatError::UnknownFeature { .. } => {
-            report(&format_args!("-O is not available for {fs_type}")).help("omit -O")
-        }
-        // `-U` with a volume ID sets it, on any type.
-        FormatError::UnknownSetting { name } if name == "volume_id" => {
-            report(&format_args!("{fs_type} has a UUID, and no volume ID"))
-                .help("write a UUID such as 01234567-89ab-cdef-0123-456789abcdef, or random")
-        }
-        FormatError::UnknownSetting { name } if args.option_of(name).is_some() => {
-            let option = args.option_of(name).unwrap_or_default();
-            report(&format_args!("{option} is not available for {fs_type}")).help(format!("omit {option}"))
-        }
-        FormatError::UnknownSetting { .. } => {
-            let known: Vec<&str> = format.settings().iter().map(|setting| setting.name).collect();
-            let known = known.join(", ");
-            report(error).help(format!("supported settings of {fs_type}: {known}, {HOST_SETTINGS}"))
-        }
-        FormatError::TooSmall { .. } if format.types().contains(&"ext4") => {
-            report(error).help("use a larger size, or fewer features or inodes, which also need space")
-        }
-        FormatError::TooSmall { .. } => report(error).help("use a larger size"),
         FormatError::PastDevice { .. } => report(error).help("omit SIZE to use the whole device"),
         FormatError::Journal(_) => {
             report(error).help("create a journal: obento mkfs -O journal_dev FILE SIZE")
         }
-        _ => report(error),
+        _ => RefusedOptions { format, options: args }.report(error, &report),
     }
 }
-
-/// Returns the name of `what` for the user, and the next step if `what` requires `needs`.
-fn lacking(what: &str, needs: &str, format: &dyn Format, args: &Args) -> (String, String) {
-    let is_feature = |name: &str| !name.contains(' ') && format.types().contains(&"ext4");
-    let is_setting = format.settings().iter().any(|setting| setting.name == what);
-    let add = if is_feature(needs) { format!("add -O {needs}") } else { format!("use {needs}") };
-    match args.option_of(what) {
-        Some(option) => (option.to_owned(), format!("{add}, or omit {option}")),
-        None if is_feature(what) && !is_setting => {
-            (what.to_owned(), format!("{add}, or remove {what}: -O ^{what}"))
-        }
-        None => (what.to_owned(), format!("{add}, or omit {what}")),
-    }
-}
-
-/// The hint for an unknown feature.
-pub(super) const KNOWN_FEATURES: &str =
-    "ext2, ext3 and ext4 have the features that ext4(5) lists; -O is not available for other types";
 
 /// Reports an invalid size of a journal in MiB, the unit of `-J size`.
 fn journal_size(value: &str, allowed: &Allowed) -> Report {

@@ -7,7 +7,7 @@ use obento::image::PartitionChoice;
 use obento::partition::{PartitionType, Scheme};
 
 use crate::context::Context;
-use crate::report::printable;
+use crate::report::shell_word;
 
 /// Notes that Windows ignores the partition `found` of a new volume, because its type is that of Linux. `part add` gives this
 /// type to a partition unless another type is named.
@@ -21,7 +21,7 @@ pub fn note(image: &Image, found: &[PartitionChoice], fs_type: &str, shown: &[u8
     }
     // NTFS and exFAT have this number in an MBR.
     let kind = if is_exfat && scheme == Scheme::Mbr { "0x07" } else { "basic-data" };
-    let (disk, number) = (printable(image.path().as_os_str().as_bytes()), partition.number);
+    let (disk, number) = (shell_word(image.path().as_os_str().as_bytes()), partition.number);
     context.note(
         shown,
         format!(

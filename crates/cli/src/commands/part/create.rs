@@ -11,7 +11,7 @@ use obento::partition::{CreateError, DiskId, NewTable, Scheme};
 
 use super::{Disk, list};
 use crate::commands::mkfs::contents_to_destroy;
-use crate::output::{Outcome, Output};
+use crate::output::{Outcome, Output, not_created};
 use crate::parse::size::positive_size;
 use crate::report::{Report, printable};
 
@@ -64,7 +64,7 @@ fn cannot(disk: &Disk<'_>, cause: impl std::fmt::Display) -> Report {
 pub fn create_disk(disk: &Disk<'_>, path: &Path, size: u64, args: &Create) -> Outcome {
     let id = disk.disk_id(args.scheme(), &args.uuid)?;
     let size = size.checked_next_multiple_of(SECTOR).unwrap_or(size);
-    let fresh = FreshFile::new(path, size).map_err(Report::plain)?;
+    let fresh = FreshFile::new(path, size).map_err(|error| not_created(path, error))?;
     write(disk, fresh.device(), id)?;
     fresh.publish(Publish::Keep).map_err(|error| match error {
         HostError::Exists { .. } => cannot(disk, "file exists").help("omit --size to change the file"),

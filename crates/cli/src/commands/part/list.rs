@@ -11,7 +11,7 @@ use crate::format::size::exact_size;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
 use crate::parse::attributes;
-use crate::report::printable;
+use crate::report::{printable, shell_word};
 
 /// Free space of less than this is not listed.
 const LEAST_FREE: u64 = 1 << 20;
@@ -55,7 +55,7 @@ pub(super) fn list(disk: &Disk<'_>, image: &Image, table: &Table) -> Outcome {
             disk.shown,
             format!(
                 "the copies of the GPT differ, or the backup is not at the end of the disk; run 'obento part {} repair-backup'",
-                printable(disk.shown)
+                shell_word(disk.shown)
             ),
         );
     }

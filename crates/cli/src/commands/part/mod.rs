@@ -26,7 +26,7 @@ use crate::output::{Outcome, Output};
 use crate::parse::attributes;
 use crate::parse::size::{positive_size, size};
 use crate::parse::uuid::uuid;
-use crate::report::{Report, printable};
+use crate::report::{Report, printable, shell_word};
 
 /// Programs of others that change partitions.
 const PART: &[&str] = &["sfdisk(8)", "sgdisk(8)"];
@@ -274,7 +274,7 @@ fn names_part(disk: &OsStr, context: &Context) -> bool {
 
 /// Returns the report of an image without a partition table. An image with other contents is not a disk to partition.
 fn without_table(disk: &Disk<'_>, image: &Image) -> Report {
-    let shown = printable(disk.shown);
+    let shown = shell_word(disk.shown);
     match create::contents(image) {
         None => Report::on("cannot use", disk.shown, "no partition table was found")
             .help(format!("run 'obento part {shown} create gpt' to create one")),
@@ -441,7 +441,7 @@ impl Disk<'_> {
         let mut found = editor.table().partitions.iter().filter(is_it);
         let wrong = |why: String| {
             Report::on("cannot change", self.shown, why)
-                .help(format!("run 'obento part {}' to list the partitions", printable(self.shown)))
+                .help(format!("run 'obento part {}' to list the partitions", shell_word(self.shown)))
         };
         match (found.next(), found.next()) {
             (Some(found), None) => Ok(found.number),
@@ -500,7 +500,7 @@ impl Disk<'_> {
                 report.help("omit --start to use free space, or name a start such as 1M")
             }
             EditError::NoSpace { .. } | EditError::Overlaps { .. } | EditError::OutOfRange { .. } => {
-                report.help(format!("run 'obento part {}' to list the free space", printable(self.shown)))
+                report.help(format!("run 'obento part {}' to list the free space", shell_word(self.shown)))
             }
             EditError::BadNumber { scheme: Scheme::Gpt, .. } => report.help("use a number from 1 to 128"),
             EditError::BadNumber { scheme: Scheme::Mbr, .. } => {

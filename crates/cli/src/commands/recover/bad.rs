@@ -123,8 +123,10 @@ struct Zeros {
 }
 
 impl Zeros {
-    /// Adds a range that was read as zeros. A list that has doubled since it was merged is merged again, so that it has at
-    /// most twice as many ranges as the map.
+    /// Adds a range that was read as zeros. A list that has at least [`MERGE_MIN`] ranges, and has doubled since it was last
+    /// merged, is merged again. Repeated reads of the same bytes therefore add no memory: the list has at most
+    /// `MERGE_MIN` ranges, or twice the number of separate ranges that the last merge left. A bad range of the map that
+    /// is read in separate blocks counts once for each block.
     fn fill(&mut self, range: Range<u64>) {
         if self.filled.len() >= self.merge_at.max(MERGE_MIN) {
             self.filled = merged(std::mem::take(&mut self.filled));

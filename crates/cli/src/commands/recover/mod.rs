@@ -197,17 +197,20 @@ fn expect_empty(path: &Path) -> Result<(), Report> {
 /// The longest map file, in bytes. ddrescue writes about 30 bytes for a range.
 const MAX_MAP: u64 = 64 << 20;
 
+const NAME_THE_MAP: &str = "name the map file that ddrescue wrote: ddrescue DISK IMAGE MAPFILE";
+
 fn read_map(path: &Path) -> Result<Map, Report> {
     let shown = path.as_os_str().as_bytes();
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_MAP + 1).read_to_string(&mut text));
     let len = read.map_err(|error| Report::on("cannot read", shown, error))?;
     if len as u64 > MAX_MAP {
-        return Err(Report::on("cannot use the map", shown, "it has more than 64 MiB"));
+        let report = Report::on("cannot use the map", shown, "the map file is larger than 64 MiB");
+        return Err(report.help(NAME_THE_MAP));
     }
     Map::parse(&text).map_err(|error| {
         let report = Report::on("cannot use the map", shown, error);
-        report.help("name the map file that ddrescue wrote: ddrescue DISK IMAGE MAPFILE")
+        report.help(NAME_THE_MAP)
     })
 }
 

@@ -17,7 +17,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::ErrorKind;
 use obento::Volume;
 use obento::address::FileSelector;
 use obento::base::FileKind;
@@ -35,6 +35,7 @@ use crate::open::inside::ShellImage;
 use crate::open::{Location, address};
 use crate::output::{Outcome, Stop};
 use crate::report::{Report, printable, subject};
+use crate::words::unknown_command;
 use complete::Completion;
 use words::{BadLine, RunCondition, Statement};
 
@@ -292,7 +293,7 @@ impl<'a> Shell<'a> {
         let CommandLine { options, unwritten, run } = match parse_here(words, self.context.table()) {
             Ok(line) => line,
             Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
-                self.fail(&unknown_command(&error));
+                self.fail(&unknown_command(&error, "help"));
                 return 2;
             }
             Err(error) => {
@@ -374,21 +375,6 @@ fn parse_here(mut words: Vec<OsString>, table: CommandTable) -> Result<CommandLi
             (table.parse)(words)
         }
         parsed => parsed,
-    }
-}
-
-/// Returns the report of a word that is not a command.
-fn unknown_command(error: &clap::Error) -> Report {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
-        _ => None,
-    };
-    let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-    let report = Report::on("cannot run", name, "unknown command");
-    match text(ContextKind::SuggestedSubcommand) {
-        Some(known) => report.help(format!("did you mean '{known}'? 'help' lists the commands")),
-        None => report.help("'help' lists the commands"),
     }
 }
 
