@@ -634,3 +634,163 @@ fn a_snapshot_is_no_more_readable_than_its_image() {
     succeed(folder.path(), &["convert", "-q", "a.qcow2%before", "b.raw"]);
     assert_eq!(fs::metadata(folder.path().join("b.raw")).unwrap().permissions().mode() & 0o7777, 0o600);
 }
+
+/// Runs qemu-img in `folder`.
+fn qemu_img(folder: &Path, args: &[&str]) {
+    let output = Command::new("qemu-img").current_dir(folder).args(args).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn an_offset_is_not_a_partition_and_the_disk_stays_as_it_is() {
+    if !require(&[Oracle::Program("sgdisk")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    disk_with_neighbours(&folder.join("disk.img"));
+    fs::write(folder.join("small.img"), vec![7; 65536]).unwrap();
+    File::create(folder.join("plain.img")).unwrap().set_len(MIB).unwrap();
+    let before = fs::read(folder.join("disk.img")).unwrap();
+    for (target, hint) in [
+        ("disk.img@+10M", "name a partition by its number: disk.img@2"),
+        ("disk.img@+11M", "name a partition by its number: disk.img@PART"),
+        ("disk.img@+0", "disk.img@PART"),
+        ("plain.img@+4096", "plain.img@PART"),
+    ] {
+        for force in [&[][..], &["--force"]] {
+            let output = obento(folder, &[&["convert", "small.img", target], force].concat());
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{target} {force:?}: {said}");
+            assert!(said.contains("not a partition") && said.contains(hint), "{target} {force:?}: {said}");
+        }
+    }
+    assert!(fs::read(folder.join("disk.img")).unwrap() == before, "nothing was written");
+    assert!(fs::read(folder.join("plain.img")).unwrap().iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn an_overlay_is_not_written_to_a_disk_below_it() {
+    if !require(&["qemu-img", "sgdisk"].map(Oracle::Program)) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    disk_with_neighbours(&folder.join("base.img"));
+    let create = ["create", "-q", "-f", "qcow2", "-F"];
+    qemu_img(folder, &[&create[..], &["raw", "-b", "base.img", "middle.qcow2"]].concat());
+    qemu_img(folder, &[&create[..], &["qcow2", "-b", "middle.qcow2", "top.qcow2"]].concat());
+    let before = fs::read(folder.join("base.img")).unwrap();
+    let refused = |source: &str, target: &str| {
+        let output = obento(folder, &["--allow-backing", "convert", "-f", source, target]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{source}: {said}");
+        assert!(said.contains("the source reads this disk as a backing file"), "{source}: {said}");
+    };
+    refused("middle.qcow2@1", "base.img@1");
+    refused("top.qcow2@1", "base.img@3");
+    refused("top.qcow2@1", "middle.qcow2@3");
+    assert!(fs::read(folder.join("base.img")).unwrap() == before, "nothing was written");
+    // Another disk is written.
+    fs::copy(folder.join("base.img"), folder.join("other.img")).unwrap();
+    succeed(folder, &["--allow-backing", "convert", "-q", "-f", "top.qcow2@1", "other.img@3"]);
+    if !require(&[Oracle::Root, Oracle::LoopMount, Oracle::Program("losetup")]) {
+        return;
+    }
+    let attached = call("losetup", ["-f".as_ref(), "--show".as_ref(), folder.join("base.img").as_os_str()]);
+    let device = String::from_utf8(attached.unwrap().stdout).unwrap();
+    let device = device.trim();
+    let output = obento(folder, &["--allow-backing", "convert", "-f", "top.qcow2@1", &format!("{device}@3")]);
+    call("losetup", ["-d", device]).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("as a backing file"), "{said}");
+    assert!(fs::read(folder.join("base.img")).unwrap() == before, "nothing was written");
+}
+
+#[test]
+fn a_copy_of_an_overlay_is_as_private_as_each_file_below_it() {
+    if !require(&[Oracle::Program("qemu-img")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("base.img"), vec![7; 1 << 20]).unwrap();
+    let create = ["create", "-q", "-f", "qcow2", "-F"];
+    qemu_img(folder, &[&create[..], &["raw", "-b", "base.img", "middle.qcow2"]].concat());
+    qemu_img(folder, &[&create[..], &["qcow2", "-b", "middle.qcow2", "top.qcow2"]].concat());
+    qemu_img(folder, &["snapshot", "-c", "before", "top.qcow2"]);
+    for private in ["base.img", "middle.qcow2"] {
+        for name in ["base.img", "middle.qcow2", "top.qcow2"] {
+            let mode = if name == private { 0o600 } else { 0o644 };
+            fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        for (source, out) in [
+            ("top.qcow2", "out.raw"),
+            ("top.qcow2", "out.qcow2"),
+            ("top.qcow2%before", "out.raw"),
+            ("middle.qcow2", "out.vmdk"),
+        ] {
+            succeed(folder, &["--allow-backing", "convert", "-q", source, out]);
+            let mode = fs::metadata(folder.join(out)).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(mode, 0o600, "{private}: {source}");
+            fs::remove_file(folder.join(out)).unwrap();
+        }
+        succeed(folder, &["--allow-backing", "convert", "-q", "--backing", "top.qcow2", "over.qcow2"]);
+        let mode = fs::metadata(folder.join("over.qcow2")).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, 0o600, "{private}: --backing");
+        fs::remove_file(folder.join("over.qcow2")).unwrap();
+    }
+}
+
+#[test]
+fn the_default_list_of_a_directory_gives_no_user_more_permissions_than_the_source() {
+    if !require(&["setfacl", "getfacl"].map(Oracle::Program)) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("small.img"), vec![1; 65536]).unwrap();
+    fs::create_dir(folder.join("shared")).unwrap();
+    let shared = folder.join("shared");
+    if call("setfacl", ["-d".as_ref(), "-m".as_ref(), "user:nobody:rw".as_ref(), shared.as_os_str()]).is_err()
+    {
+        return;
+    }
+    let list = |mode: u32, out: &str| {
+        fs::set_permissions(folder.join("small.img"), fs::Permissions::from_mode(mode)).unwrap();
+        succeed(folder, &["convert", "-q", "small.img", out]);
+        let output = call("getfacl", ["-cp".as_ref(), folder.join(out).as_os_str()]).unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mode = fs::metadata(folder.join(out)).unwrap().permissions().mode() & 0o7777;
+        (text.split_whitespace().collect::<Vec<_>>().join(" "), mode)
+    };
+    let (text, mode) = list(0o640, "shared/a.qcow2");
+    assert_eq!((&*text, mode), ("user::rw- group::r-- other::---", 0o640));
+    let (text, mode) = list(0o600, "shared/b.qcow2");
+    assert!(!text.contains("user:nobody:rw- ") && mode == 0o600, "{text} {mode:o}");
+    // All users may read this source.
+    let (text, mode) = list(0o644, "shared/c.qcow2");
+    assert!(text.contains("user:nobody:rw- #effective:r--") && mode == 0o644, "{text} {mode:o}");
+}
+
+#[test]
+fn a_failure_before_the_first_write_reports_that_the_partition_was_not_changed() {
+    if !require(&["sgdisk"].map(Oracle::Program)) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    disk_with_neighbours(&folder.join("disk.img"));
+    fs::write(folder.join("in.simg"), filled()).unwrap();
+    let before = fs::read(folder.join("disk.img")).unwrap();
+    let said = |limit: &str| {
+        let output = obento(folder, &["convert", "--max-unpacked", limit, "in.simg", "disk.img@2"]);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let text = said("64K");
+    assert!(text.contains("the partition was not changed") && !text.contains("incomplete"), "{text}");
+    assert!(fs::read(folder.join("disk.img")).unwrap() == before);
+    let text = said("4M");
+    assert!(text.contains("the partition is incomplete, and its first MiB is zeros"), "{text}");
+}

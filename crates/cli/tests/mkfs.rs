@@ -239,6 +239,45 @@ fn a_partition_is_made_alone() {
 }
 
 #[test]
+fn an_offset_overwrites_other_partitions_and_the_backup_of_the_table_only_with_force() {
+    if !require(&[Oracle::Program("sfdisk"), Oracle::Program("sgdisk")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let image = bench.path("disk.img");
+    let partition = |table: &str| {
+        fs::write(&image, vec![0; 64 << 20]).unwrap();
+        fs::write(bench.path("table"), table).unwrap();
+        run(program("sfdisk").arg("-q").arg(&image).stdin(File::open(bench.path("table")).unwrap())).unwrap();
+        fs::read(&image).unwrap()
+    };
+    let before = partition("label: gpt\nsize=16M\nsize=40M\n");
+    for (line, what) in [
+        ("mkfs disk.img@+1M", "partition 1, partition 2 and the backup of the partition table"),
+        ("mkfs disk.img@+17M", "partition 2 and the backup of the partition table"),
+        ("mkfs disk.img@+2M 8M", "contain partition 1"),
+        ("mkfs disk.img@+1M 17M", "partition 1 and partition 2"),
+        ("mkfs -E offset=1M disk.img 17M", "partition 1 and partition 2"),
+        ("mkfs disk.img@+4096 64K", "contain the partition table"),
+    ] {
+        let (_, err) = bench.run(line, 2);
+        assert!(err.contains(what) && err.contains("-F"), "{line}: {err}");
+    }
+    assert!(bench.run("mkfs disk.img@+1M", 2).1.contains("name a partition by its number: disk.img@1"));
+    assert!(fs::read(&image).unwrap() == before, "nothing was written");
+    // A volume that is as long as its partition changes no other byte.
+    bench.run("mkfs -q disk.img@+1M 16M", 0);
+    let after = fs::read(&image).unwrap();
+    assert!(after[..1 << 20] == before[..1 << 20] && after[17 << 20..] == before[17 << 20..]);
+    run(program("sgdisk").arg("-v").arg(&image)).unwrap();
+    bench.run("mkfs -q -F disk.img@+17M", 0);
+    // The last partition of an MBR has nothing behind it.
+    partition("label: dos\nsize=16M\n\n");
+    bench.run("mkfs -q disk.img@+17M", 0);
+    assert!(bench.run("mkfs disk.img@+1M", 2).1.contains("partition 1 and partition 2"));
+}
+
+#[test]
 fn an_external_journal_is_made_and_joined() {
     if !require(&[Oracle::Program("dumpe2fs")]) {
         return;

@@ -20,7 +20,7 @@ pub use obento_host::convert::{
     BACKING_NAME_MAX, Backing, ConvertError, Output as ConvertFormat, Stream, Version as Qcow2Version,
 };
 use obento_host::qcow2::{Qcow2Device, References};
-pub use partition::{OverwriteFailure, OverwriteOptions, overwrite};
+pub use partition::{OverwriteFailure, OverwriteOptions, PartitionState, overwrite};
 
 /// The options of a conversion.
 pub struct ConvertOptions<'a> {

@@ -1,11 +1,17 @@
 //! The permissions of a file that gets the contents of other files.
 
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, Stat};
+use rustix::io::Errno;
 
 /// The attribute of a file with an access control list. The group bits of such a file are the mask of the list.
 const ACL: &str = "system.posix_acl_access";
+/// The attribute of a directory with a list that new files in it get. The mask of the process does not apply to them.
+const DEFAULT_ACL: &str = "system.posix_acl_default";
+/// The maximum length of an attribute. Source: Linux `include/uapi/linux/limits.h`.
+const ATTRIBUTE_MAX: usize = 65536;
 /// The permissions of a new file without a limit. The process's mask applies.
 const ALL: u32 = 0o666;
 
@@ -34,6 +40,21 @@ impl AccessLimit {
         })
     }
 
+    /// Returns the limit of an open file. The limit of a file that cannot be examined is that of mode 0600.
+    pub fn of_file(file: impl AsFd) -> Self {
+        let (file, gid) = (file.as_fd(), rustix::process::getegid().as_raw());
+        match rustix::fs::fstat(file) {
+            Ok(stat) => Self::NONE.with(&stat, attribute(file, ACL).is_some(), gid),
+            Err(_) => Self { mode: 0o600, gid: Some(gid) },
+        }
+    }
+
+    /// Returns the limit of the files of both limits.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { mode: self.mode & other.mode, gid: self.gid.or(other.gid) }
+    }
+
     /// Adds the limit of a file. `gid` is the group of the new file.
     fn with(self, stat: &Stat, has_acl: bool, gid: u32) -> Self {
         let is_same_group = stat.st_gid == gid && !has_acl;
@@ -46,11 +67,95 @@ impl AccessLimit {
         Mode::from_raw_mode(self.mode)
     }
 
+    /// Applies the limit to a new file that was created with [`mode`](Self::mode). A directory with the set-group-ID bit
+    /// passes its group to new files, and one with a default list passes an access control list.
+    pub(super) fn apply(self, file: impl AsFd) -> Result<(), Errno> {
+        let file = file.as_fd();
+        if self.gid.is_none() {
+            return Ok(());
+        }
+        let stat = rustix::fs::fstat(file)?;
+        if let Some(mode) = self.for_group_of(&stat) {
+            rustix::fs::fchmod(file, mode)?;
+        }
+        let Some(acl) = attribute(file, ACL) else { return Ok(()) };
+        let limit = self.mode_in_group(&stat);
+        let acl = NewAcl::parse(&acl);
+        if acl.as_ref().is_some_and(|acl| acl.for_named() & !(limit >> 3 & limit) == 0) {
+            return Ok(());
+        }
+        // The group bits of the mode are the mask of the list, and would become the permissions of the group.
+        rustix::fs::fchmod(file, Mode::from_raw_mode(0o600))?;
+        rustix::fs::fremovexattr(file, ACL)?;
+        let mode = acl.map_or(0, |acl| acl.without_named()) & limit | 0o600;
+        rustix::fs::fchmod(file, Mode::from_raw_mode(mode))
+    }
+
+    /// Gives the final permissions to a new file that was created in `folder` with mode 0600. The file keeps this mode if the
+    /// directory has a default list, or if the file system does not store modes.
+    pub(super) fn widen(self, file: impl AsFd, folder: impl AsFd) -> Result<(), Errno> {
+        if attribute(folder.as_fd(), DEFAULT_ACL).is_some() {
+            return Ok(());
+        }
+        let limit = self.mode_in_group(&rustix::fs::fstat(&file)?);
+        let _ = rustix::fs::fchmod(&file, Mode::from_raw_mode(limit & !u32::from(crate::tree::umask())));
+        Ok(())
+    }
+
+    /// Returns the permissions that a file with this status may have.
+    fn mode_in_group(self, stat: &Stat) -> u32 {
+        match self.gid {
+            Some(gid) if gid != stat.st_gid => for_other_groups(self.mode),
+            _ => self.mode,
+        }
+    }
+
     /// Returns the mode of a new file whose group is another one than that of the process, or `None` if it need not
-    /// change. A directory with the set-group-ID bit passes its group to new files.
-    pub(super) fn for_group_of(self, stat: &Stat) -> Option<Mode> {
+    /// change.
+    fn for_group_of(self, stat: &Stat) -> Option<Mode> {
         self.gid.filter(|gid| *gid != stat.st_gid)?;
         Some(Mode::from_raw_mode(for_other_groups(stat.st_mode & ALL)))
+    }
+}
+
+/// The permissions in an access control list: those of the owner, the group, the mask and all other users, and those that any
+/// named user or group has. Source: Linux `include/uapi/linux/posix_acl_xattr.h`.
+struct NewAcl {
+    owner: u32,
+    group: u32,
+    mask: u32,
+    other: u32,
+    named: u32,
+}
+
+impl NewAcl {
+    /// Returns `None` if the list is not valid.
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let (version, entries) = bytes.split_first_chunk::<4>()?;
+        let mut this = Self { owner: 0, group: 0, mask: 0o7, other: 0, named: 0 };
+        for entry in entries.chunks(8) {
+            let &[tag, 0, permissions, 0, _, _, _, _] = entry else { return None };
+            let permissions = u32::from(permissions);
+            match tag {
+                0x01 => this.owner = permissions,
+                0x02 | 0x08 => this.named |= permissions,
+                0x04 => this.group = permissions,
+                0x10 => this.mask = permissions,
+                0x20 => this.other = permissions,
+                _ => return None,
+            }
+        }
+        (u32::from_le_bytes(*version) == 2).then_some(this)
+    }
+
+    /// Returns the permissions that named users and groups have.
+    fn for_named(&self) -> u32 {
+        self.named & self.mask
+    }
+
+    /// Returns the mode of the file without named users and groups.
+    fn without_named(&self) -> u32 {
+        self.owner << 6 | (self.group & self.mask) << 3 | self.other
     }
 }
 
@@ -63,6 +168,14 @@ fn for_other_groups(mode: u32) -> u32 {
 fn has_acl(path: &Path) -> bool {
     let mut value = [0; 0];
     rustix::fs::getxattr(path, ACL, &mut value[..]).is_ok_and(|len| len > 0)
+}
+
+/// Returns an attribute of an open file, or `None` if the file has none of this name.
+fn attribute(file: BorrowedFd<'_>, name: &str) -> Option<Vec<u8>> {
+    let mut value = vec![0; ATTRIBUTE_MAX];
+    let len = rustix::fs::fgetxattr(file, name, &mut value[..]).ok()?;
+    value.truncate(len);
+    Some(value)
 }
 
 #[cfg(test)]

@@ -12,13 +12,16 @@ use std::path::{Path, PathBuf};
 
 use obento_base::NameBuf;
 use obento_block::BlockDevice;
-use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::access::AccessLimit;
 use super::remove_on_signal::{RemoveOnSignal, UNFINISHED, claim, sweep};
 use crate::compressed::ReservedFile;
 use crate::{FileDevice, FileId, HostDir, HostError, HostFile};
+
+/// The flags of a new file.
+const FLAGS: OFlags = OFlags::RDWR.union(OFlags::CLOEXEC);
 
 /// What happens if a file with the name exists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,10 +71,6 @@ impl FreshFile {
             None => error,
         })?;
         let (file, named) = make(&folder, target, limit)?;
-        let failed = |errno| HostError::system("create", target, errno);
-        if let Some(mode) = limit.for_group_of(&rustix::fs::fstat(&file).map_err(failed)?) {
-            rustix::fs::fchmod(&file, mode).map_err(failed)?;
-        }
         let device = FileDevice::from_file(file, target)?;
         let mut this = Self { device, target: target.into(), folder, name, named };
         this.device.resize(len)?;
@@ -189,18 +188,27 @@ impl Drop for FreshFile {
 /// Creates a file for `target` in `folder`, without a name if possible.
 fn make(folder: &HostDir, target: &Path, limit: AccessLimit) -> Result<(File, Option<Named>), HostError> {
     let failed = |errno| HostError::system("create", target, errno);
-    let mode = limit.mode();
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::openat(folder, ".", flags | OFlags::TMPFILE, mode) {
+    match rustix::fs::openat(folder, ".", FLAGS | OFlags::TMPFILE, limit.mode()) {
         // Not all file systems support unnamed files. A kernel without the flag treats this as opening a
         // directory for writing.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {}
-        made => return Ok((File::from(made.map_err(failed)?), None)),
+        made => {
+            let file = File::from(made.map_err(failed)?);
+            limit.apply(&file).map_err(failed)?;
+            return Ok((file, None));
+        }
     }
+    let (file, named) = make_named(folder, limit).map_err(failed)?;
+    Ok((file, Some(named)))
+}
+
+/// Creates a file with a temporary name. If it has a limit, no other user can open it before it has its final permissions.
+fn make_named(folder: &HostDir, limit: AccessLimit) -> Result<(File, Named), Errno> {
+    let mode = if limit == AccessLimit::NONE { limit.mode() } else { Mode::RUSR | Mode::WUSR };
     sweep(folder);
     let mut made = None;
     let name = free_name(|name| {
-        let flags = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+        let flags = FLAGS | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let file = rustix::fs::openat(folder, name, flags, mode)?;
         if !claim(&file) {
             // Another process found the file before it was locked, and removes its name.
@@ -209,8 +217,12 @@ fn make(folder: &HostDir, target: &Path, limit: AccessLimit) -> Result<(File, Op
         made = Some(file);
         Ok(())
     });
-    let name = name.map_err(failed)?;
-    made.map(|fd| (File::from(fd), Some(Named::new(folder, name)))).ok_or_else(|| failed(Errno::IO))
+    let named = Named::new(folder, name?);
+    let file = File::from(made.ok_or(Errno::IO)?);
+    if let (true, Ok(folder)) = (limit != AccessLimit::NONE, folder.to_readable()) {
+        limit.widen(&file, &folder)?;
+    }
+    Ok((file, named))
 }
 
 /// Returns the first name that `take` accepts.
@@ -228,7 +240,25 @@ fn free_name(mut take: impl FnMut(&OsStr) -> Result<(), Errno>) -> Result<OsStri
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
+
+    #[test]
+    fn a_file_with_a_temporary_name_gets_the_permissions_of_the_limit_and_the_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        std::fs::write(&source, "").unwrap();
+        let (folder, _) = HostDir::open_parent(&source).unwrap();
+        let umask = u32::from(crate::tree::umask());
+        for mode in [0o600, 0o640, 0o644, 0o604] {
+            std::fs::set_permissions(&source, std::fs::Permissions::from_mode(mode)).unwrap();
+            let (file, named) = make_named(&folder, AccessLimit::of([&*source])).unwrap();
+            let found = file.metadata().unwrap().permissions().mode() & 0o7777;
+            assert_eq!(found, mode & !umask, "{mode:o}");
+            std::fs::remove_file(dir.path().join(&named.name)).unwrap();
+        }
+    }
 
     #[test]
     fn a_file_appears_only_when_it_is_complete() {

@@ -21,17 +21,17 @@ pub use obento_containers::qcow2::Snapshot;
 use obento_containers::qcow2::{BackingFile, Compression as Method, GrowingFile, Qcow2, View};
 use ruzstd::decoding::StreamingDecoder;
 
-use super::{Qcow2Device, References, allow, is_qcow2, resolve};
+use super::{Qcow2Device, ReferencedFile, References, allow, is_qcow2, resolve};
 use crate::container::open_error;
 use crate::guard::guard;
-use crate::{FileDevice, FileId, HostError, HostFile};
+use crate::{FileDevice, HostError, HostFile};
 
 /// A qcow2 image that is open for change or at a snapshot, and the backing files that were opened.
 pub struct ChangeableQcow2 {
     /// The disk.
     pub device: Arc<dyn BlockDevice>,
     /// The backing files.
-    pub referenced: Vec<FileId>,
+    pub referenced: Vec<ReferencedFile>,
 }
 
 /// Opens the image on `device`, a file of the host, for change. References are resolved relative to the folder of
@@ -105,10 +105,10 @@ fn open_backing(
     path: &Path,
     format: Option<&[u8]>,
     references: References,
-    referenced: &mut Vec<FileId>,
+    referenced: &mut Vec<ReferencedFile>,
 ) -> std::result::Result<Arc<dyn BlockDevice>, HostError> {
     let file = FileDevice::open(path)?;
-    referenced.push(file.file_id());
+    referenced.push(ReferencedFile::of(&file));
     let is_image = match format {
         Some(b"qcow2") => true,
         Some(b"raw" | b"file" | b"host_device") => false,

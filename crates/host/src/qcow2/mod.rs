@@ -25,6 +25,7 @@ use obento_base::{DeviceError, Error, Result};
 use obento_block::{Backing, BlockDevice, check_range};
 use parking_lot::Mutex;
 
+use crate::build::AccessLimit;
 use crate::guard::guard;
 use crate::{FileDevice, FileId, HostError};
 pub use header::is_qcow2;
@@ -52,6 +53,21 @@ pub enum References {
     Open,
 }
 
+/// A file that an image refers to: a backing file or a data file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReferencedFile {
+    /// The file.
+    pub id: FileId,
+    /// The limit that the permissions of the file set to those of a copy.
+    pub limit: AccessLimit,
+}
+
+impl ReferencedFile {
+    fn of(device: &FileDevice) -> Self {
+        Self { id: device.file_id(), limit: AccessLimit::of_file(&**device.host_file()) }
+    }
+}
+
 /// An open qcow2 image.
 pub struct Qcow2Device {
     image: Layer,
@@ -61,7 +77,7 @@ pub struct Qcow2Device {
     decompressed: Mutex<Recent>,
     /// The image and its backing files from the top down, if any of them uses zstd compression.
     tables: Vec<Tables>,
-    referenced: Vec<FileId>,
+    referenced: Vec<ReferencedFile>,
 }
 
 impl Qcow2Device {
@@ -82,7 +98,7 @@ impl Qcow2Device {
         let mut chain = vec![Opened::new(device, path, references)?];
         let mut cluster = chain.first().map_or(0, |opened| opened.cluster);
         let mut seen: Vec<FileId> = Vec::new();
-        let mut referenced: Vec<FileId> = chain.iter().filter_map(|opened| opened.data).collect();
+        let mut referenced: Vec<ReferencedFile> = chain.iter().filter_map(|opened| opened.data).collect();
         let bottom = loop {
             let Some(top) = chain.last() else { break None };
             let Some(backing) = top.backing(references)? else { break None };
@@ -91,7 +107,7 @@ impl Qcow2Device {
                 return Err(damaged(&backing, "the chain of backing files is too long or forms a cycle"));
             }
             seen.push(device.file_id());
-            referenced.push(device.file_id());
+            referenced.push(ReferencedFile::of(&device));
             if !top.backing_is_qcow2(&device)? {
                 let raw = guard(|| Raw::open_image(DeviceStorage::new(Arc::new(device), 0), false));
                 let raw = raw.map_err(|error| HostError::io("open", &backing, &error))?;
@@ -118,7 +134,7 @@ impl Qcow2Device {
     }
 
     /// Returns the backing and data files that were opened.
-    pub fn referenced(&self) -> &[FileId] {
+    pub fn referenced(&self) -> &[ReferencedFile] {
         &self.referenced
     }
 
@@ -270,7 +286,7 @@ struct Opened {
     path: PathBuf,
     cluster: u64,
     /// The data file, if it is a separate file.
-    data: Option<FileId>,
+    data: Option<ReferencedFile>,
     tables: Option<Tables>,
 }
 
@@ -281,20 +297,20 @@ impl Opened {
         let storage = DeviceStorage::new(device, header.cluster_size);
         let image = guard(|| Image::open_image(storage, false));
         let mut image = image.map_err(|error| damaged(path, error))?;
-        let mut data_id = None;
+        let mut data_file = None;
         let data = if image.requires_external_data_file() {
             let name = image.implicit_external_data_file();
             let name = name.ok_or_else(|| damaged(path, "the data file has no name"))?;
             let file = resolve(path, name);
             allow(references, path, "data file", &file)?;
             let device = Arc::new(open_other("open the data file", &file)?);
-            data_id = Some(device.file_id());
+            data_file = Some(ReferencedFile::of(&device));
             Some(DeviceStorage::new(device, header.cluster_size))
         } else {
             None
         };
         image.set_data_file(data);
-        Ok(Self { image, path: path.into(), cluster: header.cluster_size, data: data_id, tables })
+        Ok(Self { image, path: path.into(), cluster: header.cluster_size, data: data_file, tables })
     }
 
     /// Returns the path of the backing file, if the image has one.

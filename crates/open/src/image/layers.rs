@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use obento_block::{BlockDevice, MemDevice};
 use obento_driver::Access;
+use obento_host::build::AccessLimit;
 use obento_host::compressed::{Compression, ReservedFile, decode_start, decompress};
 use obento_host::io::OpenedImage;
 use obento_host::lock::Purpose;
 use obento_host::qcow2::change::{Snapshot, open_for_change, open_snapshot, snapshots};
-use obento_host::qcow2::{Qcow2Device, References};
+use obento_host::qcow2::{Qcow2Device, ReferencedFile, References};
 use obento_host::{FileId, HostError, container};
 
 use super::layer::Layer;
@@ -43,6 +44,19 @@ impl Image {
     /// journal.
     pub fn host_files(&self) -> &[FileId] {
         &self.host_files
+    }
+
+    /// Returns the limit that the backing and data files of the image set to the permissions of a copy of its bytes. The
+    /// image file itself is not included.
+    pub fn limit_of_references(&self) -> AccessLimit {
+        self.limit_of_references
+    }
+
+    fn add_references(&mut self, files: &[ReferencedFile]) {
+        for file in files {
+            self.host_files.push(file.id);
+            self.limit_of_references = self.limit_of_references.and(file.limit);
+        }
     }
 
     /// Returns the snapshots in a qcow2 image, in the order of its table. Other images have none.
@@ -117,15 +131,15 @@ impl Image {
                     let (path, name) = (self.path.clone(), name.clone());
                     let none = || OpenError::NoSnapshot { image: path, file: image.clone(), name };
                     let qcow2 = found.ok_or_else(none)?;
-                    self.host_files.extend(qcow2.referenced);
+                    self.add_references(&qcow2.referenced);
                     self.device = qcow2.device;
                 } else if is_change {
                     let qcow2 = open_for_change(&self.device, &self.path, references)?;
-                    self.host_files.extend(qcow2.referenced);
+                    self.add_references(&qcow2.referenced);
                     self.device = qcow2.device;
                 } else {
                     let qcow2 = Qcow2Device::open(self.device.clone(), &self.path, references)?;
-                    self.host_files.extend(qcow2.referenced());
+                    self.add_references(qcow2.referenced());
                     self.device = Arc::new(qcow2);
                 }
                 self.qcow2.get_or_insert(file);

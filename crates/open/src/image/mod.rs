@@ -42,7 +42,7 @@ use obento_base::Quantity;
 use obento_block::{BlockDevice, Slice};
 use obento_driver::{Access, CheckOptions};
 #[cfg(feature = "host")]
-use obento_host::{FileId, compressed::Incomplete, lock::LockNotice};
+use obento_host::{FileId, build::AccessLimit, compressed::Incomplete, lock::LockNotice};
 
 use crate::address::PartSelector;
 #[cfg(feature = "host")]
@@ -153,6 +153,8 @@ pub struct Image {
     journal: Option<Arc<dyn BlockDevice>>,
     #[cfg(feature = "host")]
     host_files: Vec<FileId>,
+    #[cfg(feature = "host")]
+    limit_of_references: AccessLimit,
     /// The qcow2 file, if there is a layer of this format.
     #[cfg(feature = "host")]
     qcow2: Option<Arc<dyn BlockDevice>>,
@@ -225,6 +227,8 @@ impl Image {
             journal: None,
             #[cfg(feature = "host")]
             host_files: Vec::new(),
+            #[cfg(feature = "host")]
+            limit_of_references: AccessLimit::NONE,
             #[cfg(feature = "host")]
             qcow2: None,
             #[cfg(feature = "host")]

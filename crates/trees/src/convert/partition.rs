@@ -7,8 +7,8 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use obento_base::Error;
 use obento_base::wire::{to_u64, to_usize};
+use obento_base::{DeviceError, Error};
 use obento_block::{BlockDevice, Slice};
 use obento_host::compressed::UnpackError;
 use obento_host::convert::{ConvertError, Hash, compare};
@@ -61,19 +61,43 @@ pub enum OverwriteFailure {
     Stopped,
 }
 
+/// The contents of a partition after [`overwrite()`] failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PartitionState {
+    /// Nothing was written.
+    Unchanged,
+    /// The partition is incomplete. Its first MiB may contain bytes of the earlier or of the new contents.
+    Incomplete,
+    /// The partition is incomplete, and its first MiB is zeros.
+    StartsWithZeros,
+    /// All bytes were written.
+    Written,
+}
+
 /// Writes the bytes of `disk` to the start of `partition`. The rest of the partition is freed if the device can do so without
 /// writing; otherwise only its last MiB becomes zeros. `watch` receives the current step and the number of bytes that this
 /// step has processed, and can end the work.
 ///
 /// # Errors
 ///
-/// [`OverwriteFailure`] lists the errors. After each of them except `TooSmall` and `Differs`, the partition is incomplete, and
-/// starts with zeros, unless reading the start of the disk failed.
+/// [`OverwriteFailure`] lists the errors, and [`PartitionState`] the contents of the partition after them.
 pub fn overwrite(
     disk: &Arc<dyn BlockDevice>,
     partition: &Arc<dyn BlockDevice>,
     options: OverwriteOptions<'_>,
     watch: &mut dyn FnMut(ConvertStep, u64) -> ControlFlow<()>,
+) -> Result<(), (OverwriteFailure, PartitionState)> {
+    let mut state = PartitionState::Unchanged;
+    write_and_compare(disk, partition, options, watch, &mut state).map_err(|failure| (failure, state))
+}
+
+/// Overwrites the partition, and keeps `state` up to date.
+fn write_and_compare(
+    disk: &Arc<dyn BlockDevice>,
+    partition: &Arc<dyn BlockDevice>,
+    options: OverwriteOptions<'_>,
+    watch: &mut dyn FnMut(ConvertStep, u64) -> ControlFlow<()>,
+    state: &mut PartitionState,
 ) -> Result<(), OverwriteFailure> {
     let (len, room) = (disk.len(), partition.len());
     if len > room {
@@ -84,8 +108,13 @@ pub fn overwrite(
     let head_len = HEAD.min(len);
     let mut head = vec![0; to_usize(head_len)];
     copy.read(0, &mut head)?;
+    if partition.is_read_only() {
+        return Err(OverwriteFailure::Partition(DeviceError::ReadOnly.into()));
+    }
+    *state = PartitionState::Incomplete;
     copy.zero(0..HEAD.min(room))?;
     copy.flush()?;
+    *state = PartitionState::StartsWithZeros;
     let mut chunk = vec![0; to_usize(CHUNK)];
     let mut at = head_len;
     while at < len {
@@ -98,8 +127,10 @@ pub fn overwrite(
     }
     copy.free(len.max(HEAD.min(room))..room)?;
     copy.flush()?;
+    *state = PartitionState::Incomplete;
     copy.write(0, &head)?;
     copy.flush()?;
+    *state = PartitionState::Written;
     if options.verify { expect_same(disk, partition, watch) } else { Ok(()) }
 }
 
@@ -197,17 +228,33 @@ fn is_zero(bytes: &[u8]) -> bool {
 mod tests {
     use std::sync::Mutex;
 
-    use obento_base::{DeviceError, Result};
+    use obento_base::Result;
     use obento_block::MemDevice;
 
     use super::*;
 
     const MIB: u64 = 1 << 20;
 
-    /// A disk that cannot be written after some writes, and that records the flushes.
+    /// A disk that cannot be written after some writes, and that records the writes and flushes.
     struct Failing {
         below: MemDevice,
         left: Mutex<usize>,
+        calls: Mutex<Vec<&'static str>>,
+    }
+
+    impl Failing {
+        fn after(writes: usize) -> Arc<Self> {
+            let below = MemDevice::new(vec![0xaa; to_usize(8 * MIB)]);
+            Arc::new(Self { below, left: Mutex::new(writes), calls: Mutex::default() })
+        }
+
+        /// Records a call. Several writes of one kind in a row are recorded once.
+        fn record(&self, call: &'static str) {
+            let mut calls = self.calls.lock().unwrap();
+            if call == "flush" || calls.last() != Some(&call) {
+                calls.push(call);
+            }
+        }
     }
 
     impl BlockDevice for Failing {
@@ -224,9 +271,15 @@ mod tests {
             let mut left = self.left.lock().unwrap();
             *left =
                 left.checked_sub(1).ok_or(DeviceError::Write { offset, len: to_u64(buf.len()), errno: 5 })?;
+            self.record(match (offset < MIB, is_zero(buf)) {
+                (true, true) => "zeros at the start",
+                (true, false) => "start",
+                (false, _) => "data",
+            });
             self.below.write_at(offset, buf)
         }
         fn flush(&self) -> Result<()> {
+            self.record("flush");
             self.below.flush()
         }
     }
@@ -267,25 +320,60 @@ mod tests {
     #[test]
     fn after_each_failed_write_the_partition_starts_with_zeros() {
         for writes in 1..7 {
-            let below = MemDevice::new(vec![0xaa; to_usize(8 * MIB)]);
-            let failing = Arc::new(Failing { below, left: Mutex::new(writes) });
+            let failing = Failing::after(writes);
             let partition: Arc<dyn BlockDevice> = failing.clone();
             let failure = overwrite(&device(disk()), &partition, OverwriteOptions::default(), &mut go_on);
-            assert!(matches!(failure, Err(OverwriteFailure::Partition(_))), "{writes}: {failure:?}");
+            assert!(matches!(failure, Err((OverwriteFailure::Partition(_), _))), "{writes}: {failure:?}");
             let bytes = bytes_of(&failing.below);
             assert!(bytes[..to_usize(MIB)].iter().all(|&byte| byte == 0), "{writes}");
         }
     }
 
     #[test]
+    fn the_start_is_zeroed_and_flushed_first_and_written_after_the_data_is_flushed() {
+        let failing = Failing::after(usize::MAX);
+        let partition: Arc<dyn BlockDevice> = failing.clone();
+        overwrite(&device(disk()), &partition, OverwriteOptions::default(), &mut go_on).unwrap();
+        let calls = failing.calls.lock().unwrap();
+        assert_eq!(*calls, ["zeros at the start", "flush", "data", "flush", "start", "flush"]);
+    }
+
+    #[test]
+    fn a_failure_reports_whether_the_partition_was_changed_and_starts_with_zeros() {
+        let state = |writes, limit, step: Option<ConvertStep>| {
+            let options = OverwriteOptions { limit, verify: true, hash: None };
+            let partition: Arc<dyn BlockDevice> = Failing::after(writes);
+            let mut watch = |now, _| match step == Some(now) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            };
+            overwrite(&device(disk()), &partition, options, &mut watch).unwrap_err().1
+        };
+        assert_eq!(state(9, Some(MIB / 2), None), PartitionState::Unchanged);
+        assert_eq!(state(0, None, None), PartitionState::Incomplete);
+        assert_eq!(state(1, None, None), PartitionState::StartsWithZeros);
+        assert_eq!(state(9, Some(2 * MIB), None), PartitionState::StartsWithZeros);
+        assert_eq!(state(9, None, Some(ConvertStep::Write)), PartitionState::StartsWithZeros);
+        // The last write is that of the start.
+        assert_eq!(state(6, None, None), PartitionState::Incomplete);
+        assert_eq!(state(9, None, Some(ConvertStep::Verify)), PartitionState::Written);
+    }
+
+    #[test]
     fn nothing_is_written_to_a_partition_that_is_too_small_and_a_limit_ends_the_copy() {
         let partition = device(vec![0xaa; to_usize(4 * MIB)]);
         let failure = overwrite(&device(disk()), &partition, OverwriteOptions::default(), &mut go_on);
-        assert!(matches!(failure, Err(OverwriteFailure::TooSmall { .. })), "{failure:?}");
+        assert!(
+            matches!(failure, Err((OverwriteFailure::TooSmall { .. }, PartitionState::Unchanged))),
+            "{failure:?}"
+        );
         assert!(bytes_of(&*partition).iter().all(|&byte| byte == 0xaa));
         let partition = device(vec![0xaa; to_usize(5 * MIB)]);
         let options = OverwriteOptions { limit: Some(2 * MIB), ..OverwriteOptions::default() };
         let failure = overwrite(&device(disk()), &partition, options, &mut go_on);
-        assert!(matches!(failure, Err(OverwriteFailure::Unpack(UnpackError::Bytes { .. }))), "{failure:?}");
+        assert!(
+            matches!(failure, Err((OverwriteFailure::Unpack(UnpackError::Bytes { .. }), _))),
+            "{failure:?}"
+        );
     }
 }

@@ -1,5 +1,6 @@
 //! OUT is a partition of an existing disk: its bytes are overwritten.
 
+use std::ffi::OsStr;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
@@ -8,16 +9,17 @@ use std::time::{Duration, Instant};
 
 use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
 use obento::base::DeviceError;
-use obento::convert::{ConvertStep, OverwriteFailure, OverwriteOptions, overwrite};
+use obento::convert::{ConvertStep, OverwriteFailure, OverwriteOptions, PartitionState, overwrite};
 use obento::driver::Access;
 use obento::host::{FileId, interrupt};
-use obento::image::{ImageFile, PartitionContents};
+use obento::image::{ImageFile, PartitionChoice, PartitionContents};
 use obento::text::human_size;
 use obento::{Error, Image, Options};
+use rustix::fs::{major, minor};
 use sha2::{Digest as _, Sha256};
 
 use super::{Args, hex};
-use crate::commands::mkfs::contents_to_destroy;
+use crate::commands::mkfs::{contents_to_destroy, neighbours};
 use crate::context::Context;
 use crate::json::Line;
 use crate::open;
@@ -48,7 +50,8 @@ pub fn run(args: &Args, target: &Address, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
     expect_raw(args)?;
     context.expect_changes_allowed(shown)?;
-    expect_another_disk(args, target, context)?;
+    let files = files_of(&target.image);
+    expect_another_disk(args, &files, context)?;
     let stored = args.stored(context).filter(|_| !context.options().allow_backing);
     let start = Instant::now();
     let options = Options { access: Access::ReadWrite, ..context.options().image_options() };
@@ -58,11 +61,13 @@ pub fn run(args: &Args, target: &Address, context: &Context) -> Outcome {
         context.seal();
     }
     let disk = args.disk(context)?;
+    expect_other_files(args, &files, context)?;
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     context.seal();
     open::report_notices(shown, &image, context.messages());
     let part = target.part.as_ref();
     let (partition, found) = image.part_to_overwrite(part).map_err(open::cannot_open)?;
+    expect_partition(args, target, &image, &found)?;
     if let Some(what) = contents_to_destroy(&image, &found, part).filter(|_| !args.force) {
         let report = Report::on("cannot convert to", shown, format!("it contains {what}"));
         return Err(report.help("use --force (-f) to overwrite it").into());
@@ -107,22 +112,71 @@ fn expect_raw(args: &Args) -> Result<(), Report> {
         .help(format!("omit {option}")))
 }
 
+/// Returns the identity of the disk at `path`, and that of the file behind a loop device.
+/// Source: Linux `drivers/block/loop.c`, `loop_attr_backing_file_show`.
+fn files_of(path: &Path) -> Vec<FileId> {
+    let Some(disk) = FileId::of_path(path) else { return Vec::new() };
+    let device = format!("/sys/dev/block/{}:{}", major(disk.dev), minor(disk.dev));
+    // The second name is that of a partition of a loop device.
+    let names = ["loop/backing_file", "../loop/backing_file"].iter().filter(|_| disk.ino == 0);
+    let read = names.filter_map(|name| std::fs::read(Path::new(&device).join(name)).ok());
+    let below = read.filter_map(|name| {
+        FileId::of_path(Path::new(OsStr::from_bytes(name.strip_suffix(b"\n").unwrap_or(&name))))
+    });
+    below.chain([disk]).collect()
+}
+
 /// # Errors
 ///
 /// IN is a part of the same disk, which is opened only once.
-fn expect_another_disk(args: &Args, target: &Address, context: &Context) -> Result<(), Report> {
+fn expect_another_disk(args: &Args, files: &[FileId], context: &Context) -> Result<(), Report> {
     let source = open::address(&args.source, context)?;
     let is_same = source.server().is_none()
-        && FileId::of_path(&target.image).is_some_and(|id| FileId::of_path(&source.image) == Some(id));
-    if !is_same {
+        && FileId::of_path(&source.image).is_some_and(|source| files.contains(&source));
+    match is_same {
+        true => Err(same_disk(args, "the source is on the same disk")),
+        false => Ok(()),
+    }
+}
+
+/// # Errors
+///
+/// The disk is a backing file of IN, which is open.
+fn expect_other_files(args: &Args, files: &[FileId], context: &Context) -> Result<(), Report> {
+    let is_same = context.host_files().iter().any(|source| files.contains(source));
+    match is_same {
+        true => Err(same_disk(args, "the source reads this disk as a backing file")),
+        false => Ok(()),
+    }
+}
+
+fn same_disk(args: &Args, what: &str) -> Report {
+    let cause = format!("{what}, which cannot be read and changed at the same time");
+    Report::on("cannot convert to", args.out.as_os_str().as_bytes(), cause)
+        .help("convert IN to a new file first")
+}
+
+/// # Errors
+///
+/// OUT is an offset. Its bytes end at the end of the disk, behind later partitions and the backup of a GPT.
+fn expect_partition(
+    args: &Args,
+    target: &Address,
+    image: &Image,
+    found: &[PartitionChoice],
+) -> Result<(), Report> {
+    if found.iter().any(|found| found.partition.is_some()) {
         return Ok(());
     }
-    let report = Report::on(
-        "cannot convert to",
-        args.out.as_os_str().as_bytes(),
-        "the source is on the same disk, which cannot be read and changed at the same time",
-    );
-    Err(report.help("convert IN to a new file first"))
+    let number = match target.part {
+        Some(PartSelector::Offset(offset)) => neighbours::starting_at(image, offset),
+        _ => None,
+    };
+    let number = number.map_or_else(|| "PART".to_owned(), |number| number.to_string());
+    let disk = printable(target.image.as_os_str().as_bytes());
+    let cause = "an offset selects all bytes up to the end of the disk, and not a partition";
+    Err(Report::on("cannot convert to", args.out.as_os_str().as_bytes(), cause)
+        .help(format!("name a partition by its number: {disk}@{number}")))
 }
 
 /// Names the command that makes a new volume as long as its partition.
@@ -152,9 +206,21 @@ fn note_unused_space(
     }
 }
 
-fn failed(args: &Args, target: &Address, context: &Context, failure: OverwriteFailure) -> Stop {
+fn failed(
+    args: &Args,
+    target: &Address,
+    context: &Context,
+    (failure, state): (OverwriteFailure, PartitionState),
+) -> Stop {
     let shown = args.out.as_os_str().as_bytes();
-    let incomplete = "the partition is incomplete, and its first MiB is zeros: run the command again";
+    let state = match state {
+        PartitionState::Unchanged => "the partition was not changed",
+        PartitionState::Incomplete => "the partition is incomplete: run the command again",
+        PartitionState::StartsWithZeros => {
+            "the partition is incomplete, and its first MiB is zeros: run the command again"
+        }
+        PartitionState::Written => "the partition was written completely, but not compared with the source",
+    };
     let report = |cause: &dyn std::fmt::Display| Report::on("cannot convert to", shown, cause);
     match failure {
         OverwriteFailure::TooSmall { disk, partition } => {
@@ -177,22 +243,22 @@ fn failed(args: &Args, target: &Address, context: &Context, failure: OverwriteFa
                 .into()
         }
         OverwriteFailure::Stopped => {
-            context.note(shown, incomplete);
+            context.note(shown, state);
             Stop::Interrupted
         }
         OverwriteFailure::Read(error) => {
-            Report::on("cannot read", args.source.as_bytes(), error).help(incomplete).into()
+            Report::on("cannot read", args.source.as_bytes(), error).help(state).into()
         }
         OverwriteFailure::Partition(Error::Device(DeviceError::ReadOnly)) => {
             report(&"the image cannot be changed").into()
         }
         OverwriteFailure::Unpack(error) => {
-            Report::on("cannot convert", args.source.as_bytes(), error).also(incomplete).into()
+            Report::on("cannot convert", args.source.as_bytes(), error).also(state).into()
         }
         OverwriteFailure::Differs => report(&failure)
             .help("check the disk of the partition, and report a bug in obento if the disk is sound")
             .into(),
-        OverwriteFailure::Partition(error) => report(&error).help(incomplete).into(),
+        OverwriteFailure::Partition(error) => report(&error).help(state).into(),
     }
 }
 

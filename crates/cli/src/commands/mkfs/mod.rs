@@ -6,19 +6,21 @@
 pub(super) mod args;
 pub(super) mod exfat;
 pub(super) mod fat;
+pub(super) mod neighbours;
 pub(super) mod own;
 mod partition_type;
 pub(super) mod refused;
 mod watched;
 
 use std::io::Write;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
 use obento::base::{DeviceError, Quantity};
-use obento::block::BlockDevice;
+use obento::block::{BlockDevice, Slice};
 use obento::driver::{Allowed, Contents, Format, FormatError, FormatNotice, Formatted};
 use obento::host::HostError;
 use obento::image::{FormatTarget, PartitionChoice, PartitionContents};
@@ -235,12 +237,46 @@ fn place(
         Err(OpenError::Empty { .. }) => return Err(needs_size(&target.shown)),
         Err(error) => return Err(cannot_open(error)),
     };
-    let (device, found) = image.part_to_overwrite(part.as_ref()).map_err(cannot_open)?;
+    let (mut device, found) = image.part_to_overwrite(part.as_ref()).map_err(cannot_open)?;
+    if let Some(PartSelector::Offset(offset)) = part {
+        device = up_to_size(&image, device, args)?;
+        let range = offset..offset.saturating_add(device.len());
+        if !args.force && !args.dry_run {
+            refuse_neighbours(&image, &range, (&target.shown, args))?;
+        }
+    }
     if !args.force && !args.dry_run {
         refuse_to_destroy(&image, &found, part.as_ref(), (&target.shown, args))?;
     }
     partition_type::note(&image, &found, &args.fs_type, &target.shown, context);
     Ok((device, format_target.contents()))
+}
+
+/// Returns the first bytes of `device`, up to SIZE, if the image has a partition table: the rest of the disk belongs to other
+/// partitions.
+fn up_to_size(
+    image: &Image,
+    device: Arc<dyn BlockDevice>,
+    args: &Args,
+) -> Result<Arc<dyn BlockDevice>, Report> {
+    let len = args.len()?.filter(|len| *len < device.len());
+    let Some(len) = len.filter(|_| image.table().is_some()) else { return Ok(device) };
+    let slice = Slice::new(device, 0..len);
+    Ok(Arc::new(slice.map_err(|error| Report::on("cannot open", args.image.as_bytes(), error))?))
+}
+
+/// Fails if `range`, which an offset selects, contains other partitions or a copy of the partition table.
+fn refuse_neighbours(image: &Image, range: &Range<u64>, (shown, args): (&[u8], &Args)) -> Result<(), Report> {
+    let Some(what) = neighbours::in_range(image, range) else { return Ok(()) };
+    let cause = format!("the bytes from {} to {} contain {what}", range.start, range.end);
+    let report = Report::on("cannot create a file system on", shown, cause);
+    let option = args.force_option.unwrap_or("--force (-F)");
+    let number = neighbours::starting_at(image, range.start);
+    let number = number.map_or_else(|| "PART".to_owned(), |number| number.to_string());
+    let disk = printable(image.path().as_os_str().as_bytes());
+    Err(report.help(format!(
+        "name a partition by its number: {disk}@{number}; or use {option} to overwrite the whole range"
+    )))
 }
 
 /// Fails if the device contains a partition table or other known data.
