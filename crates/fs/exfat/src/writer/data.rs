@@ -49,7 +49,7 @@ impl Data<Volume> for Writer {
         if (if is_new { block_start } else { range.start }) > valid {
             return by_driver(if is_new { Span::Unwritten } else { Span::Driver });
         }
-        let valid_end = valid.next_multiple_of(block);
+        let valid_end = valid.checked_next_multiple_of(block).unwrap_or(u64::MAX);
         let asked = match is_new || valid == inode.entry.size() {
             true => asked,
             false => asked.min(valid_end.saturating_sub(range.start)),
@@ -113,7 +113,7 @@ impl Data<Volume> for Writer {
         grow(&mut inode, written.end);
         // The clusters of writes that were abandoned.
         let start = written.start.saturating_sub(written.start.checked_rem(block).unwrap_or(0));
-        let skipped = inode.entry.valid().next_multiple_of(block)..start;
+        let skipped = inode.entry.valid().checked_next_multiple_of(block).unwrap_or(u64::MAX)..start;
         self.zero_unpromised(&inode, skipped)?;
         self.waiting.reservations.fulfil(ino, &written, block);
         set_valid(&mut inode, written.end);
@@ -183,7 +183,11 @@ impl Data<Volume> for Writer {
         if size <= inode.entry.size() {
             let linked = sb.clusters_for(inode.entry.size());
             let block = u64::from(sb.block_size());
-            self.waiting.reservations.fulfil(ino, &(size.next_multiple_of(block)..u64::MAX), block);
+            self.waiting.reservations.fulfil(
+                ino,
+                &(size.checked_next_multiple_of(block).unwrap_or(u64::MAX)..u64::MAX),
+                block,
+            );
             let given = self.waiting.reservations.trim(ino, linked, sb.cluster_size.into());
             self.give_back(volume, &given);
         }

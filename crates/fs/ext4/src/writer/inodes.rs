@@ -125,9 +125,18 @@ impl Writer {
         };
         let record = alloc::vec![0; size.into()];
         let format = self.volume().super_block().into();
-        let mut edit = InodeEdit::new(format, new.ino, new.place, (&record, 0), new.table, 0)?;
-        edit.set_extra_isize(FULL_EXTRA_ISIZE);
-        edit.set_generation(self.next_generation(before));
+        // Changed in place: another copy on the stack would have hundreds of bytes.
+        let mut made = InodeEdit::new(format, new.ino, new.place, (&record, 0), new.table, 0);
+        if let Ok(edit) = &mut made {
+            edit.set_extra_isize(FULL_EXTRA_ISIZE);
+            edit.set_generation(self.next_generation(before));
+            self.describe(edit, parent, node);
+        }
+        made
+    }
+
+    /// Sets the attributes of a new inode.
+    fn describe(&self, edit: &mut InodeEdit, parent: &Inode, node: &NewNode<'_>) {
         edit.set_mode(node.kind.mode_bits() | node.mode.bits());
         edit.set_owner(node.uid, node.gid);
         edit.set_links(if node.kind == FileKind::Directory { 2 } else { 1 });
@@ -142,14 +151,13 @@ impl Writer {
             let _ = edit.set_project(project);
         }
         match node.kind {
-            FileKind::Regular | FileKind::Directory | FileKind::Symlink => self.start_extents(&mut edit),
+            FileKind::Regular | FileKind::Directory | FileKind::Symlink => self.start_extents(edit),
             kind if kind.is_device() => {
                 let number = encode_device(node.rdev);
                 edit.i_block_mut().iter_mut().zip(number).for_each(|(to, from)| *to = from);
             }
             _ => {}
         }
-        Ok(edit)
     }
 
     /// Creates an empty extent tree, on a volume with extents.

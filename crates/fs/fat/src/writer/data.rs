@@ -33,12 +33,17 @@ fn floor(offset: u64, block: u64) -> u64 {
     offset.saturating_sub(offset.checked_rem(block).unwrap_or(0))
 }
 
+/// Rounds `offset` up to the end of its block.
+fn ceil(offset: u64, block: u64) -> u64 {
+    offset.checked_next_multiple_of(block).unwrap_or(u64::MAX)
+}
+
 impl Data<Volume> for Writer {
     fn begin_write(&mut self, inode: &InodeWrite<'_, Volume>, range: Range<u64>) -> Result<(Extent, Span)> {
         let (volume, ino) = (inode.volume(), inode.ino);
         let asked = range.end.checked_sub(range.start).filter(|&len| len > 0).ok_or(Error::Invalid)?;
         let size = u64::from(volume.super_block().cluster_size);
-        if range.end > FILE_SIZE_MAX.next_multiple_of(size) {
+        if range.end > ceil(FILE_SIZE_MAX, size) {
             return Err(Error::FileTooBig);
         }
         self.waiting.data_written = true;
@@ -102,7 +107,7 @@ impl Data<Volume> for Writer {
         let runs = self.waiting.reservations.redeem(ino, missing).ok_or(Error::Invalid)?;
         self.append(&mut inode, &runs)?;
         // The clusters of writes that were abandoned.
-        let skipped = inode.entry.size().next_multiple_of(block)..floor(written.start, block);
+        let skipped = ceil(inode.entry.size(), block)..floor(written.start, block);
         let skipped = self.waiting.reservations.unpromised(ino, skipped);
         if let Err(error) = self.zero_parts(&inode, &skipped) {
             // The clusters are part of the file, and have arbitrary bytes that a larger size would show.
@@ -178,11 +183,7 @@ impl Data<Volume> for Writer {
         let linked = volume.chain(&inode).lock().count(&mut volume.table(), ino)?;
         if size <= inode.entry.size() {
             let block = u64::from(volume.super_block().cluster_size);
-            self.waiting.reservations.fulfil(
-                ino,
-                &(size.checked_next_multiple_of(block).unwrap_or(size)..u64::MAX),
-                block,
-            );
+            self.waiting.reservations.fulfil(ino, &(ceil(size, block)..u64::MAX), block);
             let given = self.waiting.reservations.trim(ino, linked, block);
             self.waiting.allocator.give_back_all(&given);
         }
