@@ -258,7 +258,7 @@ fn an_offset_overwrites_other_partitions_and_the_backup_of_the_table_only_with_f
         ("mkfs disk.img@+2M 8M", "contain partition 1"),
         ("mkfs disk.img@+1M 17M", "partition 1 and partition 2"),
         ("mkfs -E offset=1M disk.img 17M", "partition 1 and partition 2"),
-        ("mkfs disk.img@+4096 64K", "contain the partition table"),
+        ("mkfs disk.img@+4096 512K", "contain the partition table"),
     ] {
         let (_, err) = bench.run(line, 2);
         assert!(err.contains(what) && err.contains("-F"), "{line}: {err}");

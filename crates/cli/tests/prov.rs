@@ -236,21 +236,6 @@ fn an_incremental_backup_gets_the_paths_that_changed() {
 }
 
 #[test]
-fn a_number_past_the_end_of_an_empty_log_is_reported_as_such() {
-    let folder = tempfile::tempdir().unwrap();
-    if !image(&folder) {
-        return;
-    }
-    Stage::open(&folder.path().join("disk.img"), 1, LogOptions::default()).close();
-    let output = obento(&folder, &["prov", "disk.img", "--changed-since", "9"]);
-    let error = String::from_utf8(output.stderr).unwrap();
-    assert!(
-        error.contains("since record 9 of 'disk.img': the log is empty\n  help: make a full backup"),
-        "{error}"
-    );
-}
-
-#[test]
 fn a_file_that_loses_one_of_two_names_by_a_rename_is_not_removed() {
     let folder = tempfile::tempdir().unwrap();
     if !image(&folder) {

@@ -112,7 +112,7 @@ fn all_file_systems_of_a_disk_are_changed_at_once_and_end_with_one_umount() {
         }
         let status = obento(folder, &["mount", "--status", "mnt"]);
         assert_eq!(status.matches("read-write").count(), 2, "{status}");
-        assert!(status.contains(&format!("{image}@1', vfat")) && status.contains("@3', ext4"), "{status}");
+        assert!(status.contains(&format!("{image}@1, vfat")) && status.contains("@3, ext4"), "{status}");
         let (_, refused) = command(folder, &["mount", "--upgrade", "mnt/3"]);
         assert!(refused.contains("cannot replace the server"), "{refused}");
         umount(folder);

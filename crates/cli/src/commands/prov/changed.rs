@@ -54,9 +54,9 @@ pub fn run(args: &Args, sequence: u64, log: &Log, context: &Context) -> Outcome 
         }
     }
     if sequence > changes.next {
-        let cause = match changes.next.saturating_sub(1) {
-            0 => "the log is empty".to_owned(),
-            last => format!("the last record of the log is {last}"),
+        let cause = match changes.next.checked_sub(1) {
+            None => "the log is empty".to_owned(),
+            Some(last) => format!("the last record of the log is {last}"),
         };
         let report =
             Report::on(&format!("cannot list the changes since record {sequence} of"), log.shown(), cause);

@@ -84,12 +84,6 @@ pub const DIFFERENCES: [Difference; 21] = [
     ),
     row(&["bit 22, after"], "0x480000", "0x80000", "EXT4_EOFBLOCKS_FL, which has no meaning in Linux"),
     row(
-        &["without extents"],
-        "None",
-        "ENOTSUP",
-        "ext4_ind_migrate converts the file; obento converts no files",
-    ),
-    row(
         &["rmdir", "replace", "unlink"],
         "EPERM",
         "DIR",
