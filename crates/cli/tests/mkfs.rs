@@ -272,7 +272,7 @@ fn an_offset_overwrites_other_partitions_and_the_backup_of_the_table_only_with_f
     run(program("sgdisk").arg("-v").arg(&image)).unwrap();
     bench.run("mkfs -q -F disk.img@+17M", 0);
     // The last partition of an MBR has nothing behind it.
-    partition("label: dos\nsize=16M\n\n");
+    partition("label: dos\nsize=16M\nsize=47M\n");
     bench.run("mkfs -q disk.img@+17M", 0);
     assert!(bench.run("mkfs disk.img@+1M", 2).1.contains("partition 1 and partition 2"));
 }
