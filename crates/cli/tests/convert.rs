@@ -752,7 +752,7 @@ fn the_default_list_of_a_directory_gives_no_user_more_permissions_than_the_sourc
     fs::write(folder.join("small.img"), vec![1; 65536]).unwrap();
     fs::create_dir(folder.join("shared")).unwrap();
     let shared = folder.join("shared");
-    if call("setfacl", ["-d".as_ref(), "-m".as_ref(), "user:nobody:rw".as_ref(), shared.as_os_str()]).is_err()
+    if call("setfacl", ["-d".as_ref(), "-m".as_ref(), "user:daemon:rw".as_ref(), shared.as_os_str()]).is_err()
     {
         return;
     }
@@ -767,10 +767,10 @@ fn the_default_list_of_a_directory_gives_no_user_more_permissions_than_the_sourc
     let (text, mode) = list(0o640, "shared/a.qcow2");
     assert_eq!((&*text, mode), ("user::rw- group::r-- other::---", 0o640));
     let (text, mode) = list(0o600, "shared/b.qcow2");
-    assert!(text.contains("user:nobody:rw- #effective:---") && mode == 0o600, "{text} {mode:o}");
+    assert!(text.contains("user:daemon:rw- #effective:---") && mode == 0o600, "{text} {mode:o}");
     // All users may read this source.
     let (text, mode) = list(0o644, "shared/c.qcow2");
-    assert!(text.contains("user:nobody:rw- #effective:r--") && mode == 0o644, "{text} {mode:o}");
+    assert!(text.contains("user:daemon:rw- #effective:r--") && mode == 0o644, "{text} {mode:o}");
 }
 
 #[test]

@@ -300,7 +300,7 @@ fn settings_are_verified() {
         other => panic!("{settings}: {other:?}"),
     };
     assert!(error("eraseblock=5000").contains("invalid value '5000' for eraseblock"));
-    assert!(error("compressor=brotli").contains("one of zlib, rtime, none, smallest"));
+    assert!(error("compressor=brotli").contains("zlib, rtime, none or smallest"));
     assert!(error("pad=1").contains("no value"));
     assert!(error("other").contains("unknown setting 'other'"));
     assert!(error("eraseblock=4096 pagesize=4096").contains("requires larger erase blocks"));
