@@ -239,6 +239,23 @@ fn a_defective_quota_file_is_refused_or_costs_only_its_counts() {
     assert_eq!(usage(&image, "user").iter().map(|(id, ..)| *id).collect::<Vec<_>>(), [0, 0]);
 }
 
+/// Asserts that after a power failure at any write the volume opens, and `e2fsck` accepts it and its quota files.
+#[track_caller]
+fn expect_consistent(base: &Arc<[u8]>, mut events: Vec<Event>, options: &OpenOptions, seed: u64) {
+    events.push(Event::Flush);
+    // Without torn writes: one of the super block requires a check.
+    let limits = crash::Options { whole: 64..128, samples: 2, torn: 0, ..crash::Options::new(seed) };
+    let summary = crash::explore(base, &events, &limits, &SeenStates::default(), &mut |state| {
+        let device: Arc<dyn BlockDevice> = state.device.clone();
+        let fs = Ext4Driver.open(device.clone(), options).map_err(|error| error.to_string())?;
+        fs.writable().unwrap().close().map_err(|error| error.to_string())?;
+        drop(fs);
+        common::volumes::e2fsck(&*device)
+    });
+    assert_eq!(summary.failures, []);
+    assert!(summary.judged > 24, "{summary:?}");
+}
+
 /// A new entry and the inode that is charged to it are in transactions of their own. Commits between them, and power
 /// failures at any write, leave files that `e2fsck` accepts.
 #[test]
@@ -279,18 +296,7 @@ fn a_commit_between_a_new_entry_and_its_first_inode_leaves_correct_files() {
     drop(fs);
     assert!(flushes >= 24, "{flushes}");
     events.extend(device.take_events());
-    events.push(Event::Flush);
-    // Without torn writes: one of the super block requires a check.
-    let limits = crash::Options { whole: 64..128, samples: 2, torn: 0, ..crash::Options::new(5) };
-    let summary = crash::explore(&base, &events, &limits, &SeenStates::default(), &mut |state| {
-        let device: Arc<dyn BlockDevice> = state.device.clone();
-        let fs = Ext4Driver.open(device.clone(), &options).map_err(|error| error.to_string())?;
-        fs.writable().unwrap().close().map_err(|error| error.to_string())?;
-        drop(fs);
-        common::volumes::e2fsck(&*device)
-    });
-    assert_eq!(summary.failures, []);
-    assert!(summary.judged > 24, "{summary:?}");
+    expect_consistent(&base, events, &options, 5);
 }
 
 /// The owner of a file is charged for the values of its attributes in the transaction that changes them: `e2fsck` accepts
@@ -328,17 +334,5 @@ fn values_in_inodes_are_charged_in_the_transaction_that_changes_them() {
     fs.forget(files[0]);
     writable.close().unwrap();
     drop(fs);
-    let mut events = device.take_events();
-    events.push(Event::Flush);
-    // Without torn writes: one of the super block requires a check.
-    let limits = crash::Options { whole: 64..128, samples: 2, torn: 0, ..crash::Options::new(6) };
-    let summary = crash::explore(&base, &events, &limits, &SeenStates::default(), &mut |state| {
-        let device: Arc<dyn BlockDevice> = state.device.clone();
-        let fs = Ext4Driver.open(device.clone(), &options).map_err(|error| error.to_string())?;
-        fs.writable().unwrap().close().map_err(|error| error.to_string())?;
-        drop(fs);
-        common::volumes::e2fsck(&*device)
-    });
-    assert_eq!(summary.failures, []);
-    assert!(summary.judged > 24, "{summary:?}");
+    expect_consistent(&base, device.take_events(), &options, 6);
 }
