@@ -118,7 +118,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(unpacked) = unpacked.filter(|unpacked| unpacked.is_disk(&*disk)) {
         let converted =
             publish_unpacked(&*disk, unpacked, publish).map_err(|failure| args.failed(failure))?;
-        return report(args, &converted, None, start.elapsed(), context);
+        return report(args, &(&converted).into(), None, start.elapsed(), context);
     }
     let target = match early {
         Some(target) => target,
@@ -149,7 +149,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     drop(bar);
     let converted = converted.map_err(|failure| args.failed(failure))?;
     let digest = args.checksum.then(|| hex(&sha.finalize()));
-    report(args, &converted, digest.as_deref(), start.elapsed(), context)
+    report(args, &(&converted).into(), digest.as_deref(), start.elapsed(), context)
 }
 
 /// Creates OUT and gives up all rights except completing it. `references` is the limit of the files that IN refers to.
@@ -285,9 +285,28 @@ impl Args {
     }
 }
 
+/// What was written, for the report.
+struct Written {
+    /// The length of the disk, in bytes.
+    disk: u64,
+    /// The length of the file or of the partition that contains it, in bytes.
+    len: u64,
+    /// The name of `len` in JSON.
+    field: &'static str,
+    /// The words between the lengths.
+    words: &'static str,
+}
+
+impl From<&Converted> for Written {
+    fn from(converted: &Converted) -> Self {
+        let &Converted { disk, file } = converted;
+        Self { disk, len: file, field: "file_size", words: "disk in a file of" }
+    }
+}
+
 fn report(
     args: &Args,
-    converted: &Converted,
+    written: &Written,
     digest: Option<&str>,
     time: Duration,
     context: &Context,
@@ -296,8 +315,8 @@ fn report(
     let shown = args.out.as_os_str().as_bytes();
     if context.json() {
         let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let line = Line::new("converted").bytes("path", shown).field("disk_size", converted.disk);
-        let line = line.field("file_size", converted.file).field("milliseconds", millis);
+        let line = Line::new("converted").bytes("path", shown).field("disk_size", written.disk);
+        let line = line.field(written.field, written.len).field("milliseconds", millis);
         let line = line.field("verified", args.verify).field("sha256", digest);
         line.write(&mut out)?;
         return out.finish();
@@ -309,8 +328,8 @@ fn report(
     }
     if !args.quiet {
         out.write_name(shown)?;
-        let (disk, file) = (human_size(converted.disk), human_size(converted.file));
-        writeln!(out, ": {disk} disk in a file of {file}, {:.2} s", time.as_secs_f64())?;
+        let (disk, len, words) = (human_size(written.disk), human_size(written.len), written.words);
+        writeln!(out, ": {disk} {words} {len}, {:.2} s", time.as_secs_f64())?;
     }
     out.finish()
 }

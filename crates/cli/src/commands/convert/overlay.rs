@@ -37,7 +37,7 @@ pub fn run(args: &Args, format: ConvertFormat, context: &Context) -> Outcome {
     let publish = if args.force { Publish::Replace } else { Publish::Keep };
     let created = create_overlay(&backing, image.device().len(), target, &args.out, (version, publish));
     let created = created.map_err(|failure| args.failed(failure))?;
-    report(args, &created, None, start.elapsed(), context)
+    report(args, &(&created).into(), None, start.elapsed(), context)
 }
 
 /// Returns the file of IN. Fails if IN is a part of an image, or the same file as OUT.

@@ -1,11 +1,10 @@
 //! OUT is a partition of an existing disk: its bytes are overwritten.
 
 use std::ffi::OsStr;
-use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
 use obento::base::DeviceError;
@@ -18,12 +17,11 @@ use obento::{Error, Image, Options};
 use rustix::fs::{major, minor};
 use sha2::{Digest as _, Sha256};
 
-use super::{Args, hex};
+use super::{Args, Written, hex};
 use crate::commands::mkfs::{contents_to_destroy, neighbours};
 use crate::context::Context;
-use crate::json::Line;
 use crate::open;
-use crate::output::{Outcome, Output, Stop};
+use crate::output::{Outcome, Stop};
 use crate::parse::image_format::ImageFormat;
 use crate::progress::Progress;
 use crate::report::{Report, printable, shell_word};
@@ -93,7 +91,9 @@ pub fn run(args: &Args, target: &Address, context: &Context) -> Outcome {
     let sizes = (disk.len(), partition.len());
     note_unused_space(args, &image, part, sizes, context);
     let digest = args.checksum.then(|| hex(&sha.finalize()));
-    report(args, sizes, digest.as_deref(), start.elapsed(), context)
+    let (disk, len) = sizes;
+    let written = Written { disk, len, field: "partition_size", words: "in a partition of" };
+    super::report(args, &written, digest.as_deref(), start.elapsed(), context)
 }
 
 /// # Errors
@@ -260,33 +260,4 @@ fn failed(
             .into(),
         OverwriteFailure::Partition(error) => report(&error).help(state).into(),
     }
-}
-
-fn report(
-    args: &Args,
-    (disk, partition): (u64, u64),
-    digest: Option<&str>,
-    time: Duration,
-    context: &Context,
-) -> Outcome {
-    let mut out = Output::stdout();
-    let shown = args.out.as_os_str().as_bytes();
-    if context.json() {
-        let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-        let line = Line::new("converted").bytes("path", shown).field("disk_size", disk);
-        let line = line.field("partition_size", partition).field("milliseconds", millis);
-        line.field("verified", args.verify).field("sha256", digest).write(&mut out)?;
-        return out.finish();
-    }
-    if let Some(digest) = digest {
-        write!(out, "{digest}  ")?;
-        out.write_name(args.source.as_bytes())?;
-        writeln!(out)?;
-    }
-    if !args.quiet {
-        out.write_name(shown)?;
-        let (disk, partition) = (human_size(disk), human_size(partition));
-        writeln!(out, ": {disk} in a partition of {partition}, {:.2} s", time.as_secs_f64())?;
-    }
-    out.finish()
 }
