@@ -344,6 +344,33 @@ fn names_do_not_take_the_space_of_accepted_data() {
 }
 
 #[test]
+fn the_space_of_a_removed_file_is_there_for_the_next_call() {
+    for transport in transports().iter().copied().chain(["failover"]) {
+        let Some(volume) = Volume::mounted(ext4("4M"), &format!("rw,{transport}")) else { continue };
+        println!("{transport}");
+        for round in 0..100 {
+            let len = fill(&volume.path("f"), 1, 64 << 10) as u64;
+            // The kernel orders its messages by their number.
+            for n in 0..round % 24 {
+                File::create(volume.path("empty")).unwrap();
+                fs::remove_file(volume.path("empty")).unwrap_or_else(|error| panic!("{n}: {error}"));
+            }
+            fs::remove_file(volume.path("f")).unwrap();
+            match round % 3 {
+                0 => fs::write(volume.path("g"), [2; 4096]).unwrap(),
+                1 => fs::create_dir(volume.path("g")).unwrap(),
+                _ => {
+                    assert!(volume.free() >= len, "{round}");
+                    continue;
+                }
+            }
+            fs::remove_file(volume.path("g")).or_else(|_| fs::remove_dir(volume.path("g"))).unwrap();
+        }
+        volume.umount();
+    }
+}
+
+#[test]
 fn allocations_in_parallel_do_not_take_the_space_of_accepted_data() {
     Volume::each_with_free(300 << 20, |volume| {
         let mut file = File::create(volume.path("f")).unwrap();

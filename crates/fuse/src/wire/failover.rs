@@ -6,7 +6,7 @@
 use obento_base::Errno;
 
 use super::abi::{InHeader, opcode};
-use super::reply::Pending;
+use super::forgets::Attempt;
 use super::request::RequestBody;
 use super::{BODY, Handler, Wire};
 use crate::ledger::{Effect, Ledger};
@@ -37,61 +37,70 @@ fn effect(code: u32) -> Option<Effect> {
 }
 
 impl Wire {
-    /// Answers a request as [`answer`](Self::answer) does, in its turn if it has an effect.
+    /// Does what [`try_to_answer`](Self::try_to_answer) does, in its turn if the request has an effect.
     pub(super) fn answer_in_turn(
         &self,
         ledger: &Ledger,
+        attempt: Attempt,
         handler: Handler,
         header: &InHeader,
         body: RequestBody<'_>,
-    ) {
-        let pending = self.pending(header);
-        let Some(effect) = effect(header.opcode) else {
-            return BODY.with_borrow_mut(|out| {
+    ) -> bool {
+        let answer = || {
+            BODY.with_borrow_mut(|out| {
                 let done = self.run(handler, header, body, out);
-                pending.answer(done.map(|()| out.bytes()));
+                self.pending(header).answer(done.map(|()| out.bytes()));
             });
+            true
         };
+        let Some(effect) = effect(header.opcode) else { return answer() };
         let turn = ledger.turn(effect);
         if let Some(reply) = ledger.reply_to(header.unique) {
-            return pending.answer(reply.as_deref().map_err(|&error| error));
+            self.pending(header).answer(reply.as_deref().map_err(|&error| error));
+            return true;
         }
-        match effect {
-            Effect::Lookups => BODY.with_borrow_mut(|out| {
-                let done = self.run(handler, header, body, out);
-                pending.answer(done.map(|()| out.bytes()));
-            }),
-            Effect::Once | Effect::Repeatable => self.change(ledger, effect, handler, header, body, pending),
-        }
+        let is_answered = match effect {
+            Effect::Lookups => answer(),
+            Effect::Once | Effect::Repeatable => self.change(ledger, effect, attempt, handler, header, body),
+        };
         drop(turn);
         if ledger.is_long() {
             let _turn = ledger.turn(Effect::Lookups);
             self.server.commit();
         }
+        is_answered
     }
 
-    /// Performs and publishes a change, and replies.
+    /// Performs and publishes a change, and replies. Returns `false` without a reply if the change is to be repeated,
+    /// since it has changed nothing.
     fn change(
         &self,
         ledger: &Ledger,
         effect: Effect,
+        attempt: Attempt,
         handler: Handler,
         header: &InHeader,
         body: RequestBody<'_>,
-        pending: Pending,
-    ) {
+    ) -> bool {
         if effect == Effect::Once {
             // If the volume cannot be changed, the request itself fails.
             let _ = self.server.hold();
         }
         BODY.with_borrow_mut(|out| {
-            let mut done = self.run(handler, header, body, out);
-            ledger.note(header.unique, &done, out.bytes());
+            let mut done = self.call(handler, header, body, out);
+            let is_answered = !attempt.is_to_be_repeated(done);
+            if is_answered {
+                self.note_end(header, body, done);
+                ledger.note(header.unique, &done, out.bytes());
+            }
             if let Err(error) = self.server.publish() {
                 ledger.give_up(&error);
                 done = done.and(Err(Errno(libc::EIO)));
             }
-            pending.answer(done.map(|()| out.bytes()));
-        });
+            if is_answered {
+                self.pending(header).answer(done.map(|()| out.bytes()));
+            }
+            is_answered
+        })
     }
 }

@@ -17,11 +17,10 @@ use std::time::Duration;
 
 use obento_base::{Attr, Errno, FileKind, Mode};
 use obento_env::thread::without_limits;
-use obento_fuse_abi::{self as abi, BatchForgetIn, ForgetOne, InHeader, opcode};
+use obento_fuse_abi::{self as abi, InHeader, opcode};
 use parking_lot::Mutex;
 
 use crate::handover::SessionState;
-use crate::ledger::Effect;
 use crate::pool::Jobs;
 use crate::receive::{Received, attempt};
 use crate::rings::Entry;
@@ -32,6 +31,7 @@ mod broken;
 mod data;
 mod encode;
 mod failover;
+mod forgets;
 mod init;
 mod inodes;
 mod limits;
@@ -47,6 +47,7 @@ mod tests;
 mod writers;
 
 use encode::Validity;
+use forgets::{Attempt, depends_on_forgets};
 pub(crate) use limits::{LONGEST_REQUEST, MAX_IO};
 use reply::{Channel, Pending};
 use request::Request;
@@ -323,12 +324,16 @@ impl Wire {
             Route::Run(handler, place) => (handler, place),
             other => return self.settle(other, &request.header, self.pending(&request.header)),
         };
+        let is_late = depends_on_forgets(request);
         match place {
-            Place::Here => self.answer(handler, &request.header, request.body),
-            Place::Pool | Place::Notifier => {
+            Place::Here if !is_late => self.answer(handler, &request.header, request.body),
+            Place::Here | Place::Pool | Place::Notifier => {
                 let (wire, header, body) = (Arc::clone(self), request.header, request.body.to_vec());
-                let jobs = if place == Place::Pool { &self.pool } else { &self.notifiers };
-                jobs.run(move || wire.answer(handler, &header, request::RequestBody::new(&body)));
+                let jobs = if place == Place::Notifier { &self.notifiers } else { &self.pool };
+                jobs.run(move || {
+                    is_late.then(|| wire.wait_until_read());
+                    wire.answer(handler, &header, request::RequestBody::new(&body));
+                });
                 return Step::HandedOn;
             }
             // In turn with the other changes, so another thread would be no help.
@@ -421,15 +426,38 @@ impl Wire {
         Pending::new(self.channel.clone(), header.unique)
     }
 
-    fn answer(&self, handler: Handler, header: &InHeader, body: request::RequestBody<'_>) {
-        if let Some(ledger) = self.server.ledger() {
-            return self.answer_in_turn(ledger, handler, header, body);
+    /// Answers a request. If it lacks room, tries it again in another thread, after files were forgotten.
+    fn answer(self: &Arc<Self>, handler: Handler, header: &InHeader, body: request::RequestBody<'_>) {
+        if self.try_to_answer(Attempt::First, handler, header, body) {
+            return;
         }
-        let pending = self.pending(header);
-        BODY.with_borrow_mut(|out| {
-            let done = self.run(handler, header, body, out);
-            pending.answer(done.map(|()| out.bytes()));
+        let (wire, header, body) = (Arc::clone(self), *header, body.to_vec());
+        self.pool.run(move || {
+            wire.wait_until_read();
+            wire.try_to_answer(Attempt::Last, handler, &header, request::RequestBody::new(&body));
         });
+    }
+
+    /// Returns whether the request is answered. Only a first attempt that lacks room is not answered.
+    fn try_to_answer(
+        &self,
+        attempt: Attempt,
+        handler: Handler,
+        header: &InHeader,
+        body: request::RequestBody<'_>,
+    ) -> bool {
+        if let Some(ledger) = self.server.ledger() {
+            return self.answer_in_turn(ledger, attempt, handler, header, body);
+        }
+        BODY.with_borrow_mut(|out| {
+            let done = self.call(handler, header, body, out);
+            if attempt.is_to_be_repeated(done) {
+                return false;
+            }
+            self.note_end(header, body, done);
+            self.pending(header).answer(done.map(|()| out.bytes()));
+            true
+        })
     }
 
     /// Answers a request that arrived through a ring.
@@ -442,21 +470,13 @@ impl Wire {
         };
         let before = self.forgotten.load(Ordering::Acquire);
         let mut done = call();
-        let lacks_room = matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT)));
-        if lacks_room && self.has_forgotten_since(before) {
+        if forgets::lacks_room(done) && self.has_forgotten_since(before) {
             done = call();
         }
         if let Some(Request { header, body }) = pending.request() {
             self.note_end(&header, body, done);
         }
         BODY.with_borrow(|out| pending.answer(done.map(|()| out.bytes())));
-    }
-
-    /// Returns whether files were forgotten after the first `before` ones, which may have freed space. All FORGET
-    /// requests that the kernel has sent are handled first, also those that another thread has read.
-    fn has_forgotten_since(self: &Arc<Self>, before: u64) -> bool {
-        let _ = self.read_device();
-        self.forgotten.load(Ordering::Acquire) != before
     }
 
     fn run(
@@ -504,24 +524,6 @@ impl Wire {
         if self.options.writeback && !is_of_write && data::is_from_cache(header, body) {
             self.note_failure(header.nodeid, error);
         }
-    }
-
-    /// Handles FORGET, which has no reply.
-    fn forget(&self, request: Request<'_>) {
-        let Request { header, mut body } = request;
-        let _turn = self.server.ledger().map(|ledger| ledger.turn(Effect::Lookups));
-        let _ = guarded(|| {
-            if header.opcode == opcode::FORGET {
-                self.server.forget(header.nodeid, body.take()?);
-                return Ok(());
-            }
-            for _ in 0..body.take::<BatchForgetIn>()?.count {
-                let ForgetOne { nodeid, nlookup } = body.take()?;
-                self.server.forget(nodeid, nlookup);
-            }
-            Ok(())
-        });
-        self.forgotten.fetch_add(1, Ordering::Release);
     }
 
     /// Returns how long the kernel may cache attributes. The time is zero if the kernel must ask before each write
@@ -608,16 +610,6 @@ pub(crate) fn offers_rings(bytes: &[u8]) -> bool {
     Request::parse(bytes).is_some_and(|request| {
         request.header.opcode == opcode::INIT && init::offered(request.body) & init::OVER_IO_URING != 0
     })
-}
-
-/// Returns whether the answer depends on the files that the kernel has forgotten: free space, and file handles.
-fn depends_on_forgets(request: Request<'_>) -> bool {
-    let Request { header, mut body } = request;
-    match header.opcode {
-        opcode::STATFS => true,
-        opcode::LOOKUP => matches!(body.name(), Ok(b"." | b"..")),
-        _ => false,
-    }
 }
 
 /// Runs `act`. Fails with EIO if it panics, and logs the panic.

@@ -48,8 +48,6 @@ const KEPT_PART: u64 = 16;
 /// Number of files whose writes passed last, and whose data is written back before the next write passes. A write that
 /// passed may reach the page cache later.
 const MOST_PASSED: usize = 16;
-/// The longest time that a write waits, before it is refused, for requests that free space.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
 /// Length of a capability (`XATTR_CAPS_SZ_2`), which is reported to refuse a write.
 const CAPABILITY_LEN: u32 = 20;
 /// Space that a new name or an extended attribute may take.
@@ -305,18 +303,12 @@ impl Wire {
         })
     }
 
-    /// Waits until the space of files that were removed before is free. The kernel sends FORGET after up to eight later
-    /// requests, and not while data of the file is written back.
-    /// Source: Linux 6.18 fs/fuse/dev.c `fuse_dev_do_read` (`forget_batch`).
+    /// Waits until the space of files that were removed before is free. The kernel sends no FORGET while data of the file
+    /// is written back.
     fn wait_for_forgets(&self) {
         drop(self.space.preparing.lock());
-        for _ in 0..LONGEST_WAIT.as_millis() {
-            std::thread::sleep(Duration::from_millis(1));
-            // In this order: a request that has been read is being handled.
-            if !self.channel.has_request() && !self.is_receiving.load(Ordering::Acquire) {
-                return;
-            }
-        }
+        std::thread::sleep(Duration::from_millis(1));
+        self.wait_until_read();
     }
 
     /// Has the kernel write back the data of files whose writes passed.

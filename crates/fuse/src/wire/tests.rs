@@ -121,3 +121,25 @@ fn gathered_data_is_lost_once_when_the_last_attempt_to_write_it_fails() {
     let direct = bench.write(0, |header, body, out| wire.run(full, header, body, out));
     assert_eq!((direct, wire.server.failure(file)), ((Err(NO_SPACE), 0), None));
 }
+
+/// Finds room in the second attempt.
+fn full_at_first(call: Call<'_>) -> Reply<()> {
+    match call.wire.forgotten.fetch_add(1, Ordering::Relaxed) {
+        0 => Err(NO_SPACE),
+        _ => Ok(()),
+    }
+}
+
+#[test]
+fn a_request_that_lacks_room_is_tried_again_and_answered_once() {
+    let bench = Bench::new();
+    let attempts = |handler: Handler| {
+        let before = bench.wire.forgotten.swap(0, Ordering::Relaxed);
+        bench.wire.answer(handler, &bench.header(opcode::MKDIR, 0), RequestBody::new(&[]));
+        let mut buffer = [0_u8; 64];
+        let replies = std::iter::from_fn(|| rustix::io::read(&bench.kernel, &mut buffer).ok()).count();
+        (replies, i32::from_ne_bytes(buffer[4..8].try_into().unwrap()), before)
+    };
+    assert_eq!(attempts(full_at_first), (1, 0, 0));
+    assert_eq!(attempts(full), (1, -libc::ENOSPC, 2));
+}

@@ -1,0 +1,89 @@
+//! Files that the kernel has forgotten, and requests that need their space.
+//!
+//! The kernel sends FORGET after up to eight later requests. A program that removes a file and writes another one on a
+//! full volume needs the space of the first file. A request that lacks room is therefore tried again when all requests
+//! that have arrived are read, and FORGET requests among them handled.
+//! Source: Linux 6.18 fs/fuse/dev.c `fuse_dev_do_read` (`forget_batch`).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use obento_base::Errno;
+
+use super::abi::{BatchForgetIn, ForgetOne, opcode};
+use super::request::Request;
+use super::{Wire, guarded};
+use crate::ledger::Effect;
+use crate::server::Reply;
+
+/// The longest time in milliseconds that a request waits, before it is refused, for requests that free space.
+const LONGEST_WAIT: u32 = 100;
+
+/// Whether a request that lacks room is tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Attempt {
+    First,
+    Last,
+}
+
+impl Attempt {
+    /// Returns whether the request is tried again if its result is `done`.
+    pub fn is_to_be_repeated(self, done: Reply<()>) -> bool {
+        self == Self::First && lacks_room(done)
+    }
+}
+
+/// Returns whether a request failed because too little space is free, or allowed.
+pub(super) fn lacks_room(done: Reply<()>) -> bool {
+    matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT)))
+}
+
+/// Returns whether the answer depends on the files that the kernel has forgotten: free space, and file handles.
+pub(super) fn depends_on_forgets(request: Request<'_>) -> bool {
+    let Request { header, mut body } = request;
+    match header.opcode {
+        opcode::STATFS => true,
+        opcode::LOOKUP => matches!(body.name(), Ok(b"." | b"..")),
+        _ => false,
+    }
+}
+
+impl Wire {
+    /// Handles FORGET, which has no reply.
+    pub(super) fn forget(&self, request: Request<'_>) {
+        let Request { header, mut body } = request;
+        let _turn = self.server.ledger().map(|ledger| ledger.turn(Effect::Lookups));
+        let _ = guarded(|| {
+            if header.opcode == opcode::FORGET {
+                self.server.forget(header.nodeid, body.take()?);
+                return Ok(());
+            }
+            for _ in 0..body.take::<BatchForgetIn>()?.count {
+                let ForgetOne { nodeid, nlookup } = body.take()?;
+                self.server.forget(nodeid, nlookup);
+            }
+            Ok(())
+        });
+        self.forgotten.fetch_add(1, Ordering::Release);
+    }
+
+    /// Waits until the requests that have arrived at `/dev/fuse` are read, and FORGET requests among them handled. Waits
+    /// for a bounded time. Another thread reads the requests.
+    pub(super) fn wait_until_read(&self) {
+        for _ in 0..LONGEST_WAIT {
+            // In this order: a request that has been read is being handled.
+            if !self.channel.has_request() && !self.is_receiving.load(Ordering::Acquire) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Returns whether files were forgotten after the first `before` ones, which may have freed space. All FORGET
+    /// requests that the kernel has sent are handled first, also those that another thread has read.
+    pub(super) fn has_forgotten_since(self: &Arc<Self>, before: u64) -> bool {
+        let _ = self.read_device();
+        self.forgotten.load(Ordering::Acquire) != before
+    }
+}
