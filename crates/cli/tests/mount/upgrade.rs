@@ -15,6 +15,8 @@ use obento_fuse::find_mount;
 use obento_fuse::handover::{Claim, Connection, ConnectionError, Hello, Kind, Message, VERSION};
 use obento_testkit::oracle::{program, run};
 use obento_testkit::{Oracle, require};
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::io::Errno;
 
 use crate::support::{Disk, obento, server_without_a_caller, text, umount, wait_until};
 
@@ -79,9 +81,10 @@ pub fn load(folder: &Path, is_over: &AtomicBool) -> Vec<u8> {
     expected
 }
 
-/// A program that writes through a shared mapping of a file.
-const MAPPING: &str = "import mmap, os, sys
+/// A program that locks a file, and writes through a shared mapping of it.
+const MAPPING: &str = "import fcntl, mmap, os, sys
 f = open(sys.argv[1], 'w+b'); f.truncate(1 << 16)
+fcntl.lockf(f, fcntl.LOCK_EX); fcntl.flock(f, fcntl.LOCK_EX)
 m = mmap.mmap(f.fileno(), 1 << 16)
 print('ready', flush=True)
 n = 0
@@ -104,8 +107,17 @@ pub fn mapping(disk: &Disk) -> std::process::Child {
     child
 }
 
+/// Checks that another process holds the locks of a file: that of fcntl(2), and that of flock(2).
+#[track_caller]
+fn expect_locked(path: &Path) {
+    let file = File::options().write(true).open(path).unwrap();
+    let wanted = FlockOperation::NonBlockingLockExclusive;
+    assert_eq!(fcntl_lock(&file, wanted), Err(Errno::AGAIN));
+    assert_eq!(flock(&file, wanted), Err(Errno::AGAIN));
+}
+
 #[test]
-fn open_files_mappings_and_a_nameless_file_survive_twenty_replacements_under_load() {
+fn open_files_mappings_locks_and_a_nameless_file_survive_twenty_replacements_under_load() {
     if let Some(disk) = mounted("io_uring=off") {
         survives(&disk, upgrades());
     }
@@ -148,6 +160,7 @@ fn survives(disk: &Disk, count: usize) {
             nameless.write_all(format!("{round},").as_bytes()).unwrap();
             let before = std::mem::replace(&mut server, serving(disk.folder()));
             assert_ne!(before, server, "another process serves");
+            expect_locked(&disk.path("mapped"));
         }
         drop(end);
         loads.into_iter().map(|load| load.join().unwrap()).collect()
