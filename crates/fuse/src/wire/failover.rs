@@ -88,7 +88,7 @@ impl Wire {
         }
         BODY.with_borrow_mut(|out| {
             let mut done = self.call(handler, header, body, out);
-            let is_answered = !attempt.is_to_be_repeated(done);
+            let is_answered = !attempt.is_to_be_repeated(header, body, done);
             if is_answered {
                 self.note_end(header, body, done);
                 ledger.note(header.unique, &done, out.bytes());

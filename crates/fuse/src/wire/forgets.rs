@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use obento_base::Errno;
 
-use super::abi::{BatchForgetIn, ForgetOne, opcode};
-use super::request::Request;
-use super::{Wire, guarded};
+use super::abi::{BatchForgetIn, ForgetOne, InHeader, opcode};
+use super::request::{Request, RequestBody};
+use super::{Wire, guarded, inodes};
 use crate::ledger::Effect;
 use crate::server::Reply;
 
@@ -29,14 +29,17 @@ pub(super) enum Attempt {
 
 impl Attempt {
     /// Returns whether the request is tried again if its result is `done`.
-    pub fn is_to_be_repeated(self, done: Reply<()>) -> bool {
-        self == Self::First && lacks_room(done)
+    pub fn is_to_be_repeated(self, header: &InHeader, body: RequestBody<'_>, done: Reply<()>) -> bool {
+        self == Self::First && lacks_room(header, body, done)
     }
 }
 
-/// Returns whether a request failed because too little space is free, or allowed.
-pub(super) fn lacks_room(done: Reply<()>) -> bool {
-    matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT)))
+/// Returns whether a request failed because too little space is free, or allowed. The error that [`Space`] reports for a
+/// write is none of these: another attempt would have the kernel accept the write.
+///
+/// [`Space`]: super::space::Space
+pub(super) fn lacks_room(header: &InHeader, body: RequestBody<'_>, done: Reply<()>) -> bool {
+    matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT))) && !inodes::confirms_a_write(header, body)
 }
 
 /// Returns whether the answer depends on the files that the kernel has forgotten: free space, and file handles.

@@ -3,8 +3,8 @@
 use obento_base::{Attr, Errno, FileKind};
 
 use super::abi::{
-    GETATTR_FH, GetattrIn, GetxattrIn, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrExtra,
-    SetxattrIn, SizeOut, StatfsOut, fattr,
+    GETATTR_FH, GetattrIn, GetxattrIn, InHeader, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn,
+    SetxattrExtra, SetxattrIn, SizeOut, StatfsOut, fattr, opcode,
 };
 use super::encode::{attr_out, statx_out, timestamp};
 use super::reply::ONLY_ATTRIBUTES;
@@ -83,6 +83,11 @@ fn what(asked: &SetattrIn) -> Asked {
         0 => Asked::Times,
         _ => Asked::Other,
     }
+}
+
+/// Returns whether a request is the SETATTR without a value that the kernel sends before a write to a gated file.
+pub(super) fn confirms_a_write(header: &InHeader, mut body: request::RequestBody<'_>) -> bool {
+    header.opcode == opcode::SETATTR && body.take().is_ok_and(|asked| matches!(what(&asked), Asked::Nothing))
 }
 
 fn change(asked: &SetattrIn) -> Change {

@@ -451,7 +451,7 @@ impl Wire {
         }
         BODY.with_borrow_mut(|out| {
             let done = self.call(handler, header, body, out);
-            if attempt.is_to_be_repeated(done) {
+            if attempt.is_to_be_repeated(header, body, done) {
                 return false;
             }
             self.note_end(header, body, done);
@@ -470,7 +470,10 @@ impl Wire {
         };
         let before = self.forgotten.load(Ordering::Acquire);
         let mut done = call();
-        if forgets::lacks_room(done) && self.has_forgotten_since(before) {
+        let lacks_room = pending
+            .request()
+            .is_some_and(|Request { header, body }| forgets::lacks_room(&header, body, done));
+        if lacks_room && self.has_forgotten_since(before) {
             done = call();
         }
         if let Some(Request { header, body }) = pending.request() {

@@ -11,6 +11,7 @@ use super::abi::WRITE_CACHE;
 use super::reply::ReplyBody;
 use super::request::RequestBody;
 use super::*;
+use crate::handover::GateState;
 use crate::nodes::ROOT;
 use crate::pool;
 use crate::server::ServerOptions;
@@ -37,6 +38,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::refusing(None)
+    }
+
+    /// Has the next write to the file refused with this error.
+    fn refusing(error: Option<Errno>) -> Self {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (device, kernel) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         let vfs = Vfs::new(Arc::new(Tmpfs::new(Options::new(Arc::new(SystemClock)))));
@@ -47,7 +53,9 @@ impl Bench {
         let file = server.lookup(ROOT, b"file").unwrap().unwrap().id;
         // Without a queue, jobs run in the calling thread.
         let [pool, notifiers] = [pool::queue().0, pool::queue().0];
-        let state = SessionState { writeback: true, ..SessionState::default() };
+        let refused = error.map(|error| (file, 0, error.0)).into_iter().collect();
+        let gate = GateState { refused, ..GateState::default() };
+        let state = SessionState { writeback: true, gate, ..SessionState::default() };
         let (device, pools) = (Arc::new(device), Pools { pool, notifiers });
         let wire = Wire::resume(&device, server, SessionOptions::default(), pools, &state);
         Self { wire: Arc::new(wire), kernel, file }
@@ -57,6 +65,14 @@ impl Bench {
         let len = u32::try_from(size_of::<InHeader>() + body).unwrap();
         let nodeid = self.file;
         InHeader { len, opcode, unique: 2, nodeid, uid: 0, gid: 0, pid: 0, total_extlen: 0, padding: 0 }
+    }
+
+    /// Has a request answered. Returns the number of replies, and the error of the last one.
+    fn replies(&self, handler: Handler, opcode: u32, body: &[u8]) -> (usize, i32) {
+        self.wire.answer(handler, &self.header(opcode, body.len()), RequestBody::new(body));
+        let mut buffer = [0_u8; 512];
+        let replies = std::iter::from_fn(|| rustix::io::read(&self.kernel, &mut buffer).ok()).count();
+        (replies, i32::from_ne_bytes(buffer[4..8].try_into().unwrap()))
     }
 
     /// Sends a FORGET request without an effect on the file.
@@ -133,13 +149,15 @@ fn full_at_first(call: Call<'_>) -> Reply<()> {
 #[test]
 fn a_request_that_lacks_room_is_tried_again_and_answered_once() {
     let bench = Bench::new();
-    let attempts = |handler: Handler| {
-        let before = bench.wire.forgotten.swap(0, Ordering::Relaxed);
-        bench.wire.answer(handler, &bench.header(opcode::MKDIR, 0), RequestBody::new(&[]));
-        let mut buffer = [0_u8; 64];
-        let replies = std::iter::from_fn(|| rustix::io::read(&bench.kernel, &mut buffer).ok()).count();
-        (replies, i32::from_ne_bytes(buffer[4..8].try_into().unwrap()), before)
-    };
-    assert_eq!(attempts(full_at_first), (1, 0, 0));
-    assert_eq!(attempts(full), (1, -libc::ENOSPC, 2));
+    assert_eq!(bench.replies(full_at_first, opcode::MKDIR, &[]), (1, 0));
+    assert_eq!(bench.wire.forgotten.load(Ordering::Relaxed), 2);
+    assert_eq!(bench.replies(full, opcode::MKDIR, &[]), (1, -libc::ENOSPC));
+}
+
+#[test]
+fn the_refusal_of_a_write_is_not_repeated_since_the_write_would_pass() {
+    let bench = Bench::refusing(Some(NO_SPACE));
+    let nothing = [0; size_of::<abi::SetattrIn>()];
+    assert_eq!(bench.replies(inodes::setattr, opcode::SETATTR, &nothing), (1, -libc::ENOSPC));
+    assert_eq!(bench.replies(inodes::setattr, opcode::SETATTR, &nothing), (1, 0));
 }
