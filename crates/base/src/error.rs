@@ -465,7 +465,6 @@ pub enum DeviceError {
     Nfs(&'static str),
 }
 
-/// Displays the place of a structure. The root of an extent tree is in the inode, and has the block number 0.
 /// Returns the subject and the verb of a sentence about `len` blocks from block `start` on.
 fn are(start: u64, len: u64) -> impl fmt::Display {
     fmt::from_fn(move |f| match len {
@@ -474,6 +473,7 @@ fn are(start: u64, len: u64) -> impl fmt::Display {
     })
 }
 
+/// Displays the place of a structure. The root of an extent tree is in the inode, and has the block number 0.
 fn place(structure: Structure, block: u64) -> impl fmt::Display {
     fmt::from_fn(move |f| match (structure, block) {
         (Structure::ExtentTree(_), 0) => f.write_str("in the inode"),

@@ -50,9 +50,9 @@ impl Fields {
         Ok(Self(bytes))
     }
 
-    /// Appends a field. A tag may occur several times, as a list. `value` must be shorter than 4 GiB: the
-    /// length of a longer value is stored as 2^32 - 1, and a reader takes the rest of the value for further
-    /// fields.
+    /// Appends a field. A tag may occur several times, as a list. `value` must be shorter than 4 GiB. The
+    /// length of a longer value would be stored as 2^32 - 1, and a reader would take the rest of the value for
+    /// further fields.
     #[must_use]
     pub fn with(mut self, tag: u16, need: Need, value: &[u8]) -> Self {
         let need: u16 = if need == Need::Critical { 1 } else { 0 };

@@ -88,10 +88,10 @@ impl Handoff {
         Self { below, is_released: AtomicBool::new(true), held: RwLock::new(None) }
     }
 
-    /// Creates a device that stores its writes in memory until [`release`](Self::release). If the total
-    /// length of the stored writes would exceed 256 MiB, a write fails with `NoMemory`. Until the release, a
-    /// flush is stored as well: it succeeds although nothing is on stable storage, and a punch returns
-    /// `false`. The process must therefore confirm no sync before the release.
+    /// Creates a device that stores its writes and flushes in memory until [`release`](Self::release). If the
+    /// total length of the stored writes would exceed 256 MiB, a write fails with `NoMemory`. A stored flush
+    /// succeeds although nothing is on stable storage. The process must therefore confirm no sync before the
+    /// release. Until the release, a discard has no effect, and a punch returns `false`.
     pub fn holding(below: Arc<dyn BlockDevice>) -> Self {
         let held = Held { view: Overlay::new(Arc::clone(&below)), changes: Mutex::default() };
         Self { below, is_released: AtomicBool::new(false), held: RwLock::new(Some(held)) }

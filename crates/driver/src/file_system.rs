@@ -115,8 +115,8 @@ pub enum Crash {
     ///
     /// A [check](crate::Check) repairs the volume.
     Repairable,
-    /// Changes reach the device in any order, so the volume may be inconsistent: a block may belong to two
-    /// files, or be allocated and belong to no file. A [check](crate::Check) is necessary before the volume
+    /// Changes reach the device in any order, so the volume may be inconsistent. For example, a block may belong to
+    /// two files, or be allocated and belong to no file. A [check](crate::Check) is necessary before the volume
     /// is opened again. A change made since the volume was opened may then be present in full, in part, or
     /// not at all.
     ///
@@ -160,9 +160,9 @@ pub trait FileSystem: Send + Sync {
 
     /// Returns the usage of the volume as a process that calls statfs(2) on the inode `ino` sees it.
     ///
-    /// If `ino` has the flag `PROJECT_INHERIT`, and the driver enforces the limits of the project of `ino`, the
-    /// returned numbers do not exceed these limits, as in `ext4_statfs` of Linux. The default implementation returns
-    /// the same numbers as [`statfs`](Self::statfs).
+    /// Two conditions together reduce the numbers to the limits of the project of `ino`, as in `ext4_statfs` of
+    /// Linux: `ino` has the flag `PROJECT_INHERIT`, and the driver enforces these limits. The default implementation
+    /// returns the same numbers as [`statfs`](Self::statfs).
     fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
         let _ = ino;
         self.statfs()

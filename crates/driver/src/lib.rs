@@ -21,13 +21,14 @@
 //!   [`WritableFileSystem`] list. A driver starts threads only through `obento_env`.
 //! - A driver returns the location of file data ([`FileSystem::map`]). The layer above reads and writes the
 //!   data.
-//! - The caller keeps track of the inodes that it uses; the driver does not. An inode is *in use* from the first of
-//!   these calls until the last call to which the caller passes the number of the inode:
-//!   - a call that returns the inode and starts its use (`lookup`, `create`, `create_nameless`);
-//!   - a call to which the caller passes the number of the inode.
+//! - The caller keeps track of the inodes that it uses; the driver does not. The use of an inode starts with the first
+//!   of these calls:
+//!   - `lookup`, `create` or `create_nameless`, if the call returns the inode;
+//!   - any call to which the caller passes the number of the inode.
 //!
-//!   `root`, `parent` and the entries of a listing return inode numbers, but start no use. After the last call of a
-//!   use, the caller calls [`FileSystem::forget`] once.
+//!   The use ends with the last call, other than [`FileSystem::forget`], to which the caller passes the number. The
+//!   inode is *in use* from the start to the end of its use. Afterwards, the caller calls `forget` once. `root`,
+//!   `parent` and the entries of a listing return inode numbers, but start no use.
 //! - A driver frees an inode only if the inode has no name, and only in these calls
 //!   ([`remove`](WritableFileSystem::remove) lists exceptions):
 //!   - `forget`;

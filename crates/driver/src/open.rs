@@ -229,7 +229,8 @@ pub enum Notice {
         /// Length of the image in bytes.
         found: u64,
     },
-    /// The journal was dirty. The driver replayed this number of transactions in memory.
+    /// The journal was dirty. The driver replayed this number of transactions: in memory with
+    /// [`Access::ReadOnly`], and onto the device with [`Access::ReadWrite`].
     Replayed {
         /// Number of replayed transactions.
         transactions: u64,
@@ -299,7 +300,8 @@ pub trait Driver: Send + Sync {
     /// that cannot change volumes may create them.
     fn access(&self) -> Access;
 
-    /// Returns the properties of the volume on `device`, or `None` if the device has no signature of this format.
+    /// Returns the properties of the volume on `device`, or `None` if the driver does not recognise a volume.
+    /// [`Probe::evidence`] states whether the signature of the format is present, or only other traces of a volume.
     /// Reads only a few blocks. A wrong checksum does not prevent recognition; `open` verifies the checksums.
     ///
     /// # Errors

@@ -30,9 +30,9 @@ pub struct Probe {
     pub decoded: Decoded,
 }
 
-/// A structure that [`Driver::probe`](crate::Driver::probe) has decoded, such as the super block, so that the driver
-/// does not read and decode it again when it opens or checks the volume. A driver may omit it. All values are equal,
-/// since they are not properties of a volume.
+/// A structure that [`Driver::probe`](crate::Driver::probe) has decoded, such as the super block. The driver then does
+/// not read and decode the structure again when it opens or checks the volume. A driver may omit the structure. All
+/// values of this type are equal, since they are not properties of a volume.
 #[derive(Clone, Default)]
 pub struct Decoded(Option<Arc<dyn Any + Send + Sync>>);
 

@@ -408,8 +408,8 @@ pub trait WritableFileSystem: Send + Sync {
     ///
     /// A block that was a hole or unwritten has unspecified contents. The caller therefore writes the whole
     /// [frame](WriteTicket::frame), with zeros around the data. If `range` starts after the last block of the
-    /// file, the caller must also write zeros to the bytes of that block past the end of the file. The caller must do
-    /// so before it calls `end_write`.
+    /// file, the bytes between the end of the file and the end of that block must also become zeros. The caller
+    /// writes these zeros before it calls `end_write`.
     ///
     /// Several writes of a file may be open at the same time if no block is in two of their ranges. They may end in any
     /// order. If one of them is dropped, or if the file grows by `write` or [`allocate`](Self::allocate), the others

@@ -14,8 +14,8 @@ pub struct WritePlace {
     /// `Driver` if the caller must call [`WritableFileSystem::write`](crate::WritableFileSystem::write).
     pub extent: Extent,
     /// The previous location of the first block of the extent, as `map` returns it. If the block is past the
-    /// end of the file, the value is unspecified. All other blocks of the extent that are not past the end of
-    /// the file had the same kind of location.
+    /// end of the file, the value is unspecified. The other blocks of the extent had the same kind of location,
+    /// except blocks past the end of the file.
     pub was: Span,
     /// Size of the file in bytes, before the write.
     pub size: u64,

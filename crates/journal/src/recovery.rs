@@ -12,8 +12,8 @@
 //!   transaction precedes this block, the last transaction is incomplete, and its blocks are dropped. This is the
 //!   normal end.
 //! - If a descriptor or revoke block has a wrong checksum and the commit block of its transaction is present, the
-//!   whole replay fails. Exception: if this commit is earlier than the previous commit, the transaction is a remnant
-//!   of an earlier use of the journal, and the log ends before the transaction.
+//!   whole replay fails. Exception: if the time of this commit is earlier than that of the previous commit, the
+//!   transaction is a remnant of an earlier use of the journal. The log then ends before the transaction.
 //! - A commit block with a wrong checksum ends the log before its transaction. Whether the block is also reported as
 //!   damage depends on the feature `ASYNC_COMMIT`. Without it, the block is damage, unless its time is earlier than the
 //!   time of the previous commit. With it, an interrupted commit leaves the same bytes. The block is therefore damage

@@ -30,8 +30,8 @@ impl Vfs {
     ///   and `new.gid`.
     /// - If `dir` has set-group-ID, the inode gets the group of `dir` instead. A new directory also gets
     ///   set-group-ID.
-    /// - The call clears set-group-ID in the mode if the caller is not in the group of the new inode and
-    ///   `new.mode` permits that group to execute the file. Exception: directories.
+    /// - The call clears set-group-ID in the mode if two conditions hold: the caller is not in the group of the
+    ///   new inode, and `new.mode` permits that group to execute the file. Exception: directories.
     /// - If `dir` has a default access control list, the mode of the inode consists of the permission bits in
     ///   `new.mode` that the list grants. The inode gets the list, reduced to this mode, as its access list. If
     ///   permission bits alone can represent the list, the inode gets no access list. A new directory also gets the

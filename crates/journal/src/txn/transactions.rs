@@ -275,8 +275,8 @@ impl Transactions {
     }
 
     /// Ends the thread that commits, and returns after the thread has ended. Later changes are committed only
-    /// on request. If the code of the thread may be unloaded after the transactions are dropped (a kernel
-    /// module), the last owner must call this method before it drops the transactions. Otherwise, the thread
+    /// on request. The code of the thread may be unloaded after the transactions are dropped (a kernel module).
+    /// In this case, the last owner must call this method before it drops the transactions. Otherwise, the thread
     /// could hold the last reference, and no other thread would wait for the thread to end.
     pub fn stop(&self) {
         self.ticker.stop();
