@@ -20,7 +20,7 @@ const SECTOR: u64 = 512;
 
 /// Create an empty partition table
 ///
-/// The first MiB of the disk is overwritten, and for a GPT the last 17 KiB. With --size, the disk is a new file.
+/// The first MiB and the last 16.5 KiB of the disk are overwritten. With --size, the disk is a new file.
 #[derive(clap::Args, Debug)]
 pub struct Create {
     /// The kind of table
