@@ -227,6 +227,10 @@ fn an_overlay_that_could_not_be_opened_is_not_created() {
     fixture.succeed(&["--allow-backing", "convert", "-q", "--backing", "sub/../sub/one.qcow2", "two.qcow2"]);
     assert_eq!(fixture.succeed(&["--allow-backing", "cat", "two.qcow2:/state"]), "now".repeat(30_000));
     fixture.run("qemu-img", &["compare", "-q", "two.qcow2", "disk.qcow2"]);
+    // The base of the base.
+    let error = fixture.fail(&["--allow-backing", "convert", "-f", "--backing", "two.qcow2", "disk.qcow2"]);
+    assert!(error.contains("it refers to OUT, and the new image would replace OUT"), "{error}");
+    assert!(fs::read(base).unwrap() == bytes);
 }
 
 #[test]

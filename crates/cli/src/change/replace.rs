@@ -12,15 +12,20 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use obento::base::{Attr, FileKind};
 use obento::copy::Shortage;
 use obento::driver::{RenameFlags, SetAttr, TimeChange, XattrMode};
+use obento::host::interrupt;
 use obento::vfs::{Caller, Symlinks};
 use obento::{Error, Node};
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 
 use crate::change::place::{NameInDirectory, creation_mode, new_node};
 use crate::open::Location;
@@ -65,9 +70,9 @@ impl Borrowed {
         let spot = location.end().map_err(|error| failed(&error))?;
         let on_host = |error: io::Error| failed(&error);
         let folder = PrivateFolder::new().map_err(on_host)?;
-        let (mut file, path) = folder.create(host_name(spot.name.as_bytes())).map_err(on_host)?;
+        let (file, path) = folder.create(host_name(spot.name.as_bytes())).map_err(on_host)?;
         if let Some(node) = &node {
-            copy_out(node, &mut file).map_err(|error| failed(&error))?;
+            copy_out(node, &file).map_err(|error| failed(&error))?;
         }
         Ok(Self { folder, path, spot, shown, node })
     }
@@ -82,21 +87,14 @@ impl Borrowed {
         let on_host = |error: io::Error| Report::on("cannot read the copy of", &self.shown, error);
         // A program may replace the copy by another file, but not by a symbolic link.
         let copy = self.folder.open(host_name(self.spot.name.as_bytes())).map_err(on_host)?;
-        let Some(mut file) = copy else {
+        let Some(file) = copy else {
             return Err(Report::on("cannot read the copy of", &self.shown, "no longer a regular file"));
         };
-        if self.is_same(&mut file).map_err(on_host)? {
-            return Ok(());
-        }
-        let written = match self.shared() {
-            Ok(Some((node, size))) => overwrite(node, size, &mut file),
-            Ok(None) => self.replace(&mut file),
-            Err(error) => Err(error.into()),
-        };
-        written.map_err(|error| {
+        let stop = Stop::new();
+        self.write_changes(&file, &stop).map_err(|error| {
             let shortage = match error {
                 Failure::Image(error) => Shortage::find(self.spot.dir.vfs(), error),
-                Failure::Host(_) => None,
+                Failure::Host(_) | Failure::Stopped => None,
             };
             let report = match shortage {
                 Some(shortage) => Report::on("cannot write back", &self.shown, shortage),
@@ -108,21 +106,32 @@ impl Borrowed {
         })
     }
 
+    fn write_changes(&self, file: &File, stop: &Stop) -> Result<(), Failure> {
+        if self.is_same(file, stop)? {
+            return Ok(());
+        }
+        match self.shared()? {
+            Some((node, size)) => overwrite(node, size, file, stop),
+            None => self.replace(file, stop),
+        }
+    }
+
     /// Returns whether the copy equals the file in the image.
-    fn is_same(&self, file: &mut File) -> io::Result<bool> {
+    fn is_same(&self, file: &File, stop: &Stop) -> Result<bool, Failure> {
         let len = file.metadata()?.len();
         let Some(node) = &self.node else { return Ok(len == 0) };
-        if node.attr().map_err(io::Error::other)?.size != len {
+        if node.attr()?.size != len {
             return Ok(false);
         }
         let (mut ours, mut theirs, mut at) = (vec![0; CHUNK], vec![0; CHUNK], 0);
-        while at < len {
-            let count = read_full(file, &mut theirs)?;
+        while let Some(data) = next_data(file, Some(node), at)? {
+            stop.check()?;
+            let count = read_full(file, data.start, &mut theirs[..part_of(&data)])?;
             let wanted = &mut ours[..count];
-            if count == 0 || read_exact(node, at, wanted).is_err() || *wanted != theirs[..count] {
+            if count == 0 || read_exact(node, data.start, wanted).is_err() || *wanted != theirs[..count] {
                 return Ok(false);
             }
-            at += count as u64;
+            at = data.start + count as u64;
         }
         Ok(true)
     }
@@ -134,13 +143,13 @@ impl Borrowed {
         Ok((attr.nlink > 1).then_some((node, attr.size)))
     }
 
-    fn replace(&self, file: &mut File) -> Result<(), Failure> {
+    fn replace(&self, file: &File, stop: &Stop) -> Result<(), Failure> {
         let temporary = self.spot.temporary()?;
         let vfs = self.spot.dir.vfs();
         let old = self.node.as_ref().map(|node| node.attr().map(|attr| (node, attr))).transpose()?;
         let mode = creation_mode(&self.spot.dir, 0o666);
         let new = temporary.create(&new_node(FileKind::Regular, mode))?;
-        let written = copy_in(file, &new).and_then(|()| {
+        let written = copy_in(file, &new, stop).and_then(|()| {
             if let Some((node, attr)) = &old {
                 inherit(node, attr, &new)?;
             }
@@ -165,6 +174,27 @@ enum Failure {
     Image(#[from] Error),
     #[error("reading the copy on the host failed: {0}")]
     Host(#[from] io::Error),
+    #[error("stopped")]
+    Stopped,
+}
+
+/// Ends work when a signal arrives. The program that changed the copy has ended by then, and a signal that arrived before
+/// was meant for the program.
+struct Stop {
+    was_requested: bool,
+}
+
+impl Stop {
+    fn new() -> Self {
+        Self { was_requested: interrupt::is_requested() }
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        match interrupt::is_requested() && !self.was_requested {
+            true => Err(Failure::Stopped),
+            false => Ok(()),
+        }
+    }
 }
 
 /// Returns a file name that programs of the host cannot mistake for an option.
@@ -173,66 +203,89 @@ fn host_name(name: &[u8]) -> &OsStr {
     OsStr::from_bytes(if is_harmless { name } else { b"file" })
 }
 
-fn copy_out(node: &Node, file: &mut File) -> Result<(), Failure> {
-    let size = node.attr()?.size;
+/// Returns the next range from `at` on in which `file` or `node` has data. Holes of both are equal.
+fn next_data(file: &File, node: Option<&Node>, at: u64) -> Result<Option<Range<u64>>, Failure> {
+    let of_image = |node: &Node| node.seek_data(at).and_then(|data| Ok(data..node.seek_hole(data)?));
+    let in_image = match node.map(of_image).transpose() {
+        Err(Error::NoSuchOffset) => None,
+        found => found?,
+    };
+    let in_copy = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(data) => Some(data..rustix::fs::seek(file, SeekFrom::Hole(data)).map_err(io::Error::from)?),
+        Err(Errno::NXIO) => None,
+        // A file system without holes.
+        Err(_) => Some(at..file.metadata()?.len()),
+    };
+    let found = [in_image, in_copy].into_iter().flatten().filter(|data| !data.is_empty());
+    Ok(found.min_by_key(|data| data.start))
+}
+
+/// Returns the length of the next part of a range.
+fn part_of(range: &Range<u64>) -> usize {
+    usize::try_from(range.end - range.start).unwrap_or(CHUNK).min(CHUNK)
+}
+
+fn copy_out(node: &Node, file: &File) -> Result<(), Failure> {
+    let (size, stop) = (node.attr()?.size, Stop::new());
     file.set_len(size)?;
     let (mut buffer, mut at) = (vec![0; CHUNK], 0);
     while at < size {
+        stop.check()?;
         at = match node.seek_data(at) {
             Err(error) if error == Error::NoSuchOffset => break,
             data => data?,
         };
-        let count = node.read_at(at, &mut buffer)?;
+        let part = part_of(&(at..node.seek_hole(at)?));
+        let count = node.read_at(at, &mut buffer[..part])?;
         if count == 0 {
             break;
         }
-        file.seek(SeekFrom::Start(at))?;
-        file.write_all(&buffer[..count])?;
+        file.write_all_at(&buffer[..count], at)?;
         at += count as u64;
     }
     Ok(())
 }
 
-fn copy_in(file: &mut File, node: &Node) -> Result<(), Failure> {
-    file.rewind()?;
+fn copy_in(file: &File, node: &Node, stop: &Stop) -> Result<(), Failure> {
     let (mut buffer, mut at) = (vec![0; CHUNK], 0);
-    loop {
-        let count = read_full(file, &mut buffer)?;
+    while let Some(data) = next_data(file, None, at)? {
+        stop.check()?;
+        let count = read_full(file, data.start, &mut buffer[..part_of(&data)])?;
+        let bytes = &buffer[..count];
+        if bytes.iter().any(|&byte| byte != 0) {
+            write_all(node, data.start, bytes)?;
+        }
+        at = data.start + count as u64;
         if count == 0 {
             break;
         }
-        let bytes = &buffer[..count];
-        if bytes.iter().any(|&byte| byte != 0) {
-            write_all(node, at, bytes)?;
-        }
-        at += count as u64;
     }
-    Ok(node.truncate(at)?)
+    Ok(node.truncate(file.metadata()?.len())?)
 }
 
 /// Writes the contents of `file` over those of `node`, which has `size` bytes, where they differ.
-fn overwrite(node: &Node, size: u64, file: &mut File) -> Result<(), Failure> {
+fn overwrite(node: &Node, size: u64, file: &File, stop: &Stop) -> Result<(), Failure> {
     let len = file.metadata()?.len();
     let (mut new, mut old) = (vec![0; CHUNK], vec![0; CHUNK]);
     let mut write = |from: u64, to: u64, node: &Node| -> Result<(), Failure> {
         let mut at = from;
-        file.seek(SeekFrom::Start(at))?;
-        while at < to {
-            let part = usize::try_from(to - at).unwrap_or(CHUNK).min(CHUNK);
-            let count = read_full(file, &mut new[..part])?;
+        while let Some(data) = next_data(file, Some(node), at)?.filter(|data| data.start < to) {
+            stop.check()?;
+            let data = data.start..data.end.min(to);
+            let count = read_full(file, data.start, &mut new[..part_of(&data)])?;
             if count == 0 {
                 break;
             }
             let (new, old) = (&new[..count], &mut old[..count]);
             // Beyond its old end the file reads as zeros once it is extended.
-            let is_same = match at < size {
-                true => read_exact(node, at, old).is_ok() && new == old,
+            let is_same = match data.start < size {
+                true => read_exact(node, data.start, old).is_ok() && new == old,
                 false => new.iter().all(|&byte| byte == 0),
             };
             if !is_same {
-                write_all(node, at, new)?;
+                write_all(node, data.start, new)?;
             }
-            at += count as u64;
+            at = data.start + count as u64;
         }
         Ok(())
     };
@@ -288,11 +341,11 @@ fn read_exact(node: &Node, mut at: u64, mut buffer: &mut [u8]) -> Result<(), Err
     Ok(())
 }
 
-/// Reads until the buffer is full or the file ends.
-fn read_full(file: &mut File, buffer: &mut [u8]) -> io::Result<usize> {
+/// Reads from `at` until the buffer is full or the file ends.
+fn read_full(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < buffer.len() {
-        match file.read(&mut buffer[count..]) {
+        match file.read_at(&mut buffer[count..], at + count as u64) {
             Ok(0) => break,
             Ok(more) => count += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

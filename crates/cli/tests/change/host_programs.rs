@@ -113,6 +113,33 @@ fn what_a_program_mounts_beside_its_copy_is_not_removed() {
 }
 
 #[test]
+fn holes_of_a_large_file_are_neither_read_nor_written() {
+    let Some(disk) = Disk::new("8M", &["-b", "4096"]) else { return };
+    disk.obento_with(&["write", "disk.img:/f"], b"start");
+    disk.quietly(&["truncate -s 4T disk.img:/f"]);
+    let ino = disk.read("stat -c %i disk.img:/f");
+    disk.quietly(&["exec disk.img:/f -- true"]);
+    assert_eq!(disk.read("stat -c %i disk.img:/f"), ino, "it is unchanged");
+    let change = "printf middle | dd of=$0 conv=notrunc bs=1 seek=2T status=none";
+    for names in [1, 2] {
+        let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", change]);
+        assert_eq!((text(&output.stderr).as_str(), output.status.code()), ("", Some(0)), "{names}");
+        let about = disk.read("stat -c %s.%b disk.img:/f");
+        let (size, blocks) = about.trim().split_once('.').unwrap();
+        assert_eq!(size.parse(), Ok(4_u64 << 40), "{names}");
+        assert!(blocks.parse::<u64>().unwrap() <= 32, "{names}: {about}");
+        let read = "dd if=$0 bs=1 skip=2T count=6 status=none";
+        let output = disk.obento(&["exec", "disk.img:/f", "--", "sh", "-c", read]);
+        assert_eq!(text(&output.stdout), "middle", "{names}");
+        // The file is overwritten in place if it has a second name.
+        disk.quietly(&["fallocate -p -o 1T -l 2T disk.img:/f"]);
+        if names == 1 {
+            disk.quietly(&["ln disk.img:/f disk.img:/g"]);
+        }
+    }
+}
+
+#[test]
 fn other_names_of_a_file_get_the_new_contents_too() {
     let Some(disk) = Disk::new("4M", &["-O", "^has_journal"]) else { return };
     let old: Vec<u8> = (0..300_000_u32).map(|at| (at / 977) as u8 | 1).collect();

@@ -47,7 +47,11 @@ impl CreatedTarget<'_> {
         }
     }
 
+    /// Fails with EINVAL for the owner or group 2^32 - 1: fchown(2) takes it for "unchanged".
     fn chown(self, uid: Option<u32>, gid: Option<u32>) -> Result<(), Errno> {
+        if uid == Some(u32::MAX) || gid == Some(u32::MAX) {
+            return Err(Errno::INVAL);
+        }
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
         match self {
             Self::File(fd) => rustix::fs::fchown(fd, uid, gid),

@@ -118,16 +118,16 @@ impl Queue {
     ) -> (MutexGuard<'s, State>, bool) {
         let Some(batch) = state.batches.pop_front() else { return (state, false) };
         drop(state);
+        let first = batch.files.first().map(|file| file.path.clone()).unwrap_or_default();
+        let in_progress = InProgress { queue: self, first };
         let (row, report, mut errors) = finish(batch, shared);
         let mut state = self.lock();
         state.report.merge(report);
         state.errors.append(&mut errors);
         state.rows.push(row);
-        state.waiting -= 1;
-        if state.waiting == 0 {
-            self.changed.notify_all();
-        }
-        (state, true)
+        drop(state);
+        drop(in_progress);
+        (self.lock(), true)
     }
 
     /// The loop of the thread.
@@ -140,6 +140,32 @@ impl Queue {
                 (false, true) => return,
                 (false, false) => self.wait(after),
             };
+        }
+    }
+}
+
+/// A batch that is being written, until this is dropped.
+struct InProgress<'q> {
+    queue: &'q Queue,
+    /// The path of its first file.
+    first: PathBuf,
+}
+
+impl Drop for InProgress<'_> {
+    /// Ends the wait for the batch. If a panic interrupted it, its files may be incomplete, which is an error.
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        if std::thread::panicking() {
+            let first = std::mem::take(&mut self.first);
+            state.errors.push(HostError::system(
+                "write the group of files that starts with",
+                first,
+                Errno::IO,
+            ));
+        }
+        state.waiting -= 1;
+        if state.waiting == 0 {
+            self.queue.changed.notify_all();
         }
     }
 }
@@ -343,4 +369,26 @@ pub(super) fn put(file: &OwnedFd, mut bytes: &[u8], mut position: u64) -> Result
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+
+    #[test]
+    fn a_group_that_a_panic_interrupts_is_an_error_and_does_not_delay_the_end() {
+        let queue = Queue::default();
+        queue.lock().waiting = 1;
+        let interrupted = catch_unwind(AssertUnwindSafe(|| {
+            let _in_progress = InProgress { queue: &queue, first: PathBuf::from("dir/f") };
+            panic!("injected");
+        }));
+        assert!(interrupted.is_err());
+        let state = queue.lock();
+        assert_eq!(state.waiting, 0);
+        let error = state.errors[0].to_string();
+        assert!(error.starts_with("cannot write the group of files that starts with 'dir/f'"), "{error}");
+    }
 }

@@ -147,6 +147,21 @@ fn owners_devices_and_capabilities_are_kept_as_root_and_counted_otherwise() {
 }
 
 #[test]
+fn an_owner_that_no_file_of_the_host_can_have_is_counted_and_its_set_user_id_bit_is_left_out() {
+    for (uid, gid) in [(u32::MAX, 8765), (4321, u32::MAX), (u32::MAX, u32::MAX)] {
+        let root = tempfile::tempdir().unwrap();
+        let mut tree = writer(&root, TreeOptions::default());
+        let foreign = Metadata { uid, gid, ..plain(0o6555) };
+        tree.file(name("small"), &foreign, content(b"data")).unwrap();
+        tree.symlink(name("link"), &foreign, b"t").unwrap();
+        let report = tree.finish().unwrap();
+        assert_eq!(lost(&report, Loss::Owner), 2, "{uid} {gid}");
+        let meta = fs::metadata(root.path().join("small")).unwrap();
+        assert_eq!(meta.mode() & 0o4000, 0, "{uid} {gid}");
+    }
+}
+
+#[test]
 fn an_untrusted_tree_gets_no_special_bits_devices_or_capabilities() {
     let root = tempfile::tempdir().unwrap();
     let options = TreeOptions { trust: Trust::Untrusted, ..TreeOptions::default() };

@@ -28,6 +28,10 @@ pub fn run(args: &Args, format: ConvertFormat, context: &Context) -> Outcome {
     let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
     let early = if is_early { Some(create(args, AccessLimit::NONE, context)?) } else { None };
     let image = context.image(&base)?;
+    if FileId::of_path(&args.out).is_some_and(|out| context.host_files().contains(&out)) {
+        let report = refused(args.source.as_bytes(), "it refers to OUT, and the new image would replace OUT");
+        return Err(report.help("choose another name for OUT").into());
+    }
     let backing = Backing { name: name.as_os_str().as_bytes(), format: format_of(args, &image)? };
     let target = match early {
         Some(target) => target,
