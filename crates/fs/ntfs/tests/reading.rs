@@ -4,10 +4,12 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use common::{Mount, SHAPES, Seen, Tree, compare, host_tree, open_image, oracles, tree_of};
-use obento_base::{FileKind, Timestamp};
+use obento_base::{Error, FileKind, Ino, Timestamp};
+use obento_testkit::changes::resolve;
 use obento_testkit::oracle::program;
 
 fn same_as_ntfs_3g(name: &str) {
@@ -68,6 +70,53 @@ fn compare_with_7zz(found: &Tree, image: &Path, folder: &Path) {
     }
     assert!(streams == with_streams.into_iter().collect(), "{:?}", streams.keys().map(|path| own(path)));
     assert!(found.values().all(|seen| seen.times[1] > Timestamp::default()));
+}
+
+#[test]
+fn deleted_entries_are_left_out() {
+    if !oracles() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = common::shape_of("4k").make(folder.path());
+    let mount = Mount::new(&image, folder.path(), "");
+    let at = |path: &str| mount.0.join(path);
+    ["few", "many", "gone", "gone/deep"].iter().for_each(|dir| fs::create_dir(at(dir)).unwrap());
+    // The entries of a small directory are in its record, and those of a large one in blocks.
+    for (dir, count) in [("few", 4), ("many", 400), ("gone/deep", 20)] {
+        for number in 0..count {
+            let word = if number % 2 == 0 { "deleted" } else { "kept" };
+            fs::write(at(&format!("{dir}/{word} {number}")), vec![1; number % 3 * 900]).unwrap();
+        }
+    }
+    fs::write(at("old name"), "contents").unwrap();
+    let inos =
+        ["few/deleted 2", "many/deleted 398", "gone/deep"].map(|path| fs::metadata(at(path)).unwrap().ino());
+    (0..4).step_by(2).for_each(|number| fs::remove_file(at(&format!("few/deleted {number}"))).unwrap());
+    (0..400).step_by(2).for_each(|number| fs::remove_file(at(&format!("many/deleted {number}"))).unwrap());
+    fs::remove_dir_all(at("gone")).unwrap();
+    fs::rename(at("old name"), at("new name")).unwrap();
+    drop(mount);
+
+    let bytes = fs::read(&image).unwrap();
+    for name in ["deleted 2", "deleted 398", "gone"] {
+        let units: Vec<u8> = name.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        assert!(bytes.windows(units.len()).any(|window| window == units), "no trace of '{name}' is left");
+    }
+    let volume = open_image(&image);
+    let found = tree_of(&*volume);
+    assert_eq!(found.len(), 2 + 2 + 200 + 1);
+    let mount = Mount::new(&image, folder.path(), "ro,");
+    let expected = host_tree(&mount.0);
+    drop(mount);
+    compare(&found, &expected);
+    compare_with_7zz(&found, &image, folder.path());
+    for path in ["/few/deleted 2", "/many/deleted 398", "/gone", "/old name"] {
+        assert_eq!(resolve(&*volume, path), Err(Error::NotFound), "{path}");
+    }
+    for ino in inos {
+        assert_eq!(volume.getattr(Ino(ino)).err(), Some(Error::Stale));
+    }
 }
 
 macro_rules! shapes {
