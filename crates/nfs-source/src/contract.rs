@@ -48,6 +48,15 @@ pub(crate) const LATER_PAUSE: Duration = Duration::from_millis(250);
 /// The largest size that an offset of the contract reaches.
 const SIZE_MAX: u64 = i64::MAX.unsigned_abs();
 
+/// What a server can use at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Maxima {
+    /// Entries of a directory.
+    pub entries: u64,
+    /// Files that are known at a time.
+    pub files: usize,
+}
+
 /// The file system of an export.
 pub struct Mounted {
     pub(crate) connection: Connection,
@@ -80,7 +89,7 @@ impl Mounted {
         root: Handle,
         access: Access,
         valid: Duration,
-        entries_max: u64,
+        maxima: Maxima,
     ) -> Result<Self> {
         let attributes = connection.call(procedure::GETATTR, root.arguments(), |mut reply| {
             Some(match reply.u32()? {
@@ -109,7 +118,7 @@ impl Mounted {
         let [read_len, write_len] = lens.map(|len| len.clamp(LEN_MIN, LEN_MAX));
         // Some servers return 0 for an unknown size.
         let size_max = if size == 0 { SIZE_MAX } else { size.min(SIZE_MAX) };
-        let nodes = Mutex::new(Nodes::new(root, attributes, Instant::now() + valid));
+        let nodes = Mutex::new(Nodes::new(root, attributes, Instant::now() + valid, maxima.files));
         let is_writable = AtomicBool::new(access == Access::ReadWrite);
         let (unstable, streams) = (Mutex::default(), Mutex::default());
         Ok(Self {
@@ -119,7 +128,7 @@ impl Mounted {
             write_len,
             size_max,
             valid,
-            entries_max,
+            entries_max: maxima.entries,
             is_writable,
             unstable,
             streams,

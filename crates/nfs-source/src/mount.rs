@@ -10,8 +10,9 @@ use obento_base::Error;
 use obento_driver::{Access, FileSystem};
 
 use crate::address::NfsAddress;
-use crate::contract::{ENTRIES, Mounted, VALID};
+use crate::contract::{ENTRIES, Maxima, Mounted, VALID};
 use crate::error::of_status;
+use crate::nodes::FILES;
 use crate::protocol::{Handle, NFS};
 use crate::rpc::{Connection, Program};
 use crate::xdr::{Reader, Writer};
@@ -76,6 +77,8 @@ pub struct Export {
     valid: Duration,
     /// The most entries of a directory.
     entries_max: u64,
+    /// The most files that are known at a time.
+    files_max: usize,
 }
 
 /// Returns the port of a program over TCP.
@@ -150,7 +153,8 @@ impl Export {
         }
         let server = port(address.port, NFS, "NFS server")?;
         let connection = open(server, NFS, "the NFS server", deadline)?;
-        Ok(Self { connection, root, valid: VALID, entries_max: address.entries_max.unwrap_or(ENTRIES) })
+        let entries_max = address.entries_max.unwrap_or(ENTRIES);
+        Ok(Self { connection, root, valid: VALID, entries_max, files_max: FILES })
     }
 
     /// Uses an open stream socket to an NFS server, and the handle of a directory, without the MOUNT protocol. If the
@@ -164,7 +168,8 @@ impl Export {
             return Err(MountError::Failed(Error::Invalid));
         }
         let connection = Connection::over(socket, None, NFS, deadline);
-        Ok(Self { connection, root: Handle::new(root), valid: VALID, entries_max: ENTRIES })
+        let root = Handle::new(root);
+        Ok(Self { connection, root, valid: VALID, entries_max: ENTRIES, files_max: FILES })
     }
 
     /// Sets how long attributes and data that was read ahead are used after they were received. The default is three
@@ -174,12 +179,21 @@ impl Export {
         Self { valid: valid.min(VALID_MAX), ..self }
     }
 
+    /// Sets how many files are known at a time. The default and the maximum is 1,048,576. When seven eighths are known, files
+    /// that are out of use are forgotten, but no directories.
+    #[must_use]
+    pub fn files_max(self, files_max: usize) -> Self {
+        Self { files_max: files_max.min(FILES), ..self }
+    }
+
     /// Returns the file system of the export, for reading or also for changes.
     ///
     /// # Errors
     ///
     /// `Device`: the server failed.
     pub fn mount(self, access: Access) -> Result<Arc<dyn FileSystem>, MountError> {
-        Ok(Arc::new(Mounted::new(self.connection, self.root, access, self.valid, self.entries_max)?))
+        let Self { connection, root, valid, entries_max, files_max } = self;
+        let limits = Maxima { entries: entries_max, files: files_max };
+        Ok(Arc::new(Mounted::new(connection, root, access, valid, limits)?))
     }
 }

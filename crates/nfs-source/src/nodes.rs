@@ -16,7 +16,7 @@ use crate::protocol::{Attributes, Handle};
 
 /// Files that are known at most. A directory is known until the end. If only an eighth of the table is free, files that
 /// are not in use are forgotten.
-const COUNT_MAX: usize = 1 << 20;
+pub const FILES: usize = 1 << 20;
 /// The first number that no server gave.
 const OWN: u64 = 1 << 63;
 /// An odd number that distributes numbers: 2^64 divided by the golden ratio.
@@ -87,15 +87,15 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Creates a table with the root.
-    pub fn new(handle: Handle, attributes: Attributes, until: Instant) -> Self {
+    /// Creates a table of at most `count_max` files, with the root.
+    pub fn new(handle: Handle, attributes: Attributes, until: Instant, count_max: usize) -> Self {
         let root = if attributes.number == 0 || attributes.number >= OWN { 1 } else { attributes.number };
         let mut nodes = Self {
             known: HashMap::new(),
             numbers: HashMap::from([(handle.clone(), root)]),
             released: VecDeque::new(),
             clock: 0,
-            count_max: COUNT_MAX,
+            count_max,
             next: OWN,
             root,
             file_system: attributes.file_system,
@@ -259,9 +259,7 @@ mod tests {
 
     /// A table of at most 800 files.
     fn small_table() -> Nodes {
-        let mut nodes = Nodes::new(Handle::new(b"root"), attributes(2, 2), Instant::now());
-        nodes.count_max = 800;
-        nodes
+        Nodes::new(Handle::new(b"root"), attributes(2, 2), Instant::now(), 800)
     }
 
     fn find(nodes: &mut Nodes, kind: u32, number: u64) -> Ino {
@@ -375,13 +373,13 @@ mod tests {
     #[test]
     fn more_directories_than_fit_are_an_error_and_the_known_ones_stay() {
         let until = Instant::now();
-        let mut nodes = Nodes::new(Handle::new(b"root"), attributes(2, 2), until);
+        let mut nodes = Nodes::new(Handle::new(b"root"), attributes(2, 2), until, FILES);
         let mut find = |number: u64| {
             let handle = Handle::new(&number.to_be_bytes());
             let found = nodes.found(2, handle, attributes(2, number), until);
             found.inspect(|ino| nodes.released(*ino))
         };
-        let count = COUNT_MAX as u64;
+        let count = FILES as u64;
         assert!((10..count + 9).all(|number| find(number) == Ok(Ino(number))));
         assert_eq!(find(count + 9), Err(TOO_MANY_FILES));
         assert_eq!(find(10), Ok(Ino(10)));

@@ -2,7 +2,7 @@
 
 mod fake;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -338,6 +338,72 @@ fn a_listing_without_an_end_fails_at_the_limit_also_in_portions() {
         // A new listing starts from the first entry.
         let first = fs.read_dir(fs.root(), Cookie::START, &mut |_| ControlFlow::Break(()));
         assert_eq!(first.is_ok(), mood == Mood::Endless);
+    }
+}
+
+/// Connects to a server with little memory for its files.
+fn with_few_files(fake: &Fake, files_max: usize) -> Arc<dyn FileSystem> {
+    let address = NfsAddress {
+        host: "127.0.0.1".into(),
+        export: b"/srv".into(),
+        port: Some(fake.port),
+        mount_port: Some(fake.port),
+        entries_max: None,
+    };
+    let export = Export::open(&address).unwrap().valid_for(ALWAYS).files_max(files_max);
+    export.mount(Access::ReadWrite).unwrap()
+}
+
+#[test]
+fn a_tree_without_an_end_fails_when_no_further_directory_can_be_remembered() {
+    let fake = Fake::start(Mood::EndlessTree);
+    let fs = with_few_files(&fake, 5000);
+    let (mut left, mut count) = (VecDeque::from([fs.root()]), 0);
+    let error = loop {
+        let dir = left.pop_front().expect("the tree has no end");
+        let mut in_directory = 0;
+        let listed = fs.read_dir(dir, Cookie::START, &mut |entry| {
+            left.push_back(entry.unwrap().ino);
+            (count, in_directory) = (count + 1, in_directory + 1);
+            if in_directory < 100 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        });
+        fs.forget(dir);
+        if let Err(error) = listed {
+            break error;
+        }
+    };
+    assert_eq!((error, count), (nfs("has more directories than obento can remember"), 4999));
+    // The known directories can still be used.
+    let known = left.pop_front().unwrap();
+    assert!(fs.getattr(known).unwrap().is_dir());
+    let listed = fs.read_dir(fs.root(), Cookie::START, &mut |_| ControlFlow::Break(()));
+    assert_eq!(listed, Ok(()));
+}
+
+#[test]
+fn the_data_of_a_file_is_committed_before_the_file_is_forgotten() {
+    for mood in [Mood::Changes, Mood::LosesData] {
+        println!("{mood:?}");
+        let fake = Fake::start(mood);
+        let fs = with_few_files(&fake, 16);
+        let (root, writable) = (fs.root(), fs.writable().unwrap());
+        let make = |text: &str| writable.create(root, name(text), &new(FileKind::Regular, "")).unwrap().ino;
+        let bytes = fake::contents()[..100_000].to_vec();
+        let large = make("large");
+        write(writable, large, 0, &bytes).unwrap();
+        fs.forget(large);
+        let commits = || fake.store.lock().unwrap().calls.iter().filter(|&&call| call == 21).count();
+        // 14 of 16 files are known with the root, `large` and these.
+        (0..12).for_each(|number| fs.forget(make(&format!("{number}"))));
+        assert_eq!((commits(), fs.getattr(large).is_ok()), (0, true));
+        fs.forget(make("last"));
+        assert_eq!((commits(), fs.getattr(large).err()), (1, Some(Error::Stale)));
+        let stored = fake.store.lock().unwrap();
+        assert!(stored.files[&stored.names[&b"large"[..]]].bytes == bytes);
+        drop(stored);
+        let again = at(&*fs, "large").unwrap();
+        assert!(read(&*fs, again).unwrap() == bytes);
+        writable.close().unwrap();
     }
 }
 
