@@ -136,7 +136,9 @@ impl<W: Write> Export<'_, W> {
         let Entry { node, attr, .. } = entry;
         let xattrs = match self.options.xattrs {
             true => {
-                let problem = |error| self.problem(path.clone(), ProblemReason::Xattrs(error));
+                let problem = |name: Option<&[u8]>, error| {
+                    self.problem(path.clone(), ProblemReason::unread_xattr(name, error));
+                };
                 xattrs::read(node, xattrs::MOST, |_| true, problem)
             }
             false => Vec::new(),

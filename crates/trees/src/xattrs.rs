@@ -13,15 +13,16 @@ pub const MOST: usize = 64 << 20;
 const TOO_MANY: Feature = Feature::Named("a file with so many bytes of extended attributes");
 
 /// Returns the attributes of `node` that `wants` selects by name, sorted by name. Passes the error of each unreadable
-/// attribute to `damaged`. After `budget` bytes of names and values, passes `Unsupported` and leaves out the rest.
+/// attribute to `damaged`, with its name if it is known. After `budget` bytes of names and values, passes `Unsupported` and
+/// leaves out the rest.
 pub fn read(
     node: &Node,
     budget: usize,
     wants: impl Fn(&[u8]) -> bool,
-    mut damaged: impl FnMut(Error),
+    mut damaged: impl FnMut(Option<&[u8]>, Error),
 ) -> Vec<Xattr> {
     let mut names = node.list_xattrs().unwrap_or_else(|error| {
-        damaged(error);
+        damaged(None, error);
         Vec::new()
     });
     names.retain(|name| wants(name));
@@ -31,13 +32,13 @@ pub fn read(
         match node.get_xattr(&name) {
             Ok(value) => {
                 let Some(rest) = left.checked_sub(name.len() + value.len()) else {
-                    damaged(Error::Unsupported(TOO_MANY));
+                    damaged(None, Error::Unsupported(TOO_MANY));
                     break;
                 };
                 left = rest;
                 xattrs.push(Xattr { name, value });
             }
-            Err(error) => damaged(error),
+            Err(error) => damaged(Some(&name), error),
         }
     }
     xattrs

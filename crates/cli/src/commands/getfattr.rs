@@ -129,24 +129,20 @@ impl Reader<'_> {
 
     /// Prints the attributes of one file. A file without attributes is omitted.
     fn file(&mut self, node: &Node, path: &[u8], shown: &[u8]) -> Outcome {
-        let attributes = match self.read(node) {
-            Ok(attributes) => attributes,
-            Err((name, error)) => {
-                let action = match &name {
-                    Some(name) => format!("cannot read attribute {} of", crate::report::subject(name)),
-                    None => "cannot read the attributes of".to_owned(),
-                };
-                let report = Report::on(&action, shown, error);
-                let has_prefix = name.as_ref().is_none_or(|name| name.contains(&b'.'));
-                self.context.warn(&match error {
-                    obento::Error::NotSupported if !has_prefix => {
-                        report.help("the name of an attribute has a prefix, such as user.origin")
-                    }
-                    _ => report,
-                });
-                return Ok(());
-            }
-        };
+        let attributes = self.read(node, |name, error| {
+            let action = match name {
+                Some(name) => format!("cannot read attribute {} of", crate::report::subject(name)),
+                None => "cannot read the attributes of".to_owned(),
+            };
+            let report = Report::on(&action, shown, error);
+            let has_prefix = name.is_none_or(|name| name.contains(&b'.'));
+            self.context.warn(&match error {
+                Error::NotSupported if !has_prefix => {
+                    report.help("the name of an attribute has a prefix, such as user.origin")
+                }
+                _ => report,
+            });
+        });
         if attributes.is_empty() {
             return Ok(());
         }
@@ -177,27 +173,38 @@ impl Reader<'_> {
         Ok(self.out.write_all(b"\n")?)
     }
 
-    /// Returns names and values, sorted by name.
-    #[expect(clippy::type_complexity, reason = "pairs, or which of them failed")]
-    fn read(&self, node: &Node) -> Result<Vec<(Vec<u8>, Vec<u8>)>, (Option<Vec<u8>>, Error)> {
+    /// Returns names and values, sorted by name. A value that is not printed is empty. Passes each error to `failed`, with
+    /// the name of the attribute if it is known.
+    fn read(&self, node: &Node, failed: impl Fn(Option<&[u8]>, Error)) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut names = match &self.args.name {
             Some(name) => vec![name.as_bytes().to_vec()],
-            None => node.list_xattrs().map_err(|error| (None, error))?,
+            None => node.list_xattrs().unwrap_or_else(|error| {
+                failed(None, error);
+                Vec::new()
+            }),
         };
         if self.args.name.is_none() {
             names.retain(|name| self.pattern.is_match(name));
         }
         names.sort();
-        let mut left = MOST;
-        let read = |name: Vec<u8>| match node.get_xattr(&name) {
-            Ok(value) => {
-                let rest = left.checked_sub(name.len() + value.len());
-                left = rest.ok_or((None, Error::Unsupported(TOO_MANY)))?;
-                Ok((name, value))
+        let has_values =
+            self.args.dump || self.args.name.is_some() || self.args.only_values || self.context.json();
+        let (mut attributes, mut left) = (Vec::with_capacity(names.len()), MOST);
+        for name in names {
+            let value = if has_values { node.get_xattr(&name) } else { Ok(Vec::new()) };
+            match value {
+                Ok(value) => {
+                    let Some(rest) = left.checked_sub(name.len() + value.len()) else {
+                        failed(None, Error::Unsupported(TOO_MANY));
+                        break;
+                    };
+                    left = rest;
+                    attributes.push((name, value));
+                }
+                Err(error) => failed(Some(&name), error),
             }
-            Err(error) => Err((Some(name), error)),
-        };
-        names.into_iter().map(read).collect()
+        }
+        attributes
     }
 }
 

@@ -25,17 +25,27 @@ impl Disk {
             run(program(name).args(arguments).current_dir(disk.0.path())).unwrap();
         };
         host("mkntfs", &["-F", "-q", "-s", "512", "-p", "0", "-H", "16", "-S", "63", "disk.img"]);
-        host("ntfs-3g", &["-o", "streams_interface=xattr", "disk.img", "mnt"]);
-        fs::create_dir(disk.0.path().join("mnt/dir")).unwrap();
-        fs::write(disk.0.path().join("mnt/dir/file"), "contents\n").unwrap();
-        host("setfattr", &["-n", "user.note", "-v", "a stream", "mnt/dir/file"]);
+        disk.fill("xattr", || {
+            fs::create_dir(disk.0.path().join("mnt/dir")).unwrap();
+            fs::write(disk.0.path().join("mnt/dir/file"), "contents\n").unwrap();
+            host("setfattr", &["-n", "user.note", "-v", "a stream", "mnt/dir/file"]);
+        });
+        Some(disk)
+    }
+
+    /// Calls `change` while ntfs-3g has mounted the volume, with streams as attributes (`xattr`) or as files (`windows`).
+    fn fill(&self, streams: &str, change: impl FnOnce()) {
+        let host = |name: &str, arguments: &[&str]| {
+            run(program(name).args(arguments).current_dir(self.0.path())).unwrap();
+        };
+        host("ntfs-3g", &["-o", &format!("streams_interface={streams}"), "disk.img", "mnt"]);
+        change();
         host("umount", &["mnt"]);
         // ntfs-3g writes its last data after the unmount.
         let start = Instant::now();
-        while disk.run(&["ls", "disk.img"]).0 != Some(0) {
+        while self.run(&["ls", "disk.img"]).0 != Some(0) {
             assert!(start.elapsed() < Duration::from_secs(60));
         }
-        Some(disk)
     }
 
     fn run(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
@@ -107,4 +117,32 @@ fn streams_are_attributes_and_files_unless_an_option_hides_them() {
     let (code, _, said) = disk.run(&[&["cat", "disk.img:/dir/file:note"][..], &hidden].concat());
     assert!(code == Some(1) && said.contains("no such file or directory"), "{said}");
     disk.prints(&["ls", "disk.img:/dir"], "file\n");
+}
+
+#[test]
+fn a_stream_that_is_too_long_for_an_attribute_costs_only_itself() {
+    let Some(disk) = Disk::new() else { return };
+    let long = vec![7; 100_000];
+    disk.fill("windows", || fs::write(disk.0.path().join("mnt/dir/file:large"), &long).unwrap());
+    disk.prints(&["getfattr", "disk.img:/dir/file"], "# file: dir/file\nuser.large\nuser.note\n\n");
+    let dump = "# file: dir/file\nuser.note=\"a stream\"\n\n";
+    let reason = "a stream of more than 64 KiB as an attribute is not supported\n";
+    let said = format!("obento: cannot read attribute 'user.large' of 'disk.img:/dir/file': {reason}");
+    let dumped = disk.run(&["getfattr", "-d", "disk.img:/dir/file"]);
+    assert_eq!(dumped, (Some(1), dump.to_owned(), said));
+    for (arguments, action) in [
+        (["export", "disk.img", "-o", "out.tar"], "cannot export 'disk.img:/dir/file'"),
+        (["cp", "-a", "disk.img:/dir", "out"], "cannot copy 'disk.img:/dir/file'"),
+    ] {
+        let (code, _, said) = disk.run(&arguments);
+        let expected = format!(
+            "obento: {action}: the extended attribute 'user.large' cannot be read and is not copied: {reason}"
+        );
+        assert_eq!((code, said), (Some(1), expected));
+    }
+    assert_eq!(fs::read(disk.0.path().join("out/file")).unwrap(), b"contents\n");
+    let archive = fs::read(disk.0.path().join("out.tar")).unwrap();
+    assert!(archive.windows(22).any(|window| window == b"SCHILY.xattr.user.note"));
+    disk.prints(&["cp", "disk.img:/dir/file:large", "copy"], "");
+    assert_eq!(fs::read(disk.0.path().join("copy")).unwrap(), long);
 }

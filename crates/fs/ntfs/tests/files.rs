@@ -407,6 +407,10 @@ fn a_stream_of_any_length_is_a_file_of_its_own() {
     for path in ["/file:none", "/none:short", "/file:", "/file:short:short"] {
         assert_eq!(read(path).err(), Some(Error::NotFound), "{path}");
     }
+    let (file, xattrs) = (resolve(&*volume, "/file").unwrap(), volume.xattrs().unwrap());
+    assert_eq!(xattrs.get_xattr(file, b"user.short").unwrap(), b"stream");
+    let refused = xattrs.get_xattr(file, b"user.Long").unwrap_err();
+    assert_eq!(refused.to_string(), "a stream of more than 64 KiB as an attribute is not supported");
     let stream = resolve(&*volume, "/file:short").unwrap();
     assert_eq!(volume.read_link(stream).err(), Some(Error::Invalid));
     assert_eq!(resolve(&*volume, "/file:short/x").err(), Some(Error::NotDirectory));

@@ -45,6 +45,13 @@ pub enum ProblemReason {
     Unread(Unread),
     /// Some extended attributes could not be read. The copy lacks them.
     Xattrs(Error),
+    /// An extended attribute could not be read. The copy lacks it.
+    Xattr {
+        /// The name of the attribute.
+        name: Vec<u8>,
+        /// The error.
+        error: Error,
+    },
     /// The source is a directory, and the options exclude directories.
     DirectoryOmitted,
     /// The source is a device, FIFO or socket, and the options exclude such files.
@@ -106,6 +113,13 @@ impl fmt::Display for ProblemReason {
             Self::Xattrs(error) => {
                 write!(f, "extended attributes cannot be read and are not copied: {error}")
             }
+            Self::Xattr { name, error } => {
+                write!(
+                    f,
+                    "the extended attribute '{}' cannot be read and is not copied: {error}",
+                    escaped(name)
+                )
+            }
             Self::DirectoryOmitted => f.write_str("is a directory\n  help: use -r to copy directories"),
             Self::SpecialOmitted(kind) => {
                 let kind = match kind {
@@ -134,6 +148,14 @@ impl fmt::Display for ProblemReason {
 }
 
 impl ProblemReason {
+    /// Returns the problem that the attribute `name`, or some attributes, cannot be read.
+    pub(crate) fn unread_xattr(name: Option<&[u8]>, error: Error) -> Self {
+        match name {
+            Some(name) => Self::Xattr { name: name.to_vec(), error },
+            None => Self::Xattrs(error),
+        }
+    }
+
     /// Returns the problem to report, or `None` if it is counted only. Fails with a problem that later entries would also
     /// have.
     pub(crate) fn into_report(self) -> Result<Option<Self>, CopyError> {

@@ -133,7 +133,7 @@ impl SideEntry {
             Self::Image { node, .. } => {
                 let mut damage = None;
                 let xattrs =
-                    xattrs::read(node, xattrs::MOST, |_| true, |error| damage = damage.or(Some(error)));
+                    xattrs::read(node, xattrs::MOST, |_| true, |_, error| damage = damage.or(Some(error)));
                 match damage {
                     None => return Ok(xattrs),
                     Some(error) => ProblemReason::Volume(error),

@@ -138,7 +138,7 @@ impl<'c> Recovery<'c> {
                 self.lost += 1;
                 ("lost", None)
             }
-            ProblemReason::Xattrs(_) => {
+            ProblemReason::Xattrs(_) | ProblemReason::Xattr { .. } => {
                 self.others += 1;
                 ("attributes", None)
             }

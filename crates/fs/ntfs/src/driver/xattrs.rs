@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use obento_base::{Error, Ino, Result};
+use obento_base::{Error, Feature, Ino, Result};
 use obento_driver::{XattrMode, Xattrs};
 
 use super::node::Facts;
@@ -18,6 +18,7 @@ use crate::reparse::{self, tag};
 
 /// Largest value that Linux passes (`XATTR_SIZE_MAX`). A longer stream is listed, and reading it fails.
 const VALUE_MAX: u64 = 64 << 10;
+const LONG_STREAM: Feature = Feature::Named("a stream of more than 64 KiB as an attribute");
 /// Longest name that Linux passes (`XATTR_NAME_MAX`).
 const NAME_MAX: usize = 255;
 const USER: &[u8] = b"user.";
@@ -52,7 +53,11 @@ impl Xattrs for Volume {
             let units: Vec<u8> = units.into_iter().flat_map(u16::to_le_bytes).collect();
             let is_hidden = self.options.hide_streams || !has_streams(facts.kind) || is_chunks(facts, &units);
             let value = if is_hidden { None } else { table.value(self.mft(), &units)? };
-            return self.read_value(ino, value.ok_or(Error::NoData)?, VALUE_MAX);
+            let value = value.ok_or(Error::NoData)?;
+            if value.size() > VALUE_MAX {
+                return Err(Error::Unsupported(LONG_STREAM));
+            }
+            return self.read_value(ino, value, VALUE_MAX);
         }
         match name {
             b"system.ntfs_acl" => self.descriptor(file)?.ok_or(Error::NoData),

@@ -57,7 +57,8 @@ impl ImageItems {
         let (mut troubles, mut xattrs) = (Vec::new(), Vec::new());
         if self.keep.intersects(Keep::XATTRS | Keep::MODE) && step != Step::Leave {
             let wants = |name: &[u8]| self.keep.includes_name(name);
-            let damaged = |error| troubles.push(ProblemReason::Xattrs(error));
+            let damaged =
+                |name: Option<&[u8]>, error| troubles.push(ProblemReason::unread_xattr(name, error));
             xattrs = crate::xattrs::read(&node, self.xattr_budget, wants, damaged);
         }
         let body = match attr.kind {
