@@ -38,7 +38,8 @@ impl ServerError {
             }
             Self::Start(StartError::Folder { .. }) => "set TMPDIR to another directory",
             Self::Start(StartError::Refused(_)) => {
-                "the server must accept /dev/fd/N as its mount point, as servers with libfuse 3.3 and later do"
+                "check the messages of the server; it must accept /dev/fd/N as its mount point, as servers with \
+                 libfuse 3.3 and later do"
             }
             Self::Start(StartError::Unconnected(_)) => {
                 "check the messages of the server; one with libfuse 2 requires a mount namespace, as unshare(1) \

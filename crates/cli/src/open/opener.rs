@@ -12,7 +12,7 @@ use obento::image::{ImageFile, Writing};
 use obento::{Image, OpenError, Options, Registry, Volume};
 
 use super::location::prefix;
-use super::reports::{can_be_checked, cannot_open, damage, not_opened};
+use super::reports::{can_be_repaired, cannot_open, damage, not_opened};
 use crate::messages::Messages;
 use crate::options::GlobalOptions;
 use crate::progress::Meter;
@@ -270,7 +270,7 @@ impl Opener {
                 .note(shown, crate::report::notice(&notice, access, &image, volume.info().probe.fs_type));
             let is_restorable = matches!(notice, Notice::BackupSuperBlock { .. })
                 && image.super_block().is_none()
-                && can_be_checked(&volume, with.registry);
+                && can_be_repaired(&volume, with.registry);
             if is_restorable {
                 let (fs_type, image) = (volume.info().probe.fs_type, crate::report::shell_word(shown));
                 let structure = crate::report::first_structure(fs_type);
@@ -319,7 +319,7 @@ impl Opener {
                 let Notice::Damaged(error) = notice else { continue };
                 let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
                 let report = Report::on("found damage in", shown, error);
-                failed(&match can_be_checked(&known.volume, registry) {
+                failed(&match can_be_repaired(&known.volume, registry) {
                     true => report.help("run 'obento check -y' to repair the volume"),
                     false => report,
                 });

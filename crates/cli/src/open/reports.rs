@@ -43,10 +43,10 @@ pub fn expect_undamaged(action: &str, shown: &[u8], image: &Image) -> Result<(),
     }
 }
 
-/// Returns whether `obento check` supports the volume.
-pub fn can_be_checked(volume: &Volume, registry: &Registry) -> bool {
+/// Returns whether `obento check -y` may repair the volume. A driver that changes no volumes repairs none.
+pub fn can_be_repaired(volume: &Volume, registry: &Registry) -> bool {
     let driver = registry.find(volume.info().probe.fs_type);
-    driver.is_some_and(|driver| driver.check().is_some())
+    driver.is_some_and(|driver| driver.check().is_some() && driver.access() == Access::ReadWrite)
 }
 
 /// Returns the report that the command needs an image, and `server` is a FUSE server or an NFS export.

@@ -1,7 +1,7 @@
 //! NTFS volumes: the options of `--mount-options` and of a mount, and alternate data streams.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -145,4 +145,16 @@ fn a_stream_that_is_too_long_for_an_attribute_costs_only_itself() {
     assert!(archive.windows(22).any(|window| window == b"SCHILY.xattr.user.note"));
     disk.prints(&["cp", "disk.img:/dir/file:large", "copy"], "");
     assert_eq!(fs::read(disk.0.path().join("copy")).unwrap(), long);
+}
+
+#[test]
+fn no_message_recommends_a_repair_that_obento_cannot_do() {
+    let Some(disk) = Disk::new() else { return };
+    let image = disk.0.path().join("disk.img");
+    let file = fs::OpenOptions::new().write(true).open(image).unwrap();
+    file.write_all_at(&[0; 512], 0).unwrap();
+    let (code, listed, said) = disk.run(&["ls", "disk.img:/dir"]);
+    assert_eq!((code, listed.as_str()), (Some(0), "file\n"));
+    assert!(said.contains("the boot sector is damaged; the copy in sector"), "{said}");
+    assert!(!said.contains("check -y"), "{said}");
 }
