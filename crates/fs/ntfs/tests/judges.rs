@@ -79,6 +79,13 @@ const TABLES: &[Case] = &[
         let copy = it.0.len() - 512;
         it.0[copy..].fill(0);
     }),
+    case("a device that is longer than the volume", Fix, &["backup-boot-sector"], |it| {
+        it.0.extend([0; 3 * 4096]);
+    }),
+    case("a device that ends with the volume", Fix, &["backup-boot-sector"], |it| {
+        let len = it.0.len() - 512;
+        it.0.truncate(len);
+    }),
     case("no boot sector", Both, &["boot-sector"], |it| it.0[..512].fill(0)),
     case("a boot sector of another format", Both, &["boot-sector"], |it| it.0[3..8].fill(0)),
     case("a wrong position of $MFT", Both, &["backup-boot-sector", "tables"], |it| it.0[48] ^= 16),

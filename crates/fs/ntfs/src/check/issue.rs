@@ -14,6 +14,12 @@ obento_driver::issues! {
     /// The copy of the boot sector is missing or differs.
     BackupBootSector { sector: u64 } Safe "backup-boot-sector",
         "the copy of the boot sector in sector {sector} differs from the boot sector";
+    /// The device ends with the volume.
+    BackupMissing { sector: u64 } Safe "backup-boot-sector",
+        "the copy of the boot sector is missing: the device ends before sector {sector}";
+    /// The copy of the boot sector is not at the end of the device, where Windows and ntfs-3g expect it.
+    BackupPlace { sector: u64, last: u64 } Safe "backup-boot-sector",
+        "the copy of the boot sector is in sector {sector}, and not in the last sector ({last}) of the device";
     /// The device is shorter than the volume.
     Truncated { found: u64, expected: u64 } Damage "truncated",
         "the volume has {}, but the image has only {found}", Quantity::new(*expected, "byte");

@@ -116,11 +116,19 @@ impl Run<'_> {
             return;
         }
         let sector = geometry.len.checked_div(geometry.sector_size.into()).unwrap_or(0);
-        // The copy is after the volume: an image of the volume alone lacks it.
+        // The copy is after the volume, so an image of the volume alone lacks it.
         let copy = crate::layout::boot::read(device, geometry.len);
         let is_same = located.boot.is_ok_and(|main| copy.is_ok_and(|copy| copy == main));
         if !is_same && geometry.len < device.len() {
             self.found(&Issue::BackupBootSector { sector });
+        }
+        let sectors = device.len().checked_div(geometry.sector_size.into()).unwrap_or(0);
+        let last = sectors.saturating_sub(1);
+        if geometry.len == device.len() {
+            self.found(&Issue::BackupMissing { sector });
+        }
+        if is_same && sector < last {
+            self.found(&Issue::BackupPlace { sector, last });
         }
     }
 
