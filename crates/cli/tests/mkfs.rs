@@ -61,6 +61,13 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn a_single_block_is_named_in_the_singular() {
+    let bench = Bench::new();
+    let expected = "disk.img: jffs2, 64 KiB in 1 block of 65536 bytes\n";
+    assert_eq!(bench.run("mkfs -t jffs2 disk.img 64K", 0), (expected.to_owned(), String::new()));
+}
+
+#[test]
 fn a_new_image_is_sparse_and_described_in_a_few_lines() {
     let bench = Bench::new();
     let (out, err) = bench.run(&format!("mkfs -U {UUID} -L data disk.img 1G"), 0);

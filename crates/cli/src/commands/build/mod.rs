@@ -15,6 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use obento::base::Quantity;
 use obento::build::{BuildFailure, BuildReport, SourceProblem, build, build_verified};
 use obento::copy::{Observer, Problem};
 use obento::driver::FormatError;
@@ -242,8 +243,8 @@ fn write_summary(
     if !made.label.is_empty() {
         write!(out, " '{}'", printable(&made.label))?;
     }
-    let unit = Units::of(made).space;
-    writeln!(out, ", {} in {} {unit} of {} bytes", human_size(len), made.blocks, made.block_size)?;
+    let space = Quantity::new(made.blocks, Units::of(made).space);
+    writeln!(out, ", {} in {space} of {} bytes", human_size(len), made.block_size)?;
     write_counts(out, (report.files, report.directories), report.bytes, report.excluded, time)?;
     match crate::commands::mkfs::id_text(made) {
         Some(id) => writeln!(out, "  UUID {id}"),

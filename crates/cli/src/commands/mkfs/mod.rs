@@ -432,7 +432,7 @@ pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
 
 /// The terms of a format for its parts.
 pub(super) struct Units {
-    /// The units of space.
+    /// The unit of space.
     pub space: &'static str,
     /// The structure that describes the volume.
     head: &'static str,
@@ -444,8 +444,8 @@ impl Units {
     /// Returns the terms of a new volume: FAT and exFAT have clusters, and sectors of a size of their own.
     pub fn of(formatted: &Formatted) -> Self {
         match formatted.facts.iter().any(|fact| fact.name == "sector size") {
-            true => Self { space: "clusters", head: "boot sector", place: "sector" },
-            false => Self { space: "blocks", head: "super block", place: "block" },
+            true => Self { space: "cluster", head: "boot sector", place: "sector" },
+            false => Self { space: "block", head: "super block", place: "block" },
         }
     }
 }
@@ -460,7 +460,8 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
     if !formatted.label.is_empty() {
         write!(out, " '{}'", printable(&formatted.label))?;
     }
-    write!(out, ", {} in {blocks} {} of {block_size} bytes", human_size(len), units.space)?;
+    let space = Quantity::new(*blocks, units.space);
+    write!(out, ", {} in {space} of {block_size} bytes", human_size(len))?;
     // The device of a journal has no inodes.
     if *inodes > 0 {
         write!(out, ", {}", Quantity::new(*inodes, "inode"))?;
