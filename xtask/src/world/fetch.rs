@@ -56,6 +56,7 @@ pub const SOURCES: &[Source] = sources! {
     "iso9660" Go "github.com/kdomanski/iso9660@v0.4.0" "9620d9c8e608e9d70b7a02de6f6ab79929cda218da83884b8f0b06f4456c72ac" false
     "dissect.ntfs" Python "dissect.ntfs==3.16" "ce93136796aa9471f3aa28855b4b3c3e8132f9f97bc17a2f5494e0a660c190dd" false
     "ntfs" Crate "ntfs" @ "0.4.0" "26fe2140f3b6eef2648fa331ca7af7652da1bf3bb84f715878bf50f2f8f03c38" false
+    "go-ntfs" Go "www.velocidex.com/golang/go-ntfs@v0.2.1" "5dddadc86526d3611acad0b6966def38b929694a2be474b40c4174521b876ce3" false
     "archives" Go "github.com/mholt/archives@v0.1.5" "634be5320d8da86e249cf0dcf01f00f6842651fb515f4519f0fb8a4c3e779254" false
 };
 

@@ -7,6 +7,7 @@ use anyhow::Result;
 use serde_json::Value;
 
 use super::harvest::Item;
+use super::names;
 use super::run::{ItemFolder, Mount, last_line, ran, text};
 use super::tree::{Depth, Tree};
 
@@ -22,12 +23,13 @@ const MOUNTED: [(&str, &str); 7] = [
 ];
 
 /// Types that both obento and a Debian program check: the program with its options, and its exit codes for damage.
-const CHECKED: [(&str, &str, &[&str]); 5] = [
+const CHECKED: [(&str, &str, &[&str]); 6] = [
     ("ext2", "e2fsck", &["-fn"]),
     ("ext3", "e2fsck", &["-fn"]),
     ("ext4", "e2fsck", &["-fn"]),
     ("vfat", "fsck.fat", &["-n"]),
     ("exfat", "fsck.exfat", &["-n"]),
+    ("ntfs", "ntfsfix", &["-n"]),
 ];
 
 /// Returns the aspects in which obento differs from its judges.
@@ -70,6 +72,9 @@ pub fn compare(folder: &ItemFolder, item: &Item) -> Result<Vec<(&'static str, St
         }
     }
     found.extend(trees(folder, &image, &seen.kind)?.map(|what| ("tree", what)));
+    if seen.kind == "ntfs" {
+        found.extend(names::difference(folder, &image)?.map(|what| ("names", what)));
+    }
     found.extend(checks(folder, &image, &seen.kind)?.map(|what| ("check", what)));
     Ok(found)
 }

@@ -9,6 +9,7 @@ mod archive;
 mod fetch;
 mod harvest;
 mod image;
+mod names;
 mod run;
 mod table;
 mod tree;
@@ -31,6 +32,7 @@ const PACKAGES: &[Package] = &[
     ("/sbin/fsck.exfat", "exfatprogs"),
     ("/sbin/mount.exfat-fuse", "exfat-fuse"),
     ("/sbin/mount.ntfs-3g", "ntfs-3g"),
+    ("/usr/bin/fsntfsinfo", "libfsntfs-utils"),
     ("/usr/bin/mcopy", "mtools"),
     ("/usr/bin/bsdtar", "libarchive-tools"),
     ("/usr/bin/getfattr", "attr"),
