@@ -3,7 +3,7 @@
 //! The input consists of replies, each after two bytes of length. Without further bytes, the server closes the
 //! connection.
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::ops::ControlFlow;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use obento_driver::{
 };
 use obento_nfs_source::Export;
 use obento_testkit::walk::walk;
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, send, socketpair};
 
 use crate::seeds::Seeds;
@@ -64,7 +65,7 @@ pub fn nfs_reply(data: &[u8]) {
             message.extend(header.iter().flat_map(|word| word.to_be_bytes()));
             message.extend(results);
             let mark = (1 << 31 | message.len() as u32).to_be_bytes();
-            if server.write_all(&[&mark[..], &message].concat()).is_err() {
+            if send_all(&server, &[&mark[..], &message].concat()).is_err() {
                 return;
             }
         }
@@ -77,6 +78,19 @@ pub fn nfs_reply(data: &[u8]) {
         }
     }
     server.join().expect("the server does not fail");
+}
+
+/// Sends all bytes. Raises no `SIGPIPE` if the client has closed its socket: libFuzzer starts a target without the runtime
+/// of Rust, which ignores this signal.
+fn send_all(socket: &UnixStream, mut bytes: &[u8]) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        match send(socket, bytes, SendFlags::NOSIGNAL) {
+            Ok(sent) => bytes = &bytes[sent..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
 }
 
 fn change(fs: &dyn FileSystem, writable: &dyn WritableFileSystem) {
@@ -235,4 +249,19 @@ pub fn fuse_replies() -> Seeds {
         ])
     };
     [(0, 0o100_644), (1 << 13, 0o100_644), (0, 0o120_777), (1 << 13, 0o040_755)].map(of).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use obento_testkit::signals::expect_no_sigpipe;
+
+    #[test]
+    fn a_client_that_has_closed_its_socket_raises_no_sigpipe() {
+        expect_no_sigpipe("servers::tests::a_client_that_has_closed_its_socket_raises_no_sigpipe", || {
+            let (client, server) = UnixStream::pair().unwrap();
+            drop(client);
+            assert_eq!(send_all(&server, b"reply"), Err(Errno::PIPE));
+        });
+    }
 }
