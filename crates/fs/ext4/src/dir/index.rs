@@ -6,6 +6,7 @@
 //! ends. Callers that visit successive leaves bound their number.
 //! Source: Linux Documentation/filesystems/ext4/directory.rst; `dx_probe`, `ext4_htree_next_block` in
 //! fs/ext4/namei.c.
+#![allow(clippy::arithmetic_side_effects, reason = "a table and its entries are within their block")]
 
 use alloc::vec::Vec;
 
@@ -16,6 +17,7 @@ use zerocopy::FromBytes;
 use super::block::BlockStore;
 use super::grow::Growth;
 use super::hash::{CONTINUED, Hasher};
+use super::node::entry_at;
 use super::record::record_len;
 use crate::raw::{RawDirEntry, RawDxCountLimit, RawDxEntry, RawDxRootInfo};
 
@@ -81,12 +83,12 @@ impl<'a> DirIndex<'a> {
             ("unused_flags", 7, info.unused_flags.into(), info.unused_flags & FLAG_INCOMPATIBLE == 0),
         ] {
             if !right {
-                return Err(bad(&store, &block, field, INFO.saturating_add(offset), found));
+                return Err(bad(&store, &block, field, INFO + offset, found));
             }
         }
         if info.indirect_levels >= shape.max_levels {
             let structure = Structure::DirectoryIndex(shape.dir);
-            let (found, expected) = (info.indirect_levels.into(), shape.max_levels.saturating_sub(1).into());
+            let (found, expected) = (info.indirect_levels.into(), (shape.max_levels - 1).into());
             return Err(Corrupt::Depth { structure, block: block.number(), found, expected }.into());
         }
         let root = IndexNode::decode(&store, block, ROOT_TABLE)?;
@@ -134,9 +136,7 @@ pub(super) fn check_node(store: &BlockStore<'_>, block: Block) -> Result<()> {
 
 /// Returns whether the place of a node's table contains only zeros.
 pub(super) fn has_no_table(bytes: &[u8]) -> bool {
-    bytes
-        .get(NODE_TABLE..NODE_TABLE.saturating_add(ENTRY))
-        .is_some_and(|entry| entry.iter().all(|&byte| byte == 0))
+    bytes.get(NODE_TABLE..NODE_TABLE + ENTRY).is_some_and(|entry| entry.iter().all(|&byte| byte == 0))
 }
 
 /// A path from the root to a leaf.
@@ -186,7 +186,7 @@ impl IndexPath<'_> {
         self.target = None;
         while let Some(frame) = self.frames.last_mut() {
             if frame.next().is_some() {
-                frame.at = frame.at.saturating_add(1);
+                frame.at += 1;
                 return self.descend().map(|()| true);
             }
             self.frames.pop();
@@ -217,7 +217,7 @@ impl IndexPath<'_> {
             (_, Some(node), Some(parent)) => {
                 Ok(Growth::Node { node: node.node.clone(), parent: fork(parent) })
             }
-            (_, Some(root), None) if self.index.levels.saturating_add(1) < shape.max_levels => {
+            (_, Some(root), None) if self.index.levels + 1 < shape.max_levels => {
                 Ok(Growth::Deepen { root: root.node.clone() })
             }
             _ => Err(Error::NoSpace),
@@ -229,7 +229,7 @@ impl IndexPath<'_> {
         let store = &self.index.store;
         let frame = self.frames.last();
         let (node, at) = frame.map_or((&self.index.root, 0), |frame| (&frame.node, frame.at));
-        let offset = node.table.saturating_add(usize::from(at).saturating_mul(ENTRY));
+        let offset = entry_at(node.table, at);
         bad(store, &node.block, "dx_entry", offset, node.hash(at).unwrap_or(0))
     }
 }
@@ -256,18 +256,17 @@ impl IndexNode {
         let Some((&raw, _)) = raw else { return Err(bad(store, &block, "limit", table, 0)) };
         let (limit, count) = (raw.limit.get(), raw.count.get());
         let tail = if store.shape.checksum_seed.is_some() { 8 } else { 0 };
-        let room = block.len().saturating_sub(table).saturating_sub(tail) / ENTRY;
+        let room = (block.len() - table - tail) / ENTRY;
         if usize::from(limit) != room {
             return Err(bad(store, &block, "limit", table, limit.into()));
         }
         if count == 0 || count > limit {
-            return Err(bad(store, &block, "count", table.saturating_add(2), count.into()));
+            return Err(bad(store, &block, "count", table + 2, count.into()));
         }
         if table == NODE_TABLE {
             check_fake(store, &block)?;
         }
-        let end = |entries: u16| table.saturating_add(usize::from(entries).saturating_mul(ENTRY));
-        store.verify_node(&block, end(count), end(limit))?;
+        store.verify_node(&block, entry_at(table, count), entry_at(table, limit))?;
         Ok(Self { block, table, count })
     }
 
@@ -290,7 +289,7 @@ impl IndexNode {
     fn position(&self, hash: Option<u32>) -> u16 {
         let Some(hash) = hash else { return 0 };
         let (mut low, mut high) = (0, self.count);
-        while high.saturating_sub(low) > 1 {
+        while high - low > 1 {
             let middle = low.midpoint(high);
             match self.hash(middle) {
                 Some(found) if found <= hash => low = middle,
@@ -306,7 +305,7 @@ fn check_dots(store: &BlockStore<'_>, block: &Block) -> Result<()> {
     let records = store.records(0, block);
     let dot = records.at(0)?;
     let dots = records.at(dot.len)?;
-    let rest = store.shape.block_size.saturating_sub(12);
+    let rest = store.shape.block_size - 12;
     for (record, len, name) in [(dot, 12, &b"."[..]), (dots, rest, b"..")] {
         let (dir, block, offset) = (store.shape.dir, block.number(), record.offset);
         if record.len != len {

@@ -4,6 +4,7 @@
 //! in the attribute `system.data`. Records fill each run; `.` and `..` have none.
 //! Source: Linux Documentation/filesystems/ext4/inlinedata.rst; fs/ext4/inline.c `ext4_try_add_inline_entry`,
 //! `ext4_update_inline_dir`, `ext4_finish_convert_inline_dir`.
+#![allow(clippy::arithmetic_side_effects, reason = "records are within an inode or a block")]
 
 use alloc::vec::Vec;
 
@@ -45,7 +46,7 @@ impl InlineDir {
 
     /// Returns the size for the inode.
     pub(crate) fn size(&self) -> u64 {
-        to_u64(HEAD.saturating_add(self.rest.len()))
+        to_u64(HEAD + self.rest.len())
     }
 
     /// Returns run 0 or 1.
@@ -79,8 +80,8 @@ impl InlineDir {
             let used = if last.inode == 0 { 0 } else { needed(last.name.len()) };
             slot = FreeSlot { offset: last.offset, len: last.len, used };
         }
-        slot.len = slot.len.saturating_add(u32::try_from(more).unwrap_or(0));
-        if more == 0 || slot.len.saturating_sub(slot.used) < needed(name_len) {
+        slot.len += u32::try_from(more).unwrap_or_default();
+        if more == 0 || slot.len - slot.used < needed(name_len) {
             return Ok(None);
         }
         self.rest.try_reserve_exact(more)?;
@@ -99,11 +100,7 @@ impl InlineDir {
         let parent = self.head.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         let dir = u32::try_from(shape.dir.0).unwrap_or(0);
         shape.first_block(&mut block, dir, parent);
-        let mut slot = FreeSlot {
-            offset: needed(1),
-            len: shape.records_end().saturating_sub(needed(1)),
-            used: needed(2),
-        };
+        let mut slot = FreeSlot { offset: needed(1), len: shape.records_end() - needed(1), used: needed(2) };
         let head = self.head.get(4..).unwrap_or_default();
         for record in [head, &self.rest].into_iter().flat_map(|run| self.records(shape, run).walk()) {
             let record = record?;
@@ -111,15 +108,11 @@ impl InlineDir {
                 continue;
             }
             let used = needed(record.name.len());
-            if slot.len.saturating_sub(slot.used) < used {
+            if slot.len - slot.used < used {
                 return Err(Error::NoSpace);
             }
             shape.put_raw(&mut block, slot, record.inode, record.file_type, record.name);
-            slot = FreeSlot {
-                offset: slot.offset.saturating_add(slot.used),
-                len: slot.len.saturating_sub(slot.used),
-                used,
-            };
+            slot = FreeSlot { offset: slot.offset + slot.used, len: slot.len - slot.used, used };
         }
         shape.seal(&mut block);
         Ok(block)

@@ -5,6 +5,7 @@
 //! Invariant: an edit uses places that a walk found in the same bytes. An edit that does not fit changes nothing.
 //! Source: Linux fs/ext4/namei.c, `ext4_insert_dentry`, `ext4_generic_delete_entry`, `ext4_initialize_dirent_tail`;
 //! fs/ext4/ext4.h, `ext4_rec_len_to_disk`.
+#![allow(clippy::arithmetic_side_effects, reason = "records are within their block")]
 
 use obento_base::FileKind;
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
@@ -52,18 +53,16 @@ impl EntryPosition {
     /// Returns the place of the entry after an entry was put into `slot` of its run.
     pub(crate) fn after_put(self, slot: FreeSlot) -> Self {
         match self.before {
-            Some(before) if before == slot.offset => {
-                Self { before: Some(before.saturating_add(slot.used)), ..self }
-            }
+            Some(before) if before == slot.offset => Self { before: Some(before + slot.used), ..self },
             _ => self,
         }
     }
 }
 
-/// Returns the size of a record with a name of `name_len` bytes: `ext4_dir_rec_len`.
+/// Returns the size of a record with a name of `name_len` bytes, at most 255: `ext4_dir_rec_len`.
 pub(crate) fn needed(name_len: usize) -> u32 {
-    let len = u32::try_from(name_len).unwrap_or(u32::MAX).saturating_add(HEADER);
-    len.checked_next_multiple_of(4).unwrap_or(u32::MAX)
+    debug_assert!(name_len <= usize::from(u8::MAX), "{name_len} bytes");
+    (u32::from(u8::try_from(name_len).unwrap_or(u8::MAX)) + HEADER).next_multiple_of(4)
 }
 
 /// Encodes the length of a record, the inverse of [`record_len`]. `len` is a multiple of 4 and at most a block.
@@ -93,7 +92,7 @@ pub(crate) fn kind_code(kind: FileKind) -> u8 {
 impl DirShape {
     /// Returns the offset at which the records of a block end and its checksum, if any, begins.
     pub(crate) fn records_end(&self) -> u32 {
-        self.block_size.saturating_sub(if self.checksum_seed.is_some() { TAIL } else { 0 })
+        self.block_size - if self.checksum_seed.is_some() { TAIL } else { 0 }
     }
 
     /// Puts `entry` into `slot` of `run`.
@@ -110,7 +109,7 @@ impl DirShape {
         if slot.used != 0 {
             self.set_len(run, slot.offset, slot.used);
         }
-        let at = slot.offset.saturating_add(slot.used);
+        let at = slot.offset + slot.used;
         let header = RawDirEntry {
             inode: ino.into(),
             rec_len: stored_len(left, self.block_size).into(),
@@ -118,7 +117,7 @@ impl DirShape {
             file_type,
         };
         write(run, at, header.as_bytes());
-        write(run, at.saturating_add(HEADER), name);
+        write(run, at + HEADER, name);
     }
 
     /// Removes the entry at `spot` of `run`: the record before it is extended, or it becomes an unused record.
@@ -126,15 +125,15 @@ impl DirShape {
         let Some((len, name_len)) = self.len_at(run, spot.offset) else { return };
         // Removed names must not stay in the block.
         let wipe = |run: &mut [u8], from: u32| {
-            let start = to_usize(spot.offset.saturating_add(from).into());
-            let end = to_usize(spot.offset.saturating_add(len.min(needed(name_len.into()))).into());
+            let start = to_usize((spot.offset + from).into());
+            let end = to_usize((spot.offset + len.min(needed(name_len.into()))).into());
             if let Some(bytes) = run.get_mut(start..end) {
                 bytes.fill(0);
             }
         };
         match spot.before.and_then(|before| Some((before, self.len_at(run, before)?.0))) {
             Some((before, own)) => {
-                self.set_len(run, before, own.saturating_add(len));
+                self.set_len(run, before, own + len);
                 wipe(run, 0);
             }
             None => {
@@ -148,7 +147,7 @@ impl DirShape {
     pub(crate) fn repoint(&self, run: &mut [u8], offset: u32, ino: u32, kind: FileKind) {
         write(run, offset, &ino.to_le_bytes());
         if self.file_types {
-            write(run, offset.saturating_add(7), &[kind_code(kind)]);
+            write(run, offset + 7, &[kind_code(kind)]);
         }
     }
 
@@ -159,10 +158,10 @@ impl DirShape {
         while at < old {
             let Some((len, _)) = self.len_at(run, at).filter(|&(len, _)| len > 0) else { return };
             last = Some(at);
-            at = at.saturating_add(len);
+            at += len;
         }
         match last {
-            Some(last) => self.set_len(run, last, end.saturating_sub(last)),
+            Some(last) => self.set_len(run, last, end - last),
             None => self.unused(run, 0, end),
         }
     }
@@ -208,7 +207,7 @@ impl DirShape {
         let len = u32::try_from(record.len()).unwrap_or(u32::MAX);
         write(run, at, record);
         self.set_len(run, at, len);
-        at.saturating_add(len)
+        at + len
     }
 
     /// Returns the length of the record at `at`, and of its name.
@@ -218,7 +217,7 @@ impl DirShape {
     }
 
     pub(super) fn set_len(&self, run: &mut [u8], at: u32, len: u32) {
-        write(run, at.saturating_add(4), &stored_len(len, self.block_size).to_le_bytes());
+        write(run, at + 4, &stored_len(len, self.block_size).to_le_bytes());
     }
 
     pub(super) fn unused(&self, run: &mut [u8], at: u32, len: u32) {
@@ -230,7 +229,7 @@ impl DirShape {
 
 /// Stores the checksum of a block of entries.
 fn seal(block: &mut [u8], seed: u32) {
-    let end = block.len().saturating_sub(to_usize(TAIL.into()));
+    let end = block.len() - to_usize(TAIL.into());
     let Some((covered, tail)) = block.split_at_mut_checked(end) else { return };
     let sealed = RawDirTail {
         det_reserved_zero1: 0.into(),

@@ -5,6 +5,7 @@
 //! Invariant: an edit leaves `count` at most `limit`, which the caller has checked. An edit that does not fit changes
 //! nothing.
 //! Source: Linux fs/ext4/namei.c, `dx_insert_block`, `ext4_dx_add_entry`, `make_indexed_dir`, `ext4_dx_csum_set`.
+#![allow(clippy::arithmetic_side_effects, reason = "a table and its entries are within their block")]
 
 use obento_base::wire::{FromBytes, IntoBytes, to_usize};
 
@@ -21,14 +22,14 @@ impl DirShape {
     /// Returns the maximum number of entries of a table at byte `table` of a block.
     pub(super) fn table_limit(&self, table: usize) -> u16 {
         let tail = if self.checksum_seed.is_some() { TAIL } else { 0 };
-        let room = to_usize(self.block_size.into()).saturating_sub(table).saturating_sub(tail);
+        let room = to_usize(self.block_size.into()) - table - tail;
         u16::try_from(room / ENTRY).unwrap_or(u16::MAX)
     }
 
     /// Turns the first block of a directory into the root of an index with one leaf, block `leaf`. `.` and `..` stay.
     pub(super) fn make_root(&self, block: &mut [u8], hash_version: u8, leaf: u32) {
         let dots = needed(1);
-        self.set_len(block, dots, self.block_size.saturating_sub(dots));
+        self.set_len(block, dots, self.block_size - dots);
         if let Some(rest) = block.get_mut(INFO..) {
             rest.fill(0);
         }
@@ -45,9 +46,8 @@ impl DirShape {
 
     /// Adds a level below the root: its table moves to block `child`.
     pub(super) fn deepen(&self, root: &mut [u8], child: u32) {
-        let levels = INFO.saturating_add(6);
-        if let Some(byte) = root.get_mut(levels) {
-            *byte = byte.saturating_add(1);
+        if let Some(levels) = root.get_mut(INFO + 6) {
+            *levels += 1;
         }
         self.only_child(root, child);
     }
@@ -73,14 +73,14 @@ impl DirShape {
             debug_assert!(false, "no room for one more child");
             return;
         };
-        let start = entry_at(table, at.saturating_add(1));
+        let start = entry_at(table, at + 1);
         let end = entry_at(table, count);
-        if start.checked_add(ENTRY).is_some() && end.saturating_add(ENTRY) <= block.len() && start <= end {
-            block.copy_within(start..end, start.saturating_add(ENTRY));
+        if end + ENTRY <= block.len() && start <= end {
+            block.copy_within(start..end, start + ENTRY);
         }
         let entry = RawDxEntry { hash: hash.into(), block: child.into() };
         write(block, place(start), entry.as_bytes());
-        self.set_count(block, table, count.saturating_add(1));
+        self.set_count(block, table, count + 1);
     }
 
     /// Sets the number and the maximum number of entries of the table at `table`, and the checksum.
@@ -121,8 +121,8 @@ fn count(block: &[u8], table: usize) -> Option<u16> {
     Some(raw.count.get())
 }
 
-fn entry_at(table: usize, at: u16) -> usize {
-    table.saturating_add(usize::from(at).saturating_mul(ENTRY))
+pub(super) fn entry_at(table: usize, at: u16) -> usize {
+    table + usize::from(at) * ENTRY
 }
 
 fn place(at: usize) -> u32 {

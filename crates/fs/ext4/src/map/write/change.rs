@@ -1,4 +1,5 @@
 //! One change of a file's map, from the plan to the blocks.
+#![allow(clippy::arithmetic_side_effects, reason = "runs are not empty and are within the volume")]
 
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
@@ -39,12 +40,12 @@ pub(super) struct MapChange<'w, 's> {
 impl MapChange<'_, '_> {
     /// Returns the number of blocks that the change allocates, with those of the map.
     pub(super) fn gained_blocks(&self) -> u64 {
-        count_blocks(&self.gained).saturating_add(count_blocks(&self.nodes.runs))
+        count_blocks(&self.gained) + count_blocks(&self.nodes.runs)
     }
 }
 
 fn count_blocks(runs: &[BlockRun]) -> u64 {
-    runs.iter().map(|run| u64::from(run.len)).fold(0, u64::saturating_add)
+    runs.iter().map(|run| u64::from(run.len)).sum()
 }
 
 impl Writer {
@@ -93,10 +94,9 @@ impl Writer {
 
     /// Estimates [`Self::change_credits`] while the change is still being planned.
     pub(super) fn estimate(&self, map: &FileMap<'_, Nodes<'_>>, lost: &[Run]) -> Credits {
-        let nodes = map.changed().len().saturating_add(map.freed().len()).saturating_add(map.new_nodes());
+        let nodes = map.changed().len() + map.freed().len() + map.new_nodes();
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-        Credits(nodes)
-            + cost::RUN * (self.groups_of(lost.iter().copied().flat_map(block_runs)).saturating_add(nodes))
+        Credits(nodes) + cost::RUN * (self.groups_of(lost.iter().copied().flat_map(block_runs)) + nodes)
     }
 
     /// Returns the number of groups that contain some runs.
@@ -118,7 +118,7 @@ impl Writer {
 
     fn groups_from(&self, run: BlockRun) -> RangeInclusive<u32> {
         let sb = self.volume().super_block();
-        let last = VolBlock(run.start.0.saturating_add(u64::from(run.len).saturating_sub(1)));
+        let last = VolBlock(run.start.0 + u64::from(run.len) - 1);
         sb.group_of(run.start).unwrap_or(0)..=sb.group_of(last).unwrap_or(0)
     }
 
@@ -151,7 +151,7 @@ impl Writer {
         let cluster = self.cluster();
         edit.add_blocks(change.gained_blocks())?;
         let freed_nodes = cluster.len(to_u64(change.map.freed().len()));
-        edit.remove_blocks(count_blocks(&change.lost).saturating_add(freed_nodes));
+        edit.remove_blocks(count_blocks(&change.lost) + freed_nodes);
         for &run in &change.gained {
             self.allocator().publish(txn, run)?;
         }
@@ -212,8 +212,8 @@ pub(super) fn block_runs((start, len): Run) -> impl Iterator<Item = BlockRun> {
     const MOST: u64 = 1 << 31;
     let pieces = len.div_ceil(MOST);
     (0..pieces).filter_map(move |n| {
-        let skip = n.checked_mul(MOST)?;
-        let piece = u32::try_from(len.saturating_sub(skip).min(MOST)).ok()?;
+        let skip = n * MOST;
+        let piece = u32::try_from((len - skip).min(MOST)).ok()?;
         Some(BlockRun { start: start.checked_add(skip)?, len: piece })
     })
 }

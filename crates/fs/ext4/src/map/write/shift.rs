@@ -1,4 +1,8 @@
 //! Moving a file's blocks within it: collapse and insert.
+#![allow(
+    clippy::arithmetic_side_effects,
+    reason = "ranges are not empty, and blocks of a file have numbers of 32 bits"
+)]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -29,8 +33,7 @@ impl Job for Collapse {
             self.removal.step(map, lost)?;
             return Ok(Progress::More);
         }
-        self.at =
-            map.shift_leaf(self.at, self.from, Shift::Down(self.by))?.end.max(self.at.saturating_add(1));
+        self.at = map.shift_leaf(self.at, self.from, Shift::Down(self.by))?.end.max(self.at + 1);
         // Moved mappings must not be moved again: the next leaf starts where this one ended.
         self.from = self.at;
         Ok(if self.at >= 1 << 32 { Progress::Done } else { Progress::More })
@@ -62,7 +65,7 @@ struct Insert {
 
 impl Job for Insert {
     fn step(&mut self, map: &mut FileMap<'_, Nodes<'_>>, _: &mut Vec<Run>) -> Result<Progress> {
-        let last = self.at.saturating_sub(1);
+        let last = self.at - 1;
         self.at = map.shift_leaf(last, self.from, Shift::Up(self.by))?.start.min(last);
         Ok(if self.at <= self.from { Progress::Done } else { Progress::More })
     }
@@ -93,8 +96,8 @@ impl Writer {
         expect_extents(&inode)?;
         self.without_inline(&mut inode)?;
         self.forget_space(ino);
-        let by = u32::try_from(blocks.end.saturating_sub(blocks.start)).map_err(|_| Error::Invalid)?;
-        let size = inode.size().saturating_sub(range.end.saturating_sub(range.start));
+        let by = u32::try_from(blocks.end - blocks.start).map_err(|_| Error::Invalid)?;
+        let size = inode.size() - (range.end - range.start);
         let (removal, from) = (self.removal(blocks.clone()), blocks.end);
         self.run(&mut inode, &mut Collapse { size, removal, from, at: from, by })
     }
@@ -109,15 +112,15 @@ impl Writer {
         expect_extents(&inode)?;
         self.without_inline(&mut inode)?;
         self.forget_space(ino);
-        let len = range.end.saturating_sub(range.start);
+        let len = range.end - range.start;
         let size = inode.size().checked_add(len).ok_or(Error::FileTooBig)?;
         self.check_size(&inode, size)?;
-        let by = u32::try_from(blocks.end.saturating_sub(blocks.start)).map_err(|_| Error::FileTooBig)?;
+        let by = u32::try_from(blocks.end - blocks.start).map_err(|_| Error::FileTooBig)?;
         let nodes = Nodes { volume: self.volume(), inode: &inode };
         let mut map = FileMap::new(&nodes)?;
         let end = map.before(u64::MAX >> 32)?.map_or(0, |last| last.end());
         // Space that was allocated past the end of the file moves, too.
-        if end.saturating_add(by.into()) > map.end() {
+        if end + u64::from(by) > map.end() {
             return Err(Error::FileTooBig);
         }
         self.run(&mut inode, &mut Insert { size, from: blocks.start, at: 1 << 32, by })

@@ -1,4 +1,8 @@
 //! Space for unallocated blocks of a file: reserved in memory, and allocated when the blocks are published.
+#![allow(
+    clippy::arithmetic_side_effects,
+    reason = "blocks of a file have numbers of 32 bits, and runs are within the volume"
+)]
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -55,7 +59,7 @@ impl Writer {
     pub(crate) fn totals(&self) -> Totals {
         let totals = self.allocator().totals();
         let ahead = self.cluster().whole(self.reservations().ahead_blocks());
-        Totals { free_blocks: totals.free_blocks.saturating_add(ahead), ..totals }
+        Totals { free_blocks: totals.free_blocks + ahead, ..totals }
     }
 
     /// Releases space ahead of files without recent writes. Searches only now and then.
@@ -137,12 +141,12 @@ impl Writer {
         map: &mut FileMap<'_, Nodes<'_>>,
         at: u64,
     ) -> Result<(VolBlock, Option<BlockRun>)> {
-        if let Some(shared) = self.shared(map, &(at..at.saturating_add(1)))? {
+        if let Some(shared) = self.shared(map, &(at..at + 1))? {
             return Ok((shared.place, None));
         }
         let goal = self.goal(inode, map, at)?;
         let run = self.insist(|| self.allocator().reserve_metadata(goal, 1))?;
-        Ok((VolBlock(run.start.0.saturating_add(self.cluster().inside(at))), Some(run)))
+        Ok((VolBlock(run.start.0 + self.cluster().inside(at)), Some(run)))
     }
 
     /// Reserves space for `whole` clusters of a hole, and more ahead of an append.
@@ -161,15 +165,14 @@ impl Writer {
         // Most files are written once and completely. Space ahead of the first write would separate their blocks from
         // those of the next file, and every search would skip it.
         let appends = whole.start > 0 && whole.start >= self.block_at(inode.size());
-        let ahead =
-            if appends { self.ahead(whole.start).min(end.saturating_sub(whole.end.min(end))) } else { 0 };
+        let ahead = if appends { self.ahead(whole.start).min(end - whole.end.min(end)) } else { 0 };
         let goal = self.goal(inode, map, whole.start)?;
         let len = |blocks: u64| u32::try_from(blocks.clamp(1, 1 << 30)).unwrap_or(1);
-        let run = match self.allocator().reserve(goal, len(wanted.saturating_add(ahead))) {
+        let run = match self.allocator().reserve(goal, len(wanted + ahead)) {
             Err(Error::NoSpace) => self.insist(|| self.allocator().reserve(goal, len(wanted)))?,
             run => run?,
         };
-        let last = run.start.0.saturating_add(run.len.into());
+        let last = run.start.0 + u64::from(run.len);
         if !inode.has(InodeFlags::EXTENTS) && last > 1 << 32 {
             self.allocator().release(run);
             return Err(Error::NoSpace);
@@ -206,7 +209,7 @@ impl Writer {
             };
             new.try_reserve(1)?;
             new.push(Mapping { state, ..next });
-            at = next.end().max(at.saturating_add(1));
+            at = next.end().max(at + 1);
         }
         let mut gained = Vec::new();
         for mapping in &handed {
