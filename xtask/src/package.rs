@@ -5,7 +5,7 @@ use serde_json::Value;
 use xshell::{Shell, cmd};
 
 /// The crates, in the order of their dependencies.
-const PUBLISHED: [&str; 33] = [
+const PUBLISHED: [&str; 34] = [
     "obento-base",
     "obento-env",
     "obento-block",
@@ -13,6 +13,7 @@ const PUBLISHED: [&str; 33] = [
     "obento-journal",
     "obento-clusters",
     "obento-inodes",
+    "obento-remote-nodes",
     "obento-tmpfs",
     "obento-vfs",
     "obento-linux-wire",

@@ -257,6 +257,13 @@ pub trait FileSystem: Send + Sync {
     /// As for [`map`](Self::map).
     fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
+    /// Starts a use of `ino`, whose number the caller got from a listing. Returns whether the driver still knows the
+    /// number. A driver whose files are on a server forgets the numbers of listed files that are not in use. The caller
+    /// then looks up the name. Any other driver knows all numbers.
+    fn acquire(&self, _ino: Ino) -> bool {
+        true
+    }
+
     /// Informs the driver that the caller no longer uses `ino`. If the inode has no name, the driver frees
     /// the inode. Otherwise, the driver may drop the state that it caches for the inode.
     ///

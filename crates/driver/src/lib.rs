@@ -28,7 +28,8 @@
 //!
 //!   The use ends with the last call, other than [`FileSystem::forget`], to which the caller passes the number. The
 //!   inode is *in use* from the start to the end of its use. Afterwards, the caller calls `forget` once. `root`,
-//!   `parent` and the entries of a listing return inode numbers, but start no use.
+//!   `parent` and the entries of a listing return inode numbers, but start no use. The caller passes the number of an
+//!   entry to [`FileSystem::acquire`] before any other call.
 //! - A driver frees an inode only if the inode has no name, and only in these calls
 //!   ([`remove`](WritableFileSystem::remove) lists exceptions):
 //!   - `forget`;

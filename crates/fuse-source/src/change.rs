@@ -20,6 +20,7 @@ use obento_driver::{
 use obento_fuse_abi::{
     AttrOut, CreateIn, EntryOut, MkdirIn, MknodIn, OpenOut, ROOT, Rename2In, SetattrIn, fattr, opcode,
 };
+use obento_remote_nodes::FoundBy;
 use rustix::process::{getgid, getuid};
 use zerocopy::IntoBytes as _;
 
@@ -70,7 +71,7 @@ impl Mounted {
     }
 
     fn find(&self, dir: Ino, name: &Name) -> Result<Option<Ino>> {
-        match self.look_up(dir.0, name.as_bytes()) {
+        match self.look_up(dir.0, name.as_bytes(), FoundBy::Lookup) {
             Ok(ino) => Ok(Some(ino)),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -267,7 +268,7 @@ impl Mounted {
         }
         let made = self.make(dir, name, node)?;
         self.entries_changed(dir);
-        let ino = self.found(dir.0, &made)?.ok_or(NONSENSE)?;
+        let ino = self.found(dir.0, &made, FoundBy::Lookup)?.ok_or(NONSENSE)?;
         lock(&self.unsynced).nodes.insert(ino.0);
         self.complete(ino, node).inspect_err(|_| {
             // Undo the creation. If that fails too, the file remains with other attributes.
@@ -284,14 +285,14 @@ impl Mounted {
         if node.kind == FileKind::Directory {
             return Err(Error::NotPermitted);
         }
-        if node.is_removed {
+        if node.is_removed() {
             return Err(Error::NotFound);
         }
         let body = [ino.0.as_bytes(), name.as_bytes(), &[0]];
         let linked = self.connection.ask(opcode::LINK, dir.0, &body, entry)?;
         lock(&self.nodes).all_changed();
         self.entries_changed(dir);
-        self.found(dir.0, &linked)?;
+        self.found(dir.0, &linked, FoundBy::Lookup)?;
         self.getattr(ino)
     }
 
@@ -304,7 +305,7 @@ impl Mounted {
     ) -> Result<()> {
         let _one_at_a_time = self.change_names()?;
         self.directory(dir)?;
-        let ino = self.look_up(dir.0, name.as_bytes())?;
+        let ino = self.look_up(dir.0, name.as_bytes(), FoundBy::Lookup)?;
         let attr = self.getattr(ino)?;
         let usage = ask(&attr)?;
         let request = match (victim, attr.kind == FileKind::Directory) {
@@ -336,7 +337,7 @@ impl Mounted {
         let is_exchange = flags.contains(RenameFlags::EXCHANGE);
         self.directory(from)?;
         self.directory(to)?;
-        let ino = self.look_up(from.0, name.as_bytes())?;
+        let ino = self.look_up(from.0, name.as_bytes(), FoundBy::Lookup)?;
         let other = self.find(to, new_name)?;
         match other {
             Some(_) if flags.contains(RenameFlags::NO_REPLACE) => return Err(Error::Exists),

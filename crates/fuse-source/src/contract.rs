@@ -15,11 +15,12 @@ use obento_driver::{
 use obento_fuse_abi::{
     AttrOut, EntryOut, ForgetIn, GETATTR_FH, GetattrIn, InitIn, MAJOR, ROOT, ReadIn, StatfsOut, opcode,
 };
+use obento_remote_nodes::{FoundBy, ListedCount};
 use zerocopy::IntoBytes as _;
 
 use crate::connection::{Connection, DATA_MAX};
 use crate::error::{NONSENSE, of_errno};
-use crate::nodes::{ListedCount, Node, Nodes};
+use crate::nodes::{Node, Nodes};
 use crate::open_files::{Intent, OpenDirectories, OpenFile, OpenFiles};
 use crate::server::FuseServer;
 use crate::wire::{InitReply, MINOR, MINOR_MIN, decode, flag, take};
@@ -126,22 +127,22 @@ impl Mounted {
     }
 
     /// Records an inode that the server returned. `None` means that the name does not exist.
-    pub(crate) fn found(&self, parent: u64, entry: &EntryOut) -> Result<Option<Ino>> {
+    pub(crate) fn found(&self, parent: u64, entry: &EntryOut, by: FoundBy) -> Result<Option<Ino>> {
         if entry.nodeid == 0 {
             return Ok(None);
         }
         let ino = Ino(entry.nodeid);
         let attr = decode(&entry.attr, ino, entry.generation).ok_or(NONSENSE)?;
         let until = valid_until(entry.attr_valid, entry.attr_valid_nsec);
-        lock(&self.nodes).found(parent, entry.generation, attr, until)?;
+        lock(&self.nodes).found(parent, entry.generation, attr, until, by)?;
         Ok(Some(ino))
     }
 
-    pub(crate) fn look_up(&self, dir: u64, name: &[u8]) -> Result<Ino> {
+    pub(crate) fn look_up(&self, dir: u64, name: &[u8], by: FoundBy) -> Result<Ino> {
         let entry = self
             .connection
             .ask(opcode::LOOKUP, dir, &[name, &[0]], |body| Some(take::<EntryOut>(body)?.0))?;
-        self.found(dir, &entry)?.ok_or(Error::NotFound)
+        self.found(dir, &entry, by)?.ok_or(Error::NotFound)
     }
 
     pub(crate) fn directory(&self, dir: Ino) -> Result<Node> {
@@ -169,7 +170,7 @@ impl Mounted {
 
     /// Records attributes that the server returned for a known inode.
     pub(crate) fn learnt(&self, ino: Ino, node: &Node, found: &AttrOut) -> Result<Attr> {
-        let attr = decode(&found.attr, ino, node.generation).ok_or(NONSENSE)?;
+        let attr = decode(&found.attr, ino, node.own.generation).ok_or(NONSENSE)?;
         if attr.kind != node.kind {
             return Err(NONSENSE);
         }
@@ -243,7 +244,7 @@ impl FileSystem for Mounted {
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
         self.directory(dir)?;
-        match self.look_up(dir.0, name.as_bytes()) {
+        match self.look_up(dir.0, name.as_bytes(), FoundBy::Lookup) {
             // A server may have a shorter limit than that of `limits`.
             Err(Error::NameTooLong) if name.as_bytes().len() > NAME_MAX => Err(Error::NotFound),
             found => found,
@@ -263,7 +264,7 @@ impl FileSystem for Mounted {
             return Ok(attr);
         }
         // Some servers find a file without a name only by its handle.
-        let handle = if node.is_removed { self.handle_of(ino) } else { None };
+        let handle = if node.is_removed() { self.handle_of(ino) } else { None };
         let flags = if handle.is_some() { GETATTR_FH } else { 0 };
         let body = GetattrIn { getattr_flags: flags, dummy: 0, fh: handle.unwrap_or(0) };
         let found = self
@@ -323,6 +324,10 @@ impl FileSystem for Mounted {
             }
             Ok(filled)
         })
+    }
+
+    fn acquire(&self, ino: Ino) -> bool {
+        lock(&self.nodes).acquire(ino)
     }
 
     fn forget(&self, ino: Ino) {

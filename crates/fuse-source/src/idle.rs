@@ -1,11 +1,11 @@
-//! Files that are not in use, when the table of known inodes is nearly full.
+//! The eviction of idle files.
 
 use obento_base::Ino;
 
 use crate::contract::{Mounted, lock};
 
 impl Mounted {
-    /// Forgets files that are not in use while the table is nearly full. A file whose changes the server may not have
+    /// Forgets idle files while there are too many of them. A file whose changes the server may not have
     /// stored is synced before, since `sync` skips inodes that are not known.
     pub(crate) fn evict_idle_files(&self) {
         loop {
@@ -20,7 +20,7 @@ impl Mounted {
             }
             // A server must not get a FORGET for an inode with an open file.
             let mut files = lock(&self.open);
-            let evicted = lock(&self.nodes).evict(idle);
+            let evicted = lock(&self.nodes).evict(&idle);
             if let Some(node) = evicted {
                 self.close_files_in(&mut files, ino);
                 drop(files);
@@ -37,13 +37,15 @@ mod tests {
 
     use obento_base::{Error, Name};
     use obento_driver::{Access, FileSystem as _, Layout, LayoutLock, WritableFileSystem as _};
-    use obento_fuse_abi::{EntryOut, InHeader, OpenOut, OutHeader, SizeOut, opcode};
+    use obento_fuse_abi::{EntryOut, InHeader, OpenOut, OutHeader, ROOT, SizeOut, opcode};
+    use obento_remote_nodes::KnownFiles;
     use rustix::io::{read, write};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     use zerocopy::{FromBytes as _, IntoBytes as _};
 
     use super::*;
     use crate::connection::Connection;
+    use crate::nodes::Remote;
 
     /// The requests of a server: the operation and the inode.
     type Requests = Arc<Mutex<Vec<(u32, u64)>>>;
@@ -86,7 +88,7 @@ mod tests {
         rustix::io::ioctl_fionbio(&ours, true).unwrap();
         let connection = Arc::new(Connection::new(ours, Duration::from_secs(600)));
         let mounted = Mounted::new(connection, None, Access::ReadWrite).unwrap();
-        lock(&mounted.nodes).count_max = 80;
+        lock(&mounted.nodes).files = KnownFiles::with_limits(ROOT, Remote::ROOT, 80, 50);
         (mounted, requests)
     }
 
@@ -153,7 +155,10 @@ mod tests {
         assert_eq!(positions(&requests, (opcode::FORGET, 10)), []);
         mounted.forget(ino);
         use_others(&mounted);
+        assert!(!mounted.acquire(ino));
         assert_eq!(mounted.getattr(ino), Err(Error::Stale));
+        find(&mounted, 10);
+        assert!(mounted.acquire(ino) && mounted.getattr(ino).is_ok());
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use obento_base::{Error, Ino, Name, Result};
 use obento_driver::{Cookie, DirEntry, EntrySink};
 use obento_fuse_abi::{Dirent, EntryOut, opcode};
+use obento_remote_nodes::{FoundBy, ListedCount};
 
 use crate::contract::{Mounted, lock};
 use crate::error::{NONSENSE, TOO_MANY_ENTRIES};
-use crate::nodes::ListedCount;
 use crate::open_files::OpenFile;
 use crate::wire::{open, take};
 
@@ -52,7 +52,7 @@ impl Mounted {
                 let Ok(name) = Name::new(name) else { return Err(NONSENSE) };
                 let found = match entry.found {
                     Some(found) => Ok(found),
-                    None => self.look_up(dir.0, name.as_bytes()),
+                    None => self.look_up(dir.0, name.as_bytes(), FoundBy::Listing),
                 };
                 let flow = match found {
                     // Removed since the listing was made.
@@ -116,7 +116,7 @@ impl Mounted {
             }
             let is_dots = name == b"." || name == b"..";
             let found = match found {
-                Some(entry) if !is_dots => self.found(dir.0, &entry)?,
+                Some(entry) if !is_dots => self.found(dir.0, &entry, FoundBy::Listing)?,
                 _ => None,
             };
             entries.push(Listed { name: (!is_dots).then_some(name), found, next: dirent.off });

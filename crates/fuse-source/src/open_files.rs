@@ -147,7 +147,7 @@ impl Mounted {
         }
         // A file without a name cannot be opened again.
         let is_removed =
-            |file: &OpenFile| lock(&self.nodes).get(Ino(file.node)).is_ok_and(|node| node.is_removed);
+            |file: &OpenFile| lock(&self.nodes).get(Ino(file.node)).is_ok_and(|node| node.is_removed());
         let oldest = files.0.iter().position(|old| old.node != file.node && !is_removed(old));
         if let Some(old) = oldest.and_then(|index| files.0.remove(index)) {
             self.close_file(&old);

@@ -92,7 +92,7 @@ impl Mounted {
                     self.fsync(opcode::FSYNC, file)
                 })
             }
-            FileKind::Directory if !node.is_removed => {
+            FileKind::Directory if !node.is_removed() => {
                 let file = self.open(opcode::OPENDIR, ino.0, open::READ)?;
                 let done = self.fsync(opcode::FSYNCDIR, &file);
                 self.release(opcode::RELEASEDIR, &file);
@@ -240,7 +240,7 @@ impl WritableFileSystem for Mounted {
         let node = lock(&self.nodes).get(ino)?;
         let mut inos = BTreeSet::from([ino.0]);
         // A file that was removed has no name to store.
-        inos.extend(Some(node.parent).filter(|_| !node.is_removed));
+        inos.extend(Some(node.parent).filter(|_| !node.is_removed()));
         let _no_eviction = self.syncing.read().unwrap_or_else(PoisonError::into_inner);
         lock(&self.unsynced).nodes.remove(&ino.0);
         self.sync_all(inos)

@@ -23,6 +23,7 @@ use obento_driver::{
     AskUsage, Cookie, ExclusiveLayout, Extent, FileSystem, Layout, NewNode, RemovalKind, RenameFlags,
     SetAttr, Size, Span, TimeChange, Usage, WritableFileSystem, WritePlace, WriteTicket,
 };
+use obento_remote_nodes::FoundBy;
 
 use crate::contract::{Mounted, TARGET_MAX};
 use crate::error::{NOT_SUPPORTED, of_status};
@@ -67,7 +68,7 @@ impl Mounted {
 
     /// Creates a regular file that does not exist yet.
     fn create_file(&self, dir: Ino, parent: &Node, name: &Name, new: &NewAttributes) -> Result<Created> {
-        let place = parent.handle.arguments().bytes(name.as_bytes());
+        let place = parent.own.handle.arguments().bytes(name.as_bytes());
         // The server stores these bytes with the file, so that it recognises a repeated call.
         let nanos = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos());
         let [low, high] =
@@ -99,11 +100,11 @@ impl Mounted {
             Err(Error::Exists) if is_repeated => Error::Exists,
             made => return made,
         };
-        let ino = self.look_up(dir, parent, name.as_bytes())?;
+        let ino = self.look_up(dir, parent, name.as_bytes(), FoundBy::Lookup)?;
         let node = self.nodes().get(ino)?;
-        let attributes = self.attributes(&node.handle)?;
+        let attributes = self.attributes(&node.own.handle)?;
         match is_it(&attributes) {
-            true => Ok(Created { handle: Some(node.handle), attributes: Some(attributes), dir: None }),
+            true => Ok(Created { handle: Some(node.own.handle), attributes: Some(attributes), dir: None }),
             false => Err(error),
         }
     }
@@ -116,7 +117,7 @@ impl Mounted {
         node: &NewNode<'_>,
         new: &NewAttributes,
     ) -> Result<Created> {
-        let place = parent.handle.arguments().bytes(name.as_bytes());
+        let place = parent.own.handle.arguments().bytes(name.as_bytes());
         let at = (dir, parent, name);
         match node.kind {
             FileKind::Directory => {
@@ -145,7 +146,7 @@ impl Mounted {
     }
 
     fn is_empty(&self, dir: Ino, parent: &Node, name: &Name) -> Result<bool> {
-        let ino = self.look_up(dir, parent, name.as_bytes())?;
+        let ino = self.look_up(dir, parent, name.as_bytes(), FoundBy::Lookup)?;
         let mut is_empty = true;
         self.read_dir(ino, Cookie::START, &mut |_| {
             is_empty = false;
@@ -155,13 +156,13 @@ impl Mounted {
     }
 
     fn target(&self, dir: Ino, parent: &Node, name: &Name) -> Result<Vec<u8>> {
-        self.read_link(self.look_up(dir, parent, name.as_bytes())?)
+        self.read_link(self.look_up(dir, parent, name.as_bytes(), FoundBy::Lookup)?)
     }
 
     /// Sets attributes, and records the new ones.
     fn set(&self, ino: Ino, node: &Node, new: &NewAttributes) -> Result<()> {
         // Without a guard: the change does not depend on the change time of the file.
-        let arguments = new.put(node.handle.arguments()).u32(0);
+        let arguments = new.put(node.own.handle.arguments()).u32(0);
         let after = self.ask(procedure::SETATTR, &arguments, Attributes::take_after_change)?;
         self.note(ino, after);
         Ok(())
@@ -193,7 +194,7 @@ impl Mounted {
             RemovalKind::File => procedure::REMOVE,
             RemovalKind::EmptyDirectory => procedure::RMDIR,
         };
-        let arguments = parent.handle.arguments().bytes(name.as_bytes());
+        let arguments = parent.own.handle.arguments().bytes(name.as_bytes());
         let (removed, is_repeated) = self.ask_noting(number, &arguments, Attributes::take_after_change)?;
         match removed.map_err(of_status) {
             Ok(after) => self.note(dir, after),
@@ -214,7 +215,7 @@ impl Mounted {
     }
 
     fn find(&self, dir: Ino, parent: &Node, name: &Name) -> Result<Option<Ino>> {
-        match self.look_up(dir, parent, name.as_bytes()) {
+        match self.look_up(dir, parent, name.as_bytes(), FoundBy::Lookup) {
             Ok(ino) => Ok(Some(ino)),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -247,9 +248,9 @@ impl WritableFileSystem for Mounted {
         self.note(dir, made.dir);
         let ino = match (made.handle, made.attributes) {
             (Some(handle), Some(attributes)) => {
-                self.nodes().found(dir.0, handle, attributes, self.until())?
+                self.nodes().found(dir.0, handle, attributes, self.until(), FoundBy::Lookup)?
             }
-            _ => self.look_up(dir, &parent, name.as_bytes())?,
+            _ => self.look_up(dir, &parent, name.as_bytes(), FoundBy::Lookup)?,
         };
         self.complete(ino, node).inspect_err(|_| {
             // Undo the creation. If that fails too, the file remains with other attributes.
@@ -267,8 +268,8 @@ impl WritableFileSystem for Mounted {
         if node.kind == FileKind::Directory {
             return Err(Error::NotPermitted);
         }
-        let place = parent.handle.arguments().bytes(name.as_bytes());
-        let arguments = node.handle.arguments().fixed(&place.0);
+        let place = parent.own.handle.arguments().bytes(name.as_bytes());
+        let arguments = node.own.handle.arguments().fixed(&place.0);
         let (linked, is_repeated) = self.ask_noting(procedure::LINK, &arguments, |reply| {
             Some([Attributes::take_optional(reply)?, Attributes::take_after_change(reply)?])
         })?;
@@ -284,7 +285,7 @@ impl WritableFileSystem for Mounted {
     fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         self.expect_writable()?;
         let parent = self.directory(dir)?;
-        let ino = self.look_up(dir, &parent, name.as_bytes())?;
+        let ino = self.look_up(dir, &parent, name.as_bytes(), FoundBy::Lookup)?;
         let attr = self.getattr(ino)?;
         let usage = ask(&attr)?;
         match (victim, attr.kind == FileKind::Directory) {
@@ -303,7 +304,7 @@ impl WritableFileSystem for Mounted {
             return Err(Error::Invalid);
         }
         let (old, new) = (self.directory(from)?, self.directory(to)?);
-        let ino = self.look_up(from, &old, name.as_bytes())?;
+        let ino = self.look_up(from, &old, name.as_bytes(), FoundBy::Lookup)?;
         if flags.contains(RenameFlags::EXCHANGE) {
             return Err(Error::NotSupported);
         }
@@ -315,8 +316,8 @@ impl WritableFileSystem for Mounted {
             return Ok(());
         }
         let lost = replaced.map(|ino| self.getattr(ino)).transpose()?;
-        let target = new.handle.arguments().bytes(new_name.as_bytes());
-        let arguments = old.handle.arguments().bytes(name.as_bytes()).fixed(&target.0);
+        let target = new.own.handle.arguments().bytes(new_name.as_bytes());
+        let arguments = old.own.handle.arguments().bytes(name.as_bytes()).fixed(&target.0);
         let (renamed, is_repeated) = self.ask_noting(procedure::RENAME, &arguments, after_rename)?;
         let [old_after, new_after] = match renamed.map_err(of_status) {
             Err(Error::NotFound) if is_repeated && self.find(to, &new, new_name)? == Some(ino) => {
@@ -330,7 +331,7 @@ impl WritableFileSystem for Mounted {
             // The caller may use the replaced file.
             self.lost_a_name(attr.ino, &attr, Usage::Used);
         }
-        self.nodes().update(ino, |node| (node.parent, node.attributes) = (to.0, None));
+        self.nodes().update(ino, |node| (node.parent, node.own.attributes) = (to.0, None));
         Ok(())
     }
 
@@ -408,7 +409,7 @@ impl WritableFileSystem for Mounted {
         let node = self.nodes().get(ino)?;
         // Also after a failure, a part may have been written.
         self.note(ino, None);
-        let (len, after) = self.changing(ino, || self.write_parts(ino, &node.handle, offset, bytes))?;
+        let (len, after) = self.changing(ino, || self.write_parts(ino, &node.own.handle, offset, bytes))?;
         self.note(ino, after);
         Ok(len)
     }

@@ -11,10 +11,11 @@ use obento_driver::{
     Access, Cookie, Crash, DirEntry, EntrySink, Extent, FileSystem, Layout, Limits, Probe, Span, StatFs,
     StoredProperties, VolumeInfo, WritableFileSystem,
 };
+use obento_remote_nodes::{FoundBy, ListedCount};
 
 use crate::ahead::Streams;
 use crate::error::{LATER, NONSENSE, TOO_MANY_ENTRIES, of_status};
-use crate::nodes::{ListedCount, Node, Nodes};
+use crate::nodes::{Node, Nodes};
 use crate::protocol::{Attributes, Handle, Part, procedure};
 use crate::rpc::Connection;
 use crate::socket::pause;
@@ -199,8 +200,8 @@ impl Mounted {
         self.ask(procedure::GETATTR, &handle.arguments(), Attributes::take)
     }
 
-    pub(crate) fn look_up(&self, dir: Ino, node: &Node, name: &[u8]) -> Result<Ino> {
-        let arguments = node.handle.arguments().bytes(name);
+    pub(crate) fn look_up(&self, dir: Ino, node: &Node, name: &[u8], by: FoundBy) -> Result<Ino> {
+        let arguments = node.own.handle.arguments().bytes(name);
         let (handle, attributes) = self.ask(procedure::LOOKUP, &arguments, |reply| {
             let handle = Handle::new(reply.bytes(64)?);
             Some((handle, Attributes::take_optional(reply)?))
@@ -209,7 +210,7 @@ impl Mounted {
             Some(attributes) => attributes,
             None => self.attributes(&handle)?,
         };
-        self.nodes().found(dir.0, handle, attributes, self.until())
+        self.nodes().found(dir.0, handle, attributes, self.until(), by)
     }
 
     /// Passes the entries of a part of a listing to `sink`. Returns the last cookie, or `None` after the end.
@@ -224,7 +225,7 @@ impl Mounted {
         let node = self.directory(dir)?;
         let from = if at == COOKIE_MAX { LAST_COOKIE } else { at };
         let arguments =
-            node.handle.arguments().u64(from).fixed(if at == 0 { &[0; 8] } else { &node.verifier });
+            node.own.handle.arguments().u64(from).fixed(if at == 0 { &[0; 8] } else { &node.own.verifier });
         let arguments = arguments.u32(NAMES).u32(LISTING);
         let (verifier, entries, is_last) = self.ask(procedure::READDIRPLUS, &arguments, |reply| {
             let part = Part::take(reply)?;
@@ -234,7 +235,7 @@ impl Mounted {
                 .map(|entry| (entry.name.to_vec(), entry.cookie, entry.attributes, entry.handle.clone()));
             Some((part.verifier, owned.collect::<Vec<_>>(), part.is_last))
         })?;
-        self.nodes().update(dir, |node| node.verifier = verifier);
+        self.nodes().update(dir, |node| node.own.verifier = verifier);
         let last = entries.last().map(|&(_, cookie, ..)| cookie.min(COOKIE_MAX));
         if last.is_none() && !is_last {
             return Err(NONSENSE);
@@ -256,9 +257,9 @@ impl Mounted {
             let Ok(known) = Name::new(&name) else { return Err(NONSENSE) };
             let found = match (handle, attributes) {
                 (Some(handle), Some(attributes)) => {
-                    self.nodes().found(dir.0, handle, attributes, self.until())
+                    self.nodes().found(dir.0, handle, attributes, self.until(), FoundBy::Listing)
                 }
-                _ => self.look_up(dir, &node, &name),
+                _ => self.look_up(dir, &node, &name, FoundBy::Listing),
             };
             let ino = match found {
                 Ok(ino) => ino,
@@ -277,7 +278,7 @@ impl Mounted {
 }
 
 impl Mounted {
-    /// Forgets files that are not in use while the table is nearly full. Data of a file goes to stable storage before,
+    /// Forgets idle files while there are too many of them. Data of a file goes to stable storage before,
     /// since another file may get its number. `sync` returns the error of such a commit.
     fn forget_idle_files(&self) {
         loop {
@@ -285,7 +286,7 @@ impl Mounted {
             let Some(idle) = idle else { return };
             // The error is stored.
             let _ = self.commit(Ino(idle.number));
-            self.nodes().evict(idle);
+            self.nodes().evict(&idle);
         }
     }
 }
@@ -320,7 +321,7 @@ impl FileSystem for Mounted {
     fn statfs(&self) -> Result<StatFs> {
         let root = self.root();
         let root = self.nodes().get(root)?;
-        let counts = self.ask(procedure::FSSTAT, &root.handle.arguments(), |reply| {
+        let counts = self.ask(procedure::FSSTAT, &root.own.handle.arguments(), |reply| {
             Attributes::take_optional(reply)?;
             Some([reply.u64()?, reply.u64()?, reply.u64()?, reply.u64()?, reply.u64()?])
         })?;
@@ -344,7 +345,7 @@ impl FileSystem for Mounted {
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
         let node = self.directory(dir)?;
-        match self.look_up(dir, &node, name.as_bytes()) {
+        match self.look_up(dir, &node, name.as_bytes(), FoundBy::Lookup) {
             Err(Error::NameTooLong) => Err(Error::NotFound),
             found => found,
         }
@@ -356,16 +357,16 @@ impl FileSystem for Mounted {
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
         let node = self.nodes().get(ino)?;
-        if let Some((attributes, until)) = node.attributes.as_deref()
+        if let Some((attributes, until)) = node.own.attributes.as_deref()
             && Instant::now() < *until
         {
             return Ok(attributes.attr(ino));
         }
-        let attributes = self.attributes(&node.handle)?;
+        let attributes = self.attributes(&node.own.handle)?;
         if attributes.kind != node.kind {
             return Err(NONSENSE);
         }
-        self.nodes().update(ino, |node| node.attributes = Some(Arc::new((attributes, self.until()))));
+        self.nodes().update(ino, |node| node.own.attributes = Some(Arc::new((attributes, self.until()))));
         Ok(attributes.attr(ino))
     }
 
@@ -385,7 +386,7 @@ impl FileSystem for Mounted {
         if node.kind != FileKind::Symlink {
             return Err(Error::Invalid);
         }
-        self.ask(procedure::READLINK, &node.handle.arguments(), |reply| {
+        self.ask(procedure::READLINK, &node.own.handle.arguments(), |reply| {
             Attributes::take_optional(reply)?;
             let target = reply.bytes(TARGET_MAX)?;
             (!target.is_empty() && !target.contains(&0)).then(|| target.to_vec())
@@ -409,7 +410,11 @@ impl FileSystem for Mounted {
         let node = self.nodes().get(ino)?;
         let left = usize::try_from(attr.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let end = buf.len().min(left);
-        self.read_ahead(ino, &node.handle, attr.size, offset, &mut buf[..end])
+        self.read_ahead(ino, &node.own.handle, attr.size, offset, &mut buf[..end])
+    }
+
+    fn acquire(&self, ino: Ino) -> bool {
+        self.nodes().acquire(ino)
     }
 
     fn forget(&self, ino: Ino) {

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use obento_base::Error;
 use obento_driver::{Access, FileSystem};
+use obento_remote_nodes::COUNT_MAX;
 
 use crate::address::NfsAddress;
 use crate::contract::{ENTRIES, Maxima, Mounted, VALID};
 use crate::error::of_status;
-use crate::nodes::FILES;
 use crate::protocol::{Handle, NFS};
 use crate::rpc::{Connection, Program};
 use crate::xdr::{Reader, Writer};
@@ -154,7 +154,7 @@ impl Export {
         let server = port(address.port, NFS, "NFS server")?;
         let connection = open(server, NFS, "the NFS server", deadline)?;
         let entries_max = address.entries_max.unwrap_or(ENTRIES);
-        Ok(Self { connection, root, valid: VALID, entries_max, files_max: FILES })
+        Ok(Self { connection, root, valid: VALID, entries_max, files_max: COUNT_MAX })
     }
 
     /// Uses an open stream socket to an NFS server, and the handle of a directory, without the MOUNT protocol. If the
@@ -169,7 +169,7 @@ impl Export {
         }
         let connection = Connection::over(socket, None, NFS, deadline);
         let root = Handle::new(root);
-        Ok(Self { connection, root, valid: VALID, entries_max: ENTRIES, files_max: FILES })
+        Ok(Self { connection, root, valid: VALID, entries_max: ENTRIES, files_max: COUNT_MAX })
     }
 
     /// Sets how long attributes and data that was read ahead are used after they were received. The default is three
@@ -183,7 +183,7 @@ impl Export {
     /// that are out of use are forgotten, but no directories.
     #[must_use]
     pub fn files_max(self, files_max: usize) -> Self {
-        Self { files_max: files_max.min(FILES), ..self }
+        Self { files_max: files_max.min(COUNT_MAX), ..self }
     }
 
     /// Returns the file system of the export, for reading or also for changes.

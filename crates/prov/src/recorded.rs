@@ -217,6 +217,7 @@ impl FileSystem for Recorded {
         fn statfs_at(&self, ino: Ino) -> Result<StatFs>;
         fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
         fn cache_use(&self) -> Option<CacheUse>;
+        fn acquire(&self, ino: Ino) -> bool;
         fn parent(&self, dir: Ino) -> Result<Ino>;
         fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
         fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;

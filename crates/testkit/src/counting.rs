@@ -96,6 +96,10 @@ impl FileSystem for Counting {
         self.read_with("read").read(layout, ino, offset, buf)
     }
 
+    fn acquire(&self, ino: Ino) -> bool {
+        self.inner.acquire(ino)
+    }
+
     fn forget(&self, ino: Ino) {
         self.read_with("forget").forget(ino);
     }

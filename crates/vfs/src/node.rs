@@ -210,12 +210,13 @@ impl Node {
 
     /// Returns the inode that an entry of a listing of this directory refers to. On a writable volume, looks up the
     /// name of the entry, and fails as [`lookup`](Self::lookup) does. On any other volume, uses the inode number in
-    /// the entry and never fails.
+    /// the entry. If the driver has forgotten the number, looks up the name.
     pub fn child(&self, entry: &DirEntry<'_>) -> Result<Node> {
         if self.file_system().writable().is_some() {
             return self.lookup(entry.name);
         }
-        Ok(self.vfs.take(entry.ino))
+        let child = self.vfs.take(entry.ino);
+        if self.file_system().acquire(entry.ino) { Ok(child) } else { self.lookup(entry.name) }
     }
 
     /// Returns the parent of this directory. The parent of the root is the root.

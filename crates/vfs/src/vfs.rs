@@ -202,9 +202,12 @@ impl Vfs {
     ///
     /// # Errors
     ///
-    /// - `Stale`: the volume contains no inode with this number.
+    /// - `Stale`: the volume contains no inode with this number, or the driver has forgotten the number.
     pub fn node(&self, ino: Ino) -> Result<Node> {
         let node = self.take(ino);
+        if !self.0.fs.acquire(ino) {
+            return Err(Error::Stale);
+        }
         node.attr()?;
         Ok(node)
     }

@@ -2,9 +2,17 @@
 
 mod common;
 
-use common::{Short, name, new_node, user, volume};
-use obento_base::{Error, FileKind};
-use obento_vfs::{Caller, Symlinks};
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::{Short, clock, name, new_node, user, volume};
+use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
+use obento_driver::{
+    Cookie, EntrySink, Extent, FileSystem, Layout, Limits, StatFs, VolumeInfo, WritableFileSystem as _,
+};
+use obento_tmpfs::{Options, Tmpfs};
+use obento_vfs::{Caller, Symlinks, Vfs};
 
 #[test]
 fn slashes_dots_and_parents_lead_where_posix_says() {
@@ -133,4 +141,55 @@ fn a_removed_directory_has_no_parent_and_takes_no_names() {
     assert_eq!(a.walk(".."), Err(Error::NotFound));
     let new = new_node(FileKind::Regular, 0o644);
     assert_eq!(vfs.create(&Caller::Owner, &a, name("f"), &new), Err(Error::NotFound));
+}
+
+/// A read-only tmpfs that knows no number until it looks up a name.
+struct Forgetful {
+    fs: Tmpfs,
+    is_known: AtomicBool,
+}
+
+impl FileSystem for Forgetful {
+    obento_base::forward! { self.fs;
+        fn root(&self) -> Ino;
+        fn limits(&self) -> Limits;
+        fn info(&self) -> VolumeInfo;
+        fn statfs(&self) -> Result<StatFs>;
+        fn device(&self) -> Option<&Arc<dyn obento_block::BlockDevice>>;
+        fn parent(&self, dir: Ino) -> Result<Ino>;
+        fn getattr(&self, ino: Ino) -> Result<Attr>;
+        fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()>;
+        fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
+        fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
+        fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+        fn forget(&self, ino: Ino);
+    }
+
+    fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
+        self.is_known.store(true, Ordering::Relaxed);
+        self.fs.lookup(dir, name)
+    }
+
+    fn acquire(&self, _ino: Ino) -> bool {
+        self.is_known.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn a_listed_file_whose_number_the_driver_forgot_is_looked_up() {
+    let fs = Tmpfs::new(Options::new(clock()));
+    let file = fs.create(fs.root(), name("f"), &new_node(FileKind::Regular, 0o644)).unwrap();
+    let fs = Arc::new(Forgetful { fs, is_known: AtomicBool::new(false) });
+    let vfs = Vfs::new(fs.clone());
+    let root = vfs.root();
+    assert_eq!(vfs.node(file.ino).err(), Some(Error::Stale));
+    for was_known in [false, true] {
+        assert_eq!(fs.acquire(file.ino), was_known);
+        root.read_dir(Cookie::START, &mut |entry| {
+            assert_eq!(root.child(&entry.unwrap()).unwrap().ino(), file.ino);
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    }
+    assert!(vfs.node(file.ino).is_ok());
 }
