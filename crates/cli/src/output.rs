@@ -13,6 +13,7 @@ use obento::host::{HostError, interrupt, open_output};
 use rustix::io::Errno;
 
 use crate::escape::{NameStyle, escape};
+use crate::hint::Hint;
 use crate::pager::Pager;
 use crate::report::{Report, shell_word};
 
@@ -100,6 +101,12 @@ pub fn go_on() -> Outcome {
 impl From<io::Error> for Stop {
     fn from(error: io::Error) -> Self {
         Self::Output(error)
+    }
+}
+
+impl<E: Hint> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Report::from(error).into()
     }
 }
 

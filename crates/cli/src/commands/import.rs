@@ -13,9 +13,10 @@ use obento::driver::Access;
 use obento::host::{HostError, UnpackLimits, interrupt};
 use obento::import::{ImportOptions, import};
 
-use super::cp::{report_losses, with_remedy};
+use super::cp::report_losses;
 use crate::context::Context;
 use crate::help::page::Page;
+use crate::hint::Hinted;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
@@ -171,8 +172,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             Ok(())
         }
         Err(CopyError::Input(error)) => Err(Report::new(format!("cannot read {shown_name}"), error).into()),
-        Err(error @ CopyError::NotAnArchive { .. }) => {
-            Err(Report::new(format!("cannot import {shown_name}"), error).into())
+        Err(error @ (CopyError::NotAnArchive { .. } | CopyError::Packed { .. })) => {
+            Err(Report::new(format!("cannot import {shown_name}"), Hinted(error)).into())
         }
         Err(CopyError::Target { path, error: Error::NotFound }) => {
             let help = format!("create the directory first: obento mkdir -p {}", shell_word(&path));
@@ -240,8 +241,8 @@ impl Observer for Watch<'_> {
                 self.is_broken = true;
                 Report::on("cannot import all of", self.archive, &problem.trouble)
             }
-            trouble => Report::on("cannot import", &problem.path, trouble),
+            trouble => Report::on("cannot import", &problem.path, Hinted(trouble)),
         };
-        self.context.warn(&with_remedy(report, &problem.trouble));
+        self.context.warn(&report);
     }
 }

@@ -117,7 +117,7 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
     });
     let mut contents = Vec::new();
     if address.part.is_some() {
-        let volume = image.volume(address.part.as_ref()).map_err(Report::plain)?;
+        let volume = image.volume(address.part.as_ref())?;
         let found = Found::new(&volume);
         let holds = PartitionContents::FileSystem(found.info.probe.clone());
         contents
@@ -129,14 +129,14 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
             let found = volume.and_then(|volume| match volume {
                 Ok(volume) => Some(Found::new(&volume)),
                 Err(error) => {
-                    failures.push(Report::plain(error));
+                    failures.push(error.into());
                     None
                 }
             });
             contents.push((content, found));
         }
         if let Some(ambiguity) = image.ambiguity() {
-            failures.push(Report::plain(ambiguity));
+            failures.push(ambiguity.into());
         } else if contents.iter().all(|(_, found)| found.is_none()) && failures.is_empty() {
             // A file system that is opened by --fs-type or --superblock has no signature.
             match image.volume(None) {
@@ -147,7 +147,7 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
                 }
                 // The table is complete, and has room for partitions.
                 Err(OpenError::NoPartitions { .. }) => {}
-                Err(error) => failures.push(Report::plain(error)),
+                Err(error) => failures.push(error.into()),
             }
         }
     }

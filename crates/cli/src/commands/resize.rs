@@ -226,7 +226,7 @@ fn failed(
         other => other,
     };
     match cause {
-        ResizeFailure::Open(error) => Report::plain(error),
+        ResizeFailure::Open(error) => error.into(),
         ResizeFailure::NotSupported { fs_type } => match program(fs_type) {
             Some(program) => report.help(format!("use {program} to resize {fs_type} volumes")),
             None => report.help("this command supports ext2, ext3, ext4, FAT, exFAT, XFS and Btrfs"),

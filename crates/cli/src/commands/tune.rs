@@ -16,6 +16,7 @@ use obento::tune::{TuneFailure, tune};
 
 use crate::context::Context;
 use crate::help::page::Page;
+use crate::hint::Hinted;
 use crate::open;
 use crate::output::Outcome;
 use crate::parse::uuid::{is_volume_id, uuid_or_volume_id};
@@ -120,7 +121,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let wanted = match image.volume_bytes(address.part.as_ref()) {
         Ok((_, choice)) => wanted.of(choice.probe().map_or("", |probe| probe.fs_type)),
-        Err(error) => return Err(Report::plain(error).into()),
+        Err(error) => return Err(error.into()),
     };
     let notes = tune(&image, address.part.as_ref(), &wanted).map_err(|failure| {
         let short = || open::of_short_volume(&image, address.part.as_ref());
@@ -159,6 +160,7 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> 
         TuneFailure::Tune(TuneError::Failed(obento::Error::Invalid)) => {
             Report::on(ACTION, shown, "the super block or the journal is damaged")
         }
+        TuneFailure::Open(error) => Report::on(ACTION, shown, Hinted(error)),
         _ => Report::on(ACTION, shown, failure),
     };
     match failure {

@@ -26,10 +26,10 @@ impl ShellImage {
     pub fn operand(&self, argument: &OsStr) -> Result<Operand, Report> {
         let text = argument.as_bytes();
         if text == b"-" || text.starts_with(b"host:") {
-            return Operand::parse(argument).map_err(Report::plain);
+            return Ok(Operand::parse(argument)?);
         }
         if let Some(address) = text.strip_prefix(b"image:") {
-            let address = Address::parse(OsStr::from_bytes(address)).map_err(Report::plain)?;
+            let address = Address::parse(OsStr::from_bytes(address))?;
             return Ok(Operand::Image(address));
         }
         let ino = text.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));

@@ -37,7 +37,7 @@ pub enum Opened {
 pub fn operand(argument: &OsStr, context: &Context) -> Result<Operand, Report> {
     match context.inside() {
         Some(inside) => inside.operand(argument),
-        None => Operand::parse_with(argument, &|path| context.look_up(path)).map_err(Report::plain),
+        None => Ok(Operand::parse_with(argument, &|path| context.look_up(path))?),
     }
 }
 
@@ -46,7 +46,7 @@ pub fn address(argument: &OsStr, context: &Context) -> Result<Address, Report> {
     match context.inside().map(|inside| inside.operand(argument)).transpose()? {
         Some(Operand::Image(address)) => Ok(address),
         Some(_) => Err(Report::on("cannot open", argument.as_bytes(), "not a path inside the image")),
-        None => Address::parse_with(argument, &|path| context.look_up(path)).map_err(Report::plain),
+        None => Ok(Address::parse_with(argument, &|path| context.look_up(path))?),
     }
 }
 

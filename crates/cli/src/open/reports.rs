@@ -86,7 +86,7 @@ pub fn option_refused(error: &OpenError, shown: VolumeOptions) -> Option<Report>
 /// Returns the report of a volume that cannot be opened. If its driver only reads and builds volumes, the report names
 /// the command that builds one.
 pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registry) -> Report {
-    let report = Report::plain(error);
+    let report = Report::from(error);
     if let Some(report) = option_refused(error, options.shown()) {
         return report;
     }
@@ -127,7 +127,7 @@ pub fn of_short_volume(image: &Image, part: Option<&PartSelector>) -> String {
 
 /// Returns the report of an image that cannot be opened, with the option that opens it.
 pub fn cannot_open(error: OpenError) -> Report {
-    let report = Report::plain(&error);
+    let report = Report::from(&error);
     match error {
         OpenError::Missing { image } if obento::address::server_of(&image).is_some() => needs_image(&image),
         OpenError::Host(HostError::Unsupported { format, path, feature }) => {

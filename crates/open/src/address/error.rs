@@ -4,34 +4,29 @@ use std::path::{Path, PathBuf};
 
 use crate::text::{Escaped, escaped};
 
-/// The error of parsing an address. Each message ends with the next step for the user.
+/// The error of parsing an address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AddressError {
     /// The text is empty.
-    #[error("the argument is empty\n  help: write a path, or IMAGE:/PATH")]
+    #[error("the argument is empty")]
     Empty,
     /// The text is `host:` without a path.
-    #[error("'host:' requires a path\n  help: write a path such as host:./name")]
+    #[error("'host:' requires a path")]
     EmptyHostPath,
     /// The text has the form of an address, but the image does not exist.
-    #[error(
-        "cannot open '{}': no such file\n  help: check the name, or write 'host:' before a host path that contains ':/'",
-        shown(image)
-    )]
+    #[error("cannot open '{}': no such file", shown(image))]
     MissingImage {
         /// The image that does not exist.
         image: PathBuf,
     },
     /// The text consists of an image only, which does not exist.
-    #[error("cannot open '{}': no such file\n  help: check the name", shown(image))]
+    #[error("cannot open '{}': no such file", shown(image))]
     MissingFile {
         /// The image that does not exist.
         image: PathBuf,
     },
     /// The path in the image starts with `#`, but is not the number of an inode.
-    #[error(
-        "invalid address '{image}:{path}': '#' must be followed by the number of an inode\n  help: write an address such as '{image}:#12', or '{image}:/{path}' for a file with this name"
-    )]
+    #[error("invalid address '{image}:{path}': '#' must be followed by the number of an inode")]
     Inode {
         /// The text before the colon.
         image: String,
@@ -39,9 +34,7 @@ pub enum AddressError {
         path: String,
     },
     /// The path in the image does not start with `/`.
-    #[error(
-        "invalid address '{image}:{path}': a path in an image starts with '/'\n  help: write '{image}:/{path}', or 'host:' before a host path"
-    )]
+    #[error("invalid address '{image}:{path}': a path in an image starts with '/'")]
     RelativePath {
         /// The text before the colon.
         image: String,
@@ -49,32 +42,25 @@ pub enum AddressError {
         path: String,
     },
     /// The image is a directory.
-    #[error(
-        "cannot open '{}': is a directory of the host, not an image\n  help: name a file or device",
-        shown(path)
-    )]
+    #[error("cannot open '{}': is a directory of the host, not an image", shown(path))]
     HostDirectory {
         /// The directory.
         path: PathBuf,
     },
     /// The text is the command line of a FUSE server, but also the name of a file of the host.
-    #[error(
-        "'{text}' is also the name of a file of the host\n  help: write './' before the file, or rename it to start the server"
-    )]
+    #[error("'{text}' is also the name of a file of the host")]
     ServerOrFile {
         /// The text, or the part that is the name of the file.
         text: String,
     },
     /// The command line of a FUSE server is not followed by a path.
-    #[error("'{text}' has no path after the command of the server\n  help: add ':/' for the root directory")]
+    #[error("'{text}' has no path after the command of the server")]
     ServerWithoutPath {
         /// The text.
         text: String,
     },
     /// The text is `-`, but the command needs an image.
-    #[error(
-        "cannot open standard input as an image: images are not read from start to end\n  help: save the image to a file"
-    )]
+    #[error("cannot open standard input as an image: images are not read from start to end")]
     ImageFromStdin,
     /// The syntax of the partition is wrong.
     #[error("invalid partition '@{part}': {why}")]

@@ -1,5 +1,4 @@
-//! The errors of opening an image or a volume in it. A message contains the failed action, the object, the reason,
-//! and the next step for the user.
+//! The errors of opening an image or a volume in it. A message contains the failed action, the object and the reason.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,55 +14,42 @@ use crate::address::PartSelector;
 use crate::partition::Partition;
 use crate::text::{Escaped, escaped, human_size};
 
-/// The error of opening an image or a volume in it. Each message contains the next step for the user.
+/// The error of opening an image or a volume in it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// The image file does not exist.
-    #[error("cannot open '{}': no such file\n  help: check the name", shown(image))]
+    #[error("cannot open '{}': no such file", shown(image))]
     Missing {
         /// The image.
         image: PathBuf,
     },
     /// The file of the external journal does not exist.
-    #[error("cannot open the journal '{}': no such file\n  help: check the name", shown(journal))]
+    #[error("cannot open the journal '{}': no such file", shown(journal))]
     MissingJournal {
         /// The file of the journal.
         journal: PathBuf,
     },
     /// The host does not permit reading the image.
-    #[error(
-        "cannot open '{}': permission denied\n  help: check the owner and mode of the file with 'ls -l', or run as another user",
-        shown(image)
-    )]
+    #[error("cannot open '{}': permission denied", shown(image))]
     NotPermitted {
         /// The image.
         image: PathBuf,
     },
     /// The host does not permit changing the image.
-    #[error(
-        "cannot change '{}': permission denied\n  help: check the owner and mode of the file with 'ls -l', or run as another user",
-        shown(image)
-    )]
+    #[error("cannot change '{}': permission denied", shown(image))]
     NotChangeable {
         /// The image.
         image: PathBuf,
     },
     /// The image is on a host file system that is mounted read-only.
-    #[error(
-        "cannot change '{}': the host's file system is mounted read-only\n  help: copy the image, or remount the file system",
-        shown(image)
-    )]
+    #[error("cannot change '{}': the host's file system is mounted read-only", shown(image))]
     ReadOnlyHost {
         /// The image.
         image: PathBuf,
     },
     /// The image has a compression or a format that obento can only read.
-    #[error(
-        "cannot change '{}': obento reads the format {layer}, but does not write it\n  help: convert the image first: {}",
-        shown(image),
-        Unpack(image, layer)
-    )]
+    #[error("cannot change '{}': obento reads the format {layer}, but does not write it", shown(image))]
     Packed {
         /// The image.
         image: PathBuf,
@@ -71,20 +57,16 @@ pub enum OpenError {
         layer: &'static str,
     },
     /// The caller requests a change of a snapshot.
-    #[error(
-        "cannot change '{}': a snapshot is read-only\n  help: change the present contents, or copy the snapshot with 'obento convert'",
-        shown(image)
-    )]
+    #[error("cannot change '{}': a snapshot is read-only", shown(image))]
     ReadOnlySnapshot {
         /// The image with the name of the snapshot.
         image: PathBuf,
     },
     /// The image has no snapshot of this name.
     #[error(
-        "cannot open '{}': the image has no snapshot '{}'\n  help: run 'obento info {}' to list its snapshots",
+        "cannot open '{}': the image has no snapshot '{}'",
         shown(image),
-        escaped(name.as_bytes()),
-        shown(file)
+        escaped(name.as_bytes())
     )]
     NoSnapshot {
         /// The image with the name of the snapshot.
@@ -95,19 +77,13 @@ pub enum OpenError {
         name: String,
     },
     /// A snapshot was requested, and the image is not a qcow2 image.
-    #[error(
-        "cannot open '{}': only qcow2 images have snapshots\n  help: omit the '%' and the name",
-        shown(image)
-    )]
+    #[error("cannot open '{}': only qcow2 images have snapshots", shown(image))]
     NotQcow2 {
         /// The image with the name of the snapshot.
         image: PathBuf,
     },
     /// The options name an external journal, but the journal of the volume is not on another device.
-    #[error(
-        "cannot open '{}' with --journal: the volume has no external journal\n  help: omit --journal",
-        At(image, part)
-    )]
+    #[error("cannot open '{}' with --journal: the volume has no external journal", At(image, part))]
     JournalNotUsed {
         /// The image.
         image: PathBuf,
@@ -130,21 +106,13 @@ pub enum OpenError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The image has a length of 0 bytes.
-    #[error(
-        "cannot open '{}': the file is empty\n  help: create a file system with 'obento mkfs {} SIZE', or set \
-         the size of the file with truncate(1)",
-        shown(image),
-        shown(image)
-    )]
+    #[error("cannot open '{}': the file is empty", shown(image))]
     Empty {
         /// The image.
         image: PathBuf,
     },
     /// The image has too many layers of compression and disk image formats.
-    #[error(
-        "cannot open '{}': more than {limit} nested containers\n  help: unpack the outer containers with other tools",
-        shown(image)
-    )]
+    #[error("cannot open '{}': more than {limit} nested containers", shown(image))]
     Nested {
         /// The image.
         image: PathBuf,
@@ -152,11 +120,7 @@ pub enum OpenError {
         limit: usize,
     },
     /// Reading failed before a type was recognised.
-    #[error(
-        "cannot read '{}': {error}\n  help: get another copy of the image; if the disk of the host fails, \
-         copy the readable part with ddrescue",
-        shown(image)
-    )]
+    #[error("cannot read '{}': {error}", shown(image))]
     Unreadable {
         /// The image.
         image: PathBuf,
@@ -164,7 +128,7 @@ pub enum OpenError {
         error: Error,
     },
     /// No driver has the requested name.
-    #[error("unknown file system type '{name}'\n  help: the types are {}", known.join(", "))]
+    #[error("unknown file system type '{name}'")]
     UnknownType {
         /// The requested name.
         name: String,
@@ -182,11 +146,7 @@ pub enum OpenError {
         looks: DataDescription,
     },
     /// The image has a partition table without partitions.
-    #[error(
-        "cannot open '{}': the partition table has no partitions\n  help: add a partition: obento part {} add",
-        shown(image),
-        shown(image)
-    )]
+    #[error("cannot open '{}': the partition table has no partitions", shown(image))]
     NoPartitions {
         /// The image.
         image: PathBuf,
@@ -217,12 +177,7 @@ pub enum OpenError {
     },
     /// Several types claim the same bytes, or one type claims the whole image and others claim its
     /// partitions.
-    #[error(
-        "cannot open '{}': {}\n  help: select a volume and its type:{}",
-        At(image, part),
-        Names(candidates),
-        Candidates(image, candidates)
-    )]
+    #[error("cannot open '{}': {}", At(image, part), Names(candidates))]
     Ambiguous {
         /// The image.
         image: PathBuf,
@@ -252,7 +207,7 @@ pub enum OpenError {
         list: Vec<PartitionChoice>,
     },
     /// The driver could not open the volume.
-    #[error("{}", CannotOpen { at: At(image, part), fs_type, is_requested: *is_requested, error })]
+    #[error("{}", CannotOpen { at: At(image, part), fs_type, error })]
     Volume {
         /// The image.
         image: PathBuf,
@@ -267,8 +222,8 @@ pub enum OpenError {
     },
     /// The entry of a partition is shorter than the volume in the partition.
     #[error(
-        "cannot open '{}@{number}': the partition has {len} bytes, but its file system needs at least {needed} bytes\n  help: {}",
-        shown(image), lengthen(image, *number, *can_grow)
+        "cannot open '{}@{number}': the partition has {len} bytes, but its file system needs at least {needed} bytes",
+        shown(image)
     )]
     ShortPartition {
         /// The image.
@@ -298,7 +253,7 @@ pub enum OpenError {
     },
     /// The driver could not open the volume with the requested super block.
     #[error(
-        "cannot open the {fs_type} file system of '{}' with the super block at block {block}: {}\n  help: {otherwise}",
+        "cannot open the {fs_type} file system of '{}' with the super block at block {block}: {}",
         At(image, part),
         Why { error, ends: *ends }
     )]
@@ -350,37 +305,16 @@ impl fmt::Display for Names<'_> {
     }
 }
 
-/// One line for each candidate, with the way to name it.
-struct Candidates<'a>(&'a Path, &'a [Candidate]);
-
-impl fmt::Display for Candidates<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for candidate in self.1 {
-            let at = At(self.0, &candidate.part);
-            match candidate.fs_type {
-                Some(fs_type) => write!(f, "\n  --fs-type {fs_type} {at}")?,
-                None => write!(f, "\n  {at}: {}, which is not supported", candidate.name)?,
-            }
-        }
-        Ok(())
-    }
-}
-
 /// The reason why no file system was found.
 struct Unknown<'a>(&'a DataDescription);
 
 impl fmt::Display for Unknown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let looks = self.0;
-        if looks.is_unsupported() {
-            return write!(f, "{} is not supported\n  help: {}", looks.name, looks.advice);
-        }
-        match (looks.is_unrecognised(), looks.advice) {
-            (true, advice) => write!(f, "unrecognised format\n  help: {advice}"),
-            (false, "") => write!(f, "no supported file system; the data looks like {}", looks.like),
-            (false, advice) => {
-                write!(f, "no supported file system; the data looks like {}\n  help: {advice}", looks.like)
-            }
+        match (looks.is_unsupported(), looks.is_unrecognised()) {
+            (true, _) => write!(f, "{} is not supported", looks.name),
+            (false, true) => f.write_str("unrecognised format"),
+            (false, false) => write!(f, "no supported file system; the data looks like {}", looks.like),
         }
     }
 }
@@ -394,20 +328,6 @@ pub enum FallbackOutcome {
     OpensByCopy(u64),
     /// The volume does not open.
     Fails,
-}
-
-impl fmt::Display for FallbackOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Opens => f.write_str("omit the number of the super block: the volume opens without it"),
-            Self::OpensByCopy(block) => {
-                write!(f, "omit the number of the super block: the volume opens with the copy at block {block}")
-            }
-            Self::Fails => f.write_str(
-                "copies are usually at blocks 32768, 98304 and 163840, or with blocks of 1 KiB at 8193, 24577 and 40961",
-            ),
-        }
-    }
 }
 
 /// The reason why a requested super block is not usable.
@@ -427,22 +347,6 @@ impl fmt::Display for Why<'_> {
                 )
             }
             None => self.error.fmt(f),
-        }
-    }
-}
-
-/// The way to unpack an image.
-struct Unpack<'a>(&'a Path, &'a str);
-
-impl fmt::Display for Unpack<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let image = shown(self.0);
-        match self.1 {
-            "vhd" | "vhdx" | "vmdk" | "vdi" | "android-sparse" => {
-                write!(f, "obento convert {image} plain.img")
-            }
-            "gzip" => write!(f, "gzip -dc {image} > plain.img"),
-            layer => write!(f, "{layer} -dc {image} > plain.img"),
         }
     }
 }
@@ -477,18 +381,6 @@ impl PartitionChoice {
         match &self.holds {
             PartitionContents::FileSystem(probe) => Some(probe),
             _ => None,
-        }
-    }
-}
-
-/// Returns what to do about a partition that is too short.
-fn lengthen(image: &Path, number: u32, can_grow: bool) -> String {
-    match can_grow {
-        true => format!("run 'obento part {} grow {number}', which changes only the partition table", shown(image)),
-        false => {
-            "restore the partition table, or the missing end of the image; 'obento recover' copies the files that are \
-             present"
-                .to_owned()
         }
     }
 }
@@ -530,10 +422,7 @@ struct Choices<'a>(&'a Path, &'a [PartitionChoice]);
 impl fmt::Display for Choices<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.1 {
-            [] => f.write_str(
-                "; the image has no valid partition table\n  help: omit '@' and the text after it, or use \
-                 @+OFFSET for a volume at that byte",
-            ),
+            [] => f.write_str("; the image has no valid partition table"),
             list => write!(f, "; the partitions are:{}", List(self.0, list)),
         }
     }

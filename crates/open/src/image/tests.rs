@@ -94,8 +94,10 @@ fn a_missing_ambiguous_or_unrecognised_partition_is_reported() {
     assert!(matches!(missing, OpenError::NoSuchPart { .. }) && missing.to_string().contains("disk.img@2"));
     let twice = label(&image, Some("same")).unwrap_err();
     assert!(matches!(&twice, OpenError::AmbiguousPart { list, .. } if list.len() == 2), "{twice}");
-    let luks = label(&image, Some("3")).unwrap_err().to_string();
-    assert!(luks.contains("LUKS") && luks.contains("cryptsetup"), "{luks}");
+    let luks = label(&image, Some("3")).unwrap_err();
+    let has_advice =
+        matches!(&luks, OpenError::NoFileSystem { looks, .. } if looks.advice.contains("cryptsetup"));
+    assert!(has_advice && luks.to_string().contains("LUKS"), "{luks}");
     assert!(label(&image, Some("+99999999")).is_err());
     assert!(
         label(&open(toy("bare")), Some("1")).unwrap_err().to_string().contains("no valid partition table")
@@ -122,8 +124,8 @@ fn a_missing_and_an_unreadable_image_are_distinguished() {
 fn a_type_that_is_forced_is_the_one_that_opens() {
     let force = |name: &str| Options { fs_type: Some(name.into()), ..Options::default() };
     assert!(open_with(toy("x"), &force("toy")).unwrap().volume(None).is_ok());
-    let unknown = open_with(toy("x"), &force("xfs")).unwrap_err().to_string();
-    assert!(unknown.contains("'xfs'") && unknown.contains("toy"), "{unknown}");
+    let unknown = open_with(toy("x"), &force("xfs")).unwrap_err();
+    assert_eq!(unknown, OpenError::UnknownType { name: "xfs".into(), known: vec!["toy"] });
     let wrong = open_with(vec![1; 4096], &force("toy")).unwrap().volume(None).unwrap_err();
     assert!(matches!(wrong, OpenError::Volume { fs_type: "toy", .. }));
 }
@@ -135,8 +137,7 @@ fn a_file_system_on_the_whole_image_and_one_in_a_partition_are_ambiguous_until_o
     let error = label(&open(bytes.clone()), None).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot open 'disk.img': the whole image and a partition have the signature of toy\n  \
-         help: select a volume and its type:\n  --fs-type toy disk.img@+0\n  --fs-type toy disk.img@1"
+        "cannot open 'disk.img': the whole image and a partition have the signature of toy"
     );
     let changing = open_with(bytes.clone(), &Options::default().for_change()).unwrap();
     assert!(matches!(changing.volume(None), Err(OpenError::Ambiguous { .. })));
@@ -277,13 +278,13 @@ fn a_volume_that_is_open_for_reading_is_not_opened_for_change_beside_it() {
 }
 
 #[test]
-fn an_image_in_a_container_is_not_opened_for_change_and_the_error_says_how_to_unpack_it() {
+fn an_image_in_a_container_is_not_opened_for_change_and_the_error_names_the_format() {
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     std::io::Write::write_all(&mut encoder, &toy("packed")).unwrap();
     let error = open_with(encoder.finish().unwrap(), &Options::default().for_change()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "cannot change 'disk.img': obento reads the format gzip, but does not write it\n  help: convert the image first: gzip -dc disk.img > plain.img"
+        "cannot change 'disk.img': obento reads the format gzip, but does not write it"
     );
 }
 

@@ -36,7 +36,7 @@ pub(crate) use options::join;
 pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};
 pub use out::{copy_out, copy_out_to};
 pub(crate) use problem::expect_wanted;
-pub use problem::{CopyError, CopyReport, Observer, Problem, ProblemReason, Progress, Quiet};
+pub use problem::{CopyError, CopyReport, Observer, Problem, ProblemReason, Progress, Quiet, special_word};
 pub use target::HostTarget;
 
 pub use crate::data::Unread;

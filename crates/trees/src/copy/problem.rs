@@ -120,17 +120,9 @@ impl fmt::Display for ProblemReason {
                     escaped(name)
                 )
             }
-            Self::DirectoryOmitted => f.write_str("is a directory\n  help: use -r to copy directories"),
+            Self::DirectoryOmitted => f.write_str("is a directory"),
             Self::SpecialOmitted(kind) => {
-                let kind = match kind {
-                    FileKind::Fifo => "FIFO",
-                    FileKind::Socket => "socket",
-                    _ => "device",
-                };
-                write!(
-                    f,
-                    "is a {kind}, whose contents are not copied\n  help: use -r to copy the {kind} itself"
-                )
+                write!(f, "is a {}, whose contents are not copied", special_word(*kind))
             }
             Self::Target { path, error } => write!(f, "cannot write '{}': {error}", escaped(path)),
             Self::Exhausted { path, shortage } => write!(f, "cannot write '{}': {shortage}", escaped(path)),
@@ -142,8 +134,17 @@ impl fmt::Display for ProblemReason {
             Self::IsTarget => f.write_str("is the image that this command changes"),
             Self::Member(trouble) => trouble.fmt(f),
             Self::Counted => f.write_str("the file system does not support the name"),
-            Self::Nameless => f.write_str("the source has no name\n  help: name the copy, not a directory"),
+            Self::Nameless => f.write_str("the source has no name"),
         }
+    }
+}
+
+/// Returns the word for a special file.
+pub fn special_word(kind: FileKind) -> &'static str {
+    match kind {
+        FileKind::Fifo => "FIFO",
+        FileKind::Socket => "socket",
+        _ => "device",
     }
 }
 
@@ -254,6 +255,12 @@ pub enum CopyError {
         /// A description of the input.
         reason: String,
     },
+    /// The input is a compressed file whose compression is not supported, or a disk image.
+    #[error("not a tar archive: the data looks like {like}")]
+    Packed {
+        /// The format of the data.
+        like: &'static str,
+    },
     /// An error of the input.
     #[error("cannot read: {0}")]
     Input(std::io::Error),
@@ -273,7 +280,7 @@ pub enum CopyError {
         exists: bool,
     },
     /// The path of the target has no last component, so it is not the name of a file to create.
-    #[error("cannot create '{}'\n  help: name a file or an existing directory", PathBuf::from(target).display())]
+    #[error("cannot create '{}'", PathBuf::from(target).display())]
     BadTarget {
         /// The target.
         target: PathBuf,

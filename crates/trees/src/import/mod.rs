@@ -82,7 +82,7 @@ pub struct ImportReport {
 /// # Errors
 ///
 /// - The errors that prevent the import from starting or continuing.
-/// - `NotAnArchive`: `input` is not an archive.
+/// - `NotAnArchive`, `Packed`: `input` is not an archive.
 ///
 /// ```no_run
 /// use obento::Image;
@@ -216,9 +216,7 @@ impl Import<'_> {
         let packed = DataDescription::packed(stream.start()).filter(|_| stream.compression().is_none());
         match (error, packed) {
             (TarError::Input(error), _) => CopyError::Input(error),
-            (_, Some(like)) => CopyError::NotAnArchive {
-                reason: format!("the data looks like {like}\n  help: unpack the file first"),
-            },
+            (_, Some(like)) => CopyError::Packed { like },
             (TarError::Damaged { offset: 0, reason }, None) => {
                 CopyError::NotAnArchive { reason: format!("its first header is damaged: {reason}") }
             }

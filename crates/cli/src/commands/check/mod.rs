@@ -289,7 +289,7 @@ fn examine(
             // The error of opening describes the data.
             CheckError::Unknown if options.super_block.is_none() => match image.volume_to_read(part.as_ref())
             {
-                Err(error) => Report::plain(error),
+                Err(error) => error.into(),
                 Ok(_) => failure(shown, &error, opened, context),
             },
             error => failure(shown, error, opened, context),
@@ -320,7 +320,7 @@ fn probed_type(opened: &Opened) -> Option<&'static str> {
 fn failure(shown: &[u8], error: &CheckError, opened: &Opened, context: &Context) -> Report {
     let report = Report::on("cannot check", shown, error);
     match error {
-        CheckError::Open(error) => Report::plain(error),
+        CheckError::Open(error) => error.into(),
         CheckError::Unknown => report.help(
             "name the partition or the first byte of the file system: IMAGE@PART or IMAGE@+OFFSET; if its start is \
              damaged, name its type: obento --fs-type TYPE check IMAGE",

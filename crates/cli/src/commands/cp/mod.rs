@@ -29,9 +29,9 @@ use rustix::io::Errno;
 pub use self::args::Args;
 pub use self::into::open_target;
 use self::watch::CopyDisplay;
-pub use self::watch::with_remedy;
 use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
+use crate::hint::Hinted;
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};
 use crate::report::{Report, printable, shell_word, subject};
@@ -230,14 +230,14 @@ fn to_host(
         Err(CopyError::Host(error @ (HostError::Limit { .. } | HostError::FileLimit { .. }))) => {
             context.warn(&incomplete(error));
         }
-        Err(error) => return Err(Report::plain(error).into()),
+        Err(error) => return Err(error.into()),
     }
     Ok(())
 }
 
 /// Returns the report that the directory of the target cannot be opened.
 fn no_directory(error: CopyError) -> Report {
-    let report = Report::plain(&error);
+    let report = Report::from(&error);
     match error {
         CopyError::Host(error) if error.errno() == Some(Errno::NOENT) => {
             report.help("create the directory of the target first")
@@ -254,8 +254,8 @@ pub fn failed(action: &str, error: CopyError) -> Report {
             let directory = shell_word(&path[..end]);
             Report::plain(error).help(format!("create the directory first: obento mkdir -p {directory}"))
         }
-        CopyError::Volume(_) | CopyError::Problem(_) => Report::new(action, error),
-        error => Report::plain(error),
+        CopyError::Volume(_) | CopyError::Problem(_) => Report::new(action, Hinted(error)),
+        error => error.into(),
     }
 }
 

@@ -13,6 +13,7 @@ use rustix::fs::FileType;
 use super::watch::CopyDisplay;
 use super::{incomplete, total};
 use crate::context::Context;
+use crate::hint::Hinted;
 use crate::open::Found;
 use crate::output::{Outcome, not_written};
 use crate::report::Report;
@@ -64,7 +65,7 @@ pub fn write(
                 break;
             }
             Err(CopyError::Output(error)) => return failed(error),
-            Err(error) => context.warn(&Report::on("cannot copy", shown, error)),
+            Err(error) => context.warn(&Report::on("cannot copy", shown, Hinted(error))),
         }
     }
     drop(watch);

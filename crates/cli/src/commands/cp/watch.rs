@@ -7,18 +7,11 @@ use obento::copy::{Observer, Problem, ProblemReason};
 use obento::host::{HostError, interrupt};
 
 use crate::context::Context;
+use crate::hint::Hinted;
 use crate::open::join;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
 use crate::report::{Report, subject};
-
-/// Returns `report` with the remedy for `trouble`, if there is one.
-pub fn with_remedy(report: Report, trouble: &ProblemReason) -> Report {
-    match trouble {
-        ProblemReason::Exhausted { shortage, .. } => report.help(shortage.remedy()),
-        _ => report,
-    }
-}
 
 /// Reports on a copy while it runs.
 pub struct CopyDisplay<'c> {
@@ -105,8 +98,8 @@ impl Observer for CopyDisplay<'_> {
             {
                 Report::on("cannot copy", &problem.path, io::Error::from(*errno))
             }
-            trouble => Report::on("cannot copy", &problem.path, trouble),
+            trouble => Report::on("cannot copy", &problem.path, Hinted(trouble)),
         };
-        self.context.warn(&with_remedy(report, &problem.trouble));
+        self.context.warn(&report);
     }
 }

@@ -154,7 +154,7 @@ impl Target {
         let shown = args.image.as_bytes().to_vec();
         let (path, part) = match Address::parse(&args.image) {
             Ok(Address { image, .. }) if snapshot_of(&image, &HostEntry::look_up).is_some() => {
-                return Err(Report::plain(OpenError::ReadOnlySnapshot { image }));
+                return Err(OpenError::ReadOnlySnapshot { image }.into());
             }
             Ok(Address { image, part, place: None }) => (image, part),
             Ok(_) => {
@@ -166,7 +166,7 @@ impl Target {
             Err(error) => match shown.strip_prefix(b"host:") {
                 Some(path) => (Path::new(std::ffi::OsStr::from_bytes(path)).to_owned(), None),
                 None if is_new_file(&args.image) => (PathBuf::from(&args.image), None),
-                None => return Err(Report::plain(error)),
+                None => return Err(error.into()),
             },
         };
         Ok(Self { path, part, shown })

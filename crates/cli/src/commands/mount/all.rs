@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use super::args::Args;
 use super::server::{self, MountedImage, OpenedMount, Service, SharedDisk, Site};
 use crate::context::Context;
+use crate::hint::Hinted;
 use crate::open::{cannot_open, expect_undamaged, report_notices};
 use crate::report::{Report, notice};
 
@@ -139,7 +140,7 @@ fn volumes(image: &Image, is_free: bool, shown: &[u8], context: &Context) -> Vec
             }
             opened => opened,
         };
-        let volume = volume.map_err(|error| error.to_string()).and_then(|volume| {
+        let volume = volume.map_err(|error| Hinted(error).to_string()).and_then(|volume| {
             let root = volume.vfs().expect_root();
             root.map(|()| volume).map_err(|error| error.to_string())
         });

@@ -86,7 +86,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if options.remount {
         return remount::run(args).map_err(Into::into);
     }
-    let address = Address::parse(args.image()).map_err(Report::plain)?;
+    let address = Address::parse(args.image())?;
     if address.server().is_some() {
         server::expect_servable(args, &address, &options)?;
     } else if address.place.is_some() {

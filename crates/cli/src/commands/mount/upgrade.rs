@@ -30,6 +30,7 @@ use super::janitor::Janitor;
 use super::server::{self, MountedImage, OpenedMount, Service, SharedDisk, volume_options};
 use super::{log, own, start};
 use crate::context::Context;
+use crate::hint::Hinted;
 use crate::options::GlobalOptions;
 use crate::report::Report;
 
@@ -65,7 +66,7 @@ impl OfferedMount {
         let mut options =
             args.mount_options(context.options().shown()).map_err(|report| report.to_string())?;
         options.access = Some(if offer.read_only { ReadWrite::Read } else { ReadWrite::Write });
-        let address = Address::parse(args.image()).map_err(|error| error.to_string())?;
+        let address = Address::parse(args.image()).map_err(|error| Hinted(error).to_string())?;
         if context.registry().find(&offer.fs_type).is_none() {
             return Err(format!("this program does not support the type {}", offer.fs_type));
         }
@@ -208,7 +209,7 @@ pub fn open(
     let processes = server::processes(options).map_err(|error| error.to_string())?;
     volume_options.recording = server::recording(processes.clone(), options);
     volume_options.redo = ledger.clone().map(|ledger| -> Arc<dyn RedoLog> { ledger });
-    let unopened = |error: obento::OpenError| error.to_string();
+    let unopened = |error: obento::OpenError| Hinted(error).to_string();
     let (file, handoff) = ImageFile::adopt(image, &address.image, &volume_options).map_err(unopened)?;
     if ledger.is_some() {
         // This is the only server.

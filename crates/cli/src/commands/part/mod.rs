@@ -427,7 +427,7 @@ impl Disk<'_> {
 
     /// Returns the number of the partition that `part` names.
     fn find(&self, editor: &TableEditor, part: &str) -> Result<u32, Report> {
-        let selector = PartSelector::parse(part.as_bytes()).map_err(Report::plain)?;
+        let selector = PartSelector::parse(part.as_bytes())?;
         let is_it = |partition: &&Partition| match &selector {
             PartSelector::Number(number) => partition.number == *number,
             PartSelector::Name(name) => partition.name == *name,

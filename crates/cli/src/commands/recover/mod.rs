@@ -122,7 +122,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             recovery.finish(&report, shown)
         }
         Err(CopyError::Host(HostError::Stopped)) => Err(crate::output::Stop::Interrupted),
-        Err(error) => Err(Report::plain(error).into()),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -51,7 +51,7 @@ impl VolumeSearch<'_> {
     /// The image has no volume that opens.
     pub fn open(&self, image: Image) -> Result<ReadableVolume, Report> {
         let Some(bad) = &self.bad else {
-            let volume = self.volume(&image).map_err(Report::plain)?;
+            let volume = self.volume(&image)?;
             return Ok(ReadableVolume { image, volume });
         };
         let decode =

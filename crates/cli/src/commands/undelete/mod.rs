@@ -124,7 +124,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     open::report_notices(args.image.as_bytes(), &image, context.messages());
-    let (device, choice) = image.volume_bytes(address.part.as_ref()).map_err(Report::plain)?;
+    let (device, choice) = image.volume_bytes(address.part.as_ref())?;
     let fs_type = choice.probe().map_or("", |probe| probe.fs_type);
     let driver = context.registry().find(fs_type);
     let Some(undelete) = driver.and_then(|driver| driver.undelete()) else {

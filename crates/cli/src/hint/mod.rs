@@ -2,12 +2,16 @@
 //!
 //! An error of a library states its reason as a value. This module states what the user of the command can do.
 
+mod address;
+mod copy;
+mod image;
+
 use std::fmt;
 
 use obento_fuse::MountError;
 use obento_fuse::options::OptionError;
 
-use crate::report::HELP;
+use crate::report::{HELP, Report};
 
 /// An error with a hint.
 pub trait Hint: fmt::Display {
@@ -22,6 +26,18 @@ impl<E: Hint> fmt::Display for Hinted<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hint = self.0.hint().map(|hint| format!("{HELP}{hint}"));
         write!(f, "{}{}", self.0, hint.unwrap_or_default())
+    }
+}
+
+impl<E: Hint> From<E> for Report {
+    fn from(error: E) -> Self {
+        Self::plain(Hinted(error))
+    }
+}
+
+impl<E: Hint> Hint for &E {
+    fn hint(&self) -> Option<String> {
+        E::hint(self)
     }
 }
 
@@ -49,7 +65,6 @@ mod tests {
     use std::io;
 
     use super::*;
-    use crate::report::Report;
 
     #[test]
     fn an_error_of_a_mount_becomes_a_message_with_its_hint() {
