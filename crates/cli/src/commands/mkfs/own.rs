@@ -18,7 +18,8 @@ use obento::image::{FormatTarget, ImageFile};
 use obento::text::{human_size, uuid_text};
 use rustix::fs::FileType;
 
-use super::{Args, Target, cannot_create, needs_size, place};
+use super::target::{Target, cannot_create, place};
+use super::{Args, needs_size};
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
@@ -85,7 +86,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     }
     let format_target =
         FormatTarget::open(&target.path, needed).map_err(|error| cannot_create(&target.path, error))?;
-    let (device, _) = place(&format_target, &target, &super::HostOptions::default(), args, context)?;
+    let (device, _) = place(&format_target, &target, &super::args::HostOptions::default(), args, context)?;
     if let Some(len) = len.filter(|len| *len != device.len()) {
         let cause = format!("{name} uses all {} bytes, but the size is {len}", device.len());
         let report = Report::on("cannot create a file system on", &target.shown, cause);

@@ -20,7 +20,10 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::args::Args;
-use super::server::{self, MountedImage, OpenedMount, Service, SharedDisk, Site};
+use super::opened::{MountedImage, OpenedMount, SharedDisk};
+use super::server::{self, Site};
+use super::serving::Service;
+use super::{opening, serving};
 use crate::context::Context;
 use crate::hint::Hinted;
 use crate::open::{cannot_open, expect_undamaged, report_notices};
@@ -43,10 +46,10 @@ pub fn serve(
     // An error is reported before the disk is opened for change.
     server::open_directory(args)?;
     let shown = args.image().as_bytes();
-    let access = server::access(args, address, options, context)?;
+    let access = opening::access(args, address, options, context)?;
     let is_free = options.access.is_none();
     let (image, handoff) = match disk(address, access, options, context) {
-        Err(error) if is_free && server::can_only_be_read(&error) => {
+        Err(error) if is_free && opening::can_only_be_read(&error) => {
             disk(address, Access::ReadOnly, options, context)
         }
         opened => opened,
@@ -64,7 +67,7 @@ pub fn serve(
     let all: Vec<Volume> = volumes.iter().map(|(_, volume)| volume.clone()).collect();
     let services = mount_all(args, options, (&image, &handoff), volumes, context);
     let services = server::close_after_failure(&all, services)?;
-    server::run(services).map_err(|error| server::lost(args.image(), error))
+    serving::run(services).map_err(|error| server::lost(args.image(), error))
 }
 
 /// Mounts all volumes, or none, and gives up all rights except serving them.
@@ -118,7 +121,7 @@ fn disk(
     options: &MountOptions,
     context: &Context,
 ) -> Result<(Image, Arc<Handoff>), OpenError> {
-    let options = server::volume_options(access, options, context);
+    let options = opening::volume_options(access, options, context);
     let (file, handoff) = ImageFile::open(&address.image, &options)?.for_handoff();
     Ok((file.decode(context.registry())?, handoff))
 }
@@ -131,10 +134,10 @@ fn volumes(image: &Image, is_free: bool, shown: &[u8], context: &Context) -> Vec
         let part = PartSelector::Number(number);
         let name = [shown, format!("@{number}").as_bytes()].concat();
         let volume = match image.volume(Some(&part)) {
-            Err(error) if is_free && server::can_only_be_read(&error) => {
+            Err(error) if is_free && opening::can_only_be_read(&error) => {
                 let opened = image.volume_to_read(Some(&part));
                 if opened.is_ok() {
-                    server::note_feature(&name, &error, context);
+                    opening::note_feature(&name, &error, context);
                 }
                 opened
             }

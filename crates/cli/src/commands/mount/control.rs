@@ -19,7 +19,7 @@ use obento_fuse::handover::{
 use obento_fuse::{Pauser, Server, ServingListener, Session, SessionUse, UnmountListener};
 
 use super::history;
-use super::server::{MountedImage, OpenedMount, SharedDisk};
+use super::opened::{MountedImage, OpenedMount, SharedDisk};
 use super::status::{Status, now};
 
 /// The longest time that a new server may take to prepare, and the time that this one may take before it pauses.

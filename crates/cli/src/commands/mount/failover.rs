@@ -15,7 +15,7 @@ use obento_fuse::{Ledger, MountError, MountPlace, Pauser, UnmountListener, signa
 
 use super::control::offer;
 use super::janitor::Janitor;
-use super::server::{self, Service};
+use super::serving::{self, Service};
 use super::upgrade::{OfferedMount, lost, open};
 use super::{log, own, start, stored};
 use crate::context::Context;
@@ -124,7 +124,7 @@ pub fn go_on(
     // From here on, the input is from the image and from the users of the mount.
     context.confine(Rights::Serve);
     tracing::warn!("this server continues after a failure of another one");
-    server::run(vec![service]).map_err(|error| lost(mount, error))
+    serving::run(vec![service]).map_err(|error| lost(mount, error))
 }
 
 /// Opens the place of the mount. A directory above it may have been renamed, and the volume may be bound elsewhere too.

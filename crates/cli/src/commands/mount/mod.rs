@@ -12,10 +12,13 @@ mod janitor;
 mod keeper;
 mod limits;
 mod log;
+mod opened;
+mod opening;
 pub mod own;
 mod remount;
 mod server;
 mod service;
+mod serving;
 mod start;
 mod status;
 mod stored;
@@ -88,7 +91,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let address = Address::parse(args.image())?;
     if address.server().is_some() {
-        server::expect_servable(args, &address, &options)?;
+        opening::expect_servable(args, &address, &options)?;
     } else if address.place.is_some() {
         let report = Report::on("cannot mount", args.image().as_bytes(), "this is a path inside an image");
         return Err(report.help("name the image, or a partition: IMAGE@PART").into());

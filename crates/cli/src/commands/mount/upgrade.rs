@@ -27,7 +27,10 @@ use obento_fuse::{
 use super::args::Args;
 use super::control::{Origin, PREPARING, volume_id};
 use super::janitor::Janitor;
-use super::server::{self, MountedImage, OpenedMount, Service, SharedDisk, volume_options};
+use super::opened::{MountedImage, OpenedMount, SharedDisk};
+use super::opening::{self, volume_options};
+use super::server;
+use super::serving::{self, Service};
 use super::{log, own, start};
 use crate::context::Context;
 use crate::hint::Hinted;
@@ -168,7 +171,7 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
     if let Some(mounted) = &service.opened.image {
         mounted.handoff.release().map_err(|error| lost(error.to_string()))?;
     }
-    server::run(vec![service]).map_err(lost)
+    serving::run(vec![service]).map_err(lost)
 }
 
 /// Reports an error of a server that has taken a mount.
@@ -206,8 +209,8 @@ pub fn open(
     let mut volume_options = volume_options(access, options, context);
     volume_options.adopt = Some(Arc::new(adoption));
     volume_options.fs_type = Some(offer.fs_type.clone());
-    let processes = server::processes(options).map_err(|error| error.to_string())?;
-    volume_options.recording = server::recording(processes.clone(), options);
+    let processes = opening::processes(options).map_err(|error| error.to_string())?;
+    volume_options.recording = opening::recording(processes.clone(), options);
     volume_options.redo = ledger.clone().map(|ledger| -> Arc<dyn RedoLog> { ledger });
     let unopened = |error: obento::OpenError| Hinted(error).to_string();
     let (file, handoff) = ImageFile::adopt(image, &address.image, &volume_options).map_err(unopened)?;
