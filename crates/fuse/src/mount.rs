@@ -57,8 +57,30 @@ pub enum MountError {
         error: io::Error,
     },
     /// The helper program failed, with this message.
-    #[error("{}", .0.trim_end())]
+    #[error("{}", of_helper(.0))]
     Helper(String),
+}
+
+/// Returns the reason in a message of `fusermount3`.
+fn of_helper(said: &str) -> String {
+    let line = said.trim_end().lines().last().unwrap_or_default();
+    let line = line.strip_prefix("fusermount3: ").unwrap_or(line);
+    if line.contains("user_allow_other") {
+        return "only root can use allow_other on this system".to_owned();
+    }
+    if line.starts_with("failed to access mountpoint") {
+        return "the user cannot enter the directory".to_owned();
+    }
+    if line.starts_with("user has no write access to mountpoint") {
+        return "the user cannot write to the directory".to_owned();
+    }
+    if line.starts_with("entry for ") {
+        return "the user has mounted nothing at the directory".to_owned();
+    }
+    match line {
+        "" => "fusermount3 failed without a message".to_owned(),
+        line => format!("fusermount3 reports: {line}"),
+    }
 }
 
 /// A mounted connection to the kernel.

@@ -14,6 +14,8 @@ const LOOKED_AT: u64 = 64 << 10;
 /// The number of lines that explain why a volume is not mounted. The first line contains the reason, and the
 /// others its consequences. Some types print an unrelated warning first.
 const LINES: usize = 3;
+/// The number of characters of `EXT4-fs warning `, the longest text before the name of the device.
+const FS_TYPE: usize = 24;
 /// The number of quoted characters.
 const QUOTED: usize = 300;
 
@@ -34,8 +36,20 @@ pub fn text(console: &File) -> String {
 /// Returns the reason why a volume is not mounted, from the output since the mount began.
 pub fn of_mount(text: &str) -> Option<String> {
     let (_, since) = text.rsplit_once(MOUNTING)?;
-    let lines: Vec<_> = lines(since).take(LINES).collect();
+    let is_reason = |line: &&str| !line.contains("Unmount and run");
+    // A line that ends with a colon announces a dump of bytes.
+    let is_text = |line: &&str| !line.ends_with(':');
+    let lines: Vec<_> =
+        lines(since).map(without_device).filter(is_reason).take_while(is_text).take(LINES).collect();
     (!lines.is_empty()).then(|| quoted(&lines.join("; ")))
+}
+
+/// Returns `line` without the name of the type and of the device in the guest: `XFS (vda): `.
+fn without_device(line: &str) -> &str {
+    match line.split_once("(vda): ") {
+        Some((fs_type, rest)) if fs_type.len() <= FS_TYPE => rest,
+        _ => line,
+    }
 }
 
 /// Returns the reason why a kernel ended: the line of its panic. A kernel that was killed has none.
@@ -88,6 +102,8 @@ mod tests {
         let long = format!("{MOUNTING}\n{}", "x".repeat(5000));
         assert_eq!(of_mount(&long).map(|words| words.len()), Some(QUOTED));
         assert_eq!(of_mount("of the start\n"), None);
+        let damage = "XFS (vda): CRC error, block 0x2\nXFS (vda): Unmount and run xfs_repair\nXFS (vda): First bytes:\n00000000: 70\n";
+        assert_eq!(of_mount(&format!("{MOUNTING}\n{damage}")).as_deref(), Some("CRC error, block 0x2"));
     }
 
     #[test]

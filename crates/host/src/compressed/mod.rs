@@ -192,13 +192,33 @@ pub fn decompress(
         Some(error) if decoded == 0 => {
             let format = compression.name();
             let reason =
-                if is_truncation(&error) { "the data ends too early".into() } else { error.to_string() };
+                if is_truncation(&error) { "the data ends too early".into() } else { reason(&error) };
             return Err(HostError::Damaged { path: path.into(), format, reason });
         }
         Some(error) if is_truncation(&error) => Some(Incomplete::Truncated { decoded }),
-        Some(error) => Some(Incomplete::Damaged { decoded, reason: error.to_string() }),
+        Some(error) => Some(Incomplete::Damaged { decoded, reason: reason(&error) }),
     };
     Ok(Decompressed { device: scratch.into_device(path)?, incomplete })
+}
+
+/// Returns the message of a decoder in lower case, without the names of its types.
+fn reason(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    let text = match text.split_once(": ") {
+        Some((what, types)) if types.contains('(') => what,
+        _ => &text,
+    };
+    in_lower_case(text)
+}
+
+/// Returns a message of another crate, which starts with a capital letter, in the form of the messages of this program.
+pub(crate) fn in_lower_case(message: &str) -> String {
+    let mut letters = message.chars();
+    let first = letters.next();
+    match (first, letters.clone().next()) {
+        (Some(first), Some(second)) if second.is_lowercase() => first.to_lowercase().chain(letters).collect(),
+        _ => message.to_owned(),
+    }
 }
 
 /// Fills `start` with the first bytes of the stream that starts at the first byte of `device`. Returns their number, which

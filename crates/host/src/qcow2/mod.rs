@@ -365,7 +365,11 @@ fn resolve(image: &Path, name: &str) -> PathBuf {
 }
 
 fn damaged(path: &Path, reason: impl ToString) -> HostError {
-    HostError::Damaged { path: path.into(), format: "qcow2", reason: reason.to_string() }
+    HostError::Damaged {
+        path: path.into(),
+        format: "qcow2",
+        reason: crate::compressed::in_lower_case(&reason.to_string()),
+    }
 }
 
 #[cfg(test)]
