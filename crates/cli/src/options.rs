@@ -86,7 +86,7 @@ pub struct GlobalOptions {
     /// archive do
     #[arg(long, global = true, value_name = "SIZE", value_parser = positive_size, help_heading = "Opening images", display_order = 913)]
     pub max_unpacked: Option<u64>,
-    /// Let a decompressor use at most SIZE bytes of memory for its window, and a build for extended attributes,
+    /// Use at most SIZE bytes of memory for the window of a decompressor, and, in a build, for extended attributes,
     /// link targets and holes; the default is 256M
     #[arg(long, global = true, value_name = "SIZE", value_parser = positive_size, help_heading = "Opening images", display_order = 914)]
     pub unpack_memory: Option<u64>,

@@ -58,8 +58,8 @@ pub const PAGE: Page = Page::new(&[
 /// Convert a disk image to another format
 ///
 /// IN is an image in any supported format, or one of its partitions. Holes stay holes. OUT appears only when it is complete.
-/// If OUT is a partition of an existing disk, IN is written to the start of this partition. The disk can have any format
-/// that can be changed. A partition that is too small is refused, and one that contains known data requires --force.
+/// If OUT is a partition of an existing disk, IN is written to the start of this partition. The disk must have a format
+/// that obento writes. A partition that is too small is refused. A partition that contains known data requires --force.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image, or a partition
@@ -68,7 +68,7 @@ pub struct Args {
     /// The new image, or a partition of an existing disk
     #[arg(value_name = "OUT[@PART]")]
     out: PathBuf,
-    /// Format of OUT; the default is that of its extension
+    /// Format of OUT; by default, the extension of OUT selects the format
     #[arg(short = 'O', long, value_name = "FORMAT", value_enum)]
     format: Option<ImageFormat>,
     /// Compress the clusters of a qcow2 image

@@ -9,9 +9,10 @@ use clap_mangen::roff::{Roff, bold, roman};
 use obento::host::{HostError, open_output};
 
 use crate::context::{CommandTable, Context};
+use crate::help::ADDRESSES;
 use crate::help::page::{ENVIRONMENT, EXIT, MAIN, Page, page};
 use crate::help::topics;
-use crate::output::{Outcome, Output};
+use crate::output::{Outcome, Output, of_output};
 use crate::report::Report;
 
 /// The page of `man`.
@@ -41,9 +42,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     write_pages(&command, "", table, dir).map_err(|error| match error.errno() {
         Some(errno) => {
-            let help = "the directory must exist and be writable";
             let reason = io::Error::from(errno);
-            Report::on("cannot write pages to", dir.as_os_str().as_encoded_bytes(), reason).help(help)
+            let report = Report::on("cannot write pages to", dir.as_os_str().as_encoded_bytes(), reason);
+            of_output(report, &dir.join("obento.1"), errno)
         }
         None => Report::plain(error),
     })?;
@@ -116,18 +117,42 @@ fn synopsis(command: &Command, out: &mut impl io::Write) -> io::Result<()> {
     page.to_writer(out)
 }
 
-/// Writes the text that help shows behind the options; indented lines are literal.
+/// Writes the text that help shows behind the options. An indented line is a term and its description, or the rest of a
+/// description.
 fn notes(command: &Command, out: &mut impl io::Write) -> io::Result<()> {
     let Some(text) = command.get_after_help() else { return Ok(()) };
     let mut page = Roff::new();
     for paragraph in text.to_string().split("\n\n") {
         page.control("PP", []);
-        for line in paragraph.lines() {
-            page.text([roman(line.trim_start())]);
+        for line in paragraph.lines().filter(|line| !line.starts_with(' ')) {
+            page.text([roman(line)]);
             page.control("br", []);
         }
+        terms(paragraph).iter().for_each(|(term, text)| item(&mut page, term, text));
     }
     page.to_writer(out)
+}
+
+/// Returns the terms in the indented lines of `paragraph`, with their descriptions.
+fn terms(paragraph: &str) -> Vec<(String, String)> {
+    let mut terms: Vec<(String, String)> = Vec::new();
+    for line in paragraph.lines().filter(|line| line.starts_with(' ')) {
+        let text = line.trim_start();
+        let (term, description) = text.split_once("  ").unwrap_or((text, ""));
+        let description = description.trim_start();
+        match terms.last_mut() {
+            // Two columns of spaces begin a term, and more continue its description.
+            Some((_, known)) if line.starts_with("   ") => {
+                *known = format!("{known} {text}").trim_start().to_owned();
+            }
+            Some((known, text)) if known.ends_with(',') && text.is_empty() => {
+                *known = format!("{known} {term}");
+                *text = description.to_owned();
+            }
+            _ => terms.push((term.to_owned(), description.to_owned())),
+        }
+    }
+    terms
 }
 
 fn main_sections(table: CommandTable, out: &mut impl io::Write) -> io::Result<()> {
@@ -145,6 +170,8 @@ fn main_sections(table: CommandTable, out: &mut impl io::Write) -> io::Result<()
             item(&mut page, &format!("{}(1)", page_name(name)), &about.unwrap_or_default());
         }
     }
+    page.control("SH", ["ADDRESSES"]);
+    terms(ADDRESSES).iter().for_each(|(term, text)| item(&mut page, term, text));
     section_of(&mut page, "EXAMPLES", MAIN.examples);
     section_of(&mut page, "EXIT STATUS", EXIT);
     section_of(&mut page, "ENVIRONMENT", ENVIRONMENT);
@@ -196,4 +223,20 @@ fn item(page: &mut Roff, term: &str, text: &str) {
     page.control("TP", []);
     page.text([bold(term)]);
     page.text([roman(text)]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_of_help_becomes_terms_with_their_descriptions() {
+        let table = "Options:\n  ro, rw      read-only, or\n              writable\n  a=, b=,\n  c=MODE      as in ext4\n  none\n";
+        let terms = terms(table);
+        let pairs: Vec<_> = terms.iter().map(|(term, text)| (&**term, &**text)).collect();
+        assert_eq!(
+            pairs,
+            [("ro, rw", "read-only, or writable"), ("a=, b=, c=MODE", "as in ext4"), ("none", "")]
+        );
+    }
 }

@@ -37,8 +37,8 @@ pub const PAGE: Page = Page::new(&[
 /// Change the settings of a file system
 ///
 /// ext2, ext3, ext4, FAT and exFAT are supported. On a volume with a journal, all settings of one command
-/// change together. The option letters are those of tune2fs. For the label and the UUID of XFS, Btrfs, F2FS,
-/// JFS and ReiserFS, the program of the type is started, which must be installed.
+/// change together. The option letters are those of tune2fs. On XFS, Btrfs, F2FS, JFS and ReiserFS
+/// volumes, obento runs the program of the type to change the label and the UUID; the program must be installed.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image, or a partition

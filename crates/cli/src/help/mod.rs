@@ -12,23 +12,25 @@ use crate::cli::Cli;
 use crate::commands::GROUPS;
 use page::page;
 
-const ADDRESSES: &str = "\
+/// The forms of addresses, for the overview and the main manual page.
+pub const ADDRESSES: &str = "\
 Addresses:
   disk.img:/etc/fstab      a path in an image (raw, qcow2, VHD, VHDX, VMDK, VDI,
                            Android sparse or block device; also compressed:
                            .bz2, .gz, .lzma, .xz, .zst)
   disk.img@2:/etc/fstab    a path in partition 2. @name=NAME selects a partition
                            by its name, @label=LABEL by the label of its file
-                           system, @uuid=UUID by its UUID or that of its file
-                           system. @+OFFSET selects the volume that starts at
-                           this byte of the image
+                           system, @uuid=UUID by its UUID or the UUID of its
+                           file system. @+OFFSET selects the volume that starts
+                           at this byte of the image
   disk.qcow2%NAME:/etc     a path in a snapshot, by its name or ID; also
                            disk.qcow2%NAME@PART
   disk.img:#12             the inode with number 12
   fuse:COMMAND:/PATH       a file of a FUSE server, such as fuse:sshfs host:/dir
   nfs://HOST/EXPORT:/PATH  a file of an NFS export
-  host:a:/b                a host path that looks like an address
+  host:a:/b                a host path that looks like an address";
 
+const MORE: &str = "\
 Help:
   obento help COMMAND      a command and its options
   obento help options      the options of every command
@@ -47,7 +49,7 @@ pub fn command() -> Command {
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{}\nOptions:\n{{options}}{{after-help}}",
         overview(&command)
     );
-    command.after_help(ADDRESSES).help_template(template)
+    command.after_help(format!("{ADDRESSES}\n\n{MORE}")).help_template(template)
 }
 
 /// Returns the command tree for manual pages, whose texts have no examples yet.
@@ -164,7 +166,8 @@ mod tests {
         assert_eq!(grouped.len(), known.len());
         for line in overview(&command)
             .lines()
-            .chain(ADDRESSES.split("Exit status").take(1).flat_map(str::lines))
+            .chain(ADDRESSES.lines())
+            .chain(MORE.split("Exit status").take(1).flat_map(str::lines))
             .chain(LAYOUT.lines())
         {
             assert!(line.chars().count() <= 80, "{line}");

@@ -61,7 +61,7 @@ pub struct Args {
 const AFTER_HELP: &str = "\
 Targets:
   path:DIR                     the file system that is mounted at DIR
-  image:TYPE                   a driver of obento, in process
+  image:TYPE                   a driver of obento, without a mount
   fuse:TYPE[,OPTION...]        a driver of obento, mounted
   kernel:TYPE[,OPTION...]      a file system of the kernel on a loop device (root)
   fuse2fs                      ext4 mounted by fuse2fs of e2fsprogs

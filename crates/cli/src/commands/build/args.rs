@@ -53,7 +53,7 @@ pub struct Args {
     pub print_layout: Option<std::ffi::OsString>,
     #[command(flatten)]
     pub volume: VolumeArgs,
-    /// Format of OUT; the default is that of its extension, or raw
+    /// Format of OUT; by default, the extension of OUT selects the format, or the image is raw
     #[arg(long, value_name = "FORMAT", value_enum)]
     pub format: Option<ImageFormat>,
     /// Compress the clusters of a qcow2 image

@@ -43,10 +43,10 @@ pub struct VolumeArgs {
     /// Set owner UID:GID, or keep the host's owners
     #[arg(long, value_name = "UID:GID|keep")]
     pub owner: Option<String>,
-    /// Change user IDs
+    /// Store user ID FROM as TO; with COUNT, also the following IDs
     #[arg(long, value_name = "FROM:TO[:COUNT]")]
     pub map_uid: Vec<String>,
-    /// Change group IDs
+    /// Store group ID FROM as TO; with COUNT, also the following IDs
     #[arg(long, value_name = "FROM:TO[:COUNT]")]
     pub map_gid: Vec<String>,
     /// Change permission bits, as chmod(1) does

@@ -61,7 +61,7 @@ pub struct Args {
     /// The image, or a directory in it
     #[arg(value_name = "IMAGE[:/PATH]")]
     source: OsString,
-    /// The directory for the files, which must be empty or not exist
+    /// The directory into which the files are copied; it must be empty, or not exist yet
     #[arg(value_name = "DIR")]
     target: PathBuf,
     /// Read only the ranges that FILE, a map file of ddrescue, lists as finished

@@ -52,14 +52,14 @@ pub const PAGE: Page = Page::new(&[
 /// Copies have mode 0600, and their directories 0700, whatever the mode of the deleted file.
 ///
 /// The condition is 'certain' if the blocks of the file are known and free. It is 'likely' if the blocks are free, but
-/// their numbers are a guess, or come from an older state in the journal. It is 'possible' if the first block was chosen
-/// among several places. It is 'doubtful' if another file uses some of the blocks, if some blocks were not found, or if the
+/// their numbers are a guess, or come from an older state in the journal. It is 'possible' if obento
+/// chose the first block among several candidates. It is 'doubtful' if another file uses some of the blocks, if some blocks were not found, or if the
 /// first bytes are not those of files with this extension. It is 'overwritten' if another file uses the first block, or if
 /// the location of the data is lost.
 ///
 /// When Windows deletes a file on FAT32, it clears the upper half of the number of the first cluster. On a volume with
-/// more than 65534 clusters, the file is then searched at each place with the same lower half. A deleted directory is
-/// recognised there. For a file, the place that fits the name best is chosen.
+/// more than 65534 clusters, obento then examines each free cluster whose number has the same lower half. It recognises
+/// a deleted directory by its contents. For a file, it chooses the cluster whose first bytes fit the extension best.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image
