@@ -235,7 +235,7 @@ fn errors_in_a_layout_are_reported_with_line_and_key() {
         ("[[partition]]\ntypo = \"esp\"\nsize = \"1M\"\n", "'bad.toml:2': typo: unknown key"),
         (
             "[[partition]]\ntype = \"esp\"\nsizee = \"1M\"\n",
-            "'bad.toml:3': sizee: unknown key\n  help: the keys here are add, attributes,",
+            "'bad.toml:3': sizee: unknown key\n  help: did you mean 'size'? 'obento help layout' lists the keys",
         ),
         ("[disk]\nsize = 1.5\n", "'bad.toml:2': size: not a string"),
         (

@@ -83,7 +83,7 @@ fn a_copy_has_the_name_that_cp_would_give_it() {
         2,
         "",
         "obento: cannot copy to 'gone/': no such directory\n  \
-         help: create the directory of the target first\n",
+         help: create the directory first: mkdir -p gone\n",
     );
 }
 

@@ -17,7 +17,7 @@ const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]
 
 /// The message for a volume without free blocks.
 const VOLUME_IS_FULL: &str = "no space left\n  help: the volume has too few free blocks: remove files, or enlarge the \
-                              volume: obento resize IMAGE SIZE\n";
+                              volume with 'obento resize IMAGE SIZE'\n";
 
 /// Creates an empty volume of `mib` MiB.
 fn image(folder: &Path, name: &str, mib: u64, arguments: &[&str]) -> PathBuf {

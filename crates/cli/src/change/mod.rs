@@ -29,7 +29,7 @@ use crate::open::{
     seal_before_decoding,
 };
 use crate::output::Output;
-use crate::report::Report;
+use crate::report::{Report, shell_word};
 
 /// The result of a command for one operand or file.
 pub type Done = Result<(), Report>;
@@ -172,13 +172,17 @@ impl Verbose {
     }
 }
 
-/// The hint for `NotPermitted`, if only flags forbid the change to the owner of the volume.
-pub const IMMUTABLE: &str = "the file or its directory may be immutable or append-only: 'obento lsattr -d' shows \
-                             the flags, and 'obento chattr -ia' removes them";
-
-/// Returns `report` of `error`, with the hint about flags if the error is `NotPermitted`.
-pub fn immutable(report: Report, error: Error) -> Report {
-    if error == Error::NotPermitted { report.help(IMMUTABLE) } else { report }
+/// Returns `report` of `error` on the file `shown`, with a hint about flags if the error is `NotPermitted`: only flags
+/// forbid the change to the owner of the volume.
+pub fn immutable(report: Report, error: Error, shown: impl AsRef<[u8]>) -> Report {
+    if error != Error::NotPermitted {
+        return report;
+    }
+    let file = shell_word(shown);
+    report.help(format!(
+        "the file or its directory may be immutable or append-only: 'obento lsattr -d {file}' shows the flags, and \
+         'obento chattr -ia {file}' removes them"
+    ))
 }
 
 /// Returns whether `error` is that a file does not exist.

@@ -57,7 +57,7 @@ fn copy(node: &Node, shown: &[u8], out: &mut Output, buffer: &mut [u8], context:
     match node.kind() {
         Ok(FileKind::Regular) => {}
         Ok(FileKind::Directory) => {
-            let help = format!("to list its contents: obento ls {}", crate::report::subject(shown));
+            let help = format!("to list its contents: obento ls {}", crate::report::shell_word(shown));
             context.warn(&Report::on("cannot read", shown, "is a directory").help(help));
             return Ok(());
         }

@@ -126,7 +126,7 @@ impl Changer<'_> {
             let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
             node.vfs().set_attr(&Caller::Owner, node, &change).map(|after| (attr, mode, after))
         });
-        let failed = |error| immutable(Report::on("cannot change the mode of", shown, error), error);
+        let failed = |error| immutable(Report::on("cannot change the mode of", shown, error), error, shown);
         let changed = changed.map_err(failed);
         let changed = changed
             .and_then(|(before, mode, after)| expect_stored(mode, &after, shown).map(|()| (before, after)));

@@ -20,7 +20,7 @@ use crate::hint::Hinted;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
-use crate::report::{Report, printable, shell_word};
+use crate::report::{Report, shell_word};
 
 /// The default of `--max-files`, as for untrusted images: a compressed archive of a few KiB may have more members than
 /// there are inodes.
@@ -41,8 +41,8 @@ pub const PAGE: Page = Page::new(&[
 ///
 /// A member replaces an existing file of any type, as in tar(1), with three exceptions. The entries of a
 /// directory remain if the member is a directory. A member that is not a directory does not replace a directory that
-/// has entries; this is an error. A link to a directory stays if the member is a directory (tar
-/// --keep-directory-symlink).
+/// has entries; this is an error. A link to a directory is preserved if the member is a directory
+/// (tar --keep-directory-symlink).
 ///
 /// Owner names in the archive are ignored, and their numbers are used, as with tar --numeric-owner. Layers of container images are
 /// extracted as plain archives: a whiteout (.wh.NAME) becomes a file and removes nothing.
@@ -107,7 +107,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let Operand::Image(address) = open::operand(&args.target, context)? else {
         let shown = args.target.as_bytes();
         return Err(Report::on("cannot import into", shown, "not a path inside an image")
-            .help(format!("use {}:/ for the root directory of the image", printable(shown)))
+            .help(format!("use {} for the root directory of the image", shell_word([shown, b":/"].concat())))
             .into());
     };
     let path = args.file.as_deref().or(args.archive.as_deref()).filter(|path| *path != Path::new("-"));

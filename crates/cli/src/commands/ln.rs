@@ -17,7 +17,7 @@ use obento::{Error, Node};
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
 use crate::change::place::{NameInDirectory, last_component, new_node};
-use crate::change::{Done, IMMUTABLE, Verbose};
+use crate::change::{Done, Verbose, immutable};
 use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
 use crate::open::{Location, open_for_change, operand};
@@ -189,8 +189,7 @@ impl Linker<'_> {
                 Error::NotPermitted if is_directory() => {
                     report.help("a directory cannot have several names; use -s to create a symbolic link")
                 }
-                // Only flags forbid a change to the owner of the volume.
-                Error::NotPermitted => report.help(IMMUTABLE),
+                Error::NotPermitted => immutable(report, error, target.shown()),
                 Error::TooManyLinks => link.without(
                     StoredProperties::SYMLINKS,
                     report,

@@ -268,7 +268,7 @@ impl Mover<'_> {
             match (error == Error::Invalid && is_dir, error == Error::NotEmpty) {
                 (true, _) => failed(&"a directory cannot be moved into itself"),
                 (_, true) => failed(&error).help("use 'obento rm -r' to remove the target first"),
-                _ => immutable(failed(&error), error),
+                _ => immutable(failed(&error), error, source.shown()),
             }
         })?;
         self.moved.push(source.node.clone());

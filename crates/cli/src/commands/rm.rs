@@ -12,7 +12,7 @@ use obento::remove::{Removal, RemoveObserver, remove_children, remove_tree};
 use obento::vfs::{Caller, Symlinks};
 
 use crate::change::consent::agrees;
-use crate::change::{Done, IMMUTABLE, Verbose, each_place};
+use crate::change::{Done, Verbose, each_place, immutable};
 use crate::context::Context;
 use crate::format::mode::kind_name;
 use crate::help::page::Page;
@@ -218,12 +218,9 @@ impl RemoveObserver for Remover<'_> {
     }
 
     fn failed(&mut self, path: &[u8], error: Error) {
-        let report = Report::on("cannot remove", self.name(path), error);
-        self.context.warn(&match error {
-            // Only flags forbid a change to the owner of the volume.
-            Error::NotPermitted => report.help(IMMUTABLE),
-            _ => report,
-        });
+        let name = self.name(path);
+        let report = Report::on("cannot remove", &name, error);
+        self.context.warn(&immutable(report, error, &name));
     }
 }
 

@@ -73,7 +73,7 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read, context: &Conte
     }
     if !is_new && !args.append {
         let truncated = node.vfs().truncate(&Caller::Owner, &node, 0);
-        truncated.map_err(|error| immutable(failed(&error), error))?;
+        truncated.map_err(|error| immutable(failed(&error), error, location.shown()))?;
     }
     let mut written = 0;
     while len > 0 {

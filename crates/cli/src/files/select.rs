@@ -13,7 +13,7 @@ use obento::walk::{Order, Step, Walk};
 use super::stream::Input;
 use crate::context::Context;
 use crate::open::{BareOperand, Found, Opened, join, open, open_file, operand, seal_before_decoding};
-use crate::report::{Report, subject};
+use crate::report::{Report, shell_word};
 
 /// A file to work on.
 pub struct Task {
@@ -126,7 +126,7 @@ impl<'a> Tasks<'a> {
         match (attr.kind, self.below) {
             (FileKind::Regular, _) => Some(Ok(self.task(shown, found.node, attr.size))),
             (FileKind::Directory, Below::Refuse) if !self.every_kind => {
-                let help = format!("to list its contents: obento ls {}", subject(&shown));
+                let help = format!("to list its contents: obento ls {}", shell_word(&shown));
                 Some(Err(Report::on("cannot read", &shown, "is a directory").help(help)))
             }
             (FileKind::Directory, Below::RefuseWithoutOption) => {

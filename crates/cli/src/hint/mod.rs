@@ -43,7 +43,11 @@ impl<E: Hint> Hint for &E {
 
 impl Hint for OptionError {
     fn hint(&self) -> Option<String> {
-        self.similar().map(|known| format!("did you mean '{known}'?"))
+        match (self, self.similar()) {
+            (_, Some(known)) => Some(format!("did you mean '{known}'?")),
+            (Self::Unknown { .. }, None) => Some("'obento help mount' lists the mount options".to_owned()),
+            _ => None,
+        }
     }
 }
 
@@ -52,6 +56,15 @@ impl Hint for MountError {
         let hint = match self {
             Self::NoDevice(_) => "load the kernel module with 'modprobe fuse'",
             Self::NoHelper { .. } => "install the package fuse3, or run as root",
+            Self::Helper(said) if said.contains("user_allow_other") => {
+                "omit allow_other, or add the line 'user_allow_other' to /etc/fuse.conf as root"
+            }
+            Self::Helper(said) if said.contains("mount_max") => {
+                "unmount a volume, or increase mount_max in /etc/fuse.conf as root"
+            }
+            Self::Helper(said) if said.contains("mountpoint") => {
+                "name a directory that you own and can write to"
+            }
             Self::NoDirectory(_) | Self::Refused(_) | Self::Busy | Self::Moved | Self::Helper(_) => {
                 return None;
             }

@@ -102,9 +102,9 @@ pub fn volume_for_change(address: &Address, shown: &[u8], context: &Context) -> 
 }
 
 fn no_file(action: &str, shown: &[u8]) -> Report {
-    let example = format!("{}:/PATH", String::from_utf8_lossy(shown));
+    let example = crate::report::shell_word([shown, b":/PATH"].concat());
     Report::on(action, shown, "not a path inside an image")
-        .help(format!("if this is an image, add the path: {}", crate::report::subject(example)))
+        .help(format!("if this is an image, add the path: {example}"))
 }
 
 fn open_address(address: Address, context: &Context) -> Result<Location, Report> {

@@ -18,7 +18,7 @@ use crate::options::GlobalOptions;
 use crate::progress::Meter;
 use crate::report::Report;
 use crate::servers::Servers;
-use crate::shown::in_vain;
+use crate::shown::{GivenNames as _, in_vain};
 
 /// How a command opens images, and where the notices about them are printed.
 #[derive(Clone, Copy)]
@@ -280,7 +280,12 @@ impl Opener {
         }
         if let Some(why) = in_vain(with.options.shown(), &volume) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
-            with.messages.note(shown, format!("--mount-options has no effect: {why}"));
+            let names = with.options.shown().names();
+            let what = match names.as_slice() {
+                [name] => format!("the option {name} has"),
+                names => format!("the options {} have", names.join(", ")),
+            };
+            with.messages.note(shown, format!("{what} no effect: {why}"));
         }
         let (path, part) = (address.image.clone(), address.part.clone());
         let volume_again = volume.clone();
@@ -320,7 +325,10 @@ impl Opener {
                 let shown = known.prefix.strip_suffix(b":").unwrap_or(&known.prefix);
                 let report = Report::on("found damage in", shown, error);
                 failed(&match can_be_repaired(&known.volume, registry) {
-                    true => report.help("run 'obento check -y' to repair the volume"),
+                    true => report.help(format!(
+                        "run 'obento check -y {}' to repair the volume",
+                        crate::report::shell_word(shown)
+                    )),
                     false => report,
                 });
             }

@@ -90,7 +90,7 @@ pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registr
     if let Some(report) = option_refused(error, options.shown()) {
         return report;
     }
-    let OpenError::Volume { fs_type, error, .. } = error else { return report };
+    let OpenError::Volume { fs_type, error, image, .. } = error else { return report };
     let driver = registry.find(fs_type);
     let is_built =
         driver.is_some_and(|driver| driver.access() == Access::ReadOnly && driver.build().is_some());
@@ -100,6 +100,10 @@ pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registr
         )),
         Error::Unsupported(Feature::Writing) => {
             report.help("copy the files to a directory with 'obento cp', and change the copies")
+        }
+        Error::Device(DeviceError::Engine(reason)) if reason.starts_with("reports damage") => {
+            let image = crate::report::shell_word(image.as_os_str().as_bytes());
+            report.help(format!("run 'obento check {image}' to list the damage"))
         }
         Error::Device(DeviceError::Engine(_)) => match std::env::var_os(KERNEL) {
             Some(kernel) => report.help(format!(
@@ -131,7 +135,7 @@ pub fn cannot_open(error: OpenError) -> Report {
     match error {
         OpenError::Missing { image } if obento::address::server_of(&image).is_some() => needs_image(&image),
         OpenError::Host(HostError::Unsupported { format, path, feature }) => {
-            let image = crate::report::subject(path.as_os_str().as_bytes());
+            let image = crate::report::shell_word(path.as_os_str().as_bytes());
             match (format, &*feature) {
                 (_, "encryption") => {
                     report.help("decrypt the image first, for example with qemu-img convert")
@@ -143,8 +147,11 @@ pub fn cannot_open(error: OpenError) -> Report {
             }
         }
         OpenError::Host(HostError::WrongCounts { path, .. }) => {
-            let image = crate::report::subject(path.as_os_str().as_bytes());
+            let image = crate::report::shell_word(path.as_os_str().as_bytes());
             report.help(format!("repair the image: qemu-img check -r all {image}"))
+        }
+        OpenError::Host(HostError::Damaged { .. }) => {
+            report.help("get a complete and undamaged copy of the file")
         }
         OpenError::Host(HostError::Reference { .. }) => {
             report.help("use --allow-backing if you trust the image: it can name any file that you can read")

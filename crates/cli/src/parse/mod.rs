@@ -4,6 +4,7 @@ pub mod attributes;
 pub mod image_format;
 pub mod mode;
 pub mod settings;
+pub mod similar;
 pub mod size;
 pub mod time;
 pub mod uuid;

@@ -35,7 +35,7 @@ fn a_copy_to_an_image_without_a_path_is_refused_with_the_path_to_use() {
     bench.write("f", "text");
     bench.write("g", "text");
     bench.mkfs("ext4", "t.img");
-    bench.fails(&["cp", "f", "t.img"], "help: t.img is an image; use t.img:/ for its root directory");
+    bench.fails(&["cp", "f", "t.img"], "help: 't.img' is an image; use t.img:/ for its root directory");
     bench.fails(&["cp", "f", "g"], "help: use cp(1)");
 }
 

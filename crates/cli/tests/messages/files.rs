@@ -78,21 +78,21 @@ fn a_directory_cannot_be_read_as_a_file() {
         1,
         "",
         "obento: cannot read 'disk.img.zst:/etc': is a directory\n  \
-         help: to list its contents: obento ls 'disk.img.zst:/etc'\n",
+         help: to list its contents: obento ls disk.img.zst:/etc\n",
     );
     check(
         &["cat", "disk.img.zst"],
         1,
         "",
         "obento: cannot open 'disk.img.zst': not a path inside an image\n  \
-         help: if this is an image, add the path: 'disk.img.zst:/PATH'\n",
+         help: if this is an image, add the path: disk.img.zst:/PATH\n",
     );
     check(
         &["grep", "root", "disk.img.zst"],
         2,
         "",
         "obento: cannot open 'disk.img.zst': not a path inside an image\n  \
-         help: if this is an image, add the path: 'disk.img.zst:/PATH'; or use -r to read all files of the image\n",
+         help: if this is an image, add the path: disk.img.zst:/PATH; or use -r to read all files of the image\n",
     );
 }
 

@@ -72,7 +72,8 @@ fn message_names_the_option_that_was_given_and_the_true_cause() {
         (
             &["cp", "notes.txt", "notes.txt", "plain.img:/none"],
             2,
-            "cannot copy several files to 'plain.img:/none': no such directory\n",
+            "cannot copy several files to 'plain.img:/none': no such directory\n  \
+             help: create the directory first: obento mkdir -p plain.img:/none\n",
         ),
         (
             &["import", "plain.img:/", "notes.txt"],

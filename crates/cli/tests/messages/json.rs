@@ -139,7 +139,7 @@ fn json_is_refused_by_each_command_that_has_no_json_output() {
     ] {
         let output = obento(folder.path(), &[args, &["--json"]].concat());
         let error = String::from_utf8(output.stderr).unwrap();
-        let refused = format!("'--json' cannot be used with '{}', which has no JSON output", args[0]);
+        let refused = format!("obento: '{}' has no JSON output\n  help: omit --json\n", args[0]);
         assert!(error.contains(&refused), "{args:?}: {error}");
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{args:?}");
     }

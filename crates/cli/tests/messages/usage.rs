@@ -78,29 +78,22 @@ fn a_value_that_is_not_a_number_is_reported_in_one_line() {
         assert_eq!(output.status.code(), Some(2), "{args:?}");
         let text = String::from_utf8(output.stderr).unwrap();
         let (first, rest) = text.split_once('\n').unwrap();
-        assert!(
-            ["", "  help: use - to show all attributes\n", "\nFor more information, try '--help'.\n"]
-                .contains(&rest),
-            "{args:?}: {text}"
-        );
+        assert!(["", "  help: use - to show all attributes\n"].contains(&rest), "{args:?}: {text}");
         first.to_owned()
     };
     for (args, line) in [
-        (
-            &["tree", "-L", "x", "disk.img"][..],
-            "error: invalid value 'x' for '--level <N>': not a whole number",
-        ),
+        (&["tree", "-L", "x", "disk.img"][..], "obento: invalid value 'x' for --level: not a whole number"),
         (
             &["tree", "-L", "99999999999999999999", "disk.img"],
-            "error: invalid value '99999999999999999999' for '--level <N>': the number is too large",
+            "obento: invalid value '99999999999999999999' for --level: the number is too large",
         ),
         (
             &["bench", "compare", "--least", "x", "a", "b"],
-            "error: invalid value 'x' for '--least <N>': not a number",
+            "obento: invalid value 'x' for --least: not a number",
         ),
         (
             &["bench", "--limit", "0", "quick"],
-            "error: invalid value '0' for '--limit <MINUTES>': not a time above 0, such as 10 or 0.5",
+            "obento: invalid value '0' for --limit: not a time above 0, such as 10 or 0.5",
         ),
         (
             &["getfattr", "-m", "[", "disk.img:/"],

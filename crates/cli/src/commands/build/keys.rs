@@ -9,6 +9,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::parse::similar::similar;
 use crate::report::Report;
 
 /// A file to read.
@@ -27,7 +28,8 @@ impl<'a> Source<'a> {
     pub fn parse(&self) -> Result<Spanned<DeTable<'a>>, Report> {
         DeTable::parse(self.text).map_err(|error| {
             let span = error.span().unwrap_or(0..0);
-            self.wrong(&span, error.message().lines().next().unwrap_or_default())
+            let why = plain(error.message().lines().next().unwrap_or_default());
+            self.wrong(&span, why).help("'obento help layout' describes the format")
         })
     }
 
@@ -37,6 +39,17 @@ impl<'a> Source<'a> {
         let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
         let place = format!("{}:{line}", self.path.display());
         Report::on("cannot use", place.as_bytes(), why)
+    }
+}
+
+/// Returns a message of the TOML parser in the words of this program.
+fn plain(message: &str) -> String {
+    match message.split_once(", expected ") {
+        Some(("invalid basic string", "`\"`")) => "a string has no closing '\"'".to_owned(),
+        Some(("invalid literal string", "`'`")) => "a string has no closing quote".to_owned(),
+        Some(("string values must be quoted", _)) => "a text must be in quotes, such as \"ext4\"".to_owned(),
+        Some((what, expected)) => format!("{what}: {} is missing", expected.replace('`', "'")),
+        None => message.replace('`', "'"),
     }
 }
 
@@ -152,9 +165,12 @@ impl<'f, 'a> Keys<'f, 'a> {
         match unknown.min_by_key(|key| key.span().start) {
             None => Ok(()),
             Some(key) => {
-                let known: Vec<&str> = asked.iter().copied().collect();
-                let report = self.wrong(key.get_ref(), "unknown key");
-                Err(report.help(format!("the keys here are {}", known.join(", "))))
+                let name = key.get_ref();
+                let list = "'obento help layout' lists the keys";
+                Err(self.wrong(name, "unknown key").help(match similar(name, asked.iter().copied()) {
+                    Some(known) => format!("did you mean '{known}'? {list}"),
+                    None => list.to_owned(),
+                }))
             }
         }
     }

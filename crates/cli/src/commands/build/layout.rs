@@ -233,9 +233,8 @@ impl Reader<'_> {
         let text = keys.required("type")?;
         PartitionType::parse(&text, self.scheme).ok_or_else(|| {
             let why = format!("unknown type '{}' for {}", text.escape_default(), self.scheme);
-            let known: Vec<&str> = PartitionType::known(self.scheme).collect();
-            let other = if self.scheme == Scheme::Gpt { "a GUID" } else { "a number: 0x83" };
-            keys.wrong("type", why).help(format!("the types are {}, or {other}", known.join(", ")))
+            let other = if self.scheme == Scheme::Gpt { "a GUID" } else { "a number such as 0x83" };
+            keys.wrong("type", why).help(format!("use a name that 'obento help layout' lists, or {other}"))
         })
     }
 

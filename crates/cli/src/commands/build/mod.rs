@@ -119,7 +119,9 @@ struct BuildSubject<'a> {
 
 impl BuildSubject<'_> {
     fn because(&self, cause: &dyn std::fmt::Display) -> Report {
-        Report::on("cannot build", self.shown, format!("{}{cause}", self.words))
+        // The sources have the name of standard input in place of a path.
+        let cause = format!("{}{cause}", self.words).replace("'standard input'", "standard input");
+        Report::on("cannot build", self.shown, cause)
     }
 }
 

@@ -29,12 +29,13 @@ use rustix::io::Errno;
 pub use self::args::Args;
 pub use self::into::open_target;
 use self::watch::CopyDisplay;
+use crate::change::place::trimmed;
 use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
 use crate::hint::Hinted;
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};
-use crate::report::{Report, printable, shell_word, subject};
+use crate::report::{Report, shell_word, subject};
 
 /// The target of copies.
 enum Target {
@@ -158,16 +159,20 @@ fn open_source(source: &OsStr, target: Option<&Path>, context: &Context) -> Resu
         Operand::Stdio => Err(failed("standard input can only be copied into an image")
             .help("name a file in an image as the target: obento cp - disk.img:/FILE")),
         Operand::Host(path) if is_image(&path, context)? => {
-            let path = format!("{}:/", printable(source.as_bytes()));
+            let path = shell_word([source.as_bytes(), b":/"].concat());
             Err(failed("not a path inside an image")
                 .help(format!("use {path} for the root directory of the image")))
         }
         Operand::Host(_) => {
             let report = failed("source and target are both on the host");
             let image = target.filter(|path| path.is_file() && is_image(path, context).unwrap_or(false));
-            Err(match image.map(|path| printable(path.as_os_str().as_bytes())) {
+            Err(match image.map(|path| path.as_os_str().as_bytes()) {
                 Some(image) => {
-                    report.help(format!("{image} is an image; use {image}:/ for its root directory"))
+                    let root = shell_word([image, b":/"].concat());
+                    report.help(format!(
+                        "{} is an image; use {root} for its root directory",
+                        crate::report::subject(image)
+                    ))
                 }
                 None => report.help("use cp(1); a path in an image has the form disk.img:/PATH"),
             })
@@ -209,7 +214,8 @@ fn to_host(
     let needs_directory = shown.ends_with(b"/") && !target.is_directory();
     if needs_directory && found.iter().any(|found| found.node.kind() != Ok(FileKind::Directory)) {
         let report = Report::on("cannot copy to", shown, "no such directory");
-        return Err(report.help("create the directory of the target first").into());
+        let directory = shell_word(trimmed(shown));
+        return Err(report.help(format!("create the directory first: mkdir -p {directory}")).into());
     }
     let sources: Vec<_> = found.into_iter().map(source).collect();
     let into = match options.target {
@@ -239,8 +245,9 @@ fn to_host(
 fn no_directory(error: CopyError) -> Report {
     let report = Report::from(&error);
     match error {
-        CopyError::Host(error) if error.errno() == Some(Errno::NOENT) => {
-            report.help("create the directory of the target first")
+        CopyError::Host(HostError::System { path, errno: Errno::NOENT, .. }) => {
+            let directory = shell_word(path.as_os_str().as_bytes());
+            report.help(format!("create the directory first: mkdir -p {directory}"))
         }
         _ => report,
     }
@@ -252,6 +259,10 @@ pub fn failed(action: &str, error: CopyError) -> Report {
         CopyError::Target { error: Error::NotFound, ref path } => {
             let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(path.len());
             let directory = shell_word(&path[..end]);
+            Report::plain(error).help(format!("create the directory first: obento mkdir -p {directory}"))
+        }
+        CopyError::NotDirectory { ref target, exists: false } => {
+            let directory = shell_word(target.as_os_str().as_bytes());
             Report::plain(error).help(format!("create the directory first: obento mkdir -p {directory}"))
         }
         CopyError::Volume(_) | CopyError::Problem(_) => Report::new(action, Hinted(error)),

@@ -75,7 +75,20 @@ fn text(out: &mut Output, found: &ByteDifference, one: &[u8], other: &[u8]) -> s
     out.write_name(one)?;
     out.write_all(b" and ")?;
     out.write_name(other)?;
-    writeln!(out, " differ, first in byte {}: {}", found.offset, printable(found.place().as_bytes()))?;
+    write!(out, " differ, first at byte {}", found.offset)?;
+    let place = |place: &Option<BytePlace>| {
+        printable(place.as_ref().map_or("nothing".into(), ToString::to_string).as_bytes())
+    };
+    let (first, second) = (place(&found.places.0), place(&found.places.1));
+    if first == second {
+        writeln!(out, ": {first}")?;
+    } else {
+        out.write_all(b"\n  ")?;
+        out.write_name(one)?;
+        write!(out, ": {first}\n  ")?;
+        out.write_name(other)?;
+        writeln!(out, ": {second}")?;
+    }
     if let (Some(a), Some(b)) = (value(&found.places.0), value(&found.places.1))
         && a != b
     {

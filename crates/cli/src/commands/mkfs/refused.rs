@@ -4,6 +4,7 @@ use std::fmt::Display;
 
 use obento::driver::{Format, FormatError};
 
+use crate::parse::similar::similar;
 use crate::report::Report;
 
 /// The options of a command that creates a volume.
@@ -72,7 +73,15 @@ impl RefusedOptions<'_> {
             (_, None) => {
                 let known = self.format.settings().iter().map(|setting| setting.name);
                 let known: Vec<&str> = known.chain(self.options.host_settings().iter().copied()).collect();
-                report(error).help(format!("supported settings of {fs_type}: {}", known.join(", ")))
+                match similar(name, known.iter().copied()) {
+                    Some(known) => report(error).help(format!("did you mean '{known}'?")),
+                    None if self.is_ext() => {
+                        report(error).help("'obento help mkfs' lists the settings below --extended")
+                    }
+                    None => {
+                        report(error).help(format!("supported settings of {fs_type}: {}", known.join(", ")))
+                    }
+                }
             }
         }
     }

@@ -23,6 +23,8 @@ use obento_fuse::{
     Unmounter, dirty_limit, mount, open_session, signals,
 };
 
+use rustix::io::Errno;
+
 use super::args::Args;
 use super::control::Origin;
 use super::failover::Keeper;
@@ -34,7 +36,8 @@ use super::status::now;
 use super::{log, start};
 use crate::context::Context;
 use crate::hint::Hinted;
-use crate::report::Report;
+use crate::output::of_output;
+use crate::report::{Report, shell_word};
 
 /// The image and the directory of a mount, as messages show them.
 pub struct Site<'a> {
@@ -131,7 +134,12 @@ pub fn begin(args: &Args) -> Result<(), Report> {
     signals::hold().map_err(|error| cannot_serve(args.image(), error))?;
     log::start(args.log.as_deref()).map_err(|error| {
         let path = args.log.as_deref().unwrap_or(Path::new("")).as_os_str();
-        Report::on("cannot write the log", path.as_bytes(), error)
+        let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+        let report = Report::on("cannot write the log", path.as_bytes(), error);
+        match errno {
+            Some(errno) => of_output(report, Path::new(path), errno),
+            None => report,
+        }
     })
 }
 
@@ -157,7 +165,10 @@ pub fn service(
     // The kernel could not unmount a volume whose root is not a directory.
     opened.volume.vfs().expect_root().map_err(|error| {
         let report = cannot_mount(site.image, site.directory.path(), &error);
-        report.help("run 'obento check' to list the damage, and 'obento check -y' to repair it")
+        let image = shell_word(site.image.as_bytes());
+        report.help(format!(
+            "run 'obento check {image}' to list the damage, and 'obento check -y {image}' to repair it"
+        ))
     })?;
     let arguments = start::arguments(args, context);
     let pauser = Pauser::new().map_err(failed)?;
@@ -195,8 +206,14 @@ pub fn open_directory(args: &Args) -> Result<HostDir, Report> {
     HostDir::open(args.directory()).map_err(|error| match error {
         HostError::System { errno, .. } => {
             let directory = args.directory().as_os_str().as_bytes();
-            Report::on("cannot mount at", directory, io::Error::from(errno))
-                .help("name an existing directory")
+            let shown = shell_word(directory);
+            Report::on("cannot mount at", directory, io::Error::from(errno)).help(match errno {
+                Errno::NOENT => format!("create the directory first: mkdir -p {shown}"),
+                Errno::ACCESS => {
+                    format!("choose another directory: 'ls -ld {shown}' shows its owner and mode")
+                }
+                _ => "name an existing directory".to_owned(),
+            })
         }
         error => Report::plain(error),
     })

@@ -457,11 +457,14 @@ impl Disk<'_> {
 
     fn kind(&self, scheme: Scheme, text: &str) -> Result<PartitionType, Report> {
         PartitionType::parse(text, scheme).ok_or_else(|| {
-            let known: Vec<&str> = PartitionType::known(scheme).collect();
-            let other =
-                if scheme == Scheme::Gpt { "or a GUID" } else { "extended, or a number such as 0x83" };
-            Report::plain(format!("unknown type '{}' for {scheme}", text.escape_default()))
-                .help(format!("the types are {}, {other}", known.join(", ")))
+            Report::plain(format!("unknown type '{}' for {scheme}", text.escape_default())).help(match scheme {
+                Scheme::Gpt => {
+                    "use a name such as linux-generic, esp, swap or basic-data, or a GUID; 'obento help layout' lists the names"
+                }
+                Scheme::Mbr => {
+                    "use a number such as 0x83, or esp, xbootldr, linux-generic, basic-data, swap, raid, lvm or extended"
+                }
+            })
         })
     }
 
@@ -508,6 +511,8 @@ impl Disk<'_> {
             }
             EditError::Unaligned { .. } => report.help("use a start and a size such as 1M"),
             EditError::LongName { .. } => report.help("use a shorter name"),
+            EditError::NotInMbr { what } => report.help(format!("omit the {what}, which only a GPT stores")),
+            EditError::NumberInUse { .. } => report.help("omit --number to use the first free number"),
             EditError::ContainerInUse { .. } => report.help("change or delete the logical partitions first"),
             EditError::DamagedChain | EditError::Damaged => {
                 report.help("a program such as testdisk can search for the lost partitions")

@@ -35,7 +35,7 @@ use crate::open::inside::ShellImage;
 use crate::open::{Location, address};
 use crate::output::{Outcome, Stop};
 use crate::report::{Report, printable, subject};
-use crate::words::unknown_command;
+use crate::usage;
 use complete::Completion;
 use words::{BadLine, RunCondition, Statement};
 
@@ -292,8 +292,11 @@ impl<'a> Shell<'a> {
         let words: Vec<OsString> = [OsString::from("obento")].into_iter().chain(words).collect();
         let CommandLine { options, unwritten, run } = match parse_here(words, self.context.table()) {
             Ok(line) => line,
-            Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
-                self.fail(&unknown_command(&error, "help"));
+            Err(error)
+                if error.use_stderr()
+                    && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
+            {
+                self.fail(&usage::report(&error, "help"));
                 return 2;
             }
             Err(error) => {

@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use super::expression::{DirectoryOrder, Expr};
 use super::parse::{Parser, Result, SyntaxError, always};
 use super::regexp;
+use crate::parse::similar::similar;
 
 /// Every name, for suggestions.
 const NAMES: &str = "-a -amin -and -anewer -atime -cmin -cnewer -ctime -d -daystart -depth -empty -exec -execdir \
@@ -118,27 +119,11 @@ fn regextype(parser: &mut Parser<'_>, name: &str) -> Result<Expr> {
 
 fn unknown(name: &str) -> SyntaxError {
     let error = SyntaxError::new(format!("find has no test or action '{name}'"));
-    let nearest = NAMES.split(' ').map(|known| (distance(name, known), known)).min();
-    match nearest {
-        Some((distance, known)) if distance <= 2 && distance * 2 < name.len() => {
-            error.help(format!("did you mean '{known}'?"))
+    match similar(name, NAMES.split(' ')) {
+        Some(known) => error.help(format!("did you mean '{known}'?")),
+        None if name.starts_with("--") => {
+            error.help("obento's own options come before the first start point")
         }
-        _ if name.starts_with("--") => error.help("obento's own options come before the first start point"),
-        _ => error.help("run 'obento help find' to list the tests and actions"),
+        None => error.help("run 'obento help find' to list the tests and actions"),
     }
-}
-
-/// Levenshtein's distance of two short words.
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = i;
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -1,0 +1,299 @@
+//! The reports of arguments that clap rejects, in the form of all other reports.
+//!
+//! clap describes an error by values (its context), from which this module builds the report. The texts of clap are not
+//! used, with one exception: the kinds of errors that have no context.
+
+use std::error::Error as _;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
+
+use clap::Error;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::report::{Report, subject};
+use crate::words::unknown_command;
+
+/// Returns the report of `error`. `help` is the command that shows help: `obento help`, or `help` in a shell.
+pub fn report(error: &Error, help: &str) -> Report {
+    let arguments = texts(error, ContextKind::InvalidArg);
+    let argument = arguments.first().map_or_else(String::new, |text| named(text));
+    match (error.kind(), arguments.is_empty()) {
+        (ErrorKind::InvalidSubcommand, _) => unknown_command(error, help),
+        (ErrorKind::UnknownArgument, false) => unknown(error, &arguments[0], help),
+        (ErrorKind::InvalidValue, false) => value(error, &argument),
+        (ErrorKind::ValueValidation, false) => invalid(error, &argument),
+        (ErrorKind::NoEquals, false) => Report::plain(format!("{argument} requires '=' before its value")),
+        (ErrorKind::MissingRequiredArgument, false) => {
+            usage(error, Report::plain(format!("missing {}", missing(&arguments))))
+        }
+        (ErrorKind::WrongNumberOfValues, false) => {
+            let names: Vec<String> = arguments[0].split("> <").map(named).collect();
+            usage(error, Report::plain(format!("missing operand: {} are required", all(&names, "and"))))
+        }
+        (ErrorKind::ArgumentConflict, false) => conflict(error, &argument, help),
+        (ErrorKind::InvalidUtf8, _) => Report::plain("an argument is not valid UTF-8"),
+        _ => {
+            let text = error.to_string();
+            let text = text.strip_prefix("error: ").unwrap_or(&text);
+            Report::plain(text.split("\n\n").next().unwrap_or_default().trim_end())
+        }
+    }
+}
+
+/// Returns why the value of an argument was rejected, or `None` if the error does not say it.
+fn why(error: &Error) -> Option<String> {
+    let cause = error.source()?;
+    let found = cause.to_string();
+    Some(match cause.downcast_ref::<ParseIntError>().map(ParseIntError::kind) {
+        Some(IntErrorKind::PosOverflow) => "the number is too large".to_owned(),
+        Some(IntErrorKind::NegOverflow) => "the number is too small".to_owned(),
+        Some(_) => "not a whole number".to_owned(),
+        None if cause.is::<ParseFloatError>() => "not a number".to_owned(),
+        None => range(&found).unwrap_or(found),
+    })
+}
+
+/// Returns the words for an error of the parser such as `99 is not in 1..=80`.
+fn range(found: &str) -> Option<String> {
+    let (_, range) = found.split_once(" is not in ")?;
+    let (least, most) = range.split_once("..")?;
+    let most = most.trim_start_matches('=');
+    let has_limit = !matches!(most.parse(), Ok(0 | NO_LIMIT..));
+    Some(if has_limit && !most.is_empty() {
+        format!("must be a number from {least} to {most}")
+    } else {
+        format!("must be {least} or more")
+    })
+}
+
+/// The least maximum of a type of numbers, which is not a limit that a user needs to know.
+const NO_LIMIT: u64 = u32::MAX as u64;
+
+fn unknown(error: &Error, argument: &str, help: &str) -> Report {
+    let list = format!("'{}' lists the options", help_of(error, help));
+    let known = texts(error, ContextKind::SuggestedArg);
+    match (argument.starts_with('-'), known.first()) {
+        (true, Some(known)) => Report::plain(format!("unknown option {}", subject(argument)))
+            .help(format!("did you mean '{}'? {list}", named(known))),
+        (true, None) => Report::plain(format!("unknown option {}", subject(argument))).help(list),
+        (false, _) => usage(error, Report::plain(format!("unexpected operand {}", subject(argument)))),
+    }
+}
+
+/// Returns the report of a value that is missing, or that is not one of a list.
+fn value(error: &Error, argument: &str) -> Report {
+    let found = texts(error, ContextKind::InvalidValue).into_iter().next().unwrap_or_default();
+    let known = texts(error, ContextKind::ValidValue);
+    let report = match found.is_empty() {
+        true => Report::plain(format!("{argument} requires a value")),
+        false => Report::plain(format!("invalid value {} for {argument}", subject(&found))),
+    };
+    match (texts(error, ContextKind::SuggestedValue).first(), known.is_empty()) {
+        (Some(similar), _) => report.help(format!("did you mean '{similar}'?")),
+        (None, false) => report.help(format!("use {}", all(&known, "or"))),
+        (None, true) => report,
+    }
+}
+
+fn invalid(error: &Error, argument: &str) -> Report {
+    let found = texts(error, ContextKind::InvalidValue).into_iter().next().unwrap_or_default();
+    let what = format!("invalid value {} for {argument}", subject(&found));
+    match why(error) {
+        // The text names the part of the value that is wrong.
+        Some(why) if why.starts_with("invalid ") || why.starts_with("unknown ") => Report::plain(why),
+        Some(why) => Report::new(what, why),
+        None => Report::plain(what),
+    }
+}
+
+fn conflict(error: &Error, argument: &str, help: &str) -> Report {
+    let others: Vec<String> = texts(error, ContextKind::PriorArg).iter().map(|text| named(text)).collect();
+    let cause = match others.as_slice() {
+        [] => format!("{argument} cannot be used with other arguments"),
+        [other] if other == argument => format!("{argument} can be used only once"),
+        others => format!("{argument} cannot be used with {}", all(others, "or")),
+    };
+    Report::plain(cause).help(format!("'{}' describes the options", help_of(error, help)))
+}
+
+/// Returns the names of missing arguments, with the word for their kind.
+fn missing(arguments: &[String]) -> String {
+    let names: Vec<String> = arguments.iter().map(|text| named(text)).collect();
+    let is_option = |name: &String| name.starts_with('-');
+    let has_options = names.iter().any(|name| is_option(name) || name.contains(" or -"));
+    match (has_options, names.len()) {
+        (true, _) if names.iter().all(is_option) => format!("option: {}", all(&names, "and")),
+        (true, _) => format!("argument: {}", all(&names, "and")),
+        (false, 1) => format!("operand {}", names[0]),
+        (false, _) => format!("operands {}", all(&names, "and")),
+    }
+}
+
+/// Adds the usage of the command as the hint.
+fn usage(error: &Error, report: Report) -> Report {
+    match lines_of_usage(error).first() {
+        Some(line) => report.help(format!("usage: {line}")),
+        None => report,
+    }
+}
+
+fn lines_of_usage(error: &Error) -> Vec<String> {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    let lines = usage.trim_start_matches("Usage:").lines().map(|line| line.trim().to_owned());
+    lines.filter(|line| !line.is_empty()).collect()
+}
+
+/// Returns the command that shows the help of the command in the usage.
+fn help_of(error: &Error, help: &str) -> String {
+    let lines = lines_of_usage(error);
+    let words = lines.first().into_iter().flat_map(|line| line.split_whitespace()).skip(1);
+    let names = words.filter(|word| !word.starts_with(['<', '[', '-']) && !word.ends_with(['>', ']', '.']));
+    [help].into_iter().chain(names).collect::<Vec<_>>().join(" ")
+}
+
+/// Returns the name of an argument in messages: `--size` for `--size <SIZE>`, and `SIZE` for `[SIZE]...`. Alternatives
+/// become a list.
+fn named(argument: &str) -> String {
+    let name = argument.trim().trim_end_matches("...");
+    if name.starts_with('-') {
+        return name.split([' ', '[', '=']).next().unwrap_or_default().to_owned();
+    }
+    let inner = match (name.as_bytes().first(), name.as_bytes().last()) {
+        (Some(b'<'), Some(b'>')) | (Some(b'['), Some(b']')) => &name[1..name.len() - 1],
+        _ => name.trim_start_matches('<').trim_end_matches('>'),
+    };
+    let parts: Vec<&str> = inner.split('|').collect();
+    match parts.iter().any(|part| part.starts_with('-')) {
+        true => all(&parts.into_iter().map(named).collect::<Vec<_>>(), "or"),
+        false => inner.to_owned(),
+    }
+}
+
+/// Returns a list in words: `a, b or c`.
+fn all(names: &[String], word: &str) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} {word} {last}", first.join(", ")),
+    }
+}
+
+fn texts(error: &Error, kind: ContextKind) -> Vec<String> {
+    match error.get(kind) {
+        Some(ContextValue::String(text)) => vec![text.clone()],
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+
+    use super::*;
+
+    fn text(line: &str) -> String {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        report(&crate::cli::parse(words).unwrap_err(), "obento help").to_string()
+    }
+
+    #[test]
+    fn a_number_out_of_range_is_reported_with_its_limits() {
+        for (line, reported) in [
+            ("obento bench quick --age 99", "invalid value '99' for --age: must be a number from 1 to 80"),
+            ("obento bench quick --scale 0", "invalid value '0' for --scale: must be 1 or more"),
+            ("obento tree -L 0 a", "invalid value '0' for --level: must be 1 or more"),
+            (
+                "obento convert --qcow2-version 4 a b",
+                "invalid value '4' for --qcow2-version: must be a number from 2 to 3",
+            ),
+            ("obento tree -L x a", "invalid value 'x' for --level: not a whole number"),
+            ("obento resize a.img x", "invalid value 'x' for SIZE: not a size such as 4096, 10M or 10MB"),
+        ] {
+            assert_eq!(text(line), reported);
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_not_in_a_list_is_reported_with_the_list() {
+        for (line, reported) in [
+            ("obento --engine x ls a", "invalid value 'x' for --engine\n  help: use native or linux"),
+            ("obento --color=x ls a", "invalid value 'x' for --color\n  help: use auto, always or never"),
+            ("obento ls a --sort siz", "invalid value 'siz' for --sort\n  help: did you mean 'size'?"),
+            ("obento part a create x", "invalid value 'x' for TABLE\n  help: use gpt or mbr"),
+            ("obento mount --upgrade", "--upgrade requires a value"),
+            (
+                "obento -o x ls a",
+                "unknown mount option 'x'\n  help: 'obento help mount' lists the mount options",
+            ),
+            ("obento -o uid=x ls a", "invalid value 'x' for the mount option 'uid': expected a number"),
+        ] {
+            assert_eq!(text(line), reported);
+        }
+    }
+
+    #[test]
+    fn missing_arguments_are_reported_with_their_alternatives_and_the_usage() {
+        for (line, reported) in [
+            ("obento ls", "missing operand IMAGE[:PATH]\n  help: usage: obento ls <IMAGE[:PATH]>..."),
+            (
+                "obento setfattr a:/b",
+                "missing option: --name, --remove or --restore\n  help: usage: obento setfattr",
+            ),
+            ("obento truncate a:/b", "missing option: --size or --reference\n  help: usage: obento truncate"),
+            (
+                "obento fallocate a:/b",
+                "missing option: --length or --dig-holes\n  help: usage: obento fallocate",
+            ),
+            ("obento check -s a", "missing option: --safe or --yes\n  help: usage: obento check"),
+            (
+                "obento resize a",
+                "missing argument: SIZE, --maximum or --minimum\n  help: usage: obento resize",
+            ),
+            ("obento cmp a:/b", "missing operand: FILE1 and FILE2 are required\n  help: usage: obento cmp"),
+        ] {
+            assert!(text(line).starts_with(reported), "{}", text(line));
+        }
+        for line in ["truncate -s +1 -r a:/b a:/c", "fallocate -d -l 9 a:/b", "setfattr -x user.a a:/b"] {
+            let words = ["obento"].into_iter().chain(line.split(' '));
+            assert!(crate::cli::parse(words.map(OsString::from)).is_ok(), "{line}");
+        }
+    }
+
+    #[test]
+    fn arguments_that_exclude_each_other_and_unknown_arguments_are_named() {
+        for (line, reported) in [
+            (
+                "obento resize a --maximum --minimum",
+                "--maximum cannot be used with --minimum\n  help: 'obento help resize' describes the options",
+            ),
+            (
+                "obento setfattr -n user.a -x user.b a:/b",
+                "--name cannot be used with --remove\n  help: 'obento help setfattr' describes the options",
+            ),
+            ("obento ls --foo a", "unknown option '--foo'\n  help: 'obento help ls' lists the options"),
+            (
+                "obento ls --recursiv a",
+                "unknown option '--recursiv'\n  help: did you mean '--recursive'? 'obento help ls' lists the options",
+            ),
+            (
+                "obento part a grow -x",
+                "unknown option '-x'\n  help: 'obento help part grow' lists the options",
+            ),
+            ("obento part a b", "unexpected operand 'b'\n  help: usage: obento part <DISK> [COMMAND]"),
+            ("obento cat --json a:/b", "'cat' has no JSON output\n  help: omit --json"),
+            (
+                "obento types --journal a",
+                "--journal cannot be used with 'types', which opens no volume\n  help: omit --journal",
+            ),
+        ] {
+            assert_eq!(text(line), reported);
+        }
+    }
+
+    #[test]
+    fn arguments_in_an_error_of_usage_cannot_control_the_terminal() {
+        let text = text("obento --a\u{1b}[31m\u{9b}\u{202e}\u{200b}");
+        assert!(text.contains(r"\033[31m\302\233\342\200\256"), "{text}");
+        assert!(text.chars().all(|c| c == '\n' || obento::base::is_printable(c)), "{text:?}");
+    }
+}
