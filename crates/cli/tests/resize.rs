@@ -453,7 +453,7 @@ fn sizes_and_images_that_are_not_supported_are_refused() {
     };
     refused("resize image 1M", "the contents do not fit; a size of ");
     refused("resize image 1M", "help: use --minimum, which may shrink the volume further");
-    refused("resize image", "required");
+    refused("resize image", "missing argument: SIZE, --maximum or --minimum");
     refused("resize image 5X", "not a size");
     refused("resize image:/dir 64M", "a path inside an image");
     assert!(fs::read(bench.path("image")).unwrap() == before);
