@@ -42,29 +42,33 @@ impl NumberPlaces {
     ///
     /// `Failed`: a directory is damaged, or the device failed.
     pub(super) fn find(edits: &Edits, owners: &Owners, numbers: &BTreeMap<u32, u32>) -> ResizeResult<Self> {
-        let (mut this, mut bytes, volume) = (Self::default(), Vec::new(), edits.bare_volume());
+        let (mut this, volume) = (Self::default(), edits.bare_volume());
         let size = edits.view.sb.block_size;
+        // Directory, first block, number of blocks.
+        let mut runs: Vec<(u32, u64, u64)> = Vec::new();
         for dir in owners.files.iter().filter(|owner| owner.is_dir) {
-            let mut runs: Vec<(u64, u64)> = Vec::new();
             match &dir.map {
                 OwnedMap::Empty => {}
                 OwnedMap::Extents { extents, .. } => {
                     let end = dir.size.div_ceil(size.into());
                     for extent in extents.iter().filter(|extent| !extent.is_unwritten) {
                         let inside = end.saturating_sub(extent.at.into()).min(extent.len.into());
-                        runs.push((extent.start, inside));
+                        runs.push((dir.ino, extent.start, inside));
                     }
                 }
                 OwnedMap::Pointers(_) => {
                     let blocks = edits.dir_blocks_in(&volume, dir.ino)?;
-                    runs.extend(blocks.into_iter().map(|block| (block.0, 1)));
+                    runs.extend(blocks.into_iter().map(|block| (dir.ino, block.0, 1)));
                 }
             }
-            for (start, len) in runs {
-                edits.view.read_into(VolBlock(start), len, &mut bytes)?;
-                for (block, bytes) in (start..).zip(bytes.chunks_exact_mut(to_usize(size.into()))) {
-                    this.add_block((dir.ino, block), bytes, numbers);
-                }
+        }
+        // In the order of their places.
+        runs.sort_unstable_by_key(|&(_, start, _)| start);
+        let mut bytes = Vec::new();
+        for (dir, start, len) in runs {
+            edits.view.read_into(VolBlock(start), len, &mut bytes)?;
+            for (block, bytes) in (start..).zip(bytes.chunks_exact_mut(to_usize(size.into()))) {
+                this.add_block((dir, block), bytes, numbers);
             }
         }
         Ok(this)

@@ -10,6 +10,7 @@
 //! Invariant: inodes are moved only by transactions, since no order of single writes preserves all names.
 //! Source: e2fsprogs `resize/resize2fs.c` `block_relocation`, `inode_relocation_to_new`, `move_itables`.
 
+mod ahead;
 mod blocks;
 mod contents;
 mod geometry;
@@ -30,6 +31,7 @@ use super::commit::Target;
 use super::edits::{Copy, Edits};
 use crate::feature::Compat;
 use crate::super_block::SuperBlock;
+use ahead::ReadAhead;
 use plan::ShrinkPlan;
 use scan::Owners;
 
@@ -48,7 +50,8 @@ pub(crate) fn planned_blocks(
     options: &CheckOptions,
     blocks: u64,
 ) -> ResizeResult<Option<u64>> {
-    let before = Shrinking::open(device, options)?;
+    let device = read_ahead(device);
+    let before = Shrinking::open(&device, options)?;
     Ok(before.plan(blocks)?.map(|plan| plan.end))
 }
 
@@ -58,7 +61,8 @@ pub(crate) fn planned_blocks(
 ///
 /// As for [`planned_blocks`].
 pub(crate) fn minimum_blocks(device: &Arc<dyn BlockDevice>, options: &CheckOptions) -> ResizeResult<u64> {
-    Shrinking::open(device, options)?.minimum()
+    let device = read_ahead(device);
+    Shrinking::open(&device, options)?.minimum()
 }
 
 /// Shrinks the volume on `device`, which is clean, to at most `blocks` blocks. Returns its new length in blocks, and `None`
@@ -73,12 +77,17 @@ pub(crate) fn shrink(
     blocks: u64,
     observer: ResizeObserver<'_>,
 ) -> ResizeResult<Option<u64>> {
-    let mut volume = Shrinking::open(device, options)?;
+    let device = read_ahead(device);
+    let mut volume = Shrinking::open(&device, options)?;
     let Some(plan) = volume.plan(blocks)? else { return Ok(None) };
     volume.move_blocks(&plan, observer)?;
     volume.move_inodes(&plan)?;
     volume.cut(&plan)?;
     Ok(Some(plan.end))
+}
+
+fn read_ahead(device: &Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
+    Arc::new(ReadAhead::new(Arc::clone(device)))
 }
 
 /// A volume that shrinks.
