@@ -159,6 +159,9 @@ pub struct Resized {
     pub partition_len: Option<u64>,
 }
 
+/// Types whose plan for a smaller size reads the maps of all files, as the change does, which refuses the same sizes before
+/// it writes. The plan is omitted, unless the caller asks for it.
+const READ_TWICE: &[&str] = &["ext2", "ext3", "ext4"];
 /// Maximum number of times that a volume shrinks again for [`NewSize::Minimum`].
 const MAX_PASSES: u32 = 8;
 /// A file is cut behind a volume if at most this many bytes follow the volume: the rest of a large block.
@@ -175,7 +178,7 @@ const MAX_TAIL: u64 = 65_535;
 ///
 /// let image = Image::builder().for_change().open("disk.img")?;
 /// let planned = plan_resize(&image, None, NewSize::Bytes(64 << 30))?;
-/// println!("{} bytes", planned.expected().plan.len);
+/// println!("{} bytes", planned.expected()?.plan.len);
 /// planned.run(Arc::new(SystemClock), &mut |_, _| {})?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -195,7 +198,12 @@ pub fn plan_resize<'a>(
         NewSize::Maximum => device.len(),
         NewSize::Minimum => driver.minimum(&device)?,
     };
-    let plan = driver.plan(&device, len)?;
+    let is_shorter = matches!(size, NewSize::Bytes(_)) && len < probe.len;
+    let plan = if is_shorter && READ_TWICE.contains(&fs_type) {
+        ResizePlan { old_len: probe.len, len, notes: Vec::new() }
+    } else {
+        driver.plan(&device, len)?
+    };
     // mformat writes an entry that begins at byte 0: it names the whole image.
     let partition = choice.partition.as_ref().filter(|partition| partition.start > 0);
     let room = if plan.len < plan.old_len {
@@ -274,8 +282,14 @@ fn grow_file(
 impl PlannedResize<'_> {
     /// Returns the expected result of [`run`](Self::run). For [`NewSize::Minimum`], the volume may become
     /// shorter than this result.
-    pub fn expected(&self) -> Resized {
-        self.result()(self.plan.clone())
+    ///
+    /// # Errors
+    ///
+    /// `Resize`: the contents do not fit, or the volume is damaged.
+    pub fn expected(&self) -> Result<Resized, ResizeFailure> {
+        let is_exact = self.plan.len >= self.plan.old_len || !READ_TWICE.contains(&self.fs_type);
+        let plan = if is_exact { self.plan.clone() } else { self.driver.plan(&self.device, self.len)? };
+        Ok(self.result()(plan))
     }
 
     /// Returns the type of the file system.
@@ -352,12 +366,18 @@ impl PlannedResize<'_> {
             }
             Room::ShorterFile => {
                 let after = shrink(driver, &device, &options(len), is_minimum, observer)?;
+                if after.len == after.old_len {
+                    return Ok(after);
+                }
                 let file = file_behind(image).map_err(ResizeFailure::File)?.0;
                 file.set_len(after.len).and_then(|()| file.sync_all()).map_err(ResizeFailure::File)?;
                 return Ok(after);
             }
             Room::ShorterEntry(mut editor, number, start) => {
                 let after = shrink(driver, &device, &options(len), is_minimum, observer)?;
+                if after.len == after.old_len {
+                    return Ok(after);
+                }
                 let unit = u64::from(editor.table().sector_size);
                 let end = start.saturating_add(after.len.checked_next_multiple_of(unit).unwrap_or(after.len));
                 editor.set_range(number, start..end).map_err(ResizeFailure::Table)?;

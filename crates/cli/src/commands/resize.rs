@@ -120,7 +120,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let planned = plan_resize(&image, part, size).map_err(refused)?;
     let fs_type = planned.fs_type();
     let Resized { plan, partition_len } = if args.dry_run {
-        planned.expected()
+        planned.expected().map_err(refused)?
     } else {
         let mut bar = Progress::new(context.messages(), "resizing");
         let mut watch = |done, total| bar.update(done, Some(total), shown);

@@ -113,14 +113,15 @@ impl Journal {
     }
 
     /// Appends `blocks` to the log as one durable transaction. [`Journal::replay_onto`] must have returned `summary`
-    /// before. If a crash occurs during the call, the log contains all of the blocks or none.
+    /// before. If a crash occurs during the call, the log contains all of the blocks or none. Returns the arguments for
+    /// [`Journal::mark_empty`] once all blocks are in their home locations.
     ///
     /// # Errors
     ///
     /// 1. `Unsupported`: the blocks do not fit into the log, or the log has checksums of version 1. Nothing was
     ///    written.
     /// 2. `Device`: the device failed. The transaction may be incomplete; a replay then ignores it.
-    pub fn append(self, summary: &Summary, blocks: &[Block], now: Timestamp) -> Result<()> {
+    pub fn append(self, summary: &Summary, blocks: &[Block], now: Timestamp) -> Result<(Tid, u32)> {
         let space = Encoder::new(self.super_block()).space(blocks.len(), 0);
         if space >= self.super_block().log().len() {
             return Err(Error::Unsupported(Feature::Named("more changes at once than the journal holds")));
@@ -129,7 +130,9 @@ impl Journal {
         writer.write(blocks, &[])?;
         writer.device().flush()?;
         writer.write_commit(now)?;
-        writer.device().flush()
+        writer.device().flush()?;
+        // As in `recover`: one number is skipped.
+        Ok((writer.next().next(), writer.head()))
     }
 
     /// Clears the error of the journal on stable storage. The caller must have recorded the error in the volume

@@ -41,7 +41,7 @@ pub(super) fn fold_redo_log(
     let summary = journal.replay_onto(&**device, sb.blocks_count)?;
     // The data of these changes is in the page cache of the host.
     device.flush()?;
-    journal.append(&summary, &blocks, options.clock.now())
+    journal.append(&summary, &blocks, options.clock.now()).map(drop)
 }
 
 /// Returns the changed blocks of the volume.

@@ -1,7 +1,7 @@
 //! Writing repairs to the device as successive transactions.
 //!
-//! The blocks that differ in the copy are written to the volume's journal as one transaction, which is then replayed
-//! as after a crash: an interruption leaves either the old or the new state. A repair that is larger than half of the
+//! The blocks that differ in the copy are written to the volume's journal as one transaction, and then to their places,
+//! as by a replay after a crash: an interruption leaves either the old or the new state. A repair that is larger than half of the
 //! journal is split into several transactions, each at the end of a repair step ([`Target::is_due`]), so that an
 //! interruption leaves a partly repaired volume that is marked as having errors. Without a journal, or for one step
 //! that exceeds the journal (copies of large files, the index of a directory of megabytes), the blocks are written to
@@ -190,8 +190,23 @@ impl<'a> Target<'a> {
         let cache = Cache::new(Arc::new(reader), found.super_block.block_size.bytes(), CACHE);
         let blocks = numbers.iter().map(|&number| cache.get(number)).collect::<Result<Vec<Block>>>()?;
         change_super_block(&**self.device, &found.super_block, want_recovery)?;
-        journal.append(&summary, &blocks, self.options.clock.now())?;
-        self.journal(&found.super_block)?.recover(&**self.device, blocks_count).map(drop)
+        let (next, head) = journal.append(&summary, &blocks, self.options.clock.now())?;
+        self.bring_home(&blocks, found.super_block.block_size.into())?;
+        self.journal(&found.super_block)?.mark_empty(next, head)
+    }
+
+    /// Writes blocks, which a transaction contains, to their places.
+    fn bring_home(&self, blocks: &[Block], size: u64) -> Result<()> {
+        let mut bytes = Vec::new();
+        for run in blocks.chunk_by(|one, next| one.number().checked_add(1) == Some(next.number())) {
+            for run in run.chunks(to_usize(RUN)) {
+                let Some(first) = run.first() else { continue };
+                bytes.clear();
+                run.iter().for_each(|block| bytes.extend_from_slice(block));
+                self.device.write_at(first.number().saturating_mul(size), &bytes)?;
+            }
+        }
+        self.device.flush()
     }
 
     /// Writes the blocks to their places, except the block of the super block.

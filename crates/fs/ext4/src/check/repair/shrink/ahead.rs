@@ -142,7 +142,7 @@ mod tests {
 
     impl Medium {
         fn new(bad: u64) -> Self {
-            let bytes = (0..400_000_u32).map(|at| (at / 512) as u8).collect::<Vec<u8>>();
+            let bytes = (0..=255).cycle().take(782).flat_map(|byte: u8| [byte; 512]).collect::<Vec<u8>>();
             Self { memory: MemDevice::new(bytes), bad, reads: AtomicU32::new(0) }
         }
     }

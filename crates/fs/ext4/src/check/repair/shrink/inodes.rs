@@ -122,13 +122,17 @@ impl Shrinking<'_> {
         if plan.inodes.is_empty() {
             return Ok(());
         }
-        let places = NumberPlaces::find(&self.edits, &self.owners, &plan.inodes)?;
+        let places = &plan.places;
+        let home = plan.homes();
         let (mut moved, mut blocks) = (BTreeMap::new(), BTreeSet::new());
         for (&from, &to) in &plan.inodes {
             self.move_inode(from, to)?;
             moved.insert(from, to);
-            blocks.extend(places.names.get(&from).into_iter().flatten());
-            blocks.extend(places.contents.get(&from).into_iter().flatten());
+            let old = [&places.names, &places.contents]
+                .into_iter()
+                .filter_map(|places| places.get(&from))
+                .flatten();
+            blocks.extend(old.map(|&(dir, block)| (dir, home(block))));
             if self.is_due(blocks.len()) {
                 self.renumber(core::mem::take(&mut blocks), &moved)?;
                 self.commit(JournalUse::Available)?;

@@ -55,6 +55,23 @@ pub(super) struct ShrinkPlan {
     pub attributes: Vec<BlockMove>,
     /// Inodes that get other numbers.
     pub inodes: BTreeMap<u32, u32>,
+    /// The blocks that contain their numbers, before any block moves.
+    pub places: NumberPlaces,
+}
+
+impl ShrinkPlan {
+    /// Returns a function from a block of a file to its place after the change.
+    pub fn homes(&self) -> impl Fn(u64) -> u64 + use<> {
+        let mut moves: Vec<BlockMove> = self.files.iter().flat_map(|file| &file.moves).copied().collect();
+        moves.sort_unstable_by_key(|moved| moved.from);
+        move |block| {
+            let before = moves.partition_point(|moved| moved.from <= block);
+            let moved = before.checked_sub(1).and_then(|index| moves.get(index));
+            let inside = moved.map(|moved| (moved, block.saturating_sub(moved.from)));
+            let inside = inside.filter(|(moved, inside)| *inside < moved.len);
+            inside.map_or(block, |(moved, inside)| moved.to.saturating_add(inside))
+        }
+    }
 }
 
 /// Returns the largest possible number of blocks that is at most `blocks`: a last group that is too short for its
@@ -106,11 +123,12 @@ pub(super) fn plan(
         ];
         ends.into_iter().all(|last| last < end)
     });
-    let Some(inodes) = (if has_tables { new_numbers(edits, owners, groups, takes)? } else { None }) else {
+    let Some((inodes, places)) = (if has_tables { new_numbers(edits, owners, groups, takes)? } else { None })
+    else {
         return Ok(None);
     };
     let mut free = FreeRuns::before(sb, bitmaps, end);
-    let mut plan = ShrinkPlan { end, groups, files: Vec::new(), attributes: Vec::new(), inodes };
+    let mut plan = ShrinkPlan { end, groups, files: Vec::new(), attributes: Vec::new(), inodes, places };
     for (file, owner) in owners.files.iter().enumerate() {
         let planned = match &owner.map {
             OwnedMap::Empty => continue,
@@ -196,19 +214,20 @@ fn with_pointers(free: &mut FreeRuns, file: usize, blocks: &[u64], end: u64) -> 
     Some(plan)
 }
 
-/// Gives each inode of a removed group a free number. Returns `None` if this is not possible.
+/// Gives each inode of a removed group a free number, and finds the blocks that contain it. Returns `None` if this is not
+/// possible.
 fn new_numbers(
     edits: &Edits,
     owners: &Owners,
     groups: u32,
     takes: Option<u64>,
-) -> ResizeResult<Option<BTreeMap<u32, u32>>> {
+) -> ResizeResult<Option<(BTreeMap<u32, u32>, NumberPlaces)>> {
     let sb = &edits.view.sb;
     let last = groups.saturating_mul(sb.inodes_per_group);
     let mut numbers = BTreeMap::new();
     let mut moved = owners.files.iter().filter(|owner| owner.ino > last).peekable();
     if moved.peek().is_none() {
-        return Ok(Some(numbers));
+        return Ok(Some((numbers, NumberPlaces::default())));
     }
     // Without a journal, the names of an inode cannot change at once.
     let Some(takes) = takes else { return Ok(None) };
@@ -257,5 +276,5 @@ fn new_numbers(
             return Err(ResizeRefusal::Journal { blocks }.into());
         }
     }
-    Ok(Some(numbers))
+    Ok(Some((numbers, places)))
 }
