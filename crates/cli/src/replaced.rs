@@ -7,11 +7,17 @@ use obento::host::ReplacedFile;
 
 use crate::report::Report;
 
-/// Checks that `out` can be created: it does not exist, or it is a regular file that no process changes, and `is_forced`
+/// Checks that `out` can be created: it does not stand for standard output; it does not exist, or it is a regular file that no process changes, and `is_forced`
 /// permits replacing it. Until the result is dropped, no process can begin to change this file. `cannot` begins the
 /// report.
 pub fn expect_replaceable(cannot: &str, out: &Path, is_forced: bool) -> Result<Option<ReplacedFile>, Report> {
     let refused = |cause| Report::on(cannot, out.as_os_str().as_bytes(), cause);
+    if out.as_os_str() == "-" {
+        let report = refused(
+            "an image cannot be written to standard output, because its parts are not written in order",
+        );
+        return Err(report.help("name a file; './-' is a file with this name"));
+    }
     let Ok(there) = std::fs::symlink_metadata(out) else { return Ok(None) };
     if !is_forced {
         return Err(refused("file exists").help("use --force to overwrite it"));

@@ -794,3 +794,23 @@ fn a_failure_before_the_first_write_reports_that_the_partition_was_not_changed()
     let text = said("4M");
     assert!(text.contains("the partition is incomplete, and its first MiB is zeros"), "{text}");
 }
+
+#[test]
+fn no_image_is_written_to_standard_output_or_to_a_file_named_by_a_hyphen() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("disk.img"), vec![1; 4096]).unwrap();
+    fs::create_dir(folder.path().join("tree")).unwrap();
+    for args in [
+        &["convert", "-O", "raw", "disk.img", "-"][..],
+        &["convert", "-f", "-O", "qcow2", "disk.img", "-"],
+        &["build", "-", "--from", "tree", "-t", "ext4"],
+    ] {
+        let output = obento(folder.path(), args);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{args:?}: {said}");
+        assert!(said.contains("standard output") && said.contains("'./-'"), "{said}");
+        assert!(!folder.path().join("-").exists(), "{args:?}");
+    }
+    succeed(folder.path(), &["convert", "-q", "-O", "raw", "disk.img", "./-"]);
+    assert_eq!(fs::read(folder.path().join("-")).unwrap(), vec![1; 4096]);
+}
