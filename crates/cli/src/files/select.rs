@@ -184,6 +184,14 @@ impl<'a> Tasks<'a> {
                         is_alone: false,
                     }));
                 }
+                // The walk has followed every other link.
+                FileKind::Symlink
+                    if self.below == Below::Read(Symlinks::Follow)
+                        && filter(entry.name(), &entry.attr, false) =>
+                {
+                    let shown = join(top, &entry.path);
+                    return Some(Err(Report::on("cannot read", shown, obento::Error::NotFound)));
+                }
                 _ => {}
             }
         }

@@ -170,6 +170,16 @@ fn trees_are_searched_as_gnu_grep_searches_them() {
         let args: Vec<&str> = ["grep"].into_iter().chain(options.split(' ')).collect();
         twins.same_lines(&args);
     }
+    // The target of a link is missing. Only -R follows the link.
+    let dangling = Twins::with(&["grep"], "24M", |tree| {
+        fs::write(tree.join("file"), "foo\n").unwrap();
+        std::os::unix::fs::symlink("none", tree.join("link")).unwrap();
+    });
+    let Some(dangling) = dangling else { return };
+    for options in ["-R foo @/", "-r foo @/", "-Rs foo @/", "-Rq foo @/", "-R --include=file foo @/"] {
+        let args: Vec<&str> = ["grep"].into_iter().chain(options.split(' ')).collect();
+        dangling.same_lines(&args);
+    }
     // A bare image is its root.
     let ours = twins.ours(&["grep", "-rl", "foo", "disk.img"], b"");
     assert_eq!(ours.stdout, twins.ours(&["grep", "-rl", "foo", "@/"], b"").stdout);
