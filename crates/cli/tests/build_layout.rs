@@ -178,3 +178,55 @@ fn a_layout_is_read_from_standard_input() {
     assert!(child.wait().unwrap().success());
     assert_eq!(fs::read(bench.path("disk.img")).unwrap()[8192..13_192], [7; 5000]);
 }
+
+/// The bytes of partition `number` of an A/B disk: 16 MiB each, after 8 MiB of the ESP, which starts at 1 MiB.
+fn slot(disk: &[u8], number: usize) -> &[u8] {
+    let start = (9 << 20) + (number - 2) * (16 << 20);
+    &disk[start..start + (16 << 20)]
+}
+
+#[test]
+fn a_disk_with_a_b_partitions_has_two_equal_systems_and_an_update_changes_one_of_them() {
+    let bench = Bench::new();
+    fs::create_dir_all(bench.path("root/etc")).unwrap();
+    fs::write(bench.path("root/etc/version"), "1\n").unwrap();
+    let slot_of = |label: &str, more: &str| {
+        format!(
+            "[[partition]]\ntype=\"root-x86-64\"\nlabel=\"{label}\"\nsize=\"16M\"\ncontent=\"ext4\"\nfrom=\"root\"\n{more}"
+        )
+    };
+    let layout = format!(
+        "[[partition]]\ntype=\"esp\"\nsize=\"8M\"\ncontent=\"vfat\"\n{}{}",
+        slot_of("root-a", ""),
+        slot_of("root-b", "attributes=\"no-auto\"\n")
+    );
+    fs::write(bench.path("layout.toml"), layout).unwrap();
+    bench.run("build disk.img --disk layout.toml --verify -q", 0);
+    assert_eq!(bench.run("diff -r disk.img@name=root-a:/ disk.img@name=root-b:/", 0).0, "");
+    bench.run("check disk.img", 0);
+    // Both systems run on one machine, so that no identifier selects two partitions.
+    let (info, _) = bench.run("--json info disk.img", 0);
+    let ids: Vec<&str> = info.split("uuid\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    let distinct: std::collections::BTreeSet<&str> = ids.iter().copied().collect();
+    assert!(ids.len() > 5 && distinct.len() == ids.len(), "{info}");
+
+    let before = fs::read(bench.path("disk.img")).unwrap();
+    fs::write(bench.path("root/etc/version"), "2\n").unwrap();
+    bench.run("build -q new.ext4 --from root --size 16M", 0);
+    bench.run("convert -q --force new.ext4 disk.img@name=root-b", 0);
+    bench.run("part disk.img attributes 2 +no-auto", 0);
+    bench.run("part disk.img attributes 3 -no-auto", 0);
+    let after = fs::read(bench.path("disk.img")).unwrap();
+    assert!(slot(&before, 2) == slot(&after, 2) && slot(&before, 3) != slot(&after, 3));
+    assert_eq!(
+        bench.run("cat disk.img@name=root-a:/etc/version disk.img@name=root-b:/etc/version", 0).0,
+        "1\n2\n"
+    );
+    let (list, _) = bench.run("part disk.img", 0);
+    assert!(list.contains("root-a [no-auto]\n") && list.contains("root-b\n"), "{list}");
+    if require(&[Oracle::Program("sgdisk")]) {
+        let disk = bench.path("disk.img");
+        let verdict = String::from_utf8(call("sgdisk", [Path::new("-v"), &*disk]).unwrap().stdout).unwrap();
+        assert!(verdict.contains("No problems found"), "{verdict}");
+    }
+}
