@@ -1,6 +1,7 @@
 //! `obento info`: shows the containers, the partitions and the file systems of an image.
 
 mod os;
+mod release;
 mod snapshots;
 
 use std::ffi::OsString;

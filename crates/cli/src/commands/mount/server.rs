@@ -22,7 +22,6 @@ use obento_fuse::{
     Ledger, MountPlace, MountPoint, Mounted, Pauser, Server, Session, SessionOptions, UnmountListener,
     Unmounter, dirty_limit, mount, open_session, signals,
 };
-
 use rustix::io::Errno;
 
 use super::args::Args;
