@@ -14,8 +14,7 @@ use obento_base::{Error, Ino, Result};
 use crate::contract::{LATER_PAUSE, Mounted, REPEATS, Status};
 use crate::error::{LATER, NONSENSE, of_status};
 use crate::protocol::{Attributes, Handle, procedure};
-use crate::rpc::{Reply, Ticket};
-use crate::socket::pause;
+use crate::rpc::{Deadline, Reply, Ticket};
 use crate::xdr::Reader;
 
 /// The most files that are read ahead.
@@ -213,15 +212,19 @@ impl Mounted {
     }
 
     fn fill(&self, stream: &mut Stream, handle: &Handle, request_to: u64, buf: &mut [u8]) -> Result<usize> {
-        let (mut filled, mut repeats) = (0, 0);
+        let (mut filled, mut repeats, mut deadline) = (0, 0, Deadline::default());
         while filled < buf.len() {
             self.request(stream, handle, request_to)?;
-            match self.receive_front(stream)? {
-                Ok(true) => filled += stream.take_data(&mut buf[filled..]),
+            match self.receive_front(stream, &mut deadline)? {
+                Ok(true) => {
+                    filled += stream.take_data(&mut buf[filled..]);
+                    // The next part is another call.
+                    deadline = Deadline::default();
+                }
                 Err(LATER) if filled == 0 && repeats < REPEATS => {
                     repeats += 1;
                     self.restart(stream);
-                    pause(LATER_PAUSE);
+                    self.connection.pause(LATER_PAUSE, &deadline)?;
                     continue;
                 }
                 Err(status) if filled == 0 => return Err(of_status(status)),
@@ -244,12 +247,12 @@ impl Mounted {
     }
 
     /// Receives the first part if necessary. Returns `false` if the file ends before it.
-    fn receive_front(&self, stream: &mut Stream) -> Result<Status<bool>> {
+    fn receive_front(&self, stream: &mut Stream, deadline: &mut Deadline) -> Result<Status<bool>> {
         if stream.front.is_some() {
             return Ok(Ok(true));
         }
         let Some(Asked { ticket, len, since }) = stream.asked.pop_front() else { return Ok(Ok(false)) };
-        let reply = self.connection.finish(ticket)?;
+        let reply = self.connection.finish(ticket, deadline)?;
         let (rest, is_end) = match data_of(reply.results(), len).ok_or(NONSENSE)? {
             Ok(found) => found,
             Err(status) => return Ok(Err(status)),

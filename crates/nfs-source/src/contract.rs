@@ -17,8 +17,7 @@ use crate::ahead::Streams;
 use crate::error::{LATER, NONSENSE, TOO_MANY_ENTRIES, of_status};
 use crate::nodes::{Node, Nodes};
 use crate::protocol::{Attributes, Handle, Part, procedure};
-use crate::rpc::Connection;
-use crate::socket::pause;
+use crate::rpc::{Connection, Deadline};
 use crate::unstable::Unstable;
 use crate::xdr::{Reader, Writer};
 
@@ -140,7 +139,7 @@ impl Mounted {
         self.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls a procedure, and repeats the call while the server is not ready.
+    /// Calls a procedure, and repeats the call while the server is not ready. The call and its repetitions have one deadline.
     pub(crate) fn ask<T>(
         &self,
         number: u32,
@@ -158,19 +157,21 @@ impl Mounted {
         arguments: &Writer,
         mut f: impl FnMut(&mut Reader<'_>) -> Option<T>,
     ) -> Result<(Status<T>, bool)> {
-        let (mut repeats, mut is_repeated) = (0, false);
+        let (mut repeats, mut is_repeated, mut deadline) = (0, false, Deadline::default());
         loop {
-            let (found, again) = self.connection.call_noting(number, arguments.clone(), |mut reply| {
+            let take = |mut reply: Reader<'_>| {
                 Some(match reply.u32()? {
                     0 => Ok(f(&mut reply)?),
                     status => Err(status),
                 })
-            })?;
+            };
+            let (found, again) =
+                self.connection.call_noting(number, arguments.clone(), &mut deadline, take)?;
             is_repeated |= again;
             match found {
                 Err(LATER) if repeats < REPEATS => {
                     repeats += 1;
-                    pause(LATER_PAUSE);
+                    self.connection.pause(LATER_PAUSE, &deadline)?;
                 }
                 found => return Ok((found, is_repeated)),
             }

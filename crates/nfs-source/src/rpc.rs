@@ -72,6 +72,10 @@ impl User {
     }
 }
 
+/// The time at which a call and its repetitions end. It is set when the call is sent first.
+#[derive(Debug, Default)]
+pub struct Deadline(Option<Instant>);
+
 /// The reply to a call.
 #[derive(Debug)]
 pub struct Reply {
@@ -240,10 +244,10 @@ impl Connection {
         arguments: Writer,
         f: impl FnOnce(Reader<'_>) -> Option<T>,
     ) -> Result<T> {
-        self.call_noting(procedure, arguments, f).map(|(found, _)| found)
+        self.call_noting(procedure, arguments, &mut Deadline::default(), f).map(|(found, _)| found)
     }
 
-    /// As [`call`](Self::call). Also returns whether the call was sent again.
+    /// As [`call`](Self::call), until `deadline`. Also returns whether the call was sent again.
     ///
     /// # Errors
     ///
@@ -252,23 +256,25 @@ impl Connection {
         &self,
         procedure: u32,
         arguments: Writer,
+        deadline: &mut Deadline,
         f: impl FnOnce(Reader<'_>) -> Option<T>,
     ) -> Result<(T, bool)> {
-        let reply = self.calls(procedure, &[arguments])?.pop().ok_or_else(|| self.broken(NONSENSE))?;
+        let reply =
+            self.calls(procedure, &[arguments], deadline)?.pop().ok_or_else(|| self.broken(NONSENSE))?;
         let found = f(Reader(reply.results())).ok_or_else(|| self.broken(NONSENSE))?;
         Ok((found, reply.is_repeated))
     }
 
-    /// Calls a procedure several times at once. Returns the replies in the order of the calls.
+    /// Calls a procedure several times at once, until `deadline`. Returns the replies in the order of the calls.
     ///
     /// # Errors
     ///
     /// As for [`Connection::call`].
-    pub fn calls(&self, procedure: u32, arguments: &[Writer]) -> Result<Vec<Reply>> {
+    pub fn calls(&self, procedure: u32, arguments: &[Writer], deadline: &mut Deadline) -> Result<Vec<Reply>> {
         let mut channel = self.channel();
         let tickets: Vec<_> =
             arguments.iter().map(|arguments| self.add(&mut channel, procedure, arguments)).collect();
-        self.exchange(&mut channel, &tickets)?;
+        self.exchange(&mut channel, &tickets, deadline)?;
         let replies: Vec<_> = tickets.iter().filter_map(|ticket| channel.take(ticket)).collect();
         if replies.len() == tickets.len() { Ok(replies) } else { Err(self.broken(NONSENSE)) }
     }
@@ -281,20 +287,33 @@ impl Connection {
     pub fn start(&self, procedure: u32, arguments: &Writer) -> Result<Ticket> {
         let mut channel = self.channel();
         let ticket = self.add(&mut channel, procedure, arguments);
-        self.exchange(&mut channel, &[])?;
+        self.exchange(&mut channel, &[], &mut Deadline::default())?;
         Ok(ticket)
     }
 
-    /// Waits for the reply to a call.
+    /// Waits for the reply to a call, until `deadline`.
     ///
     /// # Errors
     ///
     /// As for [`Connection::call`].
-    pub fn finish(&self, ticket: Ticket) -> Result<Reply> {
+    pub fn finish(&self, ticket: Ticket, deadline: &mut Deadline) -> Result<Reply> {
         let mut channel = self.channel();
         let tickets = [ticket];
-        self.exchange(&mut channel, &tickets)?;
+        self.exchange(&mut channel, &tickets, deadline)?;
         tickets.first().and_then(|ticket| channel.take(ticket)).ok_or_else(|| self.broken(NONSENSE))
+    }
+
+    /// Waits for `pause` before a call is repeated.
+    ///
+    /// # Errors
+    ///
+    /// `Device`: the call ends before, at `deadline`. The server gets no further calls.
+    pub fn pause(&self, pause: Duration, deadline: &Deadline) -> Result<()> {
+        if deadline.0.is_some_and(|until| Instant::now() + pause >= until) {
+            return Err(self.broken(HUNG));
+        }
+        socket::pause(pause);
+        Ok(())
     }
 
     /// Uses the memory of a reply for a later reply.
@@ -328,12 +347,12 @@ impl Connection {
 
     /// Sends the calls that were not sent yet, and receives replies until each call of `tickets` has one. If the
     /// connection ends, opens it again and sends the calls without a reply again.
-    fn exchange(&self, channel: &mut Channel, tickets: &[Ticket]) -> Result<()> {
+    fn exchange(&self, channel: &mut Channel, tickets: &[Ticket], deadline: &mut Deadline) -> Result<()> {
         if self.is_broken.load(Ordering::Relaxed) {
             channel.calls.clear();
             return Err(ENDED);
         }
-        let until = Instant::now() + self.deadline;
+        let until = *deadline.0.get_or_insert_with(|| Instant::now() + self.deadline);
         for attempt in 0..TRIES {
             match self.exchange_once(channel, tickets, until) {
                 Ok(()) => return Ok(()),

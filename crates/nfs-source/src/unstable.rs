@@ -16,7 +16,7 @@ use obento_base::{Error, Ino, Result};
 use crate::contract::{CALLS, LATER_PAUSE, Mounted, REPEATS, Status};
 use crate::error::{LATER, NONSENSE, of_status};
 use crate::protocol::{Attributes, Handle, procedure};
-use crate::socket::pause;
+use crate::rpc::Deadline;
 use crate::xdr::{Reader, Writer};
 
 /// The most bytes of data that are not on stable storage.
@@ -151,8 +151,9 @@ impl Mounted {
                 handle.arguments().u64(*at).u32(count).u32(how as u32).bytes(part)
             })
             .collect();
+        let mut deadline = Deadline::default();
         for _ in 0..=REPEATS {
-            let replies = self.connection.calls(procedure::WRITE, &calls)?;
+            let replies = self.connection.calls(procedure::WRITE, &calls, &mut deadline)?;
             let mut done = Vec::new();
             for ((at, part), reply) in parts.iter().zip(&replies) {
                 match written(Reader(reply.results()), part.len()).ok_or(NONSENSE)? {
@@ -172,7 +173,7 @@ impl Mounted {
             if !done.is_empty() {
                 return Ok(done);
             }
-            pause(LATER_PAUSE);
+            self.connection.pause(LATER_PAUSE, &deadline)?;
         }
         Err(of_status(LATER))
     }

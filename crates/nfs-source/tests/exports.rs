@@ -46,7 +46,8 @@ const ALWAYS: Duration = Duration::from_secs(86_400);
 
 fn fake(mood: Mood) -> (Fake, Arc<dyn FileSystem>) {
     let fake = Fake::start(mood);
-    let deadline = Duration::from_millis(if mood == Mood::Hangs { 700 } else { 30_000 });
+    let is_late = matches!(mood, Mood::Hangs | Mood::NeverReady(_));
+    let deadline = Duration::from_millis(if is_late { 700 } else { 30_000 });
     let fs = mount("127.0.0.1", "/srv", fake.port, fake.port, deadline).unwrap();
     (fake, fs)
 }
@@ -280,6 +281,31 @@ fn a_server_that_hangs_costs_one_call_its_deadline_and_later_calls_nothing() {
         assert_eq!(at(&*fs, "file"), Err(nfs("closed the connection")));
     }
     assert!(start.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_call_and_its_repetitions_have_one_deadline_if_the_server_is_never_ready() {
+    let create = |fs: &dyn FileSystem| {
+        fs.writable()
+            .unwrap()
+            .create(fs.root(), name("file"), &new(FileKind::Regular, ""))
+            .map(|file| file.ino)
+    };
+    let lookup = |fs: &dyn FileSystem| at(fs, "file").map(drop);
+    let read = |fs: &dyn FileSystem| {
+        let mut bytes = [0; 4];
+        let file = create(fs).unwrap();
+        write(fs.writable().unwrap(), file, 0, b"text").unwrap();
+        fs.read(&LayoutLock::new().shared(), file, 0, &mut bytes).map(drop)
+    };
+    let write = |fs: &dyn FileSystem| write(fs.writable().unwrap(), create(fs).unwrap(), 0, b"text");
+    let cases: [(u32, &dyn Fn(&dyn FileSystem) -> Result<()>); 3] = [(3, &lookup), (6, &read), (7, &write)];
+    for (procedure, call) in cases {
+        println!("{procedure}");
+        let (_fake, fs) = fake(Mood::NeverReady(procedure));
+        assert_eq!(call(&*fs), Err(nfs("did not respond in time")));
+        assert_eq!(at(&*fs, "file"), Err(nfs("closed the connection")));
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub enum Mood {
     Stale,
     /// Is not ready for the first two calls of LOOKUP and of READ.
     NotReady,
+    /// Is never ready for calls of this procedure. It has files that can be changed.
+    NeverReady(u32),
     /// Lists the root as an entry of itself.
     Loop,
     /// Lists a name with a slash.
@@ -157,7 +159,8 @@ fn serve(
         Mood::NoExclusive,
         Mood::SmallFiles,
     ]
-    .contains(&mood);
+    .contains(&mood)
+        || matches!(mood, Mood::NeverReady(_));
     loop {
         let mut mark = [0; 4];
         stream.read_exact(&mut mark).ok()?;
@@ -167,7 +170,7 @@ fn serve(
         let credentials = word(&call, 28) as usize;
         let arguments = &call[32 + credentials + 8..];
         let is_read = program == 100_003 && procedure == 6;
-        let mut is_ready = true;
+        let mut is_ready = program != 100_003 || mood != Mood::NeverReady(procedure);
         if is_read {
             let earlier = reads.fetch_add(1, Ordering::Relaxed);
             match mood {
