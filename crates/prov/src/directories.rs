@@ -11,6 +11,10 @@ use crate::record::Record;
 /// began are not part of it.
 const DEPTH_MAX: usize = 512;
 
+/// Maximum length of a path, which is also that of the kernel. A damaged log may name directories with much longer paths, one
+/// for each of its records.
+const PATH_MAX: usize = 4096;
+
 /// A directory entry.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Location {
@@ -18,6 +22,15 @@ pub struct Location {
     pub parent: Ino,
     /// The name of the entry.
     pub name: Vec<u8>,
+}
+
+/// The path of a directory entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EntryPath {
+    /// The path from the root, or from a directory with its inode number: `#12/name`.
+    pub bytes: Vec<u8>,
+    /// Whether the path starts with an inode number because the whole path has more than 512 directories or 4096 bytes.
+    pub is_cut: bool,
 }
 
 /// The directories that a log names, up to the records that were added.
@@ -61,39 +74,44 @@ impl Directories {
         parent: Ino,
         name: &[u8],
         look_up: &mut dyn FnMut(Ino) -> Option<Location>,
-    ) -> Vec<u8> {
+    ) -> EntryPath {
         entry_path(root, parent, name, &mut |dir| self.get(dir).cloned().or_else(|| look_up(dir)))
     }
 }
 
 /// Returns the path of the entry `name` in `parent`. The caller's `look_up` returns the location of a directory. If that
-/// fails, the path starts with the inode number: `#12/name`.
+/// fails, or the path is too long, the path starts with the inode number: `#12/name`.
 pub fn entry_path(
     root: Ino,
     parent: Ino,
     name: &[u8],
     look_up: &mut dyn FnMut(Ino) -> Option<Location>,
-) -> Vec<u8> {
+) -> EntryPath {
     let mut names: Vec<Vec<u8>> = Vec::new();
     names.push(name.into());
-    let mut dir = parent;
+    // A slash precedes each name.
+    let mut len = name.len().saturating_add(1);
+    let (mut dir, mut is_cut) = (parent, false);
     while dir != root {
-        match look_up(dir).filter(|_| names.len() < DEPTH_MAX) {
-            Some(Location { parent, name }) => {
-                names.push(name);
-                dir = parent;
-            }
-            None => {
-                names.push(alloc::format!("#{dir}").into_bytes());
-                break;
-            }
-        }
+        let found = look_up(dir);
+        let is_known = found.is_some();
+        let fits = |location: &Location| {
+            len = len.saturating_add(location.name.len()).saturating_add(1);
+            len <= PATH_MAX && names.len() < DEPTH_MAX
+        };
+        let Some(Location { parent, name }) = found.filter(fits) else {
+            is_cut = is_known;
+            names.push(alloc::format!("#{dir}").into_bytes());
+            break;
+        };
+        names.push(name);
+        dir = parent;
     }
     if dir == root {
         names.push(Vec::new());
     }
     names.reverse();
-    names.join(&b'/')
+    EntryPath { bytes: names.join(&b'/'), is_cut }
 }
 
 #[cfg(test)]
@@ -120,7 +138,7 @@ mod tests {
 
     fn path(directories: &Directories, parent: u64, name: &[u8]) -> String {
         let mut look_up = |ino| (ino == Ino(90)).then(|| Location { parent: ROOT, name: b"old".to_vec() });
-        String::from_utf8(directories.path(ROOT, Ino(parent), name, &mut look_up)).unwrap()
+        String::from_utf8(directories.path(ROOT, Ino(parent), name, &mut look_up).bytes).unwrap()
     }
 
     #[test]
@@ -145,6 +163,17 @@ mod tests {
             exchange: false,
         });
         assert_eq!(path(&directories, 11, b"f"), "/old/z/b/f");
+    }
+
+    #[test]
+    fn a_path_is_no_longer_than_a_path_of_the_kernel() {
+        let name = [b'n'; 1024];
+        let mut look_up = |ino: Ino| Some(Location { parent: Ino(ino.0 - 1), name: name.to_vec() });
+        let whole = entry_path(ROOT, Ino(5), &name[..1020], &mut look_up);
+        assert_eq!((whole.bytes.len(), whole.bytes[0], whole.is_cut), (4096, b'/', false));
+        let cut = entry_path(ROOT, Ino(5), &name[..1021], &mut look_up);
+        assert_eq!((cut.bytes.len(), &cut.bytes[..3], cut.is_cut), (2 + 3 * 1025 - 3, &b"#3/"[..], true));
+        assert!(!entry_path(ROOT, Ino(5), &name, &mut |_| None).is_cut);
     }
 
     #[test]

@@ -70,7 +70,7 @@ mod writer;
 
 pub use actor::ActorId;
 pub use block::BLOCK;
-pub use directories::{Directories, Location, entry_path};
+pub use directories::{Directories, EntryPath, Location, entry_path};
 pub use graph::{Activity, Edge, Graph, Removal, Version};
 pub use index::{IndexDefect, Summary};
 pub use indexed::{IndexedLog, NameSink, Performer, each_name_change};

@@ -66,7 +66,8 @@ pub fn run(args: &Args, sequence: u64, log: &Log, context: &Context) -> Outcome 
     }
     let mut lineage = Lineage::new(indexed);
     let mut out = Output::stdout();
-    changes.print(args, log, &mut lineage, context, &mut out)?;
+    let mut printer = Printer { args, log, context, paths: Paths::new(&log.tree), has_cut: false };
+    printer.print(&changes, &mut lineage, &mut out)?;
     log.report_all(lineage.log().take_damage(), context);
     let gap = match (changes.lost, changes.has_crashed) {
         (0, false) => None,
@@ -75,6 +76,11 @@ pub fn run(args: &Args, sequence: u64, log: &Log, context: &Context) -> Outcome 
         (lost, _) => Some(format!("{lost} records are missing")),
     };
     if let Some(cause) = gap {
+        let report = Report::on("the list may be incomplete for", log.shown(), cause);
+        context.warn(&report.help("make a full backup"));
+    }
+    if printer.has_cut {
+        let cause = "the path of a changed file has more than 4096 bytes";
         let report = Report::on("the list may be incomplete for", log.shown(), cause);
         context.warn(&report.help("make a full backup"));
     }
@@ -140,53 +146,135 @@ impl Changes {
             _ => {}
         }
     }
+}
 
-    fn print(
-        &self,
-        args: &Args,
-        log: &Log,
-        lineage: &mut Lineage,
-        context: &Context,
-        out: &mut Output,
-    ) -> Outcome {
-        let mut paths = Paths::new(&log.tree);
-        // Whether a path exists at the end.
-        let mut found: BTreeMap<Vec<u8>, bool> = BTreeMap::new();
-        for ((parent, name), exists) in &self.names {
-            found.insert(paths.path(lineage, *parent, name), *exists);
+/// The maximum length of the paths that are in memory at once. A log can contain many names in directories with long paths.
+const PATHS_MAX: usize = 64 << 20;
+
+/// A part of the paths that changed, in their order.
+struct Part {
+    /// The last path of the part before; `None` for the first part.
+    after: Option<Vec<u8>>,
+    /// Whether each path exists at the end.
+    found: BTreeMap<Vec<u8>, bool>,
+    len: usize,
+    most: usize,
+    /// Whether greater paths were left out.
+    has_more: bool,
+}
+
+impl Part {
+    fn after(after: Option<Vec<u8>>, most: usize) -> Self {
+        Self { after, found: BTreeMap::new(), len: 0, most, has_more: false }
+    }
+
+    /// Adds a path, or changes whether it exists. If the part has too many bytes, its greatest path is left out, and so are
+    /// all that follow it.
+    fn add(&mut self, path: Vec<u8>, exists: bool) {
+        let is_before = self.after.as_ref().is_some_and(|after| path <= *after);
+        let is_beyond = || self.has_more && self.found.last_key_value().is_none_or(|(last, _)| path > *last);
+        if is_before || is_beyond() {
+            return;
         }
-        for &file in &self.files {
-            go_on()?;
-            found.extend(all_paths(file, lineage, &mut paths, log).into_iter().map(|path| (path, true)));
+        let len = path.len();
+        if self.found.insert(path, exists).is_none() {
+            self.len = self.len.saturating_add(len);
         }
-        for (path, exists) in &found {
-            // After a crash, the log may contain a change that the volume lost.
-            let exists = *exists && log.tree.has(path);
-            if context.json() {
-                Line::new("changed").bytes("path", path).field("removed", !exists).write(out)?;
-            } else if exists {
-                // Relative, so that tar -C accepts the path.
-                let relative = path.strip_prefix(b"/").filter(|path| !path.is_empty()).unwrap_or(b".");
-                out.write_name(relative)?;
-                out.write_all(if args.null { b"\0" } else { b"\n" })?;
+        while self.len > self.most
+            && self.found.len() > 1
+            && let Some((last, _)) = self.found.pop_last()
+        {
+            self.len = self.len.saturating_sub(last.len());
+            self.has_more = true;
+        }
+    }
+}
+
+/// Prints the paths of changes.
+struct Printer<'a> {
+    args: &'a Args,
+    log: &'a Log,
+    context: &'a Context,
+    paths: Paths,
+    /// Whether a path was too long.
+    has_cut: bool,
+}
+
+impl Printer<'_> {
+    fn print(&mut self, changes: &Changes, lineage: &mut Lineage, out: &mut Output) -> Outcome {
+        let mut part = Part::after(None, PATHS_MAX);
+        loop {
+            self.find(changes, lineage, &mut part)?;
+            for (path, exists) in &part.found {
+                go_on()?;
+                self.print_path(path, *exists, out)?;
             }
+            if !part.has_more {
+                return Ok(());
+            }
+            part = Part::after(part.found.pop_last().map(|(last, _)| last), PATHS_MAX);
+        }
+    }
+
+    /// Adds the paths that belong to a part.
+    fn find(&mut self, changes: &Changes, lineage: &mut Lineage, part: &mut Part) -> Outcome {
+        for ((parent, name), exists) in &changes.names {
+            go_on()?;
+            let path = self.paths.path(lineage, *parent, name);
+            match self.paths.take_cut() {
+                true => self.has_cut = true,
+                false => part.add(path, *exists),
+            }
+        }
+        for &file in &changes.files {
+            go_on()?;
+            each_path(file, lineage, &mut self.paths, self.log, &mut |path| {
+                // The rest of a path that was cut is reported.
+                if path.starts_with(b"/") {
+                    part.add(path, true);
+                }
+            });
+            self.has_cut |= self.paths.take_cut();
+        }
+        Ok(())
+    }
+
+    fn print_path(&self, path: &[u8], exists: bool, out: &mut Output) -> Outcome {
+        // After a crash, the log may contain a change that the volume lost.
+        let exists = exists && self.log.tree.has(path);
+        if self.context.json() {
+            Line::new("changed").bytes("path", path).field("removed", !exists).write(out)?;
+        } else if exists {
+            // Relative, so that tar -C accepts the path.
+            let relative = path.strip_prefix(b"/").filter(|path| !path.is_empty()).unwrap_or(b".");
+            out.write_name(relative)?;
+            out.write_all(if self.args.null { b"\0" } else { b"\n" })?;
         }
         Ok(())
     }
 }
 
-/// Returns the paths of a file that exists.
-fn all_paths(file: FileId, lineage: &mut Lineage, paths: &mut Paths, log: &Log) -> Vec<Vec<u8>> {
+/// Passes the paths of a file that exists to `add`. A hostile log contains many names of one file.
+fn each_path(
+    file: FileId,
+    lineage: &mut Lineage,
+    paths: &mut Paths,
+    log: &Log,
+    add: &mut dyn FnMut(Vec<u8>),
+) {
     let links = log.tree.links(file);
     if matches!(links, Links::None) {
-        return Vec::new();
+        return;
     }
     let end = lineage.log().len();
     let known = lineage.log().names(file, end);
     match links {
-        Links::Directory if known.is_empty() => vec![paths.of_unnamed(lineage, file)],
+        Links::Directory if known.is_empty() => add(paths.of_unnamed(lineage, file)),
         // A file may have names that are older than the log.
-        Links::File(count) if known.len() < count => paths.in_volume(file).to_vec(),
-        _ => known.iter().map(|(parent, name)| paths.path(lineage, *parent, name)).collect(),
+        Links::File(count) if known.len() < count => {
+            let names = paths.names_in_volume(file).to_vec();
+            names.iter().for_each(|name| add(paths.path_in_volume(name)));
+        }
+        _ => known.iter().for_each(|(parent, name)| add(paths.path(lineage, *parent, name))),
     }
 }

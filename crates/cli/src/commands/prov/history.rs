@@ -1,7 +1,8 @@
 //! All records, the newest first.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::Write as _;
+use std::ops::Range;
 
 use obento::base::{FileKind, Quantity};
 use obento::provenance::{
@@ -19,63 +20,98 @@ use crate::json::Line;
 use crate::output::{Outcome, Output, Stop, go_on};
 use crate::report::printable;
 
+/// The maximum memory of events. A segment can contain millions of records, each with a long path.
+const EVENTS_MAX: usize = 64 << 20;
+
 /// Prints the selected records, segment by segment.
-pub fn run(args: &Args, mut selection: Selection, log: &Log, context: &Context) -> Outcome {
-    let mut left = args.lines.unwrap_or(usize::MAX);
-    let mut indexed = log.indexed(context);
-    let mut paths = Paths::new(&log.tree);
-    let mut out = Output::stdout();
-    for at in (0..indexed.len()).rev() {
+pub fn run(args: &Args, selection: Selection, log: &Log, context: &Context) -> Outcome {
+    let (indexed, paths, out) = (log.indexed(context), Paths::new(&log.tree), Output::stdout());
+    let mut printer = Printer { selection, log, context, indexed, paths, out };
+    let mut left = args.lines;
+    for at in (0..printer.indexed.len()).rev() {
         go_on()?;
-        if left == 0 {
+        if left == Some(0) {
             break;
         }
-        if !selection.may_include(&indexed, at) {
+        if !printer.selection.may_include(&printer.indexed, at) {
             continue;
         }
-        let events = events(&mut indexed, at, left, &selection, &mut paths, log, context)?;
-        left -= events.len();
-        for event in events.iter().rev() {
-            match context.json() {
-                true => event.json().write(&mut out)?,
-                false => event.print(log, selection.clock(), &mut out)?,
+        let printed = match printer.indexed.bytes(at) {
+            Ok(bytes) => printer.print(at, &bytes, left)?,
+            Err(error) => {
+                log.report(printer.indexed.number(at).unwrap_or(0), error, context);
+                0
             }
-        }
-        log.report_all(indexed.take_damage(), context);
+        };
+        left = left.map(|left| left.saturating_sub(printed));
+        log.report_all(printer.indexed.take_damage(), context);
     }
-    out.finish()
+    printer.out.finish()
 }
 
-/// Returns the last events of the segment at the position `at`, at most `most`.
-fn events(
-    indexed: &mut IndexedLog,
-    at: usize,
-    most: usize,
-    selection: &Selection,
-    paths: &mut Paths,
-    log: &Log,
-    context: &Context,
-) -> std::result::Result<Vec<Event>, Stop> {
-    let number = indexed.number(at).unwrap_or(0);
-    let mut events = Vec::new();
-    let bytes = match indexed.bytes(at) {
-        Ok(bytes) => bytes,
-        Err(error) => {
-            log.report(number, error, context);
-            return Ok(events);
+/// Prints the records of segments.
+struct Printer<'a> {
+    selection: Selection,
+    log: &'a Log,
+    context: &'a Context,
+    indexed: IndexedLog,
+    paths: Paths,
+    out: Output,
+}
+
+impl Printer<'_> {
+    /// Prints the last selected records of the segment at the position `at`, at most `most`. Returns their number.
+    fn print(&mut self, at: usize, bytes: &[u8], most: Option<usize>) -> Result<usize, Stop> {
+        let start = most.map_or(0, |most| selected(bytes, &self.selection).saturating_sub(most));
+        let (mut end, mut likely, mut printed) = (usize::MAX, usize::MAX, 0_usize);
+        while start < end {
+            // The part before has about as many events as this one, or more if its paths are shorter.
+            let (first, events) = self.events(at, bytes, end.saturating_sub(likely).max(start)..end)?;
+            if events.is_empty() {
+                break;
+            }
+            for event in events.iter().rev() {
+                match self.context.json() {
+                    true => event.json().write(&mut self.out)?,
+                    false => event.print(self.log, self.selection.clock(), &mut self.out)?,
+                }
+            }
+            likely = events.len().saturating_mul(2);
+            printed = printed.saturating_add(events.len());
+            end = first;
         }
-    };
-    let before = match most {
-        usize::MAX => 0,
-        most => selected(&bytes, selection).saturating_sub(most),
-    };
-    let names = SegmentNames::new(indexed, at);
-    let mut reader = EventReader { actors: HashMap::new(), names, paths, before };
-    log.each_of(number, &bytes, context, &mut |entry| {
-        events.extend(reader.event(entry, selection));
-        Ok(())
-    })?;
-    Ok(events)
+        Ok(printed)
+    }
+
+    /// Returns the last events of a segment, as many as fit into memory, and the number of the first one. `wanted` contains
+    /// numbers of selected records of the segment.
+    fn events(
+        &mut self,
+        at: usize,
+        bytes: &[u8],
+        wanted: Range<usize>,
+    ) -> Result<(usize, VecDeque<Event>), Stop> {
+        let number = self.indexed.number(at).unwrap_or(0);
+        let (mut events, mut first, mut len) = (VecDeque::<Event>::new(), wanted.start, 0_usize);
+        let names = SegmentNames::new(&mut self.indexed, at);
+        let mut reader =
+            EventReader { actors: HashMap::new(), names, paths: &mut self.paths, next: 0, wanted };
+        self.log.each_of(number, bytes, self.context, &mut |entry| {
+            go_on()?;
+            let Some(event) = reader.event(entry, &self.selection) else { return Ok(()) };
+            len = len.saturating_add(event.len());
+            events.push_back(event);
+            while len > EVENTS_MAX
+                && events.len() > 1
+                && let Some(oldest) = events.pop_front()
+            {
+                len = len.saturating_sub(oldest.len());
+                first = first.saturating_add(1);
+            }
+            Ok(())
+        })?;
+        Ok((first, events))
+    }
 }
 
 /// Returns the number of selected records of a segment. To find the path of each would take much longer.
@@ -134,21 +170,27 @@ struct EventReader<'a> {
     actors: HashMap<ActorId, Actor>,
     names: SegmentNames<'a>,
     paths: &'a mut Paths,
-    /// The number of selected records that are older than those to be listed.
-    before: usize,
+    /// The number of the next selected record.
+    next: usize,
+    /// The numbers of the records to be listed.
+    wanted: Range<usize>,
 }
 
 impl EventReader<'_> {
     /// Returns the event of the next record, if it is selected.
     fn event(&mut self, entry: &Entry<'_>, selection: &Selection) -> Option<Event> {
+        if self.next >= self.wanted.end {
+            return None;
+        }
         if let Record::Actor { id, actor } = entry.record {
             self.actors.insert(id, actor);
             return None;
         }
         let actor = entry.record.actor().and_then(|id| self.actors.get(&id)).copied();
         let mut is_selected = selection.includes(entry, actor.as_ref());
-        if is_selected && self.before > 0 {
-            (self.before, is_selected) = (self.before.saturating_sub(1), false);
+        if is_selected {
+            is_selected = self.next >= self.wanted.start;
+            self.next = self.next.saturating_add(1);
         }
         // A removal, and the old name of a rename, name the file as it was.
         let before = is_selected.then(|| self.path_of(&entry.record)).flatten();
@@ -222,6 +264,19 @@ fn describe(record: &Record<'_>) -> (&'static str, Detail) {
 }
 
 impl Event {
+    /// Returns its length in memory.
+    fn len(&self) -> usize {
+        let detail = match &self.detail {
+            Detail::Created { target: bytes, .. } | Detail::Attribute(bytes) | Detail::Source(bytes) => {
+                bytes.len()
+            }
+            Detail::Attributes(names) => size_of_val(names.as_slice()),
+            _ => 0,
+        };
+        let paths = [&self.path, &self.other].into_iter().flatten().map(Vec::len).sum::<usize>();
+        size_of::<Self>().saturating_add(detail).saturating_add(paths)
+    }
+
     fn print(&self, log: &Log, clock: &mut Clock, out: &mut Output) -> Outcome {
         let time = self.time.map_or_else(|| "-".to_owned(), |time| seconds(clock, time));
         write!(out, "{:>8} {time:<19} ", self.sequence)?;

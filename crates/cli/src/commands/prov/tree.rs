@@ -6,11 +6,11 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -39,8 +39,8 @@ pub enum Links {
     File(usize),
 }
 
-/// The paths of files by their inode numbers.
-type FilePaths = HashMap<Ino, Vec<Vec<u8>>>;
+/// The names of files by their inode numbers. A path is much longer than a name, if a hostile volume has deep directories.
+pub type FileNames = HashMap<Ino, Vec<Location>>;
 
 /// The files of a mount.
 pub struct MountedTree {
@@ -63,7 +63,7 @@ pub struct MountedTree {
 #[derive(Default)]
 struct Names {
     directories: HashMap<Ino, Location>,
-    files: FilePaths,
+    files: FileNames,
 }
 
 impl MountedTree {
@@ -103,8 +103,9 @@ impl MountedTree {
     fn names(&self) -> &Names {
         self.names.get_or_init(|| {
             let mut found = Names::default();
-            let mut left = vec![(self.at.clone(), self.root, Vec::new())];
-            while let Some((at, parent, path)) = left.pop() {
+            let mut left = vec![(Rc::<Path>::from(&*self.at), OsString::new(), self.root)];
+            while let Some((above, name, parent)) = left.pop() {
+                let at: Rc<Path> = if name.is_empty() { above } else { above.join(name).into() };
                 let listed = fs::read_dir(&at).inspect_err(|error| self.note(&at, error));
                 for entry in listed.into_iter().flatten() {
                     let known = entry.and_then(|entry| Ok((entry.metadata()?, entry)));
@@ -112,14 +113,13 @@ impl MountedTree {
                     let Some((meta, entry)) = known.ok().filter(|(meta, _)| self.is_own(meta)) else {
                         continue;
                     };
-                    let (ino, name) = (Ino(meta.ino()), entry.file_name());
-                    let path = [&path, &b"/"[..], name.as_bytes()].concat();
+                    let ino = Ino(meta.ino());
+                    let location = Location { parent, name: entry.file_name().into_vec() };
                     if meta.is_dir() {
-                        let name = name.as_bytes().to_vec();
-                        found.directories.insert(ino, Location { parent, name });
-                        left.push((entry.path(), ino, path));
+                        found.directories.insert(ino, location);
+                        left.push((at.clone(), entry.file_name(), ino));
                     } else {
-                        found.files.entry(ino).or_default().push(path);
+                        found.files.entry(ino).or_default().push(location);
                     }
                 }
             }
@@ -204,7 +204,7 @@ impl Tree {
                     _ if mount.generation(file.ino).is_some_and(|last| last != file.generation) => {
                         Links::None
                     }
-                    Some(paths) => Links::File(paths.len()),
+                    Some(found) => Links::File(found.len()),
                     None if file.ino == mount.root || names.directories.contains_key(&file.ino) => {
                         Links::Directory
                     }
@@ -214,13 +214,23 @@ impl Tree {
         }
     }
 
-    /// Returns the paths of all files but directories.
-    pub fn paths(&self) -> FilePaths {
+    /// Returns the names of all files but directories.
+    pub fn names(&self) -> FileNames {
         match self {
             Self::Image(volume) => {
-                let mut files = FilePaths::new();
-                for entry in Walk::new(volume.root()).flatten().filter(|entry| entry.step == Step::File) {
-                    files.entry(entry.attr.ino).or_default().push([b"/", &*entry.path].concat());
+                let mut files = FileNames::new();
+                // The directories from the root to the current entry.
+                let mut directories = Vec::new();
+                for entry in Walk::new(volume.root()).flatten() {
+                    directories.truncate(entry.depth);
+                    match (entry.step, directories.last()) {
+                        (Step::Enter, _) => directories.push(entry.attr.ino),
+                        (Step::File, Some(&parent)) => {
+                            let location = Location { parent, name: entry.name().to_vec() };
+                            files.entry(entry.attr.ino).or_default().push(location);
+                        }
+                        (Step::File | Step::Leave, _) => {}
+                    }
                 }
                 files
             }

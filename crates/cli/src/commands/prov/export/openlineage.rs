@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use obento::provenance::{Activity, Edge};
-use serde_json::{Value, json};
+use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
 use super::{View, text};
@@ -27,17 +27,15 @@ pub(super) fn write(view: &mut View<'_>, out: &mut Output) -> io::Result<()> {
         let (used, generated) = (process.used.clone(), process.generated.clone());
         let job = text(process.actor.comm());
         let time = last(&generated).1;
-        let event = json!({
-            "eventType": "COMPLETE",
-            "eventTime": view.time(time),
-            "run": { "runId": run_id(&namespace, name) },
-            "job": { "namespace": namespace, "name": job },
-            "inputs": datasets(&used, &namespace, view),
-            "outputs": datasets(&generated, &namespace, view),
-            "producer": PRODUCER,
-            "schemaURL": SCHEMA,
-        });
-        writeln!(out, "{}", escaped(&event.to_string()))?;
+        // A process may have used many files: each data set is written at once.
+        write!(out, "{{\"eventTime\":{},\"eventType\":\"COMPLETE\"", json!(view.time(time)))?;
+        datasets("inputs", &used, &namespace, view, out)?;
+        let job = json!({ "namespace": namespace, "name": job });
+        write!(out, ",\"job\":{}", escaped(&job.to_string()))?;
+        datasets("outputs", &generated, &namespace, view, out)?;
+        let run = json!({ "runId": run_id(&namespace, name) });
+        let (producer, schema) = (json!(PRODUCER), json!(SCHEMA));
+        writeln!(out, ",\"producer\":{producer},\"run\":{run},\"schemaURL\":{schema}}}")?;
     }
     Ok(())
 }
@@ -49,16 +47,26 @@ fn last(generated: &[&Edge]) -> (u64, i64) {
     (sequence.unwrap_or(0), time.unwrap_or(0))
 }
 
-fn datasets(edges: &[&Edge], namespace: &str, view: &mut View<'_>) -> Vec<Value> {
-    let one = |edge: &&Edge| {
+/// Writes the field `name` with the versions of `edges`.
+fn datasets(
+    name: &str,
+    edges: &[&Edge],
+    namespace: &str,
+    view: &mut View<'_>,
+    out: &mut Output,
+) -> io::Result<()> {
+    write!(out, ",\"{name}\":[")?;
+    for (index, edge) in edges.iter().enumerate() {
         let version = json!({
             "_producer": PRODUCER,
             "_schemaURL": VERSION_SCHEMA,
             "datasetVersion": id(edge.version),
         });
-        json!({ "namespace": namespace, "name": text(&view.path(edge.version)), "facets": { "version": version } })
-    };
-    edges.iter().map(one).collect()
+        let path = text(&view.path(edge.version));
+        let value = json!({ "namespace": namespace, "name": path, "facets": { "version": version } });
+        write!(out, "{}{}", if index > 0 { "," } else { "" }, escaped(&value.to_string()))?;
+    }
+    out.write_all(b"]")
 }
 
 /// Returns a UUID of version 8 (RFC 9562, section 5.8), which is the same in each export.
