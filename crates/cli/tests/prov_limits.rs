@@ -1,4 +1,4 @@
-//! `obento prov` on hostile logs: memory has a limit.
+//! `obento prov` on hostile logs: memory and output have limits.
 
 use std::process::{Command, Output};
 
@@ -49,6 +49,14 @@ fn create(parent: u64, name: &[u8], ino: u64, mode: u64) -> Vec<u8> {
 
 fn open(ino: u64) -> Vec<u8> {
     record(3, 1, &[&file(ino)])
+}
+
+fn used(ino: u64) -> Vec<u8> {
+    record(13, 0, &[&file(ino), &int(1), &int(1)])
+}
+
+fn generated(ino: u64, name: &str) -> Vec<u8> {
+    record(14, 0, &[&file(ino), &int(1), &int(1_000_000), &int(2), &string(name.as_bytes())])
 }
 
 /// Returns a block of a segment, with its checksum.
@@ -153,4 +161,51 @@ fn a_list_of_changes_reports_paths_that_are_too_long() {
         let output = prov(&folder, &["--export", format]);
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     }
+}
+
+#[test]
+fn a_tree_has_limits_of_lines_and_depth_and_reports_what_it_leaves_out() {
+    let files = 2000..2300_u64;
+    let uses = files.clone().map(used);
+    let generations = files.map(|ino| generated(ino, &format!("f{ino}")));
+    let records: Vec<_> = [actor(5)].into_iter().chain(uses).chain(generations).collect();
+    let Some(folder) = image(&records) else { return };
+    for direction in ["--back", "--forward"] {
+        let output = prov(&folder, &["--of", "/f2000", "--json", direction]);
+        let (text, error) =
+            (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!((output.status.code(), text.lines().count()), (Some(1), 10_000), "{error}");
+        let is_within = |line: &str| {
+            let (_, rest) = line.split_once("\"depth\":").unwrap();
+            rest.split(',').next().unwrap().parse::<usize>().unwrap() <= 256
+        };
+        assert!(text.lines().all(is_within));
+        assert!(error.contains("the tree has more than 10000 lines"), "{error}");
+        assert!(error.contains("help: show more lines with -n N"), "{error}");
+    }
+    // The user asks for more.
+    let output = prov(&folder, &["--of", "/f2000", "--ascii", "-n", "10200"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(0), 10_202));
+    assert!(text.ends_with(" and more, which -n excludes; each source is possible, not certain\n"));
+}
+
+#[test]
+fn a_tree_that_is_too_deep_is_cut_and_reported() {
+    // Each process uses the file of the process before.
+    let process =
+        |number: u64| [actor(number), used(2000 + number), generated(2001 + number, &format!("f{number}"))];
+    let records: Vec<_> = (1..=300).flat_map(process).collect();
+    let Some(folder) = image(&records) else { return };
+    let output = prov(&folder, &["--of", "/f300", "--ascii"]);
+    let (text, error) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!((output.status.code(), text.lines().count()), (Some(1), 259), "{error}");
+    assert!(
+        text.ends_with("257 versions, 256 steps, 1 program and more; each source is possible, not certain\n")
+    );
+    assert!(error.contains("the tree has more than 256 levels"), "{error}");
+    let output = prov(&folder, &["--of", "/f300", "--ascii", "-n", "1000"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("\n301 versions, 300 steps, 1 program; "), "{text}");
 }

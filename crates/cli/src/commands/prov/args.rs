@@ -34,7 +34,7 @@ pub struct Args {
     /// Show only records from TIME on: '2026-11-21 13:48', @1795268933, '3 days ago'
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<String>,
-    /// Show at most N records, or with --of at most N lines of the tree
+    /// Show at most N records, or with --of at most N lines of the tree (default: 10000 lines of 256 levels)
     #[arg(short = 'n', long, value_name = "N")]
     pub lines: Option<usize>,
     /// Print the paths of files that changed in record number SEQUENCE or later, for an incremental backup

@@ -17,9 +17,14 @@ use crate::context::Context;
 use crate::format::colors::{ColorTarget, Colors, Painter};
 use crate::format::time::Clock;
 use crate::json::Line;
-use crate::output::{Outcome, Output, Stop, go_on};
+use crate::output::{Outcome, Output, go_on};
 use crate::pager::Pager;
 use crate::report::{Report, printable};
+
+/// The most lines of a tree, and its greatest depth, unless the user sets a number of lines. A program that used and wrote
+/// many files has a tree whose size is the square of their number.
+const LINES_MAX: usize = 10_000;
+const DEPTH_MAX: usize = 256;
 
 /// The direction of a tree.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -53,13 +58,25 @@ pub fn run(
         is_json: context.json(),
         depth: 0,
         programs: HashSet::new(),
-        left: args.lines.unwrap_or(usize::MAX),
+        left: args.lines.unwrap_or(LINES_MAX),
+        // A tree is never deeper than it is long.
+        depth_max: if args.lines.is_some() { usize::MAX } else { DEPTH_MAX },
+        excess: None,
     };
     let newest = drawer.lineage.newest(file);
     drawer.draw(newest)?;
     // Messages follow the output, since a pager uses the whole terminal.
     drawer.out.finish()?;
     log.report_all(drawer.lineage.log().take_damage(), context);
+    if let Some(excess) = drawer.excess.filter(|_| args.lines.is_none()) {
+        let shown = [log.shown(), b":", path.as_bytes()].concat();
+        let cause = match excess {
+            Excess::Lines => format!("the tree has more than {LINES_MAX} lines"),
+            Excess::Depth => format!("the tree has more than {DEPTH_MAX} levels"),
+        };
+        let report = Report::on("cannot show the whole tree of", shown, cause);
+        context.warn(&report.help("show more lines with -n N, or the whole graph with --export"));
+    }
     Ok(())
 }
 
@@ -102,6 +119,16 @@ struct Drawer<'a> {
     programs: HashSet<Vec<u8>>,
     /// The number of lines that may still be printed.
     left: usize,
+    depth_max: usize,
+    /// Why versions were left out.
+    excess: Option<Excess>,
+}
+
+/// The limit of a tree that was exceeded.
+#[derive(Clone, Copy)]
+enum Excess {
+    Lines,
+    Depth,
 }
 
 /// A version whose neighbours are being drawn.
@@ -113,48 +140,99 @@ struct Level {
     lead: usize,
 }
 
+/// The versions from the top of a tree to the current line.
+///
+/// Invariant: the levels have no more neighbours than lines may still be printed, and one: so a program that used many
+/// files does not need memory for each pair of them.
+#[derive(Default)]
+struct Levels {
+    stack: Vec<Level>,
+    /// The number of neighbours of all levels.
+    count: usize,
+    /// The levels below this one have no neighbours.
+    first: usize,
+}
+
+impl Levels {
+    fn push(&mut self, level: Level, left: usize) {
+        self.count = self.count.saturating_add(level.rest.len());
+        self.stack.push(level);
+        // The neighbours of the first level are printed last.
+        let mut excess = self.count.saturating_sub(left.saturating_add(1));
+        while excess > 0
+            && let Some(level) = self.stack.get_mut(self.first)
+        {
+            let len = excess.min(level.rest.len());
+            level.rest.drain(..len);
+            self.count = self.count.saturating_sub(len);
+            excess = excess.saturating_sub(len);
+            if level.rest.is_empty() {
+                self.first = self.first.saturating_add(1);
+            }
+        }
+    }
+
+    /// Returns the next version, and the level that contained it.
+    fn pop(&mut self) -> Option<(Version, &Level)> {
+        while self.stack.last()?.rest.is_empty() {
+            self.stack.pop();
+            self.first = self.first.min(self.stack.len());
+        }
+        let level = self.stack.last_mut()?;
+        let version = level.rest.pop()?;
+        self.count = self.count.saturating_sub(1);
+        Some((version, level))
+    }
+}
+
 impl Drawer<'_> {
     fn draw(&mut self, top: Version) -> Outcome {
         let mut drawn = HashSet::new();
-        let is_whole = self.draw_lines(top, &mut drawn)?;
-        self.summary(drawn.len(), is_whole)
+        self.draw_lines(top, &mut drawn)?;
+        self.summary(drawn.len())
     }
 
-    /// Draws the lines of the tree of `top`. Returns whether all lines were drawn.
-    fn draw_lines(&mut self, top: Version, drawn: &mut HashSet<Version>) -> Result<bool, Stop> {
+    /// Draws the lines of the tree of `top`, up to the limits.
+    fn draw_lines(&mut self, top: Version, drawn: &mut HashSet<Version>) -> Outcome {
         if !self.takes_line() {
-            return Ok(false);
+            return Ok(());
         }
         drawn.insert(top);
         self.line("", top, None, 0, false)?;
-        let (mut lead, mut levels) = (String::new(), vec![self.level(top, 0)]);
-        while let Some(level) = levels.last_mut() {
+        let (mut lead, mut levels) = (String::new(), Levels::default());
+        levels.push(self.level(top, 0), self.left);
+        while let Some((version, level)) = levels.pop() {
             go_on()?;
             lead.truncate(level.lead);
-            let Some(version) = level.rest.pop() else {
-                levels.pop();
-                continue;
-            };
             if !self.takes_line() {
-                return Ok(false);
+                return Ok(());
             }
             let (stem, below) = strokes(self.is_ascii, level.rest.is_empty());
             let (of, is_repeated) = (level.version, !drawn.insert(version));
-            let depth = levels.len();
+            let depth = levels.stack.len();
             self.depth = self.depth.max(depth);
             self.line(&format!("{lead}{stem}"), version, Some(of), depth, is_repeated)?;
-            if !is_repeated {
-                lead.push_str(below);
-                levels.push(self.level(version, lead.len()));
+            if is_repeated {
+                continue;
+            }
+            lead.push_str(below);
+            let level = self.level(version, lead.len());
+            if depth < self.depth_max {
+                levels.push(level, self.left);
+            } else if !level.rest.is_empty() {
+                self.excess = Some(Excess::Depth);
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Returns whether another line may be printed.
     fn takes_line(&mut self) -> bool {
         let left = self.left.checked_sub(1);
-        self.left = left.unwrap_or(0);
+        self.left = left.unwrap_or_else(|| {
+            self.excess = Some(Excess::Lines);
+            0
+        });
         left.is_some()
     }
 
@@ -233,14 +311,18 @@ impl Drawer<'_> {
         Ok(line.field("certainty", of.map(|_| "possible")).write(&mut self.out)?)
     }
 
-    fn summary(&mut self, files: usize, is_whole: bool) -> Outcome {
+    fn summary(&mut self, files: usize) -> Outcome {
         if self.is_json {
             return Ok(());
         }
         let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let (versions, steps) = (plural(files, "version"), plural(self.depth, "step"));
         let programs = plural(self.programs.len(), "program");
-        let more = if is_whole { "" } else { " and more, which -n excludes" };
+        let more = match self.excess {
+            None => "",
+            Some(_) if self.depth_max == DEPTH_MAX => " and more",
+            Some(_) => " and more, which -n excludes",
+        };
         Ok(writeln!(
             self.out,
             "\n{versions}, {steps}, {programs}{more}; each source is possible, not certain"
