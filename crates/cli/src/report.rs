@@ -179,6 +179,18 @@ pub fn printable(name: &[u8]) -> String {
     String::from_utf8_lossy(&escape(name, NameStyle::Backslash)).into_owned()
 }
 
+/// The most characters of a text of another process.
+const FOREIGN_MAX: usize = 1000;
+
+/// Returns the text of another process as one line of limited length, with control characters escaped as by [`sentence`]. The
+/// process may belong to another user, or may be a server that its image controls.
+pub fn foreign(text: &str) -> String {
+    match text.char_indices().nth(FOREIGN_MAX) {
+        Some((end, _)) => format!("{}...", sentence(text.get(..end).unwrap_or_default())),
+        None => sentence(text),
+    }
+}
+
 /// Returns `name` as a word of a command that the user can copy to a shell: with quotes if the shell would change the
 /// name.
 pub fn shell_word(name: impl AsRef<[u8]>) -> String {
@@ -275,6 +287,17 @@ mod tests {
             report(field).or_help("run check").to_string(),
             "cannot read 'a': inode 12: i_mode is 3 (byte 2 of block 1)\n  help: run check"
         );
+    }
+
+    #[test]
+    fn the_text_of_another_process_is_one_line_of_limited_length() {
+        assert_eq!(foreign(r"it failed: 'a\033b'"), r"it failed: 'a\033b'");
+        assert_eq!(
+            foreign("\u{1b}[31mred\nobento: \u{9b}\u{202e}"),
+            r"\033[31mred\nobento: \302\233\342\200\256"
+        );
+        let long = foreign(&"\n".repeat(65_536));
+        assert_eq!(long, format!("{}...", r"\n".repeat(1000)));
     }
 
     #[test]

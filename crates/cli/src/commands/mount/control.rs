@@ -21,6 +21,7 @@ use obento_fuse::{Pauser, Server, ServingListener, Session, SessionUse, UnmountL
 use super::history;
 use super::opened::{MountedImage, OpenedMount, SharedDisk};
 use super::status::{Status, now};
+use crate::report::foreign;
 
 /// The longest time that a new server may take to prepare, and the time that this one may take before it pauses.
 pub const PREPARING: Duration = Duration::from_secs(30);
@@ -86,6 +87,7 @@ impl Desk {
         std::thread::Builder::new().name("control".into()).spawn(move || {
             while let Some(connection) = accepting.accept() {
                 if let Err(error) = self.serve(connection, &for_thread, &results) {
+                    let error = foreign(&error.to_string());
                     tracing::info!(%error, "a process at the control socket was not served");
                 }
             }
@@ -261,6 +263,7 @@ impl OpenDesk {
             // The new server serves now. The volume must not be closed, nor dropped, which would free files in use.
             Ok(()) => std::process::exit(0),
             Err(error) => {
+                let error = foreign(&error.to_string());
                 tracing::warn!(%error, "the mount stays with this server, because the other one failed")
             }
         }

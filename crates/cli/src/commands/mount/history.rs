@@ -10,7 +10,7 @@ use obento::base::{Error, Ino};
 use obento_fuse::MountPoint;
 use obento_fuse::handover::{Connection, ConnectionError, Fields, Kind, Need, Parsed, StateError};
 
-use crate::report::printable;
+use crate::report::foreign;
 
 const ROOT: u16 = 1;
 const VOLUME_ID: u16 = 2;
@@ -73,8 +73,7 @@ fn refuse(connection: &Connection, error: Error) -> Result<(), ConnectionError> 
 pub fn ask(mount: &MountPoint) -> Result<History, String> {
     let connection = Connection::to_server(mount).map_err(|error| error.to_string())?;
     // The server may belong to another user.
-    let text =
-        |error: &dyn std::fmt::Display| format!("its server: {}", printable(error.to_string().as_bytes()));
+    let text = |error: &dyn std::fmt::Display| format!("its server: {}", foreign(&error.to_string()));
     connection.send(Kind::History, &[], &[]).map_err(|error| text(&error))?;
     receive(&connection).map_err(|error| text(&error))
 }

@@ -28,7 +28,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::args::Args;
 use super::{log, start};
 use crate::context::Context;
-use crate::report::Report;
+use crate::report::{Report, foreign};
 
 /// The time within which failures of servers are counted.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ enum End {
     Orderly,
     /// The server has failed.
     Failed,
-    /// No server can continue, for this reason.
+    /// No server can continue, for this reason: one line.
     Hopeless(String),
 }
 
@@ -80,7 +80,7 @@ fn watch(connection: &Connection) -> End {
     match connection.receive(None) {
         Ok(Message { kind: Kind::Ended, .. }) => End::Orderly,
         Ok(Message { kind: Kind::Cannot, fields, .. }) => {
-            End::Hopeless(String::from_utf8_lossy(&fields).into_owned())
+            End::Hopeless(foreign(&String::from_utf8_lossy(&fields)))
         }
         Ok(_) | Err(_) => End::Failed,
     }
@@ -213,6 +213,16 @@ fn give_up(descriptors: Vec<OwnedFd>, why: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reason_of_a_server_is_one_line_without_terminal_controls() {
+        let (own, other) = UnixStream::pair().unwrap();
+        let (own, other) = (Connection::of_stream(own).unwrap(), Connection::of_stream(other).unwrap());
+        let text = format!("\u{1b}]0;title\u{7}\nobento: false{}", "A".repeat(60_000));
+        other.send(Kind::Cannot, text.as_bytes(), &[]).unwrap();
+        let End::Hopeless(why) = watch(&own) else { panic!("the server cannot continue") };
+        assert!(why.starts_with(r"\033]0;title\a\nobento: falseAAA") && why.len() < 1100, "{why}");
+    }
 
     #[test]
     fn only_failures_in_a_short_time_are_too_many() {

@@ -15,7 +15,7 @@ use super::own;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
-use crate::report::{Report, printable};
+use crate::report::{Report, foreign, printable};
 
 /// The state of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -123,7 +123,7 @@ impl Status {
     fn decode(bytes: &[u8]) -> Result<Self, StateError> {
         let mut fields = Parsed::of(bytes)?;
         // The server may belong to another user.
-        let mut text = |tag| fields.text(tag).map(|text: String| printable(text.as_bytes()));
+        let mut text = |tag| fields.text(tag).map(|text: String| foreign(&text));
         let (version, fs_type, obstacle) = (text(VERSION)?, text(FS_TYPE_OF_VOLUME)?, text(OBSTACLE)?);
         // A server of an earlier version reports none of them.
         let (cache, write_cache) = (fields.optional(CACHE)?, fields.optional(WRITE_CACHE)?);
@@ -203,12 +203,7 @@ fn mounts_at(directory: &Path) -> Result<Vec<MountPoint>, Report> {
 
 fn ask(mount: &MountPoint) -> Result<Status, String> {
     let connection = Connection::to_server(mount).map_err(|error| error.to_string())?;
-    let user = rustix::process::geteuid().as_raw();
-    let text = |error: &dyn std::fmt::Display| match mount.owner() == Some(user) {
-        true => format!("its server: {error}"),
-        // The text of another user has one line.
-        false => format!("its server: {}", printable(error.to_string().as_bytes())),
-    };
+    let text = |error: &dyn std::fmt::Display| format!("its server: {}", foreign(&error.to_string()));
     connection.send(Kind::Status, &[], &[]).map_err(|error| text(&error))?;
     let message = connection.expect(Kind::Report).map_err(|error| text(&error))?;
     Status::decode(&message.fields).map_err(|error| text(&error))
