@@ -140,10 +140,8 @@ fn records_with_long_paths_are_listed_in_parts_that_fit_into_memory() {
     // The start of the path is left out.
     let line = text.lines().next().unwrap();
     assert!(line.contains(" open       #1508/nnn") && line.len() < 4300, "{line}");
-    assert!(
-        prov(&folder, &["-n", "3"]).stdout
-            == text[..text.match_indices('\n').nth(2).unwrap().0 + 1].as_bytes()
-    );
+    let last = String::from_utf8(prov(&folder, &["-n", "3"]).stdout).unwrap();
+    assert!(last.lines().count() == 3 && text.starts_with(&last));
 }
 
 #[test]
