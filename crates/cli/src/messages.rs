@@ -18,10 +18,6 @@ pub fn print_error(text: impl Display) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// The hint for damage of a volume.
-const DAMAGE: &str = "run 'obento check IMAGE' to list the damage, or 'obento recover IMAGE DIR' to copy the readable \
-                      files";
-
 /// The messages of one command.
 #[derive(Default)]
 pub struct Messages {
@@ -30,8 +26,6 @@ pub struct Messages {
     has_progress: bool,
     /// The progress bar that is hidden while a message is printed.
     bar: RefCell<Option<ProgressBar>>,
-    /// Whether a report of damage had a hint, which later reports do not repeat.
-    is_damage_explained: Cell<bool>,
     /// Whether the images are being closed, so that a failure is reported even after a signal.
     is_closing: Cell<bool>,
 }
@@ -102,10 +96,6 @@ impl Messages {
         if interrupt::is_requested() && !self.is_closing.get() && report.is_of_stopped_work() {
             // The user who interrupted the command knows that it is incomplete; the shell reports it once.
             return;
-        }
-        let is_first = report.is_of_damage() && !self.is_damage_explained.replace(true);
-        if is_first {
-            return self.print_line(&report.clone().or_help(DAMAGE).to_string());
         }
         self.print_line(&report.to_string());
     }

@@ -58,19 +58,6 @@ impl Report {
         ["stopped", "interrupted system call"].iter().any(|cause| last.eq_ignore_ascii_case(cause))
     }
 
-    /// Returns whether the cause is damage of a volume: the text of [`obento::base::Corrupt`].
-    pub fn is_of_damage(&self) -> bool {
-        let names_place =
-            [" (block ", " (byte ", " (file block "].iter().any(|place| self.cause.contains(place));
-        names_place && self.cause.ends_with(')') || self.cause.contains("stored checksum is ")
-    }
-
-    /// Sets the hint if the report has none.
-    #[must_use]
-    pub fn or_help(self, help: &str) -> Self {
-        Self { help: self.help.or_else(|| Some(help.to_owned())), ..self }
-    }
-
     /// Adds `help` to the hint.
     #[must_use]
     pub fn also(mut self, help: &str) -> Self {
@@ -268,25 +255,6 @@ mod tests {
             of("stopped") && of("cannot read 'b': stopped") && of("Interrupted system call (os error 4)")
         );
         assert!(!of("input/output error") && !of("the server stopped working"));
-    }
-
-    #[test]
-    fn damage_of_a_volume_is_recognised_by_the_place_in_its_text() {
-        use obento::base::{Corrupt, Ino, Structure};
-        let structure = Structure::Inode(Ino(12));
-        let report = |cause: Corrupt| Report::on("cannot read", "a", cause);
-        assert!(report(Corrupt::Checksum { structure, block: 1, found: 2, expected: 3 }).is_of_damage());
-        let field = Corrupt::Field { structure, field: "i_mode", block: 1, offset: 2, found: 3 };
-        assert!(report(field).is_of_damage());
-        for other in
-            ["no space left", "not a directory", "mkfs.xfs ended with exit status 1 (unknown option)"]
-        {
-            assert!(!Report::on("cannot read", "a", other).is_of_damage(), "{other}");
-        }
-        assert_eq!(
-            report(field).or_help("run check").to_string(),
-            "cannot read 'a': inode 12: i_mode is 3 (byte 2 of block 1)\n  help: run check"
-        );
     }
 
     #[test]
