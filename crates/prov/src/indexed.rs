@@ -41,7 +41,8 @@ pub enum Performer<'a> {
 /// The position of a record: of its segment in the log, and its sequence number. Compacted edges have numbers of their own.
 pub(crate) type Position = (usize, u64);
 
-/// The definitions of the number of an actor in a segment, with the sequence numbers after which they apply.
+/// The definitions of the number of an actor in a segment, with the sequence numbers after which they apply, in ascending
+/// order. Each differs from the one before.
 type Definitions = Vec<(u64, Actor)>;
 
 /// The segments of a log with their indexes.
@@ -212,8 +213,9 @@ impl IndexedLog {
     pub(crate) fn actor(&mut self, position: Position, id: ActorId) -> Actor {
         let (at, sequence) = position;
         let last = |defined: &Definitions| {
-            let before = defined.iter().take_while(|(defined, _)| *defined < sequence);
-            before.last().map(|(_, actor)| *actor).unwrap_or_default()
+            let count = defined.partition_point(|(defined, _)| *defined < sequence);
+            let last = count.checked_sub(1).and_then(|last| defined.get(last));
+            last.map(|(_, actor)| *actor).unwrap_or_default()
         };
         // Almost all actors are known.
         if let Some(known) = self.actors.get(&(at, id)) {
@@ -233,6 +235,7 @@ impl IndexedLog {
             _ => {}
         });
         found.sort_unstable_by_key(|(sequence, _)| *sequence);
+        found.dedup_by_key(|(_, actor)| *actor);
         found
     }
 
@@ -405,3 +408,6 @@ pub fn each_name_change(record: &Record<'_>, visit: &mut NameSink<'_>) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+mod tests;
