@@ -7,14 +7,19 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
+use obento_base::wire::{to_u64, to_usize};
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, Result};
 use obento_driver::{Cookie, DirEntry, FileSystem, NewNode, StoredProperties};
 use obento_vfs::{Caller, Config, Node, Vfs};
+
+use crate::block::BLOCK;
 
 /// The part of a volume that segments may use.
 pub(crate) const VOLUME_PART: u64 = 16;
 /// Longest segment that is read. The segments of a new volume may be longer than those of the log.
 pub(crate) const SEGMENT_MAX: usize = 1 << 26;
+/// Bytes of a segment that are read at once: whole blocks.
+const PART: usize = 256 << 10;
 /// Free bytes that the log leaves to users.
 const RESERVE: u64 = 256 << 10;
 
@@ -85,13 +90,32 @@ impl Files {
 
     /// Returns the first `max` bytes of a file.
     pub(crate) fn read(file: &Node, max: usize) -> Result<Vec<u8>> {
-        let size = obento_base::wire::to_usize(file.attr()?.size).min(max);
+        let size = to_usize(file.attr()?.size).min(max);
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(size).map_err(|_| Error::NoMemory)?;
         bytes.resize(size, 0);
         let len = file.read_at(0, &mut bytes)?;
         bytes.truncate(len);
         Ok(bytes)
+    }
+
+    /// Passes the blocks of the first `max` bytes of a segment to `add`, in parts. Each part is read into the same buffer.
+    pub(crate) fn each_part(file: &Node, max: usize, add: &mut dyn FnMut(&[u8])) -> Result<()> {
+        let end = file.attr()?.size.min(to_u64(max));
+        let mut at = to_u64(BLOCK);
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(PART).map_err(|_| Error::NoMemory)?;
+        while at < end {
+            let size = to_usize(end.saturating_sub(at)).min(PART);
+            bytes.resize(size, 0);
+            let len = file.read_at(at, &mut bytes)?;
+            add(bytes.get(..len).unwrap_or_default());
+            if len < size {
+                break;
+            }
+            at = at.saturating_add(to_u64(len));
+        }
+        Ok(())
     }
 
     /// Writes all bytes. Fails with `NoSpace` if not all fit.
@@ -119,5 +143,40 @@ impl Files {
         let stat = self.vfs.flushed_file_system().statfs()?;
         let bytes = |blocks: u64| blocks.saturating_mul(stat.block_size.into());
         Ok((bytes(stat.available), bytes(stat.blocks)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use obento_base::Timestamp;
+    use obento_env::FixedClock;
+    use obento_tmpfs::{Options, Tmpfs};
+
+    use super::*;
+
+    #[test]
+    fn the_parts_of_a_segment_are_its_blocks_after_the_header() {
+        let clock = Arc::new(FixedClock(Timestamp::new(1_700_000_000, 1)));
+        let fs = Tmpfs::new(Options { size: 8 << 20, inodes: 100, ..Options::new(clock) });
+        let files = Files::open(Arc::new(fs), "log").unwrap();
+        let file = files.create("segment").unwrap();
+        for len in [0, BLOCK, BLOCK + 1, BLOCK + PART, BLOCK * 2 + PART, PART * 3 + 5] {
+            let bytes: Vec<u8> = (0..len).map(|at| (at / 7 % 251) as u8).collect();
+            Files::write(&file, 0, &bytes).unwrap();
+            for max in [0, len / 2, len, len + 1] {
+                let (mut read, mut parts) = (vec![0; BLOCK], 0);
+                Files::each_part(&file, max, &mut |part| {
+                    assert!(part.len() <= PART);
+                    parts += 1;
+                    read.extend_from_slice(part);
+                })
+                .unwrap();
+                let expected = bytes.get(BLOCK..max.min(len)).unwrap_or_default();
+                assert!(read[BLOCK..] == *expected, "{len} {max}");
+                assert_eq!(parts, expected.len().div_ceil(PART));
+            }
+        }
     }
 }

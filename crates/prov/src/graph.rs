@@ -11,11 +11,9 @@ use obento_base::{FileKind, Ino};
 use obento_driver::history::Actor;
 
 use crate::actor::ActorId;
-use crate::block::BLOCK;
 use crate::directories::{Directories, Location};
 use crate::record::{FileId, Record};
-use crate::segment::{Entries, Entry, Header};
-use crate::writer::SegmentWriter;
+use crate::segment::Entry;
 
 /// A process: process ID and start time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -69,7 +67,7 @@ impl Edge {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Newest {
     pub(crate) number: u64,
-    actor: Option<Actor>,
+    activity: Option<Activity>,
     /// The activity closed the file.
     is_closed: bool,
     /// The activity opened the file for writing again.
@@ -79,18 +77,18 @@ pub(crate) struct Newest {
 impl Newest {
     /// Returns the version of a compacted edge.
     pub(crate) fn compacted(number: u64, actor: Actor) -> Self {
-        Self { number, actor: Some(actor), is_closed: false, is_reopened: false }
+        Self { number, activity: Some(actor.into()), is_closed: false, is_reopened: false }
     }
 
     /// Returns whether the version was written by the process of `actor`, whatever program it executed then.
     pub(crate) fn is_by(&self, actor: Actor) -> bool {
-        self.actor.is_some_and(|own| Activity::from(own) == actor.into())
+        self.activity == Some(actor.into())
     }
 
     /// Notes that the file is created. Formats without generations use a number again for another file, whose versions
     /// follow.
     pub(crate) fn is_created(&mut self) {
-        self.actor = None;
+        self.activity = None;
     }
 
     pub(crate) fn opens_for_writing(&mut self, actor: Actor) {
@@ -339,52 +337,5 @@ impl Graph {
         let mut files: Vec<_> = self.locations.keys().copied().collect();
         files.sort_unstable();
         files
-    }
-
-    /// Returns a segment with the edges of `old`, which is such a segment, and of `segment`. Drops the
-    /// oldest edges so that it is at most `max` bytes long.
-    pub(crate) fn compact(header: &Header, old: &[u8], segment: &[u8], max: usize) -> Vec<u8> {
-        let mut graph = Self::new();
-        for entry in Entries::new(old).chain(Entries::new(segment)).flatten() {
-            graph.add(&entry);
-        }
-        let mut edges: Vec<(bool, Edge)> = graph.used.iter().map(|edge| (false, *edge)).collect();
-        edges.extend(graph.generated().into_iter().map(|edge| (true, *edge)));
-        edges.sort_unstable_by_key(|(generates, edge)| (edge.last, *generates, edge.version, edge.actor));
-        loop {
-            let bytes = graph.encode(header, &edges);
-            if bytes.len() <= max || edges.is_empty() {
-                return bytes;
-            }
-            // One more than half, so that the loop ends.
-            edges.drain(..edges.len().div_ceil(2));
-        }
-    }
-
-    fn encode(&self, header: &Header, edges: &[(bool, Edge)]) -> Vec<u8> {
-        let (mut out, mut ids) = (SegmentWriter::new(header), HashMap::new());
-        for (is_generation, edge) in edges {
-            let count = ids.len();
-            let id = *ids.entry(edge.actor).or_insert_with(|| {
-                let id = ActorId(u32::try_from(count).unwrap_or(u32::MAX));
-                out.push(0, &Record::Actor { id, actor: edge.actor });
-                id
-            });
-            let Version { file, number: version } = edge.version;
-            let (parent, name) = self.location(file).unwrap_or((Ino(0), b""));
-            out.push(
-                0,
-                &match is_generation {
-                    true => Record::Generated { actor: id, file, version, sequence: edge.last, parent, name },
-                    false => Record::Used { actor: id, file, version, sequence: edge.sequence },
-                },
-            );
-            if let Some(name) = self.origin(edge.version).filter(|_| *is_generation) {
-                out.push(0, &Record::Source { actor: id, file, name });
-            }
-        }
-        let bytes = out.finish();
-        debug_assert_eq!(bytes.len().checked_rem(BLOCK), Some(0));
-        bytes
     }
 }

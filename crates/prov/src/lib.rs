@@ -12,6 +12,7 @@
 //! - `owned` recognises the files of the log.
 //! - `recorded` and `changes` implement the contract, and `syncs` joins the syncs of several threads.
 //! - `graph` derives versions of files, and which version was made from which.
+//! - `compaction` gathers the edges of segments that are removed.
 //! - `index` finds the blocks of a segment with records of a file or process. `index_builder` derives an index, and `indexes`
 //!   writes the indexes.
 //! - `indexed` reads a log through its indexes: `places` finds blocks in the indexes, `presence` selects the segments for many
@@ -44,6 +45,7 @@ extern crate std;
 mod actor;
 mod block;
 mod changes;
+mod compaction;
 mod directories;
 mod files;
 mod graph;

@@ -17,10 +17,10 @@ use obento_driver::history::Actor;
 use obento_driver::{FileSystem, Size};
 use obento_vfs::Node;
 
-use crate::actor::ActorId;
+use crate::actor::{ACTORS_MAX, ActorId};
 use crate::block::{BLOCK, BlockBuilder};
+use crate::compaction::Compaction;
 use crate::files::{Files, SEGMENT_MAX, VOLUME_PART};
-use crate::graph::Graph;
 use crate::index::index_name;
 use crate::indexes::{Indexes, segment_with_index};
 use crate::log_files::LogFiles;
@@ -33,8 +33,6 @@ use crate::segment::{Entries, Header, segment_name, segment_number};
 const BUFFER: usize = 64 << 10;
 /// Age at which merged writes are recorded.
 const PENDING_AGE: i64 = 1_000_000;
-/// Maximum number of actors with numbers at a time.
-const ACTORS_MAX: usize = 1 << 16;
 /// Sequence numbers that are skipped after a crash: more than the records that a crash can lose, so that no
 /// number is used twice.
 const CRASH_GAP: u64 = 1 << 20;
@@ -520,17 +518,18 @@ impl Log {
     }
 
     /// Returns the file of edges with those of a segment. Its oldest half is dropped if it exceeds the length of a segment.
-    /// The graph is not on the stack while files are changed.
+    /// The edges are not on the stack while files are changed.
     #[inline(never)]
     fn compacted(&self, segment: &Node) -> Result<Vec<u8>> {
         let limit = obento_base::wire::to_usize(self.options.segment);
-        let bytes = Files::read(segment, SEGMENT_MAX)?;
-        let old = match self.files.find(EDGES) {
-            Err(Error::NotFound) => Vec::new(),
-            found => Files::read(&found?, limit.saturating_mul(2))?,
-        };
+        let mut compaction = Compaction::new(limit);
+        match self.files.find(EDGES) {
+            Err(Error::NotFound) => {}
+            found => compact(&mut compaction, &found?, limit.saturating_mul(2))?,
+        }
+        compact(&mut compaction, segment, SEGMENT_MAX)?;
         let header = Header { volume: self.volume, number: 0, first: 0, boot: [0; 16] };
-        Ok(Graph::compact(&header, &old, &bytes, limit))
+        Ok(compaction.finish(&header))
     }
 
     /// Replaces the file of edges.
@@ -643,6 +642,12 @@ impl Log {
         self.push(time, &Record::Mark(Mark::Unmount));
         self.flush(time);
     }
+}
+
+/// Adds the records of the first `max` bytes of a segment.
+fn compact(compaction: &mut Compaction, segment: &Node, max: usize) -> Result<()> {
+    let mut next = 0;
+    Files::each_part(segment, max, &mut |blocks| next = compaction.add_blocks(blocks, next))
 }
 
 fn to_count(value: u32) -> usize {

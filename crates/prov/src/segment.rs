@@ -138,6 +138,11 @@ impl<'a> Entries<'a> {
         Self { rest: segment.get(BLOCK..).unwrap_or_default(), block: 1, current: None, next: 0 }
     }
 
+    /// Returns the records of blocks in the middle of a segment. Skips records with numbers before `next`.
+    pub(crate) fn of_blocks(blocks: &'a [u8], next: u64) -> Self {
+        Self { rest: blocks, block: 0, current: None, next }
+    }
+
     /// Returns the number of the block of the last record.
     pub(crate) fn block(&self) -> u64 {
         self.block.saturating_sub(1)

@@ -31,6 +31,11 @@ impl SegmentWriter {
         self.next
     }
 
+    /// Returns the length of the full blocks in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Returns whether one more block would exceed `max` bytes.
     fn is_full(&self, max: usize) -> bool {
         self.bytes.len().saturating_add(BLOCK.saturating_mul(2)) > max
