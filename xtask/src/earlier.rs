@@ -30,6 +30,9 @@ pub struct Options {
     /// Use the test program that `cargo xtask test --full` built.
     #[arg(long)]
     counted: bool,
+    /// Succeed if the clone does not contain the commit.
+    #[arg(long)]
+    if_present: bool,
     /// Only build the earlier version, and print the path of its program.
     #[arg(long)]
     build_only: bool,
@@ -41,8 +44,8 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     let stored = shell.read_file(COMMIT)?;
     let stored = stored.split_whitespace().next().with_context(|| format!("{COMMIT} is empty"))?;
     let commit = options.commit.as_deref().unwrap_or(stored);
-    if !is_present(shell, commit)? {
-        println!("skipped: this clone has no history, and so no earlier version");
+    if !is_present(shell, commit, options.if_present)? {
+        println!("skipped: this clone does not contain the commit {commit} of the earlier version");
         return Ok(());
     }
     let program = build(shell, commit, &options.profile)?;
@@ -68,13 +71,14 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether the repository contains `commit`. Fails if it does not, although its history is complete.
-fn is_present(shell: &Shell, commit: &str) -> Result<bool> {
+/// Returns whether the repository contains `commit`. Fails if it does not, although its history is complete, unless
+/// `may_lack` it.
+fn is_present(shell: &Shell, commit: &str, may_lack: bool) -> Result<bool> {
     let object = format!("{commit}^{{commit}}");
     if cmd!(shell, "git cat-file -e {object}").quiet().ignore_stderr().run().is_ok() {
         return Ok(true);
     }
-    if !shell.path_exists(".git") {
+    if may_lack || !shell.path_exists(".git") {
         return Ok(false);
     }
     let is_shallow = cmd!(shell, "git rev-parse --is-shallow-repository").quiet().ignore_stderr().read();
