@@ -13,12 +13,16 @@ use obento_base::Errno;
 
 use super::abi::{BatchForgetIn, ForgetOne, InHeader, opcode};
 use super::request::{Request, RequestBody};
-use super::{Wire, guarded, inodes};
+use super::{Wire, data, guarded, inodes};
 use crate::ledger::Effect;
 use crate::server::Reply;
 
 /// The longest time in milliseconds that a request waits, before it is refused, for requests that free space.
 const LONGEST_WAIT: u32 = 100;
+/// Requests that wait at the same time, at most. They occupy threads that others need.
+const MOST_WAITING: usize = 4;
+/// Requests that are to be repeated at the same time, at most. Each one has a copy of its body.
+const MOST_REPEATED: usize = 16;
 
 /// Whether a request that lacks room is tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,12 +38,16 @@ impl Attempt {
     }
 }
 
-/// Returns whether a request failed because too little space is free, or allowed. The error that [`Space`] reports for a
-/// write is none of these: another attempt would have the kernel accept the write.
+/// Returns whether a request failed because too little space is free, or allowed, and can be repeated. Two kinds cannot:
+///
+/// - The error that [`Space`] reports for a write. Another attempt would have the kernel accept the write.
+/// - The insertion and the removal of a range, which may have moved a part of the data.
 ///
 /// [`Space`]: super::space::Space
 pub(super) fn lacks_room(header: &InHeader, body: RequestBody<'_>, done: Reply<()>) -> bool {
-    matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT))) && !inodes::confirms_a_write(header, body)
+    matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT)))
+        && !inodes::confirms_a_write(header, body)
+        && !data::moves_data(header, body)
 }
 
 /// Returns whether the answer depends on the files that the kernel has forgotten: free space, and file handles.
@@ -72,14 +80,25 @@ impl Wire {
     }
 
     /// Waits until the requests that have arrived at `/dev/fuse` are read, and FORGET requests among them handled. Waits
-    /// for a bounded time. Another thread reads the requests.
+    /// for a bounded time, and not at all if [`MOST_WAITING`] others wait. Another thread reads the requests.
     pub(super) fn wait_until_read(&self) {
-        for _ in 0..LONGEST_WAIT {
-            // In this order: a request that has been read is being handled.
-            if !self.channel.has_request() && !self.is_receiving.load(Ordering::Acquire) {
-                return;
+        if self.waiting.fetch_add(1, Ordering::Relaxed) < MOST_WAITING {
+            for _ in 0..LONGEST_WAIT {
+                // In this order: a request that has been read is being handled.
+                if !self.channel.has_request() && !self.is_receiving.load(Ordering::Acquire) {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
             }
-            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Returns the attempt with which a request begins.
+    pub(super) fn first_attempt(&self) -> Attempt {
+        match self.repeated.load(Ordering::Relaxed) < MOST_REPEATED {
+            true => Attempt::First,
+            false => Attempt::Last,
         }
     }
 

@@ -12,7 +12,7 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use obento_base::{Attr, Errno, FileKind, Mode};
@@ -144,6 +144,9 @@ pub(crate) struct Wire {
     buffer: Mutex<Vec<u8>>,
     /// Number of FORGET requests that were handled.
     forgotten: AtomicU64,
+    /// Number of requests that wait for FORGET requests, and of those that are to be repeated.
+    waiting: AtomicUsize,
+    repeated: AtomicUsize,
     /// Whether SETXATTR requests contain [`SetxattrExtra`](abi::SetxattrExtra).
     setxattr_flags: bool,
     /// Whether the kernel safely caches data that the server sends.
@@ -200,6 +203,8 @@ impl Wire {
             channel,
             buffer: Mutex::default(),
             forgotten: AtomicU64::default(),
+            waiting: AtomicUsize::default(),
+            repeated: AtomicUsize::default(),
             setxattr_flags,
             stores_data: agreed.stores_data,
             requests: AtomicU64::default(),
@@ -236,6 +241,8 @@ impl Wire {
             channel,
             buffer: Mutex::default(),
             forgotten: AtomicU64::default(),
+            waiting: AtomicUsize::default(),
+            repeated: AtomicUsize::default(),
             setxattr_flags: state.setxattr_flags,
             stores_data: state.stores_data,
             requests: AtomicU64::default(),
@@ -260,6 +267,8 @@ impl Wire {
     /// Returns whether all requests that were read are answered. Only the reading thread may call this. Jobs of the
     /// pool do not wait for the kernel, so this thread waits briefly for them. The other threads need it to continue
     /// reading.
+    ///
+    /// Jobs of the notifiers queue no jobs of the pool.
     pub(crate) fn is_settled(&self) -> bool {
         self.pool.wait_until_idle(SETTLING) && self.notifiers.wait_until_idle(Duration::ZERO)
     }
@@ -428,13 +437,19 @@ impl Wire {
 
     /// Answers a request. If it lacks room, tries it again in another thread, after files were forgotten.
     fn answer(self: &Arc<Self>, handler: Handler, header: &InHeader, body: request::RequestBody<'_>) {
-        if self.try_to_answer(Attempt::First, handler, header, body) {
+        if self.try_to_answer(self.first_attempt(), handler, header, body) {
             return;
         }
+        let request = Request { header: *header, body };
+        // A handler that waits for the kernel does so again.
+        let is_notifier = self::handler(request).is_some_and(|(_, place)| place == Place::Notifier);
+        let jobs = if is_notifier { &self.notifiers } else { &self.pool };
         let (wire, header, body) = (Arc::clone(self), *header, body.to_vec());
-        self.pool.run(move || {
+        self.repeated.fetch_add(1, Ordering::Relaxed);
+        jobs.run(move || {
             wire.wait_until_read();
             wire.try_to_answer(Attempt::Last, handler, &header, request::RequestBody::new(&body));
+            wire.repeated.fetch_sub(1, Ordering::Relaxed);
         });
     }
 

@@ -161,3 +161,18 @@ fn the_refusal_of_a_write_is_not_repeated_since_the_write_would_pass() {
     assert_eq!(bench.replies(inodes::setattr, opcode::SETATTR, &nothing), (1, -libc::ENOSPC));
     assert_eq!(bench.replies(inodes::setattr, opcode::SETATTR, &nothing), (1, 0));
 }
+
+#[test]
+fn a_change_that_may_have_moved_data_is_not_repeated() {
+    let bench = Bench::new();
+    let allocate = |mode: i32| {
+        let mut body = [0; size_of::<abi::FallocateIn>()];
+        body[24..28].copy_from_slice(&mode.to_ne_bytes());
+        bench.wire.forgotten.store(0, Ordering::Relaxed);
+        bench.replies(full_at_first, opcode::FALLOCATE, &body)
+    };
+    assert_eq!(allocate(libc::FALLOC_FL_KEEP_SIZE), (1, 0));
+    for mode in [libc::FALLOC_FL_INSERT_RANGE, libc::FALLOC_FL_COLLAPSE_RANGE] {
+        assert_eq!(allocate(mode), (1, -libc::ENOSPC));
+    }
+}
