@@ -41,13 +41,6 @@ pub(super) fn is_from_cache(header: &InHeader, mut body: request::RequestBody<'_
         && body.take::<WriteIn>().is_ok_and(|asked| asked.write_flags & WRITE_CACHE != 0)
 }
 
-/// Returns whether a request inserts or removes a range, so that the data behind it moves.
-pub(super) fn moves_data(header: &InHeader, mut body: request::RequestBody<'_>) -> bool {
-    let moves = (libc::FALLOC_FL_INSERT_RANGE | libc::FALLOC_FL_COLLAPSE_RANGE).cast_unsigned();
-    header.opcode == opcode::FALLOCATE
-        && body.take::<FallocateIn>().is_ok_and(|asked| asked.mode & moves != 0)
-}
-
 pub(super) fn read(Call { wire, header, mut body, out }: Call<'_>) -> Reply<()> {
     let ReadIn { fh, offset, size, .. } = body.take()?;
     out.fill(size.min(MAX_IO) as usize, |room| {

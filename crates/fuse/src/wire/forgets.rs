@@ -13,7 +13,7 @@ use obento_base::Errno;
 
 use super::abi::{BatchForgetIn, ForgetOne, InHeader, opcode};
 use super::request::{Request, RequestBody};
-use super::{Wire, data, guarded, inodes};
+use super::{Wire, asked, guarded};
 use crate::ledger::Effect;
 use crate::server::Reply;
 
@@ -46,8 +46,8 @@ impl Attempt {
 /// [`Space`]: super::space::Space
 pub(super) fn lacks_room(header: &InHeader, body: RequestBody<'_>, done: Reply<()>) -> bool {
     matches!(done, Err(Errno(libc::ENOSPC | libc::EDQUOT)))
-        && !inodes::confirms_a_write(header, body)
-        && !data::moves_data(header, body)
+        && !asked::confirms_a_write(header, body)
+        && !asked::moves_data(header, body)
 }
 
 /// Returns whether the answer depends on the files that the kernel has forgotten: free space, and file handles.

@@ -4,8 +4,9 @@ use obento_base::{Attr, Errno, FileKind};
 
 use super::abi::{
     GETATTR_FH, GetattrIn, GetxattrIn, InHeader, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn,
-    SetxattrExtra, SetxattrIn, SizeOut, StatfsOut, fattr, opcode,
+    SetxattrExtra, SetxattrIn, SizeOut, StatfsOut, fattr,
 };
+use super::asked::{Asked, changed, what};
 use super::encode::{attr_out, statx_out, timestamp};
 use super::reply::ONLY_ATTRIBUTES;
 use super::{Call, Place, Wire, reply, request};
@@ -60,34 +61,6 @@ pub(super) fn setattr(Call { wire, header, mut body, out }: Call<'_>) -> Reply<(
     }
     report(wire, &attr, out);
     Ok(())
-}
-
-/// The attributes that a SETATTR changes.
-enum Asked {
-    /// It confirms that a capability was removed before a write.
-    Nothing,
-    Times,
-    Other,
-}
-
-/// Returns the attributes that a SETATTR changes.
-fn changed(asked: &SetattrIn) -> u32 {
-    asked.valid & !(fattr::FH | fattr::LOCKOWNER | fattr::KILL_SUIDGID)
-}
-
-fn what(asked: &SetattrIn) -> Asked {
-    const TIMES: u32 = fattr::ATIME | fattr::ATIME_NOW | fattr::MTIME | fattr::MTIME_NOW | fattr::CTIME;
-    let valid = changed(asked);
-    match valid & !TIMES {
-        0 if valid == 0 => Asked::Nothing,
-        0 => Asked::Times,
-        _ => Asked::Other,
-    }
-}
-
-/// Returns whether a request is the SETATTR without a value that the kernel sends before a write to a gated file.
-pub(super) fn confirms_a_write(header: &InHeader, mut body: request::RequestBody<'_>) -> bool {
-    header.opcode == opcode::SETATTR && body.take().is_ok_and(|asked| matches!(what(&asked), Asked::Nothing))
 }
 
 fn change(asked: &SetattrIn) -> Change {

@@ -27,6 +27,7 @@ use crate::rings::Entry;
 use crate::server::{Reply, Sender, Server};
 use crate::session_options::{SessionOptions, SessionUse, WriteCache};
 
+mod asked;
 mod broken;
 mod data;
 mod encode;
