@@ -3,8 +3,8 @@
 use obento_base::{Attr, Errno, FileKind};
 
 use super::abi::{
-    GETATTR_FH, GetattrIn, GetxattrIn, InHeader, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn,
-    SetxattrExtra, SetxattrIn, SizeOut, StatfsOut, fattr,
+    GETATTR_FH, GetattrIn, GetxattrIn, IoctlIn, IoctlOut, SETXATTR_ACL_KILL_SGID, SetattrIn, SetxattrExtra,
+    SetxattrIn, SizeOut, StatfsOut, fattr,
 };
 use super::asked::{Asked, changed, what};
 use super::encode::{attr_out, statx_out, timestamp};
