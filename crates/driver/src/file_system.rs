@@ -260,6 +260,8 @@ pub trait FileSystem: Send + Sync {
     /// Starts a use of `ino`, whose number the caller got from a listing. Returns whether the driver still knows the
     /// number. A driver whose files are on a server forgets the numbers of listed files that are not in use. The caller
     /// then looks up the name. Any other driver knows all numbers.
+    ///
+    /// The caller also calls `acquire` after `lookup` or `create` if another thread may have called `forget` since.
     fn acquire(&self, _ino: Ino) -> bool {
         true
     }

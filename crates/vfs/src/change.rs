@@ -75,7 +75,7 @@ impl Vfs {
             Some(acl) => acl.child_mode(new.mode),
             None => new.mode.without(umask),
         };
-        let made = dir.made(&fs.create(dir.ino(), name, &new)?);
+        let made = dir.made(&fs.create(dir.ino(), name, &new)?, Some(name))?;
         if let Some(acl) = acl
             && let Err(error) = made.inherit_acl(&acl, &new)
         {
@@ -126,7 +126,7 @@ impl Vfs {
             Some(acl) => acl.child_mode(new.mode),
             None => new.mode.without(umask),
         };
-        let made = dir.made(&nameless.create_nameless(dir.ino(), &new)?);
+        let made = dir.made(&nameless.create_nameless(dir.ino(), &new)?, None)?;
         if let Some(acl) = acl {
             made.inherit_acl(&acl, &new)?;
         }
@@ -469,11 +469,17 @@ impl Node {
         if attr.flags.contains(FileFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(attr) }
     }
 
-    /// Returns a node for an inode that was just created in this directory.
-    fn made(&self, attr: &Attr) -> Node {
+    /// Returns a node for an inode that was just created in this directory. If another thread has used the inode since
+    /// and the driver forgot it, looks up `name`.
+    fn made(&self, attr: &Attr, name: Option<&Name>) -> Result<Node> {
         let made = self.vfs().take(attr.ino);
+        if !self.file_system().acquire(attr.ino)
+            && let Some(name) = name
+        {
+            return self.look_up_in_driver(name);
+        }
         made.inode.learn(Facts::of(attr));
-        made
+        Ok(made)
     }
 }
 

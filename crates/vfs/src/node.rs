@@ -14,6 +14,9 @@ use crate::names::{CachedName, Key};
 use crate::table::{Facts, Inode};
 use crate::vfs::Vfs;
 
+/// Maximum number of attempts of an operation that other threads disturb. More disturbances are treated as a failure.
+const TRIES: u32 = 64;
+
 /// A reference to an inode. The inode stays in use while the reference exists, even if it loses its last
 /// name. Clones refer to the same inode. Two nodes are equal if they refer to the same inode of the same
 /// [`Vfs`]. Dropping the last reference to an inode without a name frees the inode, which may take long.
@@ -106,6 +109,7 @@ impl Node {
     /// 1. `NotDirectory`: this is not a directory.
     /// 2. `NameTooLong`: the name exceeds the limit of the format.
     /// 3. `NotFound`: the name does not exist.
+    /// 4. `Busy`: the driver forgot the inode during each of 64 attempts, since other threads ended their use of it.
     pub fn lookup(&self, name: &Name) -> Result<Node> {
         let names = &self.vfs.0.names;
         let key = names.key(self.ino(), name);
@@ -130,11 +134,21 @@ impl Node {
     pub(crate) fn lookup_to_change(&self, name: &Name) -> Result<Node> {
         match self.known(name) {
             Some(known) => known,
-            None => self
-                .file_system()
-                .lookup(self.ino(), name)
-                .map(|ino| self.child_of(self.vfs.0.table.acquire(ino))),
+            None => self.look_up_in_driver(name),
         }
+    }
+
+    /// Looks up `name` without the cache. Fails as [`lookup`](Self::lookup) does.
+    pub(crate) fn look_up_in_driver(&self, name: &Name) -> Result<Node> {
+        for _ in 0..TRIES {
+            let ino = self.file_system().lookup(self.ino(), name)?;
+            let node = self.child_of(self.vfs.0.table.acquire(ino));
+            // Another thread may have ended its use of the inode after the lookup, and so that of this thread.
+            if self.file_system().acquire(ino) {
+                return Ok(node);
+            }
+        }
+        Err(Error::Busy)
     }
 
     /// Creates a node for a child of this directory, and takes over the reference to `inode`.
@@ -154,9 +168,8 @@ impl Node {
     }
 
     fn ask_driver(&self, key: &Key<'_>, name: &Name) -> Result<Node> {
-        match self.file_system().lookup(self.ino(), name) {
-            Ok(ino) => {
-                let node = self.child_of(self.vfs.0.table.acquire(ino));
+        match self.look_up_in_driver(name) {
+            Ok(node) => {
                 self.note_key(key, Some(&node));
                 Ok(node)
             }
@@ -227,8 +240,6 @@ impl Node {
     /// 2. `NotFound`: this directory was removed.
     /// 3. `Busy`: other threads moved this directory during each of 64 attempts.
     pub fn parent(&self) -> Result<Node> {
-        /// Maximum number of attempts. More concurrent renames are treated as a failure.
-        const TRIES: u32 = 64;
         if self.is_root() {
             return Ok(self.clone());
         }

@@ -4,7 +4,7 @@ mod common;
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Short, clock, name, new_node, user, volume};
 use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
@@ -143,10 +143,18 @@ fn a_removed_directory_has_no_parent_and_takes_no_names() {
     assert_eq!(vfs.create(&Caller::Owner, &a, name("f"), &new), Err(Error::NotFound));
 }
 
-/// A read-only tmpfs that knows no number until it looks up a name.
+/// A read-only tmpfs that knows no number until it has looked up some names.
 struct Forgetful {
     fs: Tmpfs,
-    is_known: AtomicBool,
+    lookups_left: AtomicUsize,
+}
+
+/// Returns a volume with a file, which the driver forgets after all but the last of these lookups.
+fn forgetful(lookups: usize) -> (Arc<Forgetful>, Vfs, Ino) {
+    let fs = Tmpfs::new(Options::new(clock()));
+    let file = fs.create(fs.root(), name("f"), &new_node(FileKind::Regular, 0o644)).unwrap();
+    let fs = Arc::new(Forgetful { fs, lookups_left: AtomicUsize::new(lookups) });
+    (fs.clone(), Vfs::new(fs), file.ino)
 }
 
 impl FileSystem for Forgetful {
@@ -166,30 +174,38 @@ impl FileSystem for Forgetful {
     }
 
     fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
-        self.is_known.store(true, Ordering::Relaxed);
+        let left = self.lookups_left.load(Ordering::Relaxed);
+        self.lookups_left.store(left.saturating_sub(1), Ordering::Relaxed);
         self.fs.lookup(dir, name)
     }
 
     fn acquire(&self, _ino: Ino) -> bool {
-        self.is_known.load(Ordering::Relaxed)
+        self.lookups_left.load(Ordering::Relaxed) == 0
     }
 }
 
 #[test]
 fn a_listed_file_whose_number_the_driver_forgot_is_looked_up() {
-    let fs = Tmpfs::new(Options::new(clock()));
-    let file = fs.create(fs.root(), name("f"), &new_node(FileKind::Regular, 0o644)).unwrap();
-    let fs = Arc::new(Forgetful { fs, is_known: AtomicBool::new(false) });
-    let vfs = Vfs::new(fs.clone());
+    let (fs, vfs, file) = forgetful(1);
     let root = vfs.root();
-    assert_eq!(vfs.node(file.ino).err(), Some(Error::Stale));
+    assert_eq!(vfs.node(file).err(), Some(Error::Stale));
     for was_known in [false, true] {
-        assert_eq!(fs.acquire(file.ino), was_known);
+        assert_eq!(fs.acquire(file), was_known);
         root.read_dir(Cookie::START, &mut |entry| {
-            assert_eq!(root.child(&entry.unwrap()).unwrap().ino(), file.ino);
+            assert_eq!(root.child(&entry.unwrap()).unwrap().ino(), file);
             ControlFlow::Continue(())
         })
         .unwrap();
     }
-    assert!(vfs.node(file.ino).is_ok());
+    assert!(vfs.node(file).is_ok());
+}
+
+#[test]
+fn a_file_that_the_driver_forgets_right_after_its_lookup_is_looked_up_again() {
+    let (fs, vfs, file) = forgetful(3);
+    assert_eq!(vfs.root().lookup(name("f")).unwrap().ino(), file);
+    assert_eq!(fs.lookups_left.load(Ordering::Relaxed), 0);
+    // The number of attempts is limited.
+    let (_, vfs, _) = forgetful(usize::MAX);
+    assert_eq!(vfs.root().lookup(name("f")).err(), Some(Error::Busy));
 }
