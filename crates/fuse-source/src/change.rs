@@ -70,8 +70,9 @@ impl Mounted {
         lock(&self.unsynced).nodes.insert(dir.0);
     }
 
+    /// Returns the inode with this name. Starts no use of the inode, since the caller of the driver does not get it.
     fn find(&self, dir: Ino, name: &Name) -> Result<Option<Ino>> {
-        match self.look_up(dir.0, name.as_bytes(), FoundBy::Lookup) {
+        match self.look_up(dir.0, name.as_bytes(), FoundBy::Listing) {
             Ok(ino) => Ok(Some(ino)),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -292,7 +293,7 @@ impl Mounted {
         let linked = self.connection.ask(opcode::LINK, dir.0, &body, entry)?;
         lock(&self.nodes).all_changed();
         self.entries_changed(dir);
-        self.found(dir.0, &linked, FoundBy::Lookup)?;
+        self.found(dir.0, &linked, FoundBy::Listing)?;
         self.getattr(ino)
     }
 
@@ -305,7 +306,7 @@ impl Mounted {
     ) -> Result<()> {
         let _one_at_a_time = self.change_names()?;
         self.directory(dir)?;
-        let ino = self.look_up(dir.0, name.as_bytes(), FoundBy::Lookup)?;
+        let ino = self.look_up(dir.0, name.as_bytes(), FoundBy::Listing)?;
         let attr = self.getattr(ino)?;
         let usage = ask(&attr)?;
         let request = match (victim, attr.kind == FileKind::Directory) {
@@ -337,7 +338,7 @@ impl Mounted {
         let is_exchange = flags.contains(RenameFlags::EXCHANGE);
         self.directory(from)?;
         self.directory(to)?;
-        let ino = self.look_up(from.0, name.as_bytes(), FoundBy::Lookup)?;
+        let ino = self.look_up(from.0, name.as_bytes(), FoundBy::Listing)?;
         let other = self.find(to, new_name)?;
         match other {
             Some(_) if flags.contains(RenameFlags::NO_REPLACE) => return Err(Error::Exists),

@@ -100,7 +100,7 @@ impl Mounted {
             Err(Error::Exists) if is_repeated => Error::Exists,
             made => return made,
         };
-        let ino = self.look_up(dir, parent, name.as_bytes(), FoundBy::Lookup)?;
+        let ino = self.look_up(dir, parent, name.as_bytes(), FoundBy::Listing)?;
         let node = self.nodes().get(ino)?;
         let attributes = self.attributes(&node.own.handle)?;
         match is_it(&attributes) {
@@ -146,7 +146,7 @@ impl Mounted {
     }
 
     fn is_empty(&self, dir: Ino, parent: &Node, name: &Name) -> Result<bool> {
-        let ino = self.look_up(dir, parent, name.as_bytes(), FoundBy::Lookup)?;
+        let ino = self.look_up(dir, parent, name.as_bytes(), FoundBy::Listing)?;
         let mut is_empty = true;
         self.read_dir(ino, Cookie::START, &mut |_| {
             is_empty = false;
@@ -156,7 +156,7 @@ impl Mounted {
     }
 
     fn target(&self, dir: Ino, parent: &Node, name: &Name) -> Result<Vec<u8>> {
-        self.read_link(self.look_up(dir, parent, name.as_bytes(), FoundBy::Lookup)?)
+        self.read_link(self.look_up(dir, parent, name.as_bytes(), FoundBy::Listing)?)
     }
 
     /// Sets attributes, and records the new ones.
@@ -214,8 +214,9 @@ impl Mounted {
         }
     }
 
+    /// Returns the file with this name. Starts no use of the file, since the caller of the driver does not get it.
     fn find(&self, dir: Ino, parent: &Node, name: &Name) -> Result<Option<Ino>> {
-        match self.look_up(dir, parent, name.as_bytes(), FoundBy::Lookup) {
+        match self.look_up(dir, parent, name.as_bytes(), FoundBy::Listing) {
             Ok(ino) => Ok(Some(ino)),
             Err(Error::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -285,7 +286,7 @@ impl WritableFileSystem for Mounted {
     fn remove(&self, dir: Ino, name: &Name, victim: RemovalKind, ask: &mut AskUsage<'_>) -> Result<()> {
         self.expect_writable()?;
         let parent = self.directory(dir)?;
-        let ino = self.look_up(dir, &parent, name.as_bytes(), FoundBy::Lookup)?;
+        let ino = self.look_up(dir, &parent, name.as_bytes(), FoundBy::Listing)?;
         let attr = self.getattr(ino)?;
         let usage = ask(&attr)?;
         match (victim, attr.kind == FileKind::Directory) {
@@ -304,7 +305,7 @@ impl WritableFileSystem for Mounted {
             return Err(Error::Invalid);
         }
         let (old, new) = (self.directory(from)?, self.directory(to)?);
-        let ino = self.look_up(from, &old, name.as_bytes(), FoundBy::Lookup)?;
+        let ino = self.look_up(from, &old, name.as_bytes(), FoundBy::Listing)?;
         if flags.contains(RenameFlags::EXCHANGE) {
             return Err(Error::NotSupported);
         }

@@ -305,6 +305,19 @@ fn a_call_and_its_repetitions_have_one_deadline_if_the_server_is_never_ready() {
 }
 
 #[test]
+fn a_name_that_a_change_looks_up_does_not_keep_its_file_known() {
+    let fake = Fake::start(Mood::Changes);
+    let fs = with_few_files(&fake, 16);
+    let (root, writable) = (fs.root(), fs.writable().unwrap());
+    for number in 0..100 {
+        let text = number.to_string();
+        let file = writable.create(root, name(&text), &new(FileKind::Regular, "")).unwrap().ino;
+        fs.forget(file);
+        assert_eq!(writable.rmdir(root, name(&text)), Err(Error::NotDirectory));
+    }
+}
+
+#[test]
 fn a_server_that_fails_or_lies_costs_an_error() {
     let nonsense = nfs("sent an invalid reply");
     for (mood, expected) in [

@@ -43,12 +43,13 @@ impl<T> KnownFile<T> {
     }
 }
 
-/// How the caller got the number of a file.
+/// How the caller of the driver got the number of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FoundBy {
     /// By the name. The file is in use until the caller releases the file.
     Lookup,
-    /// From a listing. The caller may use the file later, after [`KnownFiles::acquire`].
+    /// From a listing, or not at all: the driver looked up the name for itself. The caller may use the file later,
+    /// after [`KnownFiles::acquire`].
     Listing,
 }
 
