@@ -24,6 +24,8 @@ use crate::xdr::{Reader, Writer};
 const REPLY_MAX: usize = (1 << 20) + 4096;
 /// How often calls are sent again after the connection ended.
 const TRIES: u32 = 10;
+/// A repeated call has at least this part of the time of a call.
+const REST: u32 = 4;
 /// How long to wait before a connection is opened again.
 const PAUSE: Duration = Duration::from_millis(300);
 /// The most supplementary groups of a user.
@@ -72,7 +74,7 @@ impl User {
     }
 }
 
-/// The time at which a call and its repetitions end. It is set when the call is sent first.
+/// The time after which a call is not repeated. It is set when the call is sent first.
 #[derive(Debug, Default)]
 pub struct Deadline(Option<Instant>);
 
@@ -237,7 +239,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `Device`: the server cannot be reached, did not answer in time, or sent nonsense; now or earlier.
+    /// `Device`: the server cannot be reached, did not answer in time, or sent nonsense; now or earlier. Afterwards,
+    /// the server gets no further calls. Exception: a repeated call that was not sent again in time.
     pub fn call<T>(
         &self,
         procedure: u32,
@@ -272,6 +275,10 @@ impl Connection {
     /// As for [`Connection::call`].
     pub fn calls(&self, procedure: u32, arguments: &[Writer], deadline: &mut Deadline) -> Result<Vec<Reply>> {
         let mut channel = self.channel();
+        // The server answered in time. Since then, other callers have used the channel.
+        if deadline.0.is_some_and(|until| Instant::now() >= until) {
+            return Err(HUNG);
+        }
         let tickets: Vec<_> =
             arguments.iter().map(|arguments| self.add(&mut channel, procedure, arguments)).collect();
         self.exchange(&mut channel, &tickets, deadline)?;
@@ -307,10 +314,10 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// `Device`: the call ends before, at `deadline`. The server gets no further calls.
+    /// `Device`: the call ends before, at `deadline`.
     pub fn pause(&self, pause: Duration, deadline: &Deadline) -> Result<()> {
         if deadline.0.is_some_and(|until| Instant::now() + pause >= until) {
-            return Err(self.broken(HUNG));
+            return Err(HUNG);
         }
         socket::pause(pause);
         Ok(())
@@ -352,7 +359,9 @@ impl Connection {
             channel.calls.clear();
             return Err(ENDED);
         }
-        let until = *deadline.0.get_or_insert_with(|| Instant::now() + self.deadline);
+        let now = Instant::now();
+        // A call that is repeated shortly before its deadline gets enough time for a reply.
+        let until = (*deadline.0.get_or_insert(now + self.deadline)).max(now + self.deadline / REST);
         for attempt in 0..TRIES {
             match self.exchange_once(channel, tickets, until) {
                 Ok(()) => return Ok(()),
@@ -460,5 +469,35 @@ fn results(message: &[u8]) -> Result<&[u8]> {
     match reader.u32().ok_or(NONSENSE)? {
         0 => Ok(reader.0),
         _ => Err(REJECTED),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_is_repeated_too_late_is_not_sent_and_the_next_call_is() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        rustix::io::ioctl_fionbio(&ours, true).unwrap();
+        let connection = Connection::over(ours.into(), None, Program(1, 1), Duration::from_secs(60));
+        let served = std::thread::spawn(move || {
+            let mut call = [0; 28];
+            theirs.read_exact(&mut call).unwrap();
+            let reply = [&[0x80, 0, 0, 24], &call[4..8], &[0, 0, 0, 1], &[0; 16]].concat();
+            theirs.write_all(&reply).unwrap();
+            call[27]
+        });
+        let mut late = Deadline(Some(Instant::now()));
+        let call = |number, deadline: &mut Deadline| {
+            let called = connection.call_noting(number, Writer::default(), deadline, |_| Some(()));
+            called.map(|_| ())
+        };
+        assert_eq!(call(5, &mut late), Err(HUNG));
+        assert_eq!(call(6, &mut Deadline::default()), Ok(()));
+        assert_eq!(served.join().unwrap(), 6);
     }
 }

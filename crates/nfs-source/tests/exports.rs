@@ -300,7 +300,9 @@ fn a_call_and_its_repetitions_have_one_deadline_if_the_server_is_never_ready() {
             _ => write(create().unwrap().ino),
         };
         assert_eq!(found, Err(nfs("did not respond in time")));
-        assert_eq!(at(&*fs, "file"), Err(nfs("closed the connection")));
+        // The server has answered each call, so it gets further calls.
+        let expected = if procedure == 3 { Err(nfs("did not respond in time")) } else { Ok(()) };
+        assert_eq!(at(&*fs, "file").map(drop), expected);
     }
 }
 
