@@ -91,10 +91,11 @@ impl<T> KnownFiles<T> {
         Self::with_limits(root, own, COUNT_MAX, IDLE_MAX)
     }
 
-    /// As [`new`](Self::new), with other limits than the default: of all files, and of idle files.
+    /// As [`new`](Self::new), with other limits than the default: of all files, and of idle files. The root always has
+    /// room.
     pub fn with_limits(root: u64, own: T, count_max: usize, idle_max: usize) -> Self {
         let (known, queue) = (HashMap::new(), VecDeque::new());
-        let mut files = Self { known, queue, idle_count: 0, clock: 0, count_max, idle_max };
+        let mut files = Self { known, queue, idle_count: 0, clock: 0, count_max: count_max.max(1), idle_max };
         files.insert(Ino(root), root, FileKind::Directory, own, FoundBy::Lookup);
         files
     }
@@ -348,6 +349,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_table_without_room_has_the_root() {
+        let files = KnownFiles::with_limits(2, (), 0, 0);
+        assert!(files.get(Ino(2)).is_ok());
     }
 
     #[test]
