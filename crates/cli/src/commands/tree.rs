@@ -111,6 +111,7 @@ struct Drawer<'a> {
 /// A directory that is being drawn. The paths and the line prefixes of all levels share one buffer each. Separate
 /// buffers of a deep tree would need space for the square of its depth.
 struct Level {
+    directory: Node,
     /// The remaining entries, in reverse order.
     entries: Vec<Child>,
     /// The length of its path.
@@ -124,6 +125,15 @@ struct Child {
     name: NameBuf,
     ino: Ino,
     kind: Option<FileKind>,
+}
+
+impl Child {
+    /// Returns the file. The driver may have forgotten the number of a file that is not in use. The file is then found
+    /// by its name in `directory`.
+    fn node(&self, directory: &Node) -> Result<Node> {
+        let Self { name, ino, kind } = self;
+        directory.child(&DirEntry { name, ino: *ino, kind: *kind, next: Cookie::START })
+    }
 }
 
 /// The number of entries of all directories on the current path that are held at once.
@@ -146,7 +156,7 @@ impl Drawer<'_> {
         let mut entered: HashSet<Ino> = HashSet::from([top.node.ino()]);
         let (mut path, mut lead) = (shown, String::new());
         let entries = self.children(&top.node, &path, MAX_NAMES);
-        let mut levels = vec![Level { entries, path: path.len(), lead: 0 }];
+        let mut levels = vec![Level { directory: top.node.clone(), entries, path: path.len(), lead: 0 }];
         loop {
             let depth = levels.len();
             let Some(level) = levels.last_mut() else { break };
@@ -161,11 +171,11 @@ impl Drawer<'_> {
                 path.push(b'/');
             }
             path.extend_from_slice(child.name.as_bytes());
-            let Some((node, attr)) = self.meet(&top.node, &child, &path) else { continue };
+            let Some((node, attr)) = self.meet(&level.directory, &child, &path) else { continue };
             lead.push_str(stem);
-            self.line(&lead, child.name.as_bytes(), &path, attr.as_ref(), &node, owners)?;
+            self.line(&lead, child.name.as_bytes(), &path, Some(&attr), &node, owners)?;
             lead.truncate(lead.len() - stem.len());
-            if !attr.is_some_and(|attr| attr.is_dir()) {
+            if !attr.is_dir() {
                 self.files += 1;
                 continue;
             }
@@ -177,7 +187,7 @@ impl Drawer<'_> {
                 lead.push_str(below);
                 let room = MAX_NAMES.saturating_sub(levels.iter().map(|level| level.entries.len()).sum());
                 let entries = self.children(&node, &path, room);
-                levels.push(Level { entries, path: path.len(), lead: lead.len() });
+                levels.push(Level { directory: node, entries, path: path.len(), lead: lead.len() });
             } else {
                 let failed = |cause| Report::on("cannot draw", &path, cause);
                 self.context.fail(&match depth {
@@ -189,12 +199,11 @@ impl Drawer<'_> {
         Ok(())
     }
 
-    /// Returns the file of an entry, and its attributes if they can be read.
-    fn meet(&self, top: &Node, child: &Child, path: &[u8]) -> Option<(Node, Option<Attr>)> {
+    /// Returns the file of an entry, and its attributes.
+    fn meet(&self, directory: &Node, child: &Child, path: &[u8]) -> Option<(Node, Attr)> {
         let warn = |error| self.context.warn(&Report::on("cannot access", path, error));
-        let node = top.vfs().node(child.ino).map_err(warn).ok()?;
-        let attr = node.attr().map_err(warn).ok();
-        Some((node, attr))
+        let met = child.node(directory).and_then(|node| node.attr().map(|attr| (node, attr)));
+        met.map_err(warn).ok()
     }
 
     /// Returns at most `room` entries of a directory, in reverse order.
@@ -219,8 +228,8 @@ impl Drawer<'_> {
             damage(error);
         }
         if self.args.dirs_only || self.args.dirsfirst {
-            let found = |ino| directory.vfs().node(ino).and_then(|node| node.kind()).ok();
-            children.iter_mut().for_each(|child| child.kind = child.kind.or_else(|| found(child.ino)));
+            let found = |child: &Child| child.node(directory).and_then(|node| node.kind()).ok();
+            children.iter_mut().for_each(|child| child.kind = child.kind.or_else(|| found(child)));
         }
         let is_file = |child: &Child| child.kind != Some(FileKind::Directory);
         children.retain(|child| !self.args.dirs_only || !is_file(child));

@@ -10,7 +10,8 @@ use crate::ListedCount;
 
 /// Files that are known at most. If only an eighth of the table is free, all idle files are forgotten.
 pub const COUNT_MAX: usize = 1 << 20;
-/// Idle files that are known at most, except during a listing.
+/// Idle files that are known at most, except during one part of a listing. The first files of a longer listing may be
+/// forgotten before its end.
 pub const IDLE_MAX: usize = 3 << 15;
 /// Files that one part of a listing adds at most, before idle files are forgotten.
 const PART_MAX: usize = 1 << 13;

@@ -8,7 +8,7 @@
 
 use std::ops::ControlFlow;
 
-use obento::base::{Attr, FileKind, Ino};
+use obento::base::{Attr, FileKind, Ino, Name};
 use obento::driver::{Cookie, DirEntry};
 use obento::vfs::{Caller, Symlinks};
 use obento::{Node, Result, Volume};
@@ -201,7 +201,7 @@ impl Listing {
             self.read_attrs(volume, settings, context);
         }
         if settings.targets {
-            self.read_targets(volume, context);
+            self.read_targets(volume, settings, context);
         }
         let colors = painter.as_ref().is_some_and(|painter| painter.colors.wants_targets());
         let marks = matches!(settings.indicator, Indicator::All | Indicator::Type);
@@ -209,25 +209,18 @@ impl Listing {
             self.look_at_targets();
         }
         if settings.targets {
-            self.read_marks(volume);
+            self.read_marks(volume, settings);
         }
         sort::sort(self, settings);
     }
 
     fn read_attrs(&mut self, volume: &Volume, settings: &Settings, context: &Context) {
-        let fs = volume.vfs().flushed_file_system().clone();
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
             if entry.attr.is_some() {
                 continue;
             }
-            let follow =
-                settings.dereference == Dereference::Always && entry.kind != Some(FileKind::Directory);
-            let attr = match (follow, &self.directory) {
-                (true, Some(directory)) if !entry.is_dots => follow_link(directory, self.name(entry)),
-                _ => fs.getattr(entry.ino),
-            };
-            match attr {
+            match self.node_of(entry, volume, settings).and_then(|node| node.attr()) {
                 Ok(attr) => {
                     self.entries[at].attr = Some(attr);
                     self.entries[at].ino = attr.ino;
@@ -237,14 +230,26 @@ impl Listing {
         }
     }
 
-    fn read_targets(&mut self, volume: &Volume, context: &Context) {
-        let fs = volume.vfs().flushed_file_system().clone();
+    /// Returns the file of an entry, or the file to which a link refers that is followed. The driver may have forgotten
+    /// the number of a file that is not in use. The file is then found by its name.
+    fn node_of(&self, entry: &ListedEntry, volume: &Volume, settings: &Settings) -> Result<Node> {
+        let directory = self.directory.as_ref().filter(|_| !entry.is_dots);
+        let Some((directory, name)) = directory.zip(Name::new(self.name(entry)).ok()) else {
+            return volume.vfs().node(entry.ino);
+        };
+        if settings.dereference == Dereference::Always && entry.kind != Some(FileKind::Directory) {
+            return follow_link(directory, name.as_bytes());
+        }
+        directory.child(&DirEntry { name, ino: entry.ino, kind: entry.kind, next: Cookie::START })
+    }
+
+    fn read_targets(&mut self, volume: &Volume, settings: &Settings, context: &Context) {
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
             if entry.attr.is_none_or(|attr| attr.kind != FileKind::Symlink) {
                 continue;
             }
-            match fs.read_link(entry.ino) {
+            match self.node_of(entry, volume, settings).and_then(|node| node.read_link()) {
                 Ok(target) => self.entries[at].target = Some(target),
                 Err(error) => {
                     context.warn(&Report::on("cannot read symbolic link", self.path_of(entry), error))
@@ -258,7 +263,7 @@ impl Listing {
         for at in 0..self.entries.len() {
             let entry = &self.entries[at];
             if entry.kind() == Some(FileKind::Symlink) {
-                let target = follow_link(&directory, self.name(entry));
+                let target = follow_link(&directory, self.name(entry)).and_then(|node| node.attr());
                 self.entries[at].at_target =
                     target.map_or(AtTarget::Missing, |attr| AtTarget::File(Box::new(attr)));
             }
@@ -266,18 +271,23 @@ impl Listing {
     }
 
     /// Marks entries as GNU `ls` does: for an access control list beyond the mode, or for a security context alone.
-    fn read_marks(&mut self, volume: &Volume) {
+    fn read_marks(&mut self, volume: &Volume, settings: &Settings) {
         let fs = volume.vfs().flushed_file_system().clone();
         let Some(xattrs) = fs.xattrs() else { return };
-        for entry in self.entries.iter_mut().filter(|entry| entry.kind() != Some(FileKind::Symlink)) {
+        for at in 0..self.entries.len() {
+            let entry = &self.entries[at];
+            if entry.kind() == Some(FileKind::Symlink) {
+                continue;
+            }
             let mut mark = b' ';
             // Attributes that cannot be read leave no mark; getfattr reports the error.
-            let _ = xattrs.list_xattrs(entry.ino, &mut |name| match name {
+            let Ok(node) = self.node_of(entry, volume, settings) else { continue };
+            let _ = xattrs.list_xattrs(node.ino(), &mut |name| match name {
                 b"system.posix_acl_access" | b"system.posix_acl_default" => mark = b'+',
                 b"security.selinux" if mark == b' ' => mark = b'.',
                 _ => {}
             });
-            entry.mark = mark;
+            self.entries[at].mark = mark;
         }
     }
 
@@ -296,8 +306,8 @@ fn too_large(path: &[u8], shown: usize) -> Report {
     Report::on("cannot list all of directory", path, cause).help(help)
 }
 
-fn follow_link(directory: &Node, name: &[u8]) -> Result<Attr> {
-    directory.vfs().resolve(directory, name, Symlinks::Follow, &Caller::Owner)?.attr()
+fn follow_link(directory: &Node, name: &[u8]) -> Result<Node> {
+    directory.vfs().resolve(directory, name, Symlinks::Follow, &Caller::Owner)
 }
 
 #[cfg(test)]
