@@ -9,6 +9,7 @@ use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::parse::similar::similar;
 use crate::report::{Report, subject};
 use crate::words::unknown_command;
 
@@ -23,11 +24,30 @@ pub fn report(error: &Error, help: &str) -> Report {
         (ErrorKind::ValueValidation, false) => invalid(error, &argument),
         (ErrorKind::NoEquals, false) => Report::plain(format!("{argument} requires '=' before its value")),
         (ErrorKind::MissingRequiredArgument, false) => {
-            usage(error, Report::plain(format!("missing {}", missing(&arguments))))
+            usage(error, Report::plain(format!("missing {}", missing(error, &arguments))))
         }
         (ErrorKind::WrongNumberOfValues, false) => {
             let names: Vec<String> = arguments[0].split("> <").map(named).collect();
-            usage(error, Report::plain(format!("missing operand: {} are required", all(&names, "and"))))
+            let names = all(&names, "and");
+            usage(
+                error,
+                Report::plain(match count(error, ContextKind::ActualNumValues) {
+                    found if found > count(error, ContextKind::ExpectedNumValues) => {
+                        format!("too many operands: only {names} are expected")
+                    }
+                    _ => format!("missing operand: {names} are required"),
+                }),
+            )
+        }
+        (ErrorKind::TooManyValues, false) => {
+            let found = texts(error, ContextKind::InvalidValue).into_iter().next().unwrap_or_default();
+            Report::plain(format!("unexpected value {} for {argument}", subject(found)))
+                .help(format!("'{}' describes the options", help_of(error, help)))
+        }
+        (ErrorKind::MissingSubcommand, _) => {
+            let list = help_of(error, help);
+            Report::plain("missing command")
+                .help(format!("'{}' lists the commands", list.trim_end_matches(" options")))
         }
         (ErrorKind::ArgumentConflict, false) => conflict(error, &argument, help),
         (ErrorKind::InvalidUtf8, _) => Report::plain("an argument is not valid UTF-8"),
@@ -54,10 +74,12 @@ fn why(error: &Error) -> Option<String> {
 
 /// Returns the words for an error of the parser such as `99 is not in 1..=80`.
 fn range(found: &str) -> Option<String> {
-    let (_, range) = found.split_once(" is not in ")?;
+    let (value, range) = found.split_once(" is not in ")?;
     let (least, most) = range.split_once("..")?;
     let most = most.trim_start_matches('=');
-    let has_limit = !matches!(most.parse(), Ok(0 | NO_LIMIT..));
+    // A limit that the value exceeds is named, however large it is.
+    let is_above = matches!((value.parse::<i128>(), most.parse()), (Ok(value), Ok(most)) if value > most);
+    let has_limit = is_above || !matches!(most.parse(), Ok(0 | NO_LIMIT..));
     Some(if has_limit && !most.is_empty() {
         format!("must be a number from {least} to {most}")
     } else {
@@ -70,10 +92,14 @@ const NO_LIMIT: u64 = u32::MAX as u64;
 
 fn unknown(error: &Error, argument: &str, help: &str) -> Report {
     let list = format!("'{}' lists the options", help_of(error, help));
-    let known = texts(error, ContextKind::SuggestedArg);
-    match (argument.starts_with('-'), known.first()) {
+    let known: Vec<String> = texts(error, ContextKind::SuggestedArg).iter().map(|text| named(text)).collect();
+    // clap also suggests names that have little in common with the argument.
+    let name = |option: &str| option.trim_start_matches('-').split('=').next().unwrap_or_default().to_owned();
+    let known =
+        known.iter().find(|known| similar(&name(argument), [name(known).as_str()].into_iter()).is_some());
+    match (argument.starts_with('-'), known) {
         (true, Some(known)) => Report::plain(format!("unknown option {}", subject(argument)))
-            .help(format!("did you mean '{}'? {list}", named(known))),
+            .help(format!("did you mean '{known}'? {list}")),
         (true, None) => Report::plain(format!("unknown option {}", subject(argument))).help(list),
         (false, _) => usage(error, Report::plain(format!("unexpected operand {}", subject(argument)))),
     }
@@ -116,13 +142,17 @@ fn conflict(error: &Error, argument: &str, help: &str) -> Report {
 }
 
 /// Returns the names of missing arguments, with the word for their kind.
-fn missing(arguments: &[String]) -> String {
+fn missing(error: &Error, arguments: &[String]) -> String {
     let names: Vec<String> = arguments.iter().map(|text| named(text)).collect();
     let is_option = |name: &String| name.starts_with('-');
     let has_options = names.iter().any(|name| is_option(name) || name.contains(" or -"));
     match (has_options, names.len()) {
         (true, _) if names.iter().all(is_option) => format!("option: {}", all(&names, "and")),
         (true, _) => format!("argument: {}", all(&names, "and")),
+        // The usage has other names for the operands if they have different meanings.
+        (false, 1) if !lines_of_usage(error).iter().any(|line| line.contains(&names[0])) => {
+            "operands".to_owned()
+        }
         (false, 1) => format!("operand {}", names[0]),
         (false, _) => format!("operands {}", all(&names, "and")),
     }
@@ -142,12 +172,15 @@ fn lines_of_usage(error: &Error) -> Vec<String> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// Returns the command that shows the help of the command in the usage.
+/// Returns the command that shows the options of the command in the usage.
 fn help_of(error: &Error, help: &str) -> String {
     let lines = lines_of_usage(error);
     let words = lines.first().into_iter().flat_map(|line| line.split_whitespace()).skip(1);
     let names = words.filter(|word| !word.starts_with(['<', '[', '-']) && !word.ends_with(['>', ']', '.']));
-    [help].into_iter().chain(names).collect::<Vec<_>>().join(" ")
+    let words: Vec<&str> = [help].into_iter().chain(names).collect();
+    // Without a command, only the options of every command are known.
+    let topic = if words.len() == 1 { " options" } else { "" };
+    words.join(" ") + topic
 }
 
 /// Returns the name of an argument in messages: `--size` for `--size <SIZE>`, and `SIZE` for `[SIZE]...`. Alternatives
@@ -174,6 +207,13 @@ fn all(names: &[String], word: &str) -> String {
         [] => String::new(),
         [one] => one.clone(),
         [first @ .., last] => format!("{} {word} {last}", first.join(", ")),
+    }
+}
+
+fn count(error: &Error, kind: ContextKind) -> isize {
+    match error.get(kind) {
+        Some(ContextValue::Number(count)) => *count,
+        _ => 0,
     }
 }
 
@@ -205,6 +245,10 @@ mod tests {
             (
                 "obento convert --qcow2-version 4 a b",
                 "invalid value '4' for --qcow2-version: must be a number from 2 to 3",
+            ),
+            (
+                "obento tree -L 5000000000 a",
+                "invalid value '5000000000' for --level: must be a number from 1 to 4294967295",
             ),
             ("obento tree -L x a", "invalid value 'x' for --level: not a whole number"),
             ("obento resize a.img x", "invalid value 'x' for SIZE: not a size such as 4096, 10M or 10MB"),
@@ -250,6 +294,20 @@ mod tests {
                 "missing argument: SIZE, --maximum or --minimum\n  help: usage: obento resize",
             ),
             ("obento cmp a:/b", "missing operand: FILE1 and FILE2 are required\n  help: usage: obento cmp"),
+            (
+                "obento cmp a b c",
+                "too many operands: only FILE1 and FILE2 are expected\n  help: usage: obento cmp",
+            ),
+            (
+                "obento diff a b c",
+                "too many operands: only PATH1 and PATH2 are expected\n  help: usage: obento diff",
+            ),
+            ("obento --engine native", "missing command\n  help: 'obento help' lists the commands"),
+            ("obento cp", "missing operands\n  help: usage: obento cp [OPTIONS] <SOURCE>... <TARGET>"),
+            (
+                "obento chmod",
+                "missing operands\n  help: usage: obento chmod [OPTIONS] <MODE> <IMAGE:PATH>...",
+            ),
         ] {
             assert!(text(line).starts_with(reported), "{}", text(line));
         }
@@ -269,6 +327,12 @@ mod tests {
             (
                 "obento setfattr -n user.a -x user.b a:/b",
                 "--name cannot be used with --remove\n  help: 'obento help setfattr' describes the options",
+            ),
+            ("obento --foo ls", "unknown option '--foo'\n  help: 'obento help options' lists the options"),
+            ("obento ls --version", "unknown option '--version'\n  help: 'obento help ls' lists the options"),
+            (
+                "obento ls --json=x\n\ny a",
+                "unexpected value 'x\\n\\ny' for --json\n  help: 'obento help ls' describes the options",
             ),
             ("obento ls --foo a", "unknown option '--foo'\n  help: 'obento help ls' lists the options"),
             (
