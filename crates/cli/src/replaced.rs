@@ -11,13 +11,8 @@ use crate::report::Report;
 /// permits replacing it. Until the result is dropped, no process can begin to change this file. `cannot` begins the
 /// report.
 pub fn expect_replaceable(cannot: &str, out: &Path, is_forced: bool) -> Result<Option<ReplacedFile>, Report> {
+    refuse_standard_output(cannot, out)?;
     let refused = |cause| Report::on(cannot, out.as_os_str().as_bytes(), cause);
-    if out.as_os_str() == "-" {
-        let report = refused(
-            "an image cannot be written to standard output, because its parts are not written in order",
-        );
-        return Err(report.help("name a file; './-' is a file with this name"));
-    }
     let Ok(there) = std::fs::symlink_metadata(out) else { return Ok(None) };
     if !is_forced {
         return Err(refused("file exists").help("use --force to overwrite it"));
@@ -27,4 +22,14 @@ pub fn expect_replaceable(cannot: &str, out: &Path, is_forced: bool) -> Result<O
         return Err(report.help("choose another name: --force overwrites only regular files"));
     }
     ReplacedFile::lock(out).map_err(Report::plain)
+}
+
+/// Fails if `out` stands for standard output. `cannot` begins the report.
+pub fn refuse_standard_output(cannot: &str, out: &Path) -> Result<(), Report> {
+    if out.as_os_str() != "-" {
+        return Ok(());
+    }
+    let cause = "an image cannot be written to standard output, because its parts are not written in order";
+    Err(Report::on(cannot, out.as_os_str().as_bytes(), cause)
+        .help("name a file; './-' is a file with this name"))
 }

@@ -803,6 +803,7 @@ fn no_image_is_written_to_standard_output_or_to_a_file_named_by_a_hyphen() {
     for args in [
         &["convert", "-O", "raw", "disk.img", "-"][..],
         &["convert", "-f", "-O", "qcow2", "disk.img", "-"],
+        &["convert", "disk.img", "-"],
         &["build", "-", "--from", "tree", "-t", "ext4"],
     ] {
         let output = obento(folder.path(), args);

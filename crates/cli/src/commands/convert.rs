@@ -34,7 +34,7 @@ use crate::open;
 use crate::output::{Outcome, Output, Stop, not_created, of_output};
 use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
 use crate::progress::Progress;
-use crate::replaced::expect_replaceable;
+use crate::replaced::{expect_replaceable, refuse_standard_output};
 use crate::report::{Report, shell_word};
 
 /// The page of `convert`.
@@ -102,6 +102,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(target) = partition::target(args, context) {
         return partition::run(args, &target, context);
     }
+    refuse_standard_output("cannot convert to", &args.out)?;
     let format = args.format()?;
     context.expect_changes_allowed(shown)?;
     let _replaced = expect_replaceable("cannot convert to", &args.out, args.force)?;
