@@ -134,13 +134,29 @@ fn version_in(line: &str) -> Option<String> {
     words.map(number).map(|number| cut(&number)).next()
 }
 
-/// Returns the value of a variable of an os-release file, without its quotes.
+/// Returns the text up to `quote`, or `None` if the quote is not closed.
+fn up_to(text: &str, quote: char) -> Option<&str> {
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '\\' if quote == '"' => drop(chars.next()),
+            c if c == quote => return Some(&text[..at]),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Returns the value of a variable of an os-release file, without its quotes and without a comment.
 fn value(release: &str, name: &str) -> Option<String> {
     let assigned = |line: &str| line.trim().strip_prefix(name)?.strip_prefix('=').map(str::to_owned);
     // The last assignment counts, as in a shell.
     let text = release.lines().filter_map(assigned).next_back()?;
     let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
-    let inner = quote.and_then(|quote| text.strip_prefix(quote)?.strip_suffix(quote)).unwrap_or(&text);
+    let inner = match quote {
+        Some(quote) => text.strip_prefix(quote).and_then(|rest| up_to(rest, quote)).unwrap_or(&text),
+        None => text.split(" #").next().unwrap_or(&text).trim_end(),
+    };
     let mut plain = String::new();
     let mut chars = inner.chars();
     while let Some(c) = chars.next() {
@@ -159,6 +175,13 @@ fn cut(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_comment_is_no_part_of_a_value() {
+        let text = "a=\"b c\" # it's d\ne=f # g\nh='i#j'\nk=l#m\n";
+        let values = ["a", "e", "h", "k"].map(|name| value(text, name).unwrap());
+        assert_eq!(values, ["b c", "f", "i#j", "l#m"]);
+    }
 
     #[test]
     fn values_of_os_release_are_unquoted_and_cut() {
