@@ -80,7 +80,7 @@ pub fn run(args: &Args, sequence: u64, log: &Log, context: &Context) -> Outcome 
         context.warn(&report.help("make a full backup"));
     }
     if printer.has_cut {
-        let cause = "the path of a changed file has more than 4096 bytes";
+        let cause = "the path of a changed file has more than 512 directories or 4096 bytes";
         let report = Report::on("the list may be incomplete for", log.shown(), cause);
         context.warn(&report.help("make a full backup"));
     }
