@@ -189,7 +189,11 @@ pub fn plan_resize<'a>(
 ) -> Result<PlannedResize<'a>, ResizeFailure> {
     let (device, choice) = image.volume_bytes(part).map_err(ResizeFailure::Open)?;
     let Some(probe) = choice.probe() else { return Err(ResizeFailure::Unknown(choice.holds.to_string())) };
-    let fs_type = probe.fs_type;
+    let fs_type = match probe.fs_type {
+        // The requested type, which the driver does not recognise.
+        "" => image.volume(part).map_err(ResizeFailure::Open)?.info().probe.fs_type,
+        fs_type => fs_type,
+    };
     let driver = image.registry().find(fs_type).and_then(|driver| driver.resize());
     let driver = driver.ok_or(ResizeFailure::NotSupported { fs_type })?;
     let len = match size {

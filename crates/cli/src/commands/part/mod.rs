@@ -26,7 +26,7 @@ use crate::output::{Outcome, Output};
 use crate::parse::attributes;
 use crate::parse::size::{positive_size, size};
 use crate::parse::uuid::uuid;
-use crate::report::{Report, printable, shell_word};
+use crate::report::{Report, printable, shell_word, subject};
 
 /// Programs of others that change partitions.
 const PART: &[&str] = &["sfdisk(8)", "sgdisk(8)"];
@@ -410,7 +410,7 @@ impl Disk<'_> {
             None => (text, 0),
         };
         let parsed = positive_size(digits)
-            .map_err(|why| Report::plain(format!("invalid size '{}': {why}", text.escape_default())))?;
+            .map_err(|why| Report::plain(format!("invalid size {}: {why}", subject(text))))?;
         let unit = u64::from(editor.table().sector_size);
         let len = base.checked_add(parsed).and_then(|len| len.checked_next_multiple_of(unit));
         let end = len.and_then(|len| partition.start.checked_add(len)).unwrap_or(u64::MAX);
@@ -445,19 +445,17 @@ impl Disk<'_> {
         };
         match (found.next(), found.next()) {
             (Some(found), None) => Ok(found.number),
-            (None, _) => {
-                Err(wrong(format!("no partition has the number, name or UUID '{}'", part.escape_default())))
-            }
+            (None, _) => Err(wrong(format!("no partition has the number, name or UUID {}", subject(part)))),
             (Some(first), Some(second)) => {
                 let (first, second) = (first.number, second.number);
-                Err(wrong(format!("'{}' names partitions {first} and {second}", part.escape_default())))
+                Err(wrong(format!("{} names partitions {first} and {second}", subject(part))))
             }
         }
     }
 
     fn kind(&self, scheme: Scheme, text: &str) -> Result<PartitionType, Report> {
         PartitionType::parse(text, scheme).ok_or_else(|| {
-            Report::plain(format!("unknown type '{}' for {scheme}", text.escape_default())).help(match scheme {
+            Report::plain(format!("unknown type {} for {scheme}", subject(text))).help(match scheme {
                 Scheme::Gpt => {
                     "use a name such as linux-generic, esp, swap or basic-data, or a GUID; 'obento help layout' lists the names"
                 }
@@ -471,7 +469,7 @@ impl Disk<'_> {
     fn attribute(&self, scheme: Scheme, name: &str) -> Result<u32, Report> {
         attributes::bit(name, scheme).ok_or_else(|| {
             let known = attributes::known(scheme);
-            Report::plain(format!("unknown attribute '{}' for {scheme}", name.escape_default()))
+            Report::plain(format!("unknown attribute {} for {scheme}", subject(name)))
                 .help(format!("the attributes are {known}"))
         })
     }
@@ -488,7 +486,7 @@ impl Disk<'_> {
             (Scheme::Mbr, text) => {
                 let digits = text.strip_prefix("0x").unwrap_or(text);
                 u32::from_str_radix(digits, 16).map(DiskId::Signature).map_err(|_| {
-                    Report::plain(format!("invalid disk number '{}'", text.escape_default()))
+                    Report::plain(format!("invalid disk number {}", subject(text)))
                         .help("write 8 hexadecimal digits, such as 0x1234abcd")
                 })
             }
