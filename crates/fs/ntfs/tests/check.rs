@@ -129,6 +129,29 @@ fn each_damage_has_its_own_finding() {
 }
 
 #[test]
+fn the_rest_of_a_disk_after_a_volume_is_no_damage() {
+    for rest in [33 * 512, 1 << 20] {
+        let Some(mut victim) = Victim::new() else { return };
+        victim.0.extend(std::iter::repeat_n(0, rest));
+        assert_eq!(check_bytes(victim.0), [""; 0], "{rest}");
+    }
+    let Some(mut victim) = Victim::new() else { return };
+    let copy = victim.0.len() - 512;
+    victim.0[copy] ^= 1;
+    victim.0.extend(vec![0; 1 << 20]);
+    assert_eq!(check_bytes(victim.0), ["backup-boot-sector"]);
+}
+
+#[test]
+fn a_copy_of_the_boot_sector_at_the_end_of_the_device_is_sound() {
+    let Some(mut victim) = Victim::new() else { return };
+    let copy = victim.0.split_off(victim.0.len() - 512);
+    victim.0.extend([0; 512]);
+    victim.0.extend(copy);
+    assert_eq!(check_bytes(victim.0), [""; 0]);
+}
+
+#[test]
 fn entries_out_of_order_are_found() {
     let Some(mut victim) = Victim::new() else { return };
     // In the index blocks of `many`, the names of two entries are exchanged by changing the first unit of one.

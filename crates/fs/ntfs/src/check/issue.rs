@@ -17,7 +17,8 @@ obento_driver::issues! {
     /// The device ends with the volume.
     BackupMissing { sector: u64 } Safe "backup-boot-sector",
         "the copy of the boot sector is missing: the device ends before sector {sector}";
-    /// The copy of the boot sector is not at the end of the device, where Windows and ntfs-3g expect it.
+    /// The copy of the boot sector is a few sectors before the end of the device, where Windows and ntfs-3g expect it. No
+    /// issue is reported if a disk may continue after the volume.
     BackupPlace { sector: u64, last: u64 } Safe "backup-boot-sector",
         "the copy of the boot sector is in sector {sector}, and not in the last sector ({last}) of the device";
     /// The device is shorter than the volume.

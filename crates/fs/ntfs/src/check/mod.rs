@@ -36,6 +36,10 @@ const CACHE: usize = 16 << 20;
 /// The versions that Windows writes: NT 3.51 and 4, 2000, XP and later. Source: libntfs-3g, volume.c (`ntfs_volume_startup`).
 const VERSIONS: [(u8, u8); 4] = [(1, 1), (1, 2), (3, 0), (3, 1)];
 
+/// The least number of sectors after the copy of the boot sector that may belong to a disk, as the copy of a GPT does: the
+/// device is then a disk from the start of the volume on, and not a partition.
+const OTHER_DATA: u64 = 33;
+
 /// A check in progress.
 struct Run<'a> {
     volume: Volume,
@@ -115,20 +119,23 @@ impl Run<'_> {
             self.found(&Issue::BootSector { why });
             return;
         }
-        let sector = geometry.len.checked_div(geometry.sector_size.into()).unwrap_or(0);
+        let sector_size = u64::from(geometry.sector_size);
+        let sector = geometry.len.checked_div(sector_size).unwrap_or(0);
+        let last = device.len().checked_div(sector_size).unwrap_or(0).saturating_sub(1);
+        let has_copy = |sector: u64| {
+            let copy = crate::layout::boot::read(device, sector.saturating_mul(sector_size));
+            located.boot.is_ok_and(|main| copy.is_ok_and(|copy| copy == main))
+        };
         // The copy is after the volume, so an image of the volume alone lacks it.
-        let copy = crate::layout::boot::read(device, geometry.len);
-        let is_same = located.boot.is_ok_and(|main| copy.is_ok_and(|copy| copy == main));
-        if !is_same && geometry.len < device.len() {
-            self.found(&Issue::BackupBootSector { sector });
-        }
-        let sectors = device.len().checked_div(geometry.sector_size.into()).unwrap_or(0);
-        let last = sectors.saturating_sub(1);
         if geometry.len == device.len() {
             self.found(&Issue::BackupMissing { sector });
-        }
-        if is_same && sector < last {
-            self.found(&Issue::BackupPlace { sector, last });
+        } else if geometry.len < device.len() && has_copy(sector) {
+            let rest = last.saturating_sub(sector);
+            if rest > 0 && rest < OTHER_DATA {
+                self.found(&Issue::BackupPlace { sector, last });
+            }
+        } else if geometry.len < device.len() && !has_copy(last) {
+            self.found(&Issue::BackupBootSector { sector });
         }
     }
 
