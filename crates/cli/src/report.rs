@@ -19,6 +19,8 @@ pub struct Report {
     what: String,
     cause: String,
     help: Option<String>,
+    /// Whether the report is printed even if the user stopped the work.
+    is_indispensable: bool,
 }
 
 impl Report {
@@ -33,7 +35,7 @@ impl Report {
             None => (cause, None),
         };
         let help = help.or_else(|| room(&cause).map(str::to_owned));
-        Self { what: what.into(), cause, help }
+        Self { what: what.into(), cause, help, is_indispensable: false }
     }
 
     /// Creates the report that standard output cannot be written. It has no hint, since the disk of the image is not
@@ -52,8 +54,18 @@ impl Report {
         Self::new(format!("{action} {}", self::subject(subject)), cause)
     }
 
-    /// Returns whether the cause is that the user stopped the work.
+    /// Marks the report as necessary even if the user stopped the work, because it names something that the user must
+    /// know.
+    #[must_use]
+    pub fn indispensable(self) -> Self {
+        Self { is_indispensable: true, ..self }
+    }
+
+    /// Returns whether the cause is that the user stopped the work, so that the report may be omitted.
     pub fn is_of_stopped_work(&self) -> bool {
+        if self.is_indispensable {
+            return false;
+        }
         let last = self.cause.rsplit(": ").next().unwrap_or_default();
         ["stopped", "interrupted system call"].iter().any(|cause| last.eq_ignore_ascii_case(cause))
     }
@@ -94,6 +106,11 @@ impl fmt::Display for Report {
 
 /// The start of a hint in the text of an error.
 pub const HELP: &str = "\n  help: ";
+
+/// Returns `text`, which contains the words of a user or of a file, without the start of a hint.
+pub fn without_hint(text: &str) -> String {
+    text.replace(HELP, "\\n  help: ")
+}
 
 /// Returns the text of an error, in which the messages of the standard library are in lower case and without the error
 /// number.
@@ -178,10 +195,21 @@ pub fn foreign(text: &str) -> String {
     }
 }
 
-/// Returns `name` as a word of a command that the user can copy to a shell: with quotes if the shell would change the
-/// name.
+/// Returns the text of another process of this program like [`foreign`], with its hint as the hint.
+pub fn foreign_with_hint(text: &str) -> String {
+    match text.split_once(HELP) {
+        Some((cause, hint)) => format!("{}{HELP}{}", foreign(cause), foreign(hint)),
+        None => foreign(text),
+    }
+}
+
+/// Returns the path or address `name` as a word of a command that the user can copy to a shell: with quotes if the shell
+/// would change the name, and with `./` if the command would read the name as an option.
 pub fn shell_word(name: impl AsRef<[u8]>) -> String {
-    String::from_utf8_lossy(&escape(name.as_ref(), NameStyle::Shell)).into_owned()
+    let name = name.as_ref();
+    let is_dashed = name.len() > 1 && name.starts_with(b"-");
+    let prefix: &[u8] = if is_dashed { b"./" } else { b"" };
+    String::from_utf8_lossy(&escape(&[prefix, name].concat(), NameStyle::Shell)).into_owned()
 }
 
 /// Returns `text`, whose names are escaped already, with the remaining control characters escaped. No backslash is
@@ -255,6 +283,8 @@ mod tests {
             of("stopped") && of("cannot read 'b': stopped") && of("Interrupted system call (os error 4)")
         );
         assert!(!of("input/output error") && !of("the server stopped working"));
+        let with_copy = Report::on("cannot write back", "a", "stopped").help("the changed copy is 'b'");
+        assert!(!with_copy.indispensable().is_of_stopped_work());
     }
 
     #[test]
@@ -264,6 +294,7 @@ mod tests {
             foreign("\u{1b}[31mred\nobento: \u{9b}\u{202e}"),
             r"\033[31mred\nobento: \302\233\342\200\256"
         );
+        assert_eq!(foreign_with_hint("a\nb\n  help: c\nd"), "a\\nb\n  help: c\\nd");
         let long = foreign(&"\n".repeat(65_536));
         assert_eq!(long, format!("{}...", r"\n".repeat(1000)));
     }
@@ -301,6 +332,13 @@ mod tests {
         assert_eq!(shell_word("fuse:bindfs /tmp/x:/a"), "'fuse:bindfs /tmp/x:/a'");
         assert_eq!(shell_word("a\x1b$b"), "'a'$'\\033''$b'");
         assert_eq!(shell_word("it's"), "\"it's\"");
+    }
+
+    #[test]
+    fn a_word_of_a_command_is_never_an_option() {
+        assert_eq!(shell_word("-f.img@1"), "./-f.img@1");
+        assert_eq!(shell_word("-a b.img:/c"), "'./-a b.img:/c'");
+        assert_eq!(shell_word("-"), "-");
     }
 
     #[test]

@@ -178,11 +178,27 @@ pub fn immutable(report: Report, error: Error, shown: impl AsRef<[u8]>) -> Repor
     if error != Error::NotPermitted {
         return report;
     }
+    let shown = shown.as_ref();
     let file = shell_word(shown);
+    let Some(directory) = directory_of(shown).map(shell_word) else {
+        return report.help(format!(
+            "the file may be immutable or append-only: 'obento lsattr -d {file}' shows the flags, and 'obento chattr \
+             -ia {file}' removes them"
+        ));
+    };
     report.help(format!(
-        "the file or its directory may be immutable or append-only: 'obento lsattr -d {file}' shows the flags, and \
-         'obento chattr -ia {file}' removes them"
+        "the file or its directory may be immutable or append-only: 'obento lsattr -d {file} {directory}' shows the \
+         flags, and 'obento chattr -ia' removes them from the file or the directory"
     ))
+}
+
+/// Returns the address of the directory of the file with the address `shown`, or `None` for a root or an inode number.
+fn directory_of(shown: &[u8]) -> Option<&[u8]> {
+    let root = shown.windows(2).position(|pair| pair == b":/")? + 1;
+    let path = shown[root..].trim_ascii_end();
+    let end = path.iter().rposition(|&byte| byte != b'/')?;
+    let slash = path[..end].iter().rposition(|&byte| byte == b'/')?;
+    Some(&shown[..root + slash.max(1)])
 }
 
 /// Returns whether `error` is that a file does not exist.

@@ -10,6 +10,7 @@
 //! directory of its path.
 //! Invariant: the copy is removed only when the changes are on stable storage in the image.
 
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -102,7 +103,8 @@ impl Borrowed {
             };
             // The changes may be the work of hours.
             self.folder.keep();
-            report.help(format!("the changed copy is {}", subject(self.path.as_os_str().as_bytes())))
+            let help = format!("the changed copy is {}", subject(self.path.as_os_str().as_bytes()));
+            report.help(help).indispensable()
         })
     }
 
@@ -182,15 +184,16 @@ enum Failure {
 /// was meant for the program.
 struct Stop {
     was_requested: bool,
+    is_requested: Box<dyn Fn() -> bool>,
 }
 
 impl Stop {
     fn new() -> Self {
-        Self { was_requested: interrupt::is_requested() }
+        Self { was_requested: interrupt::is_requested(), is_requested: Box::new(interrupt::is_requested) }
     }
 
     fn check(&self) -> Result<(), Failure> {
-        match interrupt::is_requested() && !self.was_requested {
+        match (self.is_requested)() && !self.was_requested {
             true => Err(Failure::Stopped),
             false => Ok(()),
         }
@@ -263,14 +266,18 @@ fn copy_in(file: &File, node: &Node, stop: &Stop) -> Result<(), Failure> {
     Ok(node.truncate(file.metadata()?.len())?)
 }
 
-/// Writes the contents of `file` over those of `node`, which has `size` bytes, where they differ.
+/// Writes the contents of `file` over those of `node`, which has `size` bytes, where they differ. The work can be stopped
+/// only before the first of the old bytes is overwritten.
 fn overwrite(node: &Node, size: u64, file: &File, stop: &Stop) -> Result<(), Failure> {
     let len = file.metadata()?.len();
     let (mut new, mut old) = (vec![0; CHUNK], vec![0; CHUNK]);
+    let is_torn = Cell::new(false);
     let mut write = |from: u64, to: u64, node: &Node| -> Result<(), Failure> {
         let mut at = from;
         while let Some(data) = next_data(file, Some(node), at)?.filter(|data| data.start < to) {
-            stop.check()?;
+            if !is_torn.get() {
+                stop.check()?;
+            }
             let data = data.start..data.end.min(to);
             let count = read_full(file, data.start, &mut new[..part_of(&data)])?;
             if count == 0 {
@@ -283,18 +290,19 @@ fn overwrite(node: &Node, size: u64, file: &File, stop: &Stop) -> Result<(), Fai
                 false => new.iter().all(|&byte| byte == 0),
             };
             if !is_same {
+                is_torn.set(is_torn.get() || data.start < size);
                 write_all(node, data.start, new)?;
             }
             at = data.start + count as u64;
         }
         Ok(())
     };
-    if let Err(error) = write(size, len, node) {
+    let written = write(size, len, node).and_then(|()| write(0, size.min(len), node));
+    if written.is_err() && !is_torn.get() {
         // Return the first error.
         let _ = node.truncate(size);
-        return Err(error);
     }
-    write(0, size.min(len), node)?;
+    written?;
     node.truncate(len)?;
     // Other processes rely on the length of the file.
     Ok(node.vfs().sync()?)
@@ -353,4 +361,60 @@ fn read_full(file: &File, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
         }
     }
     Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::sync::Arc;
+
+    use obento::base::{Mode, Name};
+    use obento::env::SystemClock;
+    use obento::tmpfs::{Options, Tmpfs};
+    use obento::vfs::Vfs;
+
+    use super::*;
+
+    /// Returns a file of three chunks with the byte 1, and a copy of `chunks` chunks with the byte 2.
+    fn changed(chunks: usize) -> (Node, File) {
+        let vfs = Vfs::new(Arc::new(Tmpfs::new(Options::new(Arc::new(SystemClock)))));
+        let new = new_node(FileKind::Regular, Mode::new(0o600));
+        let node = vfs.create(&Caller::Owner, &vfs.root(), Name::new(b"f").unwrap(), &new).unwrap();
+        write_all(&node, 0, &[1; 3 * CHUNK]).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&vec![2; chunks * CHUNK]).unwrap();
+        (node, file)
+    }
+
+    /// Returns a stop that a signal requests after `checks` checks.
+    fn after(checks: usize) -> Stop {
+        let left = Cell::new(checks);
+        let is_requested = move || left.replace(left.get().saturating_sub(1)) == 0;
+        Stop { was_requested: false, is_requested: Box::new(is_requested) }
+    }
+
+    fn contents(node: &Node) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(node.attr().unwrap().size).unwrap()];
+        read_exact(node, 0, &mut bytes).unwrap();
+        bytes
+    }
+
+    #[test]
+    fn a_file_that_is_overwritten_in_place_has_its_old_or_its_new_contents_after_a_signal() {
+        for (chunks, first) in [(2, 1), (3, 1), (5, 3)] {
+            for checks in 0..8 {
+                let (node, file) = changed(chunks);
+                let result = overwrite(&node, 3 * CHUNK as u64, &file, &after(checks));
+                let expected = match result {
+                    Err(Failure::Stopped) => vec![1; 3 * CHUNK],
+                    result => {
+                        result.unwrap();
+                        vec![2; chunks * CHUNK]
+                    }
+                };
+                assert_eq!(checks < first, expected[0] == 1, "{chunks} {checks}");
+                assert!(contents(&node) == expected, "{chunks} {checks}");
+            }
+        }
+    }
 }

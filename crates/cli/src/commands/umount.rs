@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::help::page::Page;
 use crate::hint::Hinted;
 use crate::output::Outcome;
-use crate::report::{HELP, Report, foreign, shell_word, subject};
+use crate::report::{Report, foreign, foreign_with_hint, shell_word, subject};
 
 /// The time for which a server may write its changes: longer than any disk needs.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
@@ -130,10 +130,7 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
             let advice = crate::report::to_close_because(&why);
             let is_own = mount.owner() == Some(rustix::process::geteuid().as_raw());
             // The text of another user has no hint.
-            let why = match why.split_once(HELP).filter(|_| is_own) {
-                Some((cause, hint)) => format!("{}{HELP}{}", foreign(cause), foreign(hint)),
-                None => foreign(&why),
-            };
+            let why = if is_own { foreign_with_hint(&why) } else { foreign(&why) };
             Err(Report::on("unmounted, but changes are lost on", mount.source.as_os_str().as_bytes(), why)
                 .help(advice))
         }

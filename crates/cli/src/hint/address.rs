@@ -3,6 +3,7 @@
 use obento::address::AddressError;
 
 use super::Hint;
+use crate::report::shell_word;
 
 impl Hint for AddressError {
     fn hint(&self) -> Option<String> {
@@ -14,12 +15,15 @@ impl Hint for AddressError {
             }
             Self::MissingFile { .. } => "check the name",
             Self::Inode { image, path } => {
+                let (inode, file) =
+                    (shell_word(format!("{image}:#12")), shell_word(format!("{image}:/{path}")));
                 return Some(format!(
-                    "write an address such as '{image}:#12', or '{image}:/{path}' for a file with this name"
+                    "write an address such as {inode}, or {file} for a file with this name"
                 ));
             }
             Self::RelativePath { image, path } => {
-                return Some(format!("write '{image}:/{path}', or 'host:' before a host path"));
+                let address = shell_word(format!("{image}:/{path}"));
+                return Some(format!("write {address}, or 'host:' before a host path"));
             }
             Self::HostDirectory { .. } => "name a file or device",
             Self::ServerOrFile { .. } => "write './' before the file, or rename it to start the server",

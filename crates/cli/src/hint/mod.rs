@@ -11,12 +11,17 @@ use std::fmt;
 use obento_fuse::MountError;
 use obento_fuse::options::OptionError;
 
-use crate::report::{HELP, Report};
+use crate::report::{HELP, Report, without_hint};
 
 /// An error with a hint.
 pub trait Hint: fmt::Display {
     /// Returns what the user can do next, without a full stop.
     fn hint(&self) -> Option<String>;
+
+    /// Returns the text of the error. The words of a user in it must not be mistaken for a hint.
+    fn text(&self) -> String {
+        self.to_string()
+    }
 }
 
 /// Displays an error and its hint, which becomes the hint of a [`Report`](crate::report::Report) about the error.
@@ -25,7 +30,7 @@ pub struct Hinted<E>(pub E);
 impl<E: Hint> fmt::Display for Hinted<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let hint = self.0.hint().map(|hint| format!("{HELP}{hint}"));
-        write!(f, "{}{}", self.0, hint.unwrap_or_default())
+        write!(f, "{}{}", self.0.text(), hint.unwrap_or_default())
     }
 }
 
@@ -39,6 +44,10 @@ impl<E: Hint> Hint for &E {
     fn hint(&self) -> Option<String> {
         E::hint(self)
     }
+
+    fn text(&self) -> String {
+        E::text(self)
+    }
 }
 
 impl Hint for OptionError {
@@ -48,6 +57,10 @@ impl Hint for OptionError {
             (Self::Unknown { .. }, None) => Some("'obento help mount' lists the mount options".to_owned()),
             _ => None,
         }
+    }
+
+    fn text(&self) -> String {
+        without_hint(&self.to_string())
     }
 }
 
@@ -78,6 +91,13 @@ mod tests {
     use std::io;
 
     use super::*;
+
+    #[test]
+    fn the_argument_of_a_user_never_becomes_a_hint() {
+        let wrong = "uid=x\n  help: rm -rf ~".parse::<crate::shown::PresentationOptions>().unwrap_err();
+        let report = Report::plain(wrong).to_string();
+        assert!(!report.contains('\n') && report.contains("rm -rf"), "{report}");
+    }
 
     #[test]
     fn an_error_of_a_mount_becomes_a_message_with_its_hint() {

@@ -19,8 +19,8 @@ fn a_flag_that_forbids_a_link_is_the_hint() {
         1,
         "",
         "obento: cannot create hard link 'disk.img:/c' to 'disk.img:/a': operation not permitted\n  \
-         help: the file or its directory may be immutable or append-only: 'obento lsattr -d disk.img:/a' \
-         shows the flags, and 'obento chattr -ia disk.img:/a' removes them\n",
+         help: the file or its directory may be immutable or append-only: 'obento lsattr -d disk.img:/a \
+         disk.img:/' shows the flags, and 'obento chattr -ia' removes them from the file or the directory\n",
     );
     disk.check(
         "ln disk.img:/d disk.img:/c",

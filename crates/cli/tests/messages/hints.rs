@@ -125,7 +125,7 @@ fn a_hint_names_the_next_step_and_only_options_that_were_given() {
             &["ls", "plain.img:#x"],
             2,
             "invalid address 'plain.img:#x': '#' must be followed by the number of an inode\n  \
-             help: write an address such as 'plain.img:#12', or 'plain.img:/#x' for a file with this name\n",
+             help: write an address such as plain.img:#12, or plain.img:/#x for a file with this name\n",
         ),
         (
             &["ls", "empty.img"],

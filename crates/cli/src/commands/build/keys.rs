@@ -10,7 +10,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::parse::similar::similar;
-use crate::report::Report;
+use crate::report::{Report, without_hint};
 
 /// A file to read.
 pub struct Source<'a> {
@@ -38,7 +38,8 @@ impl<'a> Source<'a> {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
         let place = format!("{}:{line}", self.path.display());
-        Report::on("cannot use", place.as_bytes(), why)
+        // The text may contain a key or a value of the file.
+        Report::on("cannot use", place.as_bytes(), without_hint(&why.to_string()))
     }
 }
 

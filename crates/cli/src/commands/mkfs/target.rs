@@ -18,7 +18,7 @@ use super::{needs_size, neighbours, partition_type};
 use crate::context::Context;
 use crate::open::cannot_open;
 use crate::output::not_created;
-use crate::report::{Report, printable, subject};
+use crate::report::{Report, printable, shell_word, subject};
 
 /// The target of mkfs.
 pub struct Target {
@@ -123,9 +123,10 @@ fn refuse_neighbours(image: &Image, range: &Range<u64>, (shown, args): (&[u8], &
     let option = args.force_option.unwrap_or("--force (-F)");
     let number = neighbours::starting_at(image, range.start);
     let number = number.map_or_else(|| "PART".to_owned(), |number| number.to_string());
-    let disk = printable(image.path().as_os_str().as_bytes());
+    let disk = image.path().as_os_str().as_bytes();
+    let partition = shell_word([disk, b"@", number.as_bytes()].concat());
     Err(report.help(format!(
-        "name a partition by its number: {disk}@{number}; or use {option} to overwrite the whole range"
+        "name a partition by its number: {partition}; or use {option} to overwrite the whole range"
     )))
 }
 

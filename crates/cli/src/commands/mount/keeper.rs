@@ -28,7 +28,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::args::Args;
 use super::{log, start};
 use crate::context::Context;
-use crate::report::{Report, foreign};
+use crate::report::{HELP, Report, foreign_with_hint};
 
 /// The time within which failures of servers are counted.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ enum End {
     Orderly,
     /// The server has failed.
     Failed,
-    /// No server can continue, for this reason: one line.
+    /// No server can continue, for this reason: one line, and a hint if there is one.
     Hopeless(String),
 }
 
@@ -80,7 +80,7 @@ fn watch(connection: &Connection) -> End {
     match connection.receive(None) {
         Ok(Message { kind: Kind::Ended, .. }) => End::Orderly,
         Ok(Message { kind: Kind::Cannot, fields, .. }) => {
-            End::Hopeless(foreign(&String::from_utf8_lossy(&fields)))
+            End::Hopeless(foreign_with_hint(&String::from_utf8_lossy(&fields)))
         }
         Ok(_) | Err(_) => End::Failed,
     }
@@ -201,7 +201,8 @@ fn keep(
 
 /// Makes all requests fail until the mount ends. Returns `why`.
 fn give_up(descriptors: Vec<OwnedFd>, why: String) -> String {
-    tracing::error!(%why, "no further server is started: requests fail, and data that was not synced is lost");
+    let cause = why.split(HELP).next().unwrap_or_default();
+    tracing::error!(why = %cause, "no further server is started: requests fail, and data that was not synced is lost");
     // Processes that unmount do not wait for a server, and others can open the image.
     let device = descriptors.into_iter().nth(DEVICE);
     if let Some(Err(error)) = device.map(refuse_all) {
@@ -222,6 +223,19 @@ mod tests {
         other.send(Kind::Cannot, text.as_bytes(), &[]).unwrap();
         let End::Hopeless(why) = watch(&own) else { panic!("the server cannot continue") };
         assert!(why.starts_with(r"\033]0;title\a\nobento: falseAAA") && why.len() < 1100, "{why}");
+    }
+
+    #[test]
+    fn the_hint_of_a_server_is_the_hint_of_the_keeper() {
+        let (own, other) = UnixStream::pair().unwrap();
+        let (own, other) = (Connection::of_stream(own).unwrap(), Connection::of_stream(other).unwrap());
+        other.send(Kind::Cannot, b"no such file\n  help: check the name", &[]).unwrap();
+        let End::Hopeless(why) = watch(&own) else { panic!("the server cannot continue") };
+        let report = Report::on("cannot restart the server of", "a.img", why);
+        assert_eq!(
+            report.to_string(),
+            "cannot restart the server of 'a.img': no such file\n  help: check the name"
+        );
     }
 
     #[test]

@@ -35,7 +35,7 @@ use super::{log, own, start};
 use crate::context::Context;
 use crate::hint::Hinted;
 use crate::options::GlobalOptions;
-use crate::report::{Report, foreign};
+use crate::report::{Report, foreign_with_hint};
 
 fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
     Report::on("cannot replace the server of the mount at", directory.as_os_str().as_bytes(), cause)
@@ -85,7 +85,8 @@ fn ask(mount: &MountPoint, is_trial: bool, context: &Context) -> Result<Offered,
         return Err(format!("the mount belongs to user {owner}\n  help: run this command as that user"));
     }
     let connection = Connection::to_server(mount).map_err(|error| error.to_string())?;
-    let refused = |error: ConnectionError| format!("the server refuses: {}", foreign(&error.to_string()));
+    let refused =
+        |error: ConnectionError| format!("the server refuses: {}", foreign_with_hint(&error.to_string()));
     let hello = Hello { build: env!("CARGO_PKG_VERSION").into(), is_trial };
     connection.send(Kind::Hello, &hello.encode(), &[]).map_err(refused)?;
     let message = connection.expect(Kind::Offer).map_err(refused)?;
@@ -139,7 +140,7 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
     let null = start::null().map_err(failed)?;
     let claim = Claim::new().map_err(failed)?;
     let refused = |error: ConnectionError| {
-        cannot(directory, format!("the old server continues: {}", foreign(&error.to_string())))
+        cannot(directory, format!("the old server continues: {}", foreign_with_hint(&error.to_string())))
     };
     let connection = &offered.connection;
     connection.send(Kind::Ready, &[], &[]).map_err(refused)?;
