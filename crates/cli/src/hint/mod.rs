@@ -24,7 +24,7 @@ pub trait Hint: fmt::Display {
     }
 }
 
-/// Displays an error and its hint, which becomes the hint of a [`Report`](crate::report::Report) about the error.
+/// Displays an error and its hint, which becomes the hint of a [`Report`] about the error.
 pub struct Hinted<E>(pub E);
 
 impl<E: Hint> fmt::Display for Hinted<E> {
