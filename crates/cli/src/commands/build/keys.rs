@@ -38,8 +38,7 @@ impl<'a> Source<'a> {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
         let place = format!("{}:{line}", self.path.display());
-        // The text may contain a key or a value of the file.
-        Report::on("cannot use", place.as_bytes(), without_hint(&why.to_string()))
+        Report::on("cannot use", place.as_bytes(), why)
     }
 }
 
@@ -77,7 +76,7 @@ impl<'f, 'a> Keys<'f, 'a> {
     pub fn wrong(&self, key: &str, why: impl std::fmt::Display) -> Report {
         let held = self.table.iter().find(|(known, _)| known.get_ref() == key);
         let span = held.map_or(self.span.clone(), |(known, _)| known.span());
-        self.source.wrong(&span, format!("{key}: {why}"))
+        self.source.wrong(&span, format!("{}: {why}", without_hint(key)))
     }
 
     /// Returns the text or number of `key`, as text.
