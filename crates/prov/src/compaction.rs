@@ -322,6 +322,7 @@ impl Compaction {
     }
 
     /// Returns the segment of the edges. Drops the older half of them until it is at most `max` bytes long.
+    #[inline(never)]
     pub(crate) fn finish(mut self, header: &Header) -> Vec<u8> {
         self.positions = HashTable::new();
         self.sort();
@@ -334,7 +335,8 @@ impl Compaction {
         }
     }
 
-    /// Returns the segment, if it is not too long.
+    /// Returns the segment, if it is not too long. Its stack is not in use while records are decoded.
+    #[inline(never)]
     fn encode(&self, header: &Header) -> Option<Vec<u8>> {
         let (mut out, mut ids) = (SegmentWriter::new(header), HashMap::new());
         for edge in &self.edges {

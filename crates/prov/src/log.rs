@@ -644,7 +644,8 @@ impl Log {
     }
 }
 
-/// Adds the records of the first `max` bytes of a segment.
+/// Adds the records of the first `max` bytes of a segment. Its stack is not in use while the result is encoded.
+#[inline(never)]
 fn compact(compaction: &mut Compaction, segment: &Node, max: usize) -> Result<()> {
     let mut next = 0;
     Files::each_part(segment, max, &mut |blocks| next = compaction.add_blocks(blocks, next))

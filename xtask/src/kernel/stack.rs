@@ -11,7 +11,7 @@ const LARGE: u64 = 1 << 10;
 /// How many frames of more than [`LARGE`] bytes, and calls that panic, the module may have. These limits increase only if
 /// the module gets a feature.
 const FRAMES_MAX: usize = 65;
-const PANICS_MAX: usize = 779;
+const PANICS_MAX: usize = 768;
 
 /// Prints the largest frames of `object` and counts the calls that panic. Fails above the limits.
 pub fn run(shell: &Shell, object: &Path) -> Result<()> {
