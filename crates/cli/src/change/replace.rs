@@ -73,7 +73,13 @@ impl Borrowed {
         let folder = PrivateFolder::new().map_err(on_host)?;
         let (file, path) = folder.create(host_name(spot.name.as_bytes())).map_err(on_host)?;
         if let Some(node) = &node {
-            copy_out(node, &file).map_err(|error| failed(&error))?;
+            copy_out(node, &file).map_err(|error| match error {
+                Failure::Host(error) if error.kind() == io::ErrorKind::StorageFull => {
+                    failed(&error).help("set TMPDIR to a directory with more free space")
+                }
+                Failure::Host(error) => failed(&error),
+                error => failed(&error),
+            })?;
         }
         Ok(Self { folder, path, spot, shown, node })
     }

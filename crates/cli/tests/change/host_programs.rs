@@ -113,6 +113,27 @@ fn what_a_program_mounts_beside_its_copy_is_not_removed() {
 }
 
 #[test]
+fn a_copy_that_does_not_fit_names_the_remedy_and_is_removed() {
+    let Some(disk) = Disk::new("8M", &[]) else { return };
+    if !require(&[Oracle::Root]) {
+        return;
+    }
+    disk.obento_with(&["write", "disk.img:/f"], &[7; 3_000_000]);
+    let small = tempfile::tempdir().unwrap();
+    call("mount", ["-t", "tmpfs", "-o", "size=1M,mode=700", "none", small.path().to_str().unwrap()]).unwrap();
+    let mut command = disk.command(&["exec", "disk.img:/f", "--", "true"]);
+    let output = command.env("TMPDIR", small.path()).output().unwrap();
+    let left = std::fs::read_dir(small.path()).unwrap().count();
+    call("umount", [small.path()]).unwrap();
+    assert_eq!(
+        text(&output.stderr),
+        "obento: cannot create a copy of 'disk.img:/f': no space left on device\n  \
+         help: set TMPDIR to a directory with more free space\n"
+    );
+    assert_eq!((output.status.code(), left), (Some(2), 0));
+}
+
+#[test]
 fn holes_of_a_large_file_are_neither_read_nor_written() {
     let Some(disk) = Disk::new("8M", &["-b", "4096"]) else { return };
     disk.obento_with(&["write", "disk.img:/f"], b"start");

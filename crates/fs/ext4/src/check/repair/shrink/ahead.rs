@@ -19,7 +19,8 @@ const WINDOW: u64 = 64 << 10;
 /// Longer reads are passed on.
 const LONGEST: usize = 16 << 10;
 
-/// Passes all calls to another device, but fills a window if a short read begins where the previous one ended.
+/// Passes reads and writes to another device, but fills a window if a short read begins where the previous one ended.
+/// Several reads at once are separate reads.
 pub(super) struct ReadAhead<D> {
     below: D,
     window: Mutex<Window>,
