@@ -79,7 +79,9 @@ pub trait Receive: Send {
     ///
     /// # Errors
     ///
-    /// - `TooSmall`: no volume can hold the file.
+    /// - `Format` with [`FormatError::TooSmall`]: the files received so far do not fit into the requested
+    ///   length.
+    /// - `Format` with [`FormatError::Device`]: memory is exhausted.
     fn place(
         &mut self,
         data: DataId,

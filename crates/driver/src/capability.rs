@@ -17,7 +17,7 @@ pub trait Xattrs: Send + Sync {
     ///
     /// # Errors
     ///
-    /// - `NotSupported`: the format lacks the namespace. Some formats report `NoData` instead.
+    /// - `NotSupported`: the format does not support the namespace. Some drivers return `NoData` instead.
     /// - `NoData`: the inode has no such attribute.
     fn get_xattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
 
@@ -116,7 +116,8 @@ pub trait Whiteouts: Send + Sync {
 
 /// Volumes whose label can change while they are in use, as `FS_IOC_SETFSLABEL` does (ioctl_setfslabel(2)).
 pub trait Relabel: Send + Sync {
-    /// Gives the volume another label, durably and in one atomic change. An empty label removes the label.
+    /// Sets the label in one atomic change. The new label is on stable storage when the call returns. An
+    /// empty label removes the existing label.
     /// [`FileSystem::info`](crate::FileSystem::info) returns the new label afterwards.
     ///
     /// # Errors

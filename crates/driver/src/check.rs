@@ -30,7 +30,8 @@ pub trait Check: Send + Sync {
     /// # Errors
     ///
     /// - `Corrupt`: no usable super block exists.
-    /// - `Unsupported`: the volume uses a feature that the check does not support.
+    /// - `Unsupported`: the volume uses a feature that the check does not support. Or: `options` permit
+    ///   repairs, and the driver repairs nothing (`Unsupported(Repairing)`).
     /// - `ReadOnly` or `DeviceError::ReadOnly`: `options` permit repairs, and the device is read-only.
     /// - `Device`: the device failed.
     fn check(
@@ -44,8 +45,8 @@ pub trait Check: Send + Sync {
     /// The caller calls this method only if [`Driver::probe`](crate::Driver::probe) returned `None`. Writes
     /// nothing.
     ///
-    /// The driver tries the super block that [`CheckOptions::super_block`] selects, if it supports this option (ext4).
-    /// Without a selection, the driver searches for:
+    /// If the driver supports [`CheckOptions::super_block`] (ext4) and the option selects a super block, the
+    /// driver tries only this super block. Otherwise, the driver searches for:
     ///
     /// - a super block or a backup whose fields are valid, although the signature is damaged;
     /// - for FAT, a boot sector whose other fields agree with the rest of the volume.

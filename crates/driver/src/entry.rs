@@ -7,8 +7,9 @@ use obento_base::{FileKind, Ino, Name, Result};
 /// A position in a directory at which a listing can continue.
 ///
 /// Invariant: a cookie is 0 only at the start of the directory, and is less than 2^63. A cookie stays valid
-/// when entries are created or removed, including the entries before and after it. The format defines a
-/// cookie as a hash or an offset; a cookie is never an index into a list.
+/// when entries are created or removed, including the entries before and after the position. On a volume that
+/// can change, a cookie is therefore never an index into a list of the entries. Drivers use a hash or an
+/// offset from the disk, a number that never changes for an entry (tmpfs), or the cookie of a server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Cookie(pub u64);
 
@@ -32,6 +33,6 @@ pub struct DirEntry<'a> {
 }
 
 /// A function that receives the entries of a listing one by one. The function returns `ControlFlow::Break` to
-/// end the listing. The driver passes an `Err` for a damaged block, and then the readable rest of the
-/// directory.
+/// end the listing. If a block of the directory is damaged, the driver passes an `Err`, and then continues
+/// with the entries that it can read.
 pub type EntrySink<'s> = dyn FnMut(Result<DirEntry<'_>>) -> ControlFlow<()> + 's;

@@ -58,9 +58,9 @@ bitflags::bitflags! {
     /// format does not store the property.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct StoredProperties: u16 {
-        /// All permission bits. Without this flag, the driver stores at most one bit of a mode that the
-        /// caller sets: whether the file is writable. It ignores the other bits. A driver that cannot change
-        /// volumes may return other modes (NTFS).
+        /// All permission bits. Without this flag, the driver stores at most one property of a mode that the
+        /// caller sets: whether the file is writable. The driver ignores the other bits. A driver that cannot
+        /// change volumes may return other modes (NTFS).
         const MODES = 1;
         /// Owner and group. Without this flag, all files have the same owner and group, which
         /// [`VolumeOptions`](crate::VolumeOptions) may select, and setting another owner fails with
@@ -257,11 +257,13 @@ pub trait FileSystem: Send + Sync {
     /// As for [`map`](Self::map).
     fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Starts a use of `ino`, whose number the caller got from a listing. Returns whether the driver still knows the
-    /// number. A driver whose files are on a server forgets the numbers of listed files that are not in use. The caller
-    /// then looks up the name. Any other driver knows all numbers.
+    /// Starts a use of `ino`, whose number the caller got from a listing. Returns whether the number is still
+    /// valid. If the result is `false`, the caller must look up the name instead. The result can be `false`
+    /// only for a driver whose files are on a server: such a driver drops the numbers of listed files that
+    /// are not in use.
     ///
-    /// The caller also calls `acquire` after `lookup` or `create` if another thread may have called `forget` since.
+    /// The caller also calls `acquire` after `lookup` or `create`, if another thread may have called `forget`
+    /// for the same inode since then.
     fn acquire(&self, _ino: Ino) -> bool {
         true
     }

@@ -392,9 +392,9 @@ pub struct Formatted {
     pub fs_type: &'static str,
     /// Label.
     pub label: Vec<u8>,
-    /// UUID; zeros for a format that has a serial number instead.
+    /// UUID; zeros if the volume has none.
     pub uuid: [u8; 16],
-    /// Serial number, for a format that has no UUID.
+    /// Serial number, for a format that has one. exFAT has a serial number and, optionally, a UUID.
     pub serial: Option<u32>,
     /// Block size in bytes.
     pub block_size: u32,

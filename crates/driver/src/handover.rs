@@ -28,7 +28,7 @@ impl VolumeState {
     /// `obVS`.
     const MAGIC: u32 = u32::from_le_bytes(*b"obVS");
     /// The version of the encoding. [`decode`](Self::decode) rejects a state with another major version, and a state
-    /// with an unknown critical field. It ignores other unknown fields.
+    /// with an unknown critical field. `decode` ignores unknown optional fields.
     pub const VERSION: Version = (1, 0);
 
     const DRIVER: u16 = 1;

@@ -4,14 +4,14 @@ use obento_env::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The lock of the mapping of one inode. The mapping is the location of the data of a file.
 ///
-/// The caller of a driver owns one `LayoutLock` per inode (`vfs`), or enforces these rules with other locks
-/// (the kernel module):
+/// The caller of a driver either owns one `LayoutLock` per inode (`vfs`), or enforces the following rules
+/// with other locks (the kernel module):
 ///
 /// - A thread holds the lock shared from `map` or `begin_write` until the I/O and `end_write` have completed,
 ///   and during `read`, `write` and `allocate`.
 /// - A thread holds the lock exclusively during `truncate`, `punch`, `zero_range`, `collapse` and `insert`.
-/// - A thread that frees an inode with [`forget`](crate::FileSystem::forget) holds no layout lock. It needs
-///   none, because no other thread uses the inode.
+/// - A thread that calls [`forget`](crate::FileSystem::forget) holds no layout lock. `forget` may free the
+///   inode and needs no lock, because no other thread uses the inode.
 /// - A driver never acquires the lock, not even during a commit.
 /// - A thread acquires the lock before every lock inside a driver.
 #[derive(Debug, Default)]
@@ -19,10 +19,9 @@ pub struct LayoutLock(RwLock<()>);
 
 /// A shared guard. While this guard exists, mapped data does not move, and its blocks are not freed.
 ///
-/// While no guard exists, the location of mapped data changes only if a thread changes the flags of the
-/// inode. A caller may therefore store a location that `map` returned under one shared guard, and use the
-/// location under a later shared guard. The location becomes invalid when a thread acquires an exclusive
-/// guard or changes the flags.
+/// A caller may store a location that `map` returned under one shared guard, and use the location under a
+/// later shared guard. The location becomes invalid in two cases: a thread acquires an exclusive guard, or a
+/// thread changes the flags of the inode. Nothing else changes the location of mapped data.
 #[derive(Debug)]
 pub struct Layout<'a> {
     _guard: RwLockReadGuard<'a, ()>,

@@ -50,8 +50,8 @@
 //!   - `NoMemory`, if memory is exhausted.
 //! - Damage on an open volume affects only the files that contain the damage. Exception: a volume can require
 //!   that the driver rejects all changes after the driver has found damage (`errors=remount-ro` of ext4).
-//! - For any contents of the device, no method panics, hangs, or exceeds its memory budget. The budget is
-//!   [`OpenOptions::cache`] plus fixed limits of the driver.
+//! - For any contents of the device, no method panics or hangs, and the open volume does not use more memory
+//!   than its budget. The budget is [`OpenOptions::cache`] plus fixed limits of the driver.
 //!
 //! The driver `tmpfs` (`obento-tmpfs`) is the reference implementation. It supports every property of a POSIX file
 //! system, since it has no on-disk format that could restrict it.

@@ -71,9 +71,9 @@ impl Default for Journalling {
     }
 }
 
-/// Options that only some formats support. `None` selects the default of the driver. A driver ignores the
-/// options that its format does not need, for example `uid` if the format stores owners. Exception: FAT
-/// rejects `keep_last_dots` and an unknown `code_page` with `NotSupported`.
+/// Options that only some formats support. `None` selects the default of the driver. A driver ignores an
+/// option that its format does not need, for example `uid` if the format stores owners. Exception: FAT
+/// rejects `keep_last_dots`, and a `code_page` that the driver does not support, with `NotSupported`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct VolumeOptions {
     /// Owner of all files.
@@ -88,8 +88,8 @@ pub struct VolumeOptions {
     pub code_page: Option<u16>,
     /// Local time minus UTC, in minutes, for formats that store local times: 60 for UTC+1.
     pub time_offset: Option<i16>,
-    /// Whether a name may end with a dot (exFAT). By default, the driver refuses such a name with `Invalid`;
-    /// Linux removes the dot.
+    /// Whether a name may end with a dot (exFAT). By default, creating such a name fails with `Invalid`.
+    /// Linux removes the dot instead.
     pub keep_last_dots: bool,
     /// Whether to discard freed space after the change that freed the space is durable.
     pub discard: bool,
@@ -133,8 +133,9 @@ pub struct OpenOptions {
     pub probe: Option<Probe>,
     /// Whether a volume that is opened for reading verifies the checksums of its metadata.
     pub checksums: Checksums,
-    /// Maximum size of the metadata cache in bytes. A driver raises the value to its minimum, which is 128
-    /// blocks for a [`Cache`](obento_block::Cache). Changed blocks that are not written yet are not counted.
+    /// Maximum size of the metadata cache in bytes. If the value is below the minimum of the driver, the
+    /// driver uses its minimum: at least 128 blocks for a [`Cache`](obento_block::Cache). The size does not
+    /// include changed blocks that are not written yet.
     pub cache: usize,
     /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
@@ -341,6 +342,8 @@ pub trait Driver: Send + Sync {
     ///    - The volume has a feature that the driver supports only for reading.
     ///    - The external journal of the volume is missing.
     /// 7. `NotFound`: the volume has no tree with the number [`VolumeOptions::subvolume`].
+    ///
+    /// The kernel engine checks the errors 4 to 7 in another order.
     ///
     /// The position of this error depends on the driver:
     ///

@@ -15,12 +15,13 @@ pub struct Probe {
     pub fs_type: &'static str,
     /// Label; empty if the volume has none.
     pub label: Vec<u8>,
-    /// UUID, if the format has one.
+    /// UUID, if the volume has one.
     pub uuid: Option<[u8; 16]>,
-    /// Serial number, for a format that has no UUID; displayed as `1234-ABCD`.
+    /// Serial number, for a format that has one; displayed as `1234-ABCD`. exFAT has a serial number and,
+    /// optionally, a UUID.
     pub serial: Option<u32>,
     /// Identifier as text, for a format that has neither a UUID nor a serial number. For ISO 9660 this is the
-    /// modification time of the volume; for UDF and NTFS, an identifier of 16 digits.
+    /// modification time of the volume; for UDF and NTFS, an identifier of 16 hexadecimal digits.
     pub text_id: Option<String>,
     /// Length of the volume in bytes. If the image is truncated, this length is greater than the length of the device.
     pub len: u64,

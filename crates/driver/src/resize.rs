@@ -28,7 +28,7 @@ impl ResizeOptions {
     }
 }
 
-/// The result of a change of the size.
+/// A planned or completed change of the size.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ResizePlan {
     /// The length of the volume in bytes before the change.
@@ -142,7 +142,7 @@ pub trait Resize: Send + Sync {
     /// # Errors
     ///
     /// - `Refused`: the volume cannot have this size.
-    /// - `Failed`: the volume is damaged, or the device failed.
+    /// - `Failed`: the volume is damaged, the device failed, or the kernel engine is unavailable.
     fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> Result<ResizePlan, ResizeError>;
 
     /// Returns the smallest length in bytes to which [`resize`](Self::resize) can shrink the volume on `device`. Writes

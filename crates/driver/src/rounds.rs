@@ -103,9 +103,9 @@ pub struct CheckRound<V, I, E> {
 ///
 /// Each issue is passed to `emit` in one of these rounds:
 ///
-/// - A note: in the first round.
-/// - A repaired issue: in the round that repairs it. If the repair had no effect, the last round finds the
-///   issue again and reports it as not repaired.
+/// - A note: in the first round. Later rounds report no notes.
+/// - A repaired issue: in the round that repairs the issue. If the repair had no effect, the last round finds
+///   the issue again, and also reports the issue as not repaired.
 /// - Any other issue: in the last round.
 ///
 /// # Errors

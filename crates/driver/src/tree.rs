@@ -96,7 +96,7 @@ pub enum Body {
 }
 
 impl Body {
-    /// Returns the number of a device, and a number without meaning for other types.
+    /// Returns the device number. Returns 0:0 for types that are not devices.
     pub fn rdev(&self) -> DeviceNumber {
         match *self {
             Self::CharDevice(number) | Self::BlockDevice(number) => number,
@@ -178,7 +178,7 @@ impl Tree {
         ids.map(NodeId).zip(&self.nodes)
     }
 
-    /// Returns the node `id`.
+    /// Returns the node `id`, or `None` if the tree has no such node.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.index())
     }

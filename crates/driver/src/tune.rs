@@ -125,8 +125,8 @@ pub trait Tune: Send + Sync {
     /// # Errors
     ///
     /// - `Failed` with `ReadOnly`: the device is read-only. Nothing was changed.
-    /// - `Refused`: the value of a setting is not possible on this volume. A UUID is not possible if the format has a
-    ///   serial number instead, and the reverse. Nothing was changed.
+    /// - `Refused`: the value of a setting is not possible on this volume. For example, the options contain a
+    ///   UUID, and the format has a serial number instead, or the reverse. Nothing was changed.
     /// - `Unavailable`: the format does not have the setting, or the setting cannot be changed on this volume, whatever
     ///   its value. Nothing was changed.
     /// - `Failed`: the volume is damaged, the device failed, or the volume has too little free space. After a

@@ -14,8 +14,9 @@ use obento_block::BlockDevice;
 pub trait Undelete: Send + Sync {
     /// Passes each deleted regular file of the volume on `device` to `found`, until `found` breaks.
     ///
-    /// Skips damaged parts of the volume. Returns the first [`Unsearched::MOST`] skipped parts of directories. A driver
-    /// that finds deleted files without searching directories returns none (ext4).
+    /// Skips damaged parts of the volume. Returns the parts of directories that were skipped, at most the
+    /// first [`Unsearched::MOST`]. A driver that finds deleted files without searching directories returns an
+    /// empty list (ext4).
     ///
     /// # Errors
     ///

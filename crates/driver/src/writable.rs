@@ -101,14 +101,16 @@ pub struct SetAttr {
     /// Modification time.
     pub mtime: Option<TimeChange>,
     /// Change time, for tools that restore a tree. `None` uses the clock of the driver. The driver ignores
-    /// the value if the format stores no change time, or if the driver cannot set it (kernel engine, NFS).
+    /// the value if the format stores no change time, or if the driver cannot set the change time (kernel
+    /// engine, NFS, FUSE).
     pub ctime: Option<TimeChange>,
     /// Birth time. The driver ignores the value if the format stores no birth time, or if the birth time cannot be
     /// changed.
     pub btime: Option<TimeChange>,
     /// File flags. The driver ignores flags that the format computes. A driver whose format stores no flags
-    /// ignores all flags (FAT, exFAT) or fails with `NotSupported` (NFS). The caller compares the flags that
-    /// [`set_attr`](WritableFileSystem::set_attr) returns, and reports the flags that are not stored.
+    /// ignores all flags (FAT, exFAT), or fails with `NotSupported` if a flag is set (NFS, FUSE). The caller
+    /// compares these flags with the flags that [`set_attr`](WritableFileSystem::set_attr) returns, and
+    /// reports the flags that are not stored.
     pub flags: Option<FileFlags>,
     /// Project ID for quotas. A value other than 0 fails with `NotSupported` if the format stores no project IDs.
     pub project: Option<u32>,
@@ -206,7 +208,7 @@ pub enum Usage {
 
 /// A function that a driver calls with the attributes of an inode, before the driver removes a name of the
 /// inode. If the function returns an error, the driver changes nothing and returns that error. The function
-/// must neither call the driver nor wait for a thread that does, since the driver may hold locks.
+/// must neither call the driver nor wait for a thread that calls the driver, since the driver may hold locks.
 pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 
 /// A volume that is open for writing.
@@ -219,8 +221,8 @@ pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 ///
 /// # Duties of the caller
 ///
-/// The driver sets `mtime` and `ctime` from the clock that it was opened with. It does not check permissions.
-/// The caller (`vfs`):
+/// The driver sets `mtime` and `ctime` from [`OpenOptions::clock`](crate::OpenOptions::clock). The driver
+/// does not check permissions. The caller (`vfs`):
 ///
 /// - checks permissions, and enforces the flags `IMMUTABLE` and `APPEND`;
 /// - rejects names that are longer than [`Limits::name_max`](crate::Limits::name_max);
@@ -364,19 +366,22 @@ pub trait WritableFileSystem: Send + Sync {
     /// The position of these errors depends on the driver:
     ///
     /// - `Invalid`: the format cannot store `new_name`.
-    /// - `NotSupported`: `flags` contain `EXCHANGE`, and the format cannot exchange names (kernel engine,
-    ///   NFS).
+    /// - `NotSupported`: `flags` contain `EXCHANGE`, and the format or the server cannot exchange names
+    ///   (kernel engine, NFS, FUSE).
     fn rename(&self, from: Ino, name: &Name, to: Ino, new_name: &Name, flags: RenameFlags) -> Result<()>;
 
     /// Changes all given attributes or none. Returns the stored attributes after the change. [`SetAttr`]
     /// documents which values a driver may ignore.
     ///
+    /// Exception: the kernel engine and the FUSE driver change owner, mode, flags and times one after the
+    /// other. If a step fails, the attributes of the earlier steps have their new values.
+    ///
     /// # Errors
     ///
     /// - `NotPermitted`: the format stores no owners, and the owner or the group would change.
     /// - `OutOfRange`: the format cannot store a time ([`TimeChange::At`]), the owner or the group.
-    /// - `NotSupported`: the project ID is not 0 and the format has no projects, or the driver does not support the
-    ///   combination of flags.
+    /// - `NotSupported`: the project ID is not 0 and the format has no projects. Or: the driver does not
+    ///   support the combination of flags, or does not support flags (NFS, FUSE).
     /// - `NotDirectory`: the flag `CASEFOLD` of an inode that is not a directory would change.
     /// - `NotEmpty`: the flag `CASEFOLD` of a directory with entries would change.
     fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<Attr>;

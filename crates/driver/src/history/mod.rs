@@ -50,8 +50,8 @@ pub trait OpenRecorder: Send + Sync {
     fn was_read(&self, actor: Actor, ino: Ino, range: &Range<u64>);
 
     /// Records that `range` of a file was written. The write belongs to `current` if this process has the
-    /// file open for writing. Otherwise, it belongs to the last process that opened or created the file for
-    /// writing. If no such process is known, it belongs to `current`.
+    /// file open for writing. Otherwise, the write belongs to the last process that opened or created the
+    /// file for writing. If no such process is known, the write belongs to `current`.
     fn wrote(&self, current: Option<Actor>, ino: Ino, range: &Range<u64>);
 
     /// Records that `actor` closed a regular file.

@@ -93,7 +93,7 @@ impl TreeBuilder {
         self.nodes.len()
     }
 
-    /// Returns whether the root is the only node.
+    /// Returns whether the root is the only node. Nodes without a name are counted.
     pub fn is_empty(&self) -> bool {
         self.nodes.len() <= 1
     }
