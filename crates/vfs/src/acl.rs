@@ -13,7 +13,7 @@ use crate::caller::{AccessRequest, Caller};
 
 /// Name of the attribute with the access list.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// Name of the attribute of a directory with the default list, which new files in it inherit.
+/// Name of the attribute with the default list of a directory. New files in the directory inherit this list.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;

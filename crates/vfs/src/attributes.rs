@@ -20,10 +20,12 @@ use crate::vfs::Vfs;
 const GUARDED: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 impl Vfs {
-    /// Changes all given attributes or none. Returns the new attributes.
+    /// Changes all given attributes or none, with the exceptions that
+    /// [`set_attr`](obento_driver::WritableFileSystem::set_attr) of the driver documents. Returns the new
+    /// attributes.
     ///
-    /// A new mode also changes the access control list, if the inode has one. The list is stored after the attributes.
-    /// If storing the list fails, the call fails although the attributes have their new values.
+    /// A new mode also changes the access control list, if the inode has one. The list is stored after the
+    /// attributes. If storing the list fails, the call fails although the attributes have their new values.
     ///
     /// Two changes of the mode are implicit:
     ///
@@ -40,8 +42,8 @@ impl Vfs {
     ///      alone. If the new flags are neither immutable nor append-only, the change may also contain the project.
     ///      An append-only inode that is not immutable also permits setting both `atime` and `mtime` to the current
     ///      time, but not one of them alone.
-    ///    - The caller is not the owner of the image, and the change contains a change time, a birth time or
-    ///      another owner. Another group is permitted only if the caller is a member of it.
+    ///    - The caller is not the owner of the image, and the change contains one of these attributes: a
+    ///      change time, a birth time, another owner, or another group of which the caller is not a member.
     ///    - The caller is not the owner of the image, and the change sets or clears the immutable or append-only flag.
     ///    - The caller owns neither the inode nor the image. Exception: error 3 applies to a change that is empty or
     ///      only sets times to the current time.

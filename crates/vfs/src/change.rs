@@ -28,8 +28,8 @@ impl Vfs {
     /// - If `caller` is a [`Caller::User`], the inode gets the user ID and the group ID of the caller, and
     ///   the call ignores `new.uid` and `new.gid`. If `caller` is [`Caller::Owner`], the inode gets `new.uid`
     ///   and `new.gid`.
-    /// - If `dir` has set-group-ID, the inode gets the group of `dir` instead. A new directory also gets
-    ///   set-group-ID.
+    /// - If `dir` has set-group-ID, the inode gets the group of `dir` instead. If the inode is a directory,
+    ///   it also gets set-group-ID.
     /// - The call clears set-group-ID in the mode if two conditions hold: the caller is not in the group of the
     ///   new inode, and `new.mode` permits that group to execute the file. Exception: directories.
     /// - If `dir` has a default access control list, the mode of the inode consists of the permission bits in
@@ -53,8 +53,8 @@ impl Vfs {
         self.create_masked(caller, dir, name, new, Mode::new(0))
     }
 
-    /// Creates an inode as [`create`](Self::create) does, and removes the bits of `umask` from `new.mode`. If `dir` has
-    /// a default access control list, `umask` has no effect.
+    /// Creates an inode as [`create`](Self::create) does, and removes the bits of `umask` from `new.mode`. If
+    /// `dir` has a default access control list, `umask` has no effect. Fails as `create` does.
     pub fn create_masked(
         &self,
         caller: &Caller,
@@ -98,7 +98,7 @@ impl Vfs {
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
-    /// 2. `NotSupported`: the format has no files without names.
+    /// 2. `NotSupported`: the format does not support files without names.
     /// 3. `NotDirectory`: `dir` is not a directory.
     /// 4. `AccessDenied`: the caller lacks write or execute permission for `dir`.
     /// 5. `NotPermitted`: `dir` is immutable, or has been removed.
@@ -278,7 +278,7 @@ impl Vfs {
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. For the old directory, and then for the new directory:
     ///    1. `NotDirectory`: the inode is not a directory.
-    ///    2. `NameTooLong`: the name in the directory exceeds the limit of the format.
+    ///    2. `NameTooLong`: the old or, respectively, the new name exceeds the limit of the format.
     ///    3. `AccessDenied`: the caller lacks write or execute permission for the directory.
     ///    4. `NotPermitted`: the directory is immutable.
     /// 3. `NotFound`: the old name does not exist.

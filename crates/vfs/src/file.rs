@@ -36,9 +36,9 @@ pub struct File {
 }
 
 impl Vfs {
-    /// Opens a file for reading or writing, or a directory for listing. Later calls check only the flags, and
-    /// not the permissions of the caller. A FIFO, a socket or a device can be opened, but reading and writing
-    /// fail with `Invalid`.
+    /// Opens a file for reading or writing, or a directory for listing. The methods of the returned [`File`]
+    /// check only `flags`, and not the permissions of the caller. A FIFO, a socket or a device can be opened,
+    /// but reading and writing fail with `Invalid`.
     ///
     /// # Errors
     ///

@@ -23,7 +23,8 @@ impl Vfs {
     /// The result of a file is an error of one of the three methods, or:
     ///
     /// - `Invalid`: the contents are longer than [`NEW_FILE_MAX`](obento_driver::NEW_FILE_MAX), and the
-    ///   driver creates many files at once ([`Bulk`]).
+    ///   driver creates many files at once ([`Bulk`]). This limit does not apply if `dir` has a default
+    ///   access control list.
     pub fn create_files(&self, caller: &Caller, dir: &Node, files: &[NewFile<'_>]) -> Vec<Result<()>> {
         // A list that new files inherit must be set on each file.
         let bulk =

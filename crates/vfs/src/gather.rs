@@ -4,21 +4,25 @@
 //! The first write is passed to the driver directly. A write that continues where the last write ended starts to
 //! gather. A file is settled:
 //! - when the buffer is full;
-//! - before a caller reads the file or its attributes, or changes the file other than by an append;
+//! - before a caller reads the file or its attributes, or makes any other change than an append that is
+//!   gathered;
 //! - before a sync, and when the last user drops the file;
 //! - when the data reaches its maximum age.
 //!
-//! Invariant: `begin_write` has reserved the space for gathered data before the data is accepted. A lack of space
-//! is therefore reported by the write, not later.
-//! Invariant: a file starts to gather only under the exclusive guard of its inode. If a thread holds the guard and has
-//! settled the file, the file gathers nothing. Therefore, no thread waits for the exclusive layout lock of a file that
-//! is gathering.
+//! Invariant: `begin_write` has reserved the blocks for gathered data before the data is accepted. A lack of
+//! space for the data is therefore reported by the write, not later. Settling can still fail with `NoSpace`
+//! if the mapping of the file needs another block (ext4).
+//! Invariant: a file starts to gather only under the exclusive guard of its inode. After a thread that holds
+//! the guard has settled the file, the file gathers nothing until the thread releases the guard. Therefore,
+//! no thread waits for the exclusive layout lock of a file that is gathering.
 //! Invariant: the modification time of a file is the time at which its last bytes were accepted, not the time at
 //! which it was settled. The clock of the driver provides this time.
 //! Invariant: a loss of gathered data is reported. If settling fails, the volume accepts no further changes, and
 //! every sync returns the error.
-//! Locking: one lock per inode. A thread holds this lock while it settles the file. The thread acquires the lock after
-//! the guard of the inode and before the layout lock. The lock of the list of gathering files is a leaf lock.
+//! Locking: one lock per inode. A thread holds this lock while it gathers data or settles the file. The
+//! thread acquires the lock after the guard of the inode and before the layout lock. A thread that settles a
+//! file because of a read, a sync or the age of the data does not hold the guard. The lock of the list of
+//! gathering files is a leaf lock.
 
 use alloc::sync::{Arc, Weak};
 use alloc::vec::Vec;
@@ -100,7 +104,9 @@ impl Node {
         Some(Gathered { start: at, bytes, reserved, times: Times::Unchanged })
     }
 
-    /// Reserves blocks for the data after `at`, which is the end of the file.
+    /// Reserves blocks for the data after `at`, which is the end of the file. Returns the reserved range,
+    /// which starts at the next block boundary. Returns `None` if less than [`LONGEST`] bytes can be
+    /// reserved, or if the last byte of the file is not in a mapped block.
     fn reserve(&self, at: u64) -> Option<Range<u64>> {
         let writer = Writer::of(self, self.vfs.writable().ok()?);
         // The last byte of the file must be in a block. If the file ends within a block, the rest of that

@@ -13,10 +13,10 @@
 //!
 //! Error lists follow the rules of [`obento_driver`]: a numbered list is in the order in which a method
 //! checks the errors. In addition, every method that returns a `Result` can fail with the errors that
-//! `obento_driver` lists for all methods, such as `Stale`, `Corrupt` and `Device`. A change of a file that
-//! must first pass gathered data to the driver can also fail with the error of that write. A change that
-//! fails leaves the state that the method of the driver documents, unless the method of `vfs` documents
-//! another state.
+//! `obento_driver` lists for all methods, such as `Stale`, `Corrupt` and `Device`. If the file has gathered
+//! data, a change of the file first passes the data to the driver, and can also fail with the error of that
+//! write. After a failed change, the volume is in the state that the method of the driver documents, unless
+//! the method of `vfs` documents another state.
 //!
 //! Invariant: an inode stays alive while a `Node`, an open [`File`] or the name cache refers to it. After the last
 //! reference is dropped, the driver receives one `forget`. No new use of the inode number begins before `forget` has
@@ -30,12 +30,14 @@
 //! 2. The guards of inodes, in ascending order of inode numbers. A lookup that misses the cache holds the guard of its
 //!    directory shared. A change of the names of a directory, of the data of a file or of attributes holds the guard
 //!    exclusively. Exception: an update of the access time holds no guard.
-//! 3. The gathered data of an inode, while it is passed to the driver.
+//! 3. The lock of the gathered data of an inode, while a thread gathers data or passes the data to the
+//!    driver.
 //! 4. The layout lock of an inode. A thread holds this lock shared while it transfers data through a mapping, and
 //!    exclusively while the driver removes or moves blocks.
 //! 5. The locks inside the driver.
-//! 6. Leaf locks: a shard of the inode table, a set of the name cache, and the list of gathering files. No thread calls
-//!    the driver while it holds a leaf lock.
+//! 6. Leaf locks: a shard of the inode table, a set of the name cache, the stored locations of a file, a
+//!    stripe of the volume, and the list of gathering files. No thread calls the driver while it holds a leaf
+//!    lock.
 #![no_std]
 #![cfg_attr(
     not(test),

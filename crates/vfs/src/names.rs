@@ -7,8 +7,9 @@
 //! Invariant: a thread that inserts an entry holds the guard of the directory, shared or exclusive, from the lookup to
 //! the insertion. A thread that changes a name holds the guard exclusively until it has updated the entry. Entries are
 //! therefore never stale.
-//! Invariant: after a directory is removed, only entries for names that do not exist remain. These entries stay valid
-//! for a later directory with the same inode number, since it starts empty.
+//! Invariant: after a directory is removed, only entries for names that do not exist remain. If a new
+//! directory gets the same inode number, these entries are valid for the new directory, which is empty at
+//! first.
 //! Locking: one leaf lock per set.
 
 use alloc::sync::Arc;
@@ -93,11 +94,12 @@ pub(crate) struct Names {
     hasher: DefaultHashBuilder,
 }
 
-/// A reference that was removed from the cache. The caller releases it without holding a lock of the cache.
+/// A reference that was removed from the cache. The caller releases the reference without holding a lock of
+/// the cache.
 pub(crate) type Dropped = Option<Arc<Inode>>;
 
 impl Names {
-    /// Creates a cache of about `entries` names; 0 disables the cache.
+    /// Creates a cache of `entries` names, rounded up to a multiple of [`WAYS`]; 0 disables the cache.
     pub(crate) fn new(entries: usize) -> Self {
         let sets = entries.div_ceil(WAYS);
         Self {
@@ -151,7 +153,9 @@ impl Names {
         Some(set.entries.swap_remove(at).target)
     }
 
-    /// Records that a name no longer exists, if it is cached. Removed names are rarely looked up again.
+    /// Records that a name no longer exists, if the name is cached. Adds no entry for other names, since
+    /// removed names are rarely looked up again. Returns the reference of the entry, which the caller must
+    /// release.
     #[must_use]
     pub(crate) fn clear(&self, key: &Key<'_>) -> Dropped {
         self.set(key)?.lock().find(key)?.target.take()

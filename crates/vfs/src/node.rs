@@ -64,8 +64,8 @@ impl Node {
         Ok(attr)
     }
 
-    /// Returns the flags of the file. Unlike [`attr`](Self::attr), this does not pass gathered data to the driver. Fails as
-    /// `attr` does.
+    /// Returns the flags of the file. Unlike [`attr`](Self::attr), passes no gathered data to the driver.
+    /// Fails as `attr` does.
     pub fn flags(&self) -> Result<FileFlags> {
         self.stored().map(|attr| attr.flags)
     }
@@ -109,7 +109,8 @@ impl Node {
     /// 1. `NotDirectory`: this is not a directory.
     /// 2. `NameTooLong`: the name exceeds the limit of the format.
     /// 3. `NotFound`: the name does not exist.
-    /// 4. `Busy`: the driver forgot the inode during each of 64 attempts, since other threads ended their use of it.
+    /// 4. `Busy`: in each of 64 attempts, another thread ended its use of the inode at the same time, and the
+    ///    driver dropped the number of the inode.
     pub fn lookup(&self, name: &Name) -> Result<Node> {
         let names = &self.vfs.0.names;
         let key = names.key(self.ino(), name);
@@ -143,7 +144,8 @@ impl Node {
         for _ in 0..TRIES {
             let ino = self.file_system().lookup(self.ino(), name)?;
             let node = self.child_of(self.vfs.0.table.acquire(ino));
-            // Another thread may have ended its use of the inode after the lookup, and so that of this thread.
+            // Another thread may have called `forget` after the lookup, which also ended the use of this
+            // thread.
             if self.file_system().acquire(ino) {
                 return Ok(node);
             }
@@ -182,13 +184,14 @@ impl Node {
         }
     }
 
-    /// Caches the inode that `name` refers to. The caller holds the guard of this directory.
+    /// Caches the result of a lookup of `name`: the inode, or `None` if the name does not exist. The caller
+    /// holds the guard of this directory.
     pub(crate) fn note(&self, name: &Name, target: Option<&Node>) {
         self.note_key(&self.vfs.0.names.key(self.ino(), name), target);
     }
 
-    /// Records in the cache that `name` no longer exists, if it is cached. The caller holds the guard of
-    /// this directory.
+    /// Records in the cache that `name` no longer exists, if the name is cached. The caller holds the guard
+    /// of this directory.
     pub(crate) fn note_gone(&self, name: &Name) {
         let key = self.vfs.0.names.key(self.ino(), name);
         if let Some(left) = self.vfs.0.names.clear(&key) {
@@ -248,8 +251,9 @@ impl Node {
         }
         for _ in 0..TRIES {
             let parent = self.vfs.take(self.file_system().parent(self.ino())?);
-            // While it contains this directory, the parent cannot be removed; once it is in use, its number
-            // is not reused.
+            // The parent cannot be removed while it contains this directory, and the number of an inode in
+            // use is not reused. If the second call returns the same parent, `parent` is therefore the right
+            // inode.
             if self.file_system().parent(self.ino())? == parent.ino() {
                 return if self.attr()?.nlink == 0 { Err(Error::NotFound) } else { Ok(parent) };
             }

@@ -48,8 +48,8 @@ impl Node {
     }
 
     /// Allocates space, so that writing to `range` needs no further space. `range` is in bytes of the file.
-    /// Existing data does not change, and holes in the range still read as zeros. With [`Size::Grow`], the
-    /// file grows to `range.end` if it is shorter.
+    /// Existing data does not change, and holes in the range still read as zeros. With [`Size::Grow`], a
+    /// shorter file grows to `range.end`.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Node {
     }
 
     /// Makes `range` read as zeros, keeps its blocks allocated, and allocates missing blocks. `range` is in
-    /// bytes of the file. With [`Size::Grow`], the file grows to `range.end` if it is shorter.
+    /// bytes of the file. With [`Size::Grow`], a shorter file grows to `range.end`.
     ///
     /// # Errors
     ///

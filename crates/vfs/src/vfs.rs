@@ -53,8 +53,8 @@ pub struct Config {
     /// Independently of the age, `vfs` passes the data to the driver:
     ///
     /// - when the buffer is full;
-    /// - before a read of the file or of its attributes, and before a change of the file other than an
-    ///   append;
+    /// - before a read of the file or of its attributes, and before any change of the file except an append
+    ///   that is gathered;
     /// - before a sync;
     /// - when the last user drops the file.
     pub gather_age: Option<Duration>,
@@ -214,7 +214,7 @@ impl Vfs {
 
     /// Returns a node for the inode with the number `ino`. The inode must have been in use in the process
     /// that passed the volume to this process
-    /// ([`HandoverState::inodes`](obento_driver::HandoverState::inodes)). Reads nothing from the volume.
+    /// ([`HandoverState::inodes`](obento_driver::HandoverState::inodes)). Does not access the volume.
     pub fn adopt(&self, ino: Ino) -> Node {
         if ino == self.0.root.ino { self.root() } else { self.take(ino) }
     }
@@ -244,7 +244,7 @@ impl Vfs {
         self.0.fs.handover().is_some()
     }
 
-    /// Returns the use of the driver's cache of metadata, if it has one.
+    /// Returns the use of the driver's cache of metadata, or `None` if the driver has no such cache.
     pub fn cache_use(&self) -> Option<CacheUse> {
         self.0.fs.cache_use()
     }
@@ -315,9 +315,10 @@ impl Vfs {
         self.0.syncable()?.sync_files(&inos)
     }
 
-    /// Discards the free ranges of the device that are at least `min_len` bytes long, after writing all
-    /// changes of the driver to stable storage. Empties the name cache first, so that the inodes without a
-    /// name that only the cache uses become free. Returns the number of discarded bytes.
+    /// Discards the free ranges of the device that are at least `min_len` bytes long. First empties the name
+    /// cache, so that the driver frees the inodes without a name that only the cache uses, and writes all
+    /// changes of the driver to stable storage. The gathered data of files in use stays in memory. Returns
+    /// the number of discarded bytes.
     ///
     /// # Errors
     ///
@@ -406,7 +407,8 @@ impl Shared {
     }
 }
 
-/// Releases the references of the name cache and of the root. The driver then frees inodes without names.
+/// Releases the references of the name cache and of the root, so that the driver frees inodes without names.
+/// Then stops the thread that limits the age of gathered data.
 impl Drop for Shared {
     fn drop(&mut self) {
         self.names.drain().iter().for_each(|inode| self.release(inode));

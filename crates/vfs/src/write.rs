@@ -62,9 +62,9 @@ impl Node {
     }
 
     /// Writes data from a write-back cache above this layer, as [`write_at`](Self::write_at) does, with the
-    /// same errors. The modification time does not change, since the cache sets the times explicitly. The
-    /// change time does not change either, unless it is earlier than the modification time. It then becomes
-    /// the modification time.
+    /// same errors. The modification time does not change, since the cache sets the times explicitly. If the
+    /// change time is earlier than the modification time, the change time becomes the modification time.
+    /// Otherwise, the change time does not change.
     pub fn write_back(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
         self.vfs.writable()?;
         let _writers = self.inode.guard.write();
