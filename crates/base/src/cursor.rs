@@ -2,7 +2,7 @@
 
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// A position in a byte slice. If too few bytes are left, each `take` method returns `None` and does not move
+/// A position in a byte slice. If too few bytes are left, `take` and `take_raw` return `None` and do not move
 /// the position.
 #[derive(Clone, Debug)]
 pub struct Cursor<'a> {

@@ -9,7 +9,7 @@ use crate::{Error, Refusal};
 pub struct Errno(pub i32);
 
 /// Displays the meaning of the number for an operation on a device, which usually is a file of the host.
-/// Displays `error N` for all other numbers.
+/// Displays `error N` for a number whose meaning this function does not list.
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {

@@ -105,7 +105,7 @@ pub enum Refusal {
     /// `EOPNOTSUPP`: the format or the driver does not support the operation.
     #[error("operation not supported")]
     NotSupported,
-    /// `ENXIO`: no data or hole follows the offset.
+    /// `ENXIO`: no data or hole is at or after the offset.
     #[error("no data or hole at or after this offset")]
     NoSuchOffset,
 }

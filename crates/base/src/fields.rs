@@ -51,8 +51,8 @@ impl Fields {
     }
 
     /// Appends a field. A tag may occur several times, as a list. `value` must be shorter than 4 GiB. The
-    /// length of a longer value would be stored as 2^32 - 1, and a reader would take the rest of the value for
-    /// further fields.
+    /// length of a longer value would be stored as 2^32 - 1, and a reader would decode the rest of the value
+    /// as further fields.
     #[must_use]
     pub fn with(mut self, tag: u16, need: Need, value: &[u8]) -> Self {
         let need: u16 = if need == Need::Critical { 1 } else { 0 };
@@ -132,7 +132,9 @@ pub enum StateError {
     NoMemory,
 }
 
-/// Fields that are being read. A state has few of them, so a list is searched.
+/// Fields that are being read. A method that takes a field returns its value and removes the field from the
+/// list. [`finish`](Self::finish) then finds critical fields that the reader does not support. A state has
+/// few fields, so a search of the list is fast enough.
 #[derive(Debug)]
 pub struct Parsed<'b>(Vec<ParsedField<'b>>);
 

@@ -16,8 +16,8 @@ mod tables;
 /// A component of a path: bytes in any encoding.
 ///
 /// Invariant: a `Name` has 1 to 1024 bytes, contains neither `/` nor NUL, and is neither `.` nor `..`.
-/// [`Name::new`] is the only way to create a `Name`. Lower layers therefore need no further checks, and a
-/// damaged directory cannot refer to its parent.
+/// Every function that creates a `Name` checks the bytes with [`Name::new`]. Lower layers therefore need no
+/// further checks, and an entry of a damaged directory cannot be named `..`.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash, RefCastCustom)]
 #[repr(transparent)]
 pub struct Name([u8]);

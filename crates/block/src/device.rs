@@ -82,7 +82,7 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Makes the bytes of `range` read as zeros, if the device can do so without writing the bytes. Returns
-    /// whether the bytes now read as zeros. If the result is `false`, the caller must write zeros.
+    /// whether all bytes of `range` read as zeros now. If the result is `false`, the caller must write zeros.
     ///
     /// # Errors
     ///

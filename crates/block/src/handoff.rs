@@ -1,9 +1,10 @@
 //! A device that passes from one process to another while its volume is in use: see [`Handoff`].
 //!
-//! Locking: the lock of the held changes, and inside it the lock of their list. Writes, flushes, discards and
-//! punches hold the first lock shared. A read of a device that is not released holds the first lock shared; a
-//! read of a released device acquires no lock. Freezing and releasing hold the first lock exclusively. Writes
-//! and flushes of a holding device, and the release, also hold the second lock.
+//! Locking: a thread acquires the lock of the held changes first, and then the lock of their list. Writes,
+//! flushes, discards and punches hold the first lock shared. A read of a device that is not released holds
+//! the first lock shared; a read of a released device acquires no lock. [`Handoff::release`] holds the first
+//! lock exclusively during the call, and the guard of [`Handoff::freeze`] holds the first lock exclusively.
+//! Writes and flushes of a holding device, and the release, also hold the second lock.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -18,8 +19,8 @@ use obento_env::sync::{Mutex, RwLock, RwLockWriteGuard};
 use crate::Overlay;
 use crate::device::{Backing, BlockDevice, ReadRequest, check_buf, check_range};
 
-/// Maximum number of bytes that a device stores in memory. It bounds the changes that a process can make
-/// before the release, including the replay of a journal.
+/// Maximum total length of the writes that a device stores in memory. This limit bounds the changes that a
+/// process can make before the release, including the replay of a journal.
 const MAX_HELD: u64 = 256 << 20;
 
 /// One change that waits for the release.
@@ -63,9 +64,9 @@ impl Held {
 /// Until the release, neither process changes the underlying device. The first process can therefore continue
 /// if the second process fails.
 ///
-/// Invariant: a holding device writes nothing to the underlying device before its release. At the release, it
-/// repeats its writes and flushes in their original order. A crash during the release is therefore a crash
-/// between two of these writes.
+/// Invariant: a holding device writes nothing to the underlying device before its release. At the release,
+/// the device repeats the stored writes and flushes in their original order. A crash during the release
+/// therefore has the same effect as a crash between two of these writes.
 /// Invariant: a released device never holds writes again.
 pub struct Handoff {
     below: Arc<dyn BlockDevice>,

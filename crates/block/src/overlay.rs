@@ -19,7 +19,8 @@ const GRAIN: u64 = 4096;
 
 /// A copy-on-write overlay of a device. The overlay is writable, even if the underlying device is read-only.
 /// Writes are stored in memory, in pages of 4 KiB, and are lost when the overlay is dropped. A flush has no
-/// effect.
+/// effect. The first write to a page reads the whole page from the underlying device, so a write can also
+/// fail with the errors of [`BlockDevice::read_at`].
 ///
 /// Invariant: only [`write_through`](Self::write_through) writes to the underlying device.
 #[derive(Debug)]
@@ -73,9 +74,9 @@ impl<D: BlockDevice> Overlay<D> {
         Ok(())
     }
 
-    /// Passes the current `len` bytes from `offset` on to `edit`, and stores these bytes as `edit` leaves
-    /// them. If the bytes are in one page of 4 KiB, no other thread changes them during the call. If they are in
-    /// several pages, a concurrent write of the same bytes may be lost.
+    /// Passes the current `len` bytes from `offset` on to `edit`, which may change the bytes, and stores the
+    /// result. If the bytes are in one page of 4 KiB, no other thread changes the bytes during the call. If
+    /// the bytes are in several pages, a concurrent write of the same bytes may be lost.
     ///
     /// # Errors
     ///

@@ -6,7 +6,7 @@ use obento_base::Result;
 
 use crate::Block;
 
-/// The number and the contents of a block.
+/// The block number and the contents of a block.
 pub type BlockImage = (u64, Vec<u8>);
 
 /// A log of the blocks that were changed by transactions that are not durable yet. The log is outside of the
@@ -28,8 +28,9 @@ pub trait RedoLog: Send + Sync {
     /// - `NoMemory`: the log cannot grow.
     fn append(&self, transaction: u32, blocks: &[Block]) -> Result<()>;
 
-    /// Records that the transaction `transaction` and all earlier transactions are durable. [`changes`](Self::changes)
-    /// then omits their blocks. After this call, space that these transactions freed may be used again.
+    /// Records that the transaction `transaction` and all earlier transactions are durable.
+    /// [`changes`](Self::changes) then omits the blocks of these transactions. The caller reuses space that
+    /// these transactions freed only after this call.
     fn durable(&self, transaction: u32);
 
     /// Returns the newest contents of each block of the transactions that are not durable, sorted by block
@@ -40,6 +41,7 @@ pub trait RedoLog: Send + Sync {
     /// - `Invalid`: the log is damaged, or is marked as incomplete.
     fn changes(&self) -> Result<Vec<BlockImage>>;
 
-    /// Removes all blocks. The caller must have written them to stable storage before.
+    /// Removes all blocks from the log. Before this call, the caller must have written the blocks to stable
+    /// storage.
     fn clear(&self);
 }

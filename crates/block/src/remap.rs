@@ -13,7 +13,8 @@ use crate::device::{Backing, BlockDevice, check_buf};
 pub struct Source {
     /// Block number on the source device.
     pub block: u64,
-    /// Replacement of the first four bytes, if the source differs there (jbd2 escapes its magic number).
+    /// The first four bytes of the block, if the source contains other bytes there (jbd2 escapes its magic
+    /// number).
     pub first: Option<[u8; 4]>,
 }
 

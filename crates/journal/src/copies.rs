@@ -1,5 +1,5 @@
-//! Older versions of blocks of the volume: every copy that the log still contains, also from transactions that were
-//! checkpointed long ago.
+//! Older versions of blocks of the volume: every copy that the log still contains. This includes the copies
+//! of transactions whose blocks have been written to their home locations.
 //!
 //! The log is a ring, and a checkpoint only moves its start. Descriptors and copies before the start therefore stay in
 //! the log until later transactions overwrite them. A copy counts as overwritten in two cases: the block contains a
@@ -27,7 +27,8 @@ pub struct OldCopy {
     pub tid: Tid,
     /// Block of the journal that contains the copy.
     pub at: u32,
-    /// Whether the block of the volume begins with the magic number of the journal. The copy then begins with zeros.
+    /// Whether the block began with the magic number of the journal. If so, the copy begins with zeros
+    /// instead.
     is_escaped: bool,
 }
 

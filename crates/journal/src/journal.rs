@@ -24,15 +24,16 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// - `Corrupt`: a block occurs twice, or the first block is a hole.
+    /// - `Corrupt`: a block of the device occurs twice in `runs`, or the first block of the journal is a
+    ///   hole.
     /// - `Device`: the device failed.
     /// - The errors of [`SuperBlock::decode`].
     pub fn open(device: Arc<dyn BlockDevice>, block_size: u32, runs: Runs) -> Result<Self> {
         Self::open_at(device, block_size, runs, 0)
     }
 
-    /// Opens the journal on the journal device `device`, for a file system with blocks of `block_size`
-    /// bytes that refers to its journal by `uuid`.
+    /// Opens the journal on the journal device `device`. The file system has blocks of `block_size` bytes,
+    /// and `uuid` is the UUID of the journal device in its super block.
     ///
     /// # Errors
     ///

@@ -3,6 +3,7 @@
 //! A journal is stored in the blocks of an inode or on a separate device. The caller provides the locations
 //! of the blocks ([`Runs`]), so this crate is independent of file systems. A *control block* of the log is a
 //! descriptor, revoke or commit block. The *home location* of a block is its location on the volume. A
+//! *checkpoint* writes blocks to their home locations, and frees the space of the log that the blocks used. A
 //! transaction is *durable* when its commit block and all blocks before it are on stable storage.
 //!
 //! If a volume must not be written, the log is *indexed* instead of replayed. [`Journal::replay_index`] returns the

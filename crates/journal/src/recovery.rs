@@ -5,7 +5,8 @@
 //! 1. *Scan* finds the end of the log. A transaction counts if its commit block is present and valid.
 //! 2. *Collect* records the blocks that have copies in the log. Memory is therefore bounded by the size of the log.
 //! 3. *Revoke* records, for each of those blocks, the last transaction that revoked the block.
-//! 4. *Replay* selects the last valid copy of each block from the transactions after the one that revoked the block.
+//! 4. *Replay* selects, for each block, the last valid copy from the transactions after the last transaction
+//!    that revoked the block.
 //!
 //! The end of the log and errors:
 //! - A block that is not a control block of the expected transaction ends the log. If no commit block of the last
@@ -14,10 +15,11 @@
 //! - If a descriptor or revoke block has a wrong checksum and the commit block of its transaction is present, the
 //!   whole replay fails. Exception: if the time of this commit is earlier than that of the previous commit, the
 //!   transaction is a remnant of an earlier use of the journal. The log then ends before the transaction.
-//! - A commit block with a wrong checksum ends the log before its transaction. Whether the block is also reported as
-//!   damage depends on the feature `ASYNC_COMMIT`. Without it, the block is damage, unless its time is earlier than the
-//!   time of the previous commit. With it, an interrupted commit leaves the same bytes. The block is therefore damage
-//!   only with v1 checksums, and only if another commit follows.
+//! - A commit block with a wrong checksum ends the log before its transaction. Whether the block is also
+//!   reported as damage depends on the feature `ASYNC_COMMIT`. Without this feature, the block is damage,
+//!   unless its time is earlier than the time of the previous commit. With this feature, an interrupted
+//!   commit can leave such a block. The block is therefore damage only with v1 checksums, and only if another
+//!   commit block follows.
 //! - A data block is lost if its checksum is wrong, or if its tag contains a block number outside of the volume. The
 //!   rest is replayed, and the damage is reported.
 //!
@@ -41,7 +43,7 @@ use crate::{Journal, Tag, Tid};
 /// limits memory to about 64 MiB.
 const MAX_BLOCKS: usize = 1 << 20;
 
-/// The result of a replay in memory.
+/// The result of [`Journal::replay_index`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replayed {
     /// The blocks of the volume that have a newer copy in the log, with the location of each copy. The location is on
@@ -66,7 +68,7 @@ pub struct Summary {
     pub head: u32,
     /// Number of replayed copies. A block that several transactions wrote counts several times.
     pub blocks: u64,
-    /// Number of copies that were not replayed because a later transaction revoked their block.
+    /// Number of copies that were not replayed because the same or a later transaction revoked their block.
     pub revoked: u64,
     /// Number of copies that were not replayed because of a wrong checksum or a block number outside of the
     /// volume.

@@ -1,4 +1,4 @@
-//! Revoke blocks: the blocks of the volume that a transaction released, so that older copies of them must
+//! Revoke blocks: lists of blocks of the volume that a transaction freed. Older copies of these blocks must
 //! not be replayed.
 //!
 //! Layout: the header, the number of bytes used (including the header), then block numbers of 4 bytes, or

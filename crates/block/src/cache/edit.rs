@@ -132,7 +132,7 @@ impl Cache {
 
     /// Replaces the cached block `number` with a block of zeros, for a newly allocated block. Does not pin
     /// the block, so the zeros reach the device only if the caller then [edits](Cache::edit) the block and
-    /// writes it.
+    /// writes it. A block that is already pinned stays pinned, and keeps its mark.
     ///
     /// # Errors
     ///

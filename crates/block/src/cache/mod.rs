@@ -12,7 +12,8 @@
 //! Invariant: the size of the cache is bounded ([`Cache::new`]). The bound excludes blocks that callers hold, and
 //! changed blocks, which are pinned.
 //! Invariant: the bytes of a `Block` never change. A change of a block creates a new `Block`.
-//! Invariant: a block with a deferred checksum was changed, and is therefore pinned. Readers treat it as verified.
+//! Invariant: a block with a deferred checksum was changed, and is therefore pinned. Readers treat the block
+//! as verified.
 //! Invariant: bytes from the device are not cached if the block was written or dropped during the read, since they
 //! may be stale.
 //! Locking: while an [`Edit`] of a block exists, another thread that starts an edit of the same block waits.
@@ -51,8 +52,8 @@ const MIN_BLOCKS_PER_SHARD: usize = 8;
 /// Maximum length of a read-ahead in bytes: one large request of a disk.
 const MAX_AHEAD: u64 = 256 * 1024;
 
-/// One version of a block of the volume, whose bytes never change. It stays in memory while a reference to it
-/// exists, and may be older than the version in the cache ([`Cache::is_current`]).
+/// One version of a block of the volume. The bytes of a version never change. A version stays in memory while
+/// a `Block` refers to it, and may be older than the version in the cache ([`Cache::is_current`]).
 #[derive(Clone)]
 pub struct Block(Arc<Buffer>);
 
@@ -106,7 +107,7 @@ impl Block {
         self.0.verified.load(Ordering::Relaxed)
     }
 
-    /// Records that the checksum of this version is correct. Later readers need not verify it.
+    /// Records that the checksum of this version is correct. Later readers need not verify the checksum.
     pub fn set_verified(&self) {
         self.0.verified.store(true, Ordering::Relaxed);
     }

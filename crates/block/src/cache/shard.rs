@@ -30,7 +30,7 @@ struct Slot {
 /// A block that differs from the device, or that an edit is about to change.
 struct Pin {
     block: Block,
-    /// Mark of the last change; `None` until the first change is published.
+    /// Mark of the newest version; `None` if no published change is waiting to be written.
     mark: Option<u32>,
     /// Whether an edit is in progress.
     editing: bool,
@@ -210,7 +210,7 @@ impl Shard {
         }
     }
 
-    /// Removes a slot from the clock; the last slot takes its place.
+    /// Removes a slot from the clock. The last slot moves to the position of the removed slot.
     fn vacate(&mut self, at: usize) {
         if at < self.slots.len() {
             self.slots.swap_remove(at);

@@ -178,7 +178,9 @@ impl<'t> Txn<'t> {
         BlockMut { edit, mark: self.tid.0, events: &mut self.events, is_redone: self.owner.has_redo() }
     }
 
-    /// Replaces the whole contents of a taken block with `bytes`, without reading the old contents.
+    /// Replaces the whole contents of a taken block with `bytes`, which must have the length of a block. The
+    /// rules of [`edit`](Self::edit) apply: the handle cannot be undone afterwards, and the call waits while
+    /// another thread has write access to the block.
     pub fn replace(&mut self, taken: &Taken, bytes: &[u8]) {
         self.changed = true;
         let edit = self.owner.cache().edit_as(&taken.block, bytes);
@@ -197,7 +199,7 @@ impl<'t> Txn<'t> {
 
     /// Revokes block `number`, which contained metadata or journalled data and was freed. The caller may
     /// allocate the block again once this transaction is durable. The call drops the unwritten changes of the
-    /// block, and a replay does not write older copies over its new contents.
+    /// block. A later replay does not overwrite the new contents of the block with older copies.
     pub fn revoke(&mut self, number: u64) {
         self.changed = true;
         self.owner.cache().forget(number);
@@ -259,12 +261,13 @@ pub struct BlockMut<'a> {
 }
 
 impl BlockMut<'_> {
-    /// Records that the checksum is correct. Readers need not verify it.
+    /// Records that the checksum of the new contents is correct. Readers need not verify the checksum.
     pub fn set_verified(&mut self) {
         self.edit.set_verified();
     }
 
-    /// Defers the checksum to the commit. It is computed once, even if the block changes often.
+    /// Defers the checksum to the commit. The commit computes the checksum once, even if the block changes
+    /// often.
     pub fn seal_later(&mut self, seal: Seal) {
         self.edit.seal_later(seal);
     }

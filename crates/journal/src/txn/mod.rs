@@ -4,8 +4,9 @@
 //! commit makes all their changes durable. The first caller that needs the commit performs it. This caller is the
 //! *leader*, and the other callers wait.
 //!
-//! While the leader writes, the next transaction runs. The leader writes the versions of the blocks that it captured.
-//! A change of a captured block creates a new version ([`obento_block::Edit`]).
+//! While the leader writes, the next transaction runs. The leader first captures the current version of each
+//! changed block, and then writes the captured versions. A change of a captured block creates a new version
+//! ([`obento_block::Edit`]).
 //!
 //! Invariant: every operation that can fail is performed before the first [`Txn::edit`]. Handles share blocks, so one
 //! handle cannot be rolled back alone. If a `Txn` is dropped after a change and without [`Txn::commit`], the

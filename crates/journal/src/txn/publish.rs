@@ -1,8 +1,9 @@
 //! Publishing changes in a redo log before they are committed.
 //!
 //! A *hold* keeps the running transaction from being committed while one operation changes the volume in several
-//! handles. When the operation has ended, [`Transactions::publish`] adds its blocks to the redo log and ends the hold.
-//! The log then contains the operation before any commit does.
+//! handles. When the operation has ended, [`Transactions::publish`] adds the blocks that the operation
+//! changed to the redo log, and ends the hold. The redo log therefore contains the operation before a commit
+//! makes a part of it durable.
 //!
 //! Invariant: the redo log contains all changes of a transaction before it contains a change of a later transaction.
 //! Invariant: at most one thread has a hold at a time, and only this thread begins handles of its operation. The thread

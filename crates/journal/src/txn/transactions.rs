@@ -219,8 +219,7 @@ impl Transactions {
     }
 
     /// Returns once transaction `tid` is durable. Commits the transaction if no other thread does. `tid` must
-    /// be a transaction that exists: it is not later than [`running`](Self::running). The calling thread must
-    /// have no [`Txn`].
+    /// not be later than [`running`](Self::running). The calling thread must have no [`Txn`].
     ///
     /// # Errors
     ///

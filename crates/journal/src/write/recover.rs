@@ -42,8 +42,8 @@ impl Journal {
     }
 
     /// Recovers as [`Journal::recover`] does, for a repair. Discards damaged blocks and transactions, replays
-    /// all other blocks, and returns the first damage. If damage makes the whole log unusable, replays
-    /// nothing. The log is empty afterwards.
+    /// all other blocks, and returns the first damage. If the damage makes the whole log unusable, replays
+    /// nothing. The log is empty afterwards in both cases.
     ///
     /// # Errors
     ///
@@ -112,9 +112,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Appends `blocks` to the log as one durable transaction. [`Journal::replay_onto`] must have returned `summary`
-    /// before. If a crash occurs during the call, the log contains all of the blocks or none. Returns the arguments for
-    /// [`Journal::mark_empty`] once all blocks are in their home locations.
+    /// Appends `blocks` to the log as one durable transaction. `summary` must be the result of
+    /// [`Journal::replay_onto`]. If a crash occurs during the call, the log contains all of the blocks or
+    /// none. Returns the arguments for [`Journal::mark_empty`]. The caller writes all blocks to their home
+    /// locations before it calls `mark_empty`.
     ///
     /// # Errors
     ///
