@@ -30,7 +30,8 @@ pub trait Format: Send + Sync {
     fn settings(&self) -> &'static [Setting];
 
     /// Returns the volume that [`Format::format`] would create on a device of `device_len` bytes. Writes
-    /// nothing.
+    /// nothing. The result does not contain bad blocks that `format` would find on the device (FAT with the
+    /// setting `check_blocks`).
     ///
     /// # Errors
     ///

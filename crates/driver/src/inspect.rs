@@ -87,7 +87,7 @@ pub trait Inspect: Send + Sync {
     ///
     /// - `NotFound`: the volume has no structure with this number.
     /// - `Invalid`: the inode of [`Target::Directory`] is not a directory.
-    /// - `NotSupported`: the format has no such structure.
+    /// - `NotSupported`: the volume has no such structure, or the driver cannot decode it.
     fn inspect(&self, target: Target, sink: &mut dyn FnMut(Result<Record>)) -> Result<()>;
 
     /// Returns the use of the byte at `offset` bytes from the start of the volume.

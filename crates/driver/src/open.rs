@@ -331,8 +331,8 @@ pub trait Driver: Send + Sync {
     /// 2. `Corrupt`: no usable super block exists. With `Access::ReadWrite`, ext4 and exFAT also return this
     ///    error if the primary super block is damaged.
     /// 3. `Unsupported`: the volume has an incompatible feature that the driver does not support.
-    /// 4. `DeviceError::OutOfBounds`, with `Access::ReadWrite`: the device is shorter than the volume. exFAT and xv6
-    ///    check this error after the errors 5 and 6.
+    /// 4. `DeviceError::OutOfBounds`, with `Access::ReadWrite`, if the driver can change volumes: the device
+    ///    is shorter than the volume. exFAT and xv6 check this error after the errors 5 and 6.
     /// 5. With `Access::ReadWrite`, one of these errors:
     ///    - `Unsupported(Writing)`: the driver cannot change volumes ([`access`](Self::access) is
     ///      `ReadOnly`).

@@ -64,7 +64,7 @@ pub enum TimeChange {
     Now,
     /// This time, truncated to the resolution of the format. If the time is outside of the range of the
     /// format, the call fails with `OutOfRange`. Exception: if Linux stores the nearest time in the range,
-    /// the driver does the same (FAT, ext4).
+    /// the driver does the same (FAT, exFAT, ext4).
     At(Timestamp),
 }
 
@@ -221,7 +221,8 @@ pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 ///
 /// # Duties of the caller
 ///
-/// The driver sets `mtime` and `ctime` from [`OpenOptions::clock`](crate::OpenOptions::clock). The driver
+/// The driver sets `mtime` and `ctime` from [`OpenOptions::clock`](crate::OpenOptions::clock). Exception: the
+/// kernel engine, and the servers of NFS and FUSE volumes, use their own clocks for most changes. The driver
 /// does not check permissions. The caller (`vfs`):
 ///
 /// - checks permissions, and enforces the flags `IMMUTABLE` and `APPEND`;
@@ -359,8 +360,8 @@ pub trait WritableFileSystem: Send + Sync {
     /// 7. `IsDirectory`: an inode that is not a directory would replace a directory.
     /// 8. `NotDirectory`: a directory would replace an inode that is not a directory.
     /// 9. `NotEmpty`: the directory to replace is not empty.
-    /// 10. `TooManyLinks`: a directory would get another parent, and the new parent has the maximum number of
-    ///     subdirectories.
+    /// 10. `TooManyLinks`: a directory would get another parent, and the new parent would exceed the maximum
+    ///     number of subdirectories.
     /// 11. `NoSpace`: the directory `to` cannot grow.
     ///
     /// The position of these errors depends on the driver:

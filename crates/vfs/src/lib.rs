@@ -13,10 +13,10 @@
 //!
 //! Error lists follow the rules of [`obento_driver`]: a numbered list is in the order in which a method
 //! checks the errors. In addition, every method that returns a `Result` can fail with the errors that
-//! `obento_driver` lists for all methods, such as `Stale`, `Corrupt` and `Device`. If the file has gathered
-//! data, a change of the file first passes the data to the driver, and can also fail with the error of that
-//! write. After a failed change, the volume is in the state that the method of the driver documents, unless
-//! the method of `vfs` documents another state.
+//! `obento_driver` lists for all methods, such as `Stale`, `Corrupt` and `Device`. If a change first passes
+//! the gathered data of the file to the driver, the change can also fail with the error of that write. After
+//! a failed change, the volume is in the state that the method of the driver documents, unless the method of
+//! `vfs` documents another state.
 //!
 //! Invariant: an inode stays alive while a `Node`, an open [`File`] or the name cache refers to it. After the last
 //! reference is dropped, the driver receives one `forget`. No new use of the inode number begins before `forget` has

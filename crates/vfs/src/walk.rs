@@ -73,10 +73,12 @@ impl Vfs {
     /// 3. `NotFound`: the component contains a NUL and has at most 1024 bytes.
     /// 4. `NameTooLong`: the component exceeds the limit of the format.
     /// 5. `NotFound`: the component does not exist. For `..`, the directory was removed.
-    /// 6. `Busy`, for `..`: other threads keep moving the directory ([`Node::parent`]).
+    /// 6. `Busy`: the error of [`Node::lookup`], or of [`Node::parent`] for `..`, if other threads interfere
+    ///    too often.
     /// 7. `Loop`: the component is a symbolic link to follow, and the walk has already followed 40 symbolic
     ///    links.
-    /// 8. `NameTooLong`: the target of the symbolic link and the rest of the path are longer than 64 KiB.
+    /// 8. `NameTooLong`: the target of the symbolic link and the rest of the path are together longer than 64
+    ///    KiB.
     pub fn resolve(&self, from: &Node, path: &[u8], symlinks: Symlinks, caller: &Caller) -> Result<Node> {
         let mut walk = Walk::start(self, from, path)?;
         while let Some(component) = walk.next() {
