@@ -136,8 +136,8 @@ pub type ResizeObserver<'a> = &'a mut dyn FnMut(u64, u64);
 /// A power failure during the change leaves a volume of the old or the new size. A check repairs structures that
 /// still describe the other size, such as backups. No file is lost.
 pub trait Resize: Send + Sync {
-    /// Returns the size that [`resize`](Self::resize) would give the volume on `device` for `len` bytes. The device
-    /// may be shorter than `len`. Writes nothing.
+    /// Returns the size that [`resize`](Self::resize) would give the volume on `device` for `len` bytes. The
+    /// device may be shorter than `len`, but must contain the whole present volume. Writes nothing.
     ///
     /// # Errors
     ///
@@ -153,8 +153,8 @@ pub trait Resize: Send + Sync {
     /// As for [`plan`](Self::plan).
     fn minimum(&self, device: &Arc<dyn BlockDevice>) -> Result<u64, ResizeError>;
 
-    /// Changes the size of the volume on `device`, which must be at least as long as the new volume. Returns
-    /// the old and the new size. First replays a dirty journal (ext4).
+    /// Changes the size of the volume on `device`, which must be at least as long as the old and the new
+    /// volume. Returns the old and the new size. First replays a dirty journal (ext4).
     ///
     /// # Errors
     ///

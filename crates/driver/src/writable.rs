@@ -64,7 +64,7 @@ pub enum TimeChange {
     Now,
     /// This time, truncated to the resolution of the format. If the time is outside of the range of the
     /// format, the call fails with `OutOfRange`. Exception: if Linux stores the nearest time in the range,
-    /// the driver does the same (FAT, exFAT, ext4).
+    /// the driver does the same (FAT, exFAT, ext4, kernel engine).
     At(Timestamp),
 }
 

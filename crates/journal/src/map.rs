@@ -48,7 +48,7 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// 1. `Corrupt`: the run starts before the end of the last one, or exceeds 2^32 blocks.
+    /// 1. `Corrupt`: the run starts before the end of the last one, or a block number exceeds its type.
     /// 2. `Unsupported`: the journal has too many runs.
     pub fn push(&mut self, run: Run) -> Result<()> {
         if run.at < self.len()
@@ -106,7 +106,8 @@ impl Runs {
         self.0.iter()
     }
 
-    /// Returns the journal block that is stored in block `block` of the device.
+    /// Returns the journal block that is stored in block `block` of the device, or `None` if the block
+    /// belongs to no run.
     pub fn position(&self, block: u64) -> Option<u32> {
         self.0.iter().find_map(|run| {
             let into = u32::try_from(block.checked_sub(run.block)?).ok().filter(|&into| into < run.len)?;
