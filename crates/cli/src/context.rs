@@ -13,7 +13,7 @@ use obento::address::{Address, HostEntry};
 use obento::driver::Access;
 use obento::host::interrupt::{self, SignalGuard};
 use obento::host::sandbox::{self, Rights};
-use obento::host::{FileId, FreshFile, HostError};
+use obento::host::{AccessLimit, FileId, FreshFile, HostError};
 use obento::{Image, OpenError, Registry, Volume};
 
 use crate::help::page::Groups;
@@ -146,6 +146,11 @@ impl Context {
     /// Opens the files of the image at `path` without decoding them, unless it is open already.
     pub fn prepare(&self, path: &Path, access: Access) {
         self.opener.borrow_mut().prepare(path, access, self.opening());
+    }
+
+    /// Returns the limit that the image at `path`, which is open, sets to the permissions of a copy of its bytes.
+    pub fn access_limit(&self, path: &Path) -> AccessLimit {
+        self.opener.borrow().access_limit(path)
     }
 
     /// Unpacks the image at `path` to `new` if its files are open and not decoded yet, and contain compressed raw

@@ -126,6 +126,49 @@ fn a_truncated_image_is_read_up_to_its_end() {
     }
 }
 
+/// Creates an ext4 image with a chain of `levels` directories, of which each has two names, `a` and `b`. The last one
+/// contains a file that cannot be removed.
+fn image_with_two_names_for_each_directory(levels: usize, folder: &Path) -> PathBuf {
+    let image = folder.join("image");
+    fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
+    run(program("mke2fs").args(["-q", "-F", "-t", "ext4", "-O", "^metadata_csum"]).arg(&image)).unwrap();
+    let mut script: Vec<_> = (0..=levels).map(|level| format!("mkdir d{level}")).collect();
+    script.push(format!("write /dev/null d{levels}/leaf"));
+    script.push(format!("sif d{levels}/leaf flags 0x80010"));
+    for level in 0..levels {
+        script.extend(["a", "b"].map(|name| format!("ln d{} d{level}/{name}", level + 1)));
+    }
+    script.extend((1..=levels).map(|level| format!("unlink d{level}")));
+    let commands = folder.join("commands");
+    fs::write(&commands, script.join("\n")).unwrap();
+    run(program("debugfs").args(["-w", "-f"]).arg(&commands).arg(&image)).unwrap();
+    image
+}
+
+#[test]
+fn directories_with_two_names_each_are_entered_once() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("debugfs")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // Entering each name would take 2^40 visits.
+    let image = image_with_two_names_for_each_directory(40, folder.path());
+    let original = fs::read(&image).unwrap();
+    let others: &[&[&str]] = &[
+        &["rm", "-rf", "IMAGE:/d0"],
+        &["mv", "IMAGE:/d0", "OUT"],
+        &["chmod", "-R", "700", "IMAGE:/d0"],
+        &["chown", "-R", "1", "IMAGE:/d0"],
+        &["tree", "IMAGE:/"],
+        &["sha256sum", "-r", "IMAGE:/"],
+        &["grep", "-r", "x", "IMAGE:/"],
+    ];
+    for arguments in READERS.iter().chain(others) {
+        fs::write(&image, &original).unwrap();
+        read(&image, arguments, "directories with two names");
+    }
+}
+
 /// Creates an ext4 image whose directory `full` has 39 names in a block with a wrong checksum. Returns its path and the
 /// number of that block.
 fn image_with_a_wrong_checksum(folder: &Path) -> (PathBuf, u64) {

@@ -2,8 +2,9 @@
 //!
 //! The removal is iterative. It has one frame for each directory on the current path, and reads a directory in
 //! portions. A directory is removed after its contents, so a crash leaves a valid tree.
-//! Invariant: a directory that contains itself is not entered again. Such a directory exists only on a damaged
-//! volume.
+//! Invariant: a directory that contains itself is not entered again, and neither is a directory that stays. Only a
+//! damaged volume has directories with several names. Without this rule, each name on the way to a file that stays would
+//! double the visits.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -89,8 +90,8 @@ struct Remover<'a> {
     /// The path of the current file.
     path: Vec<u8>,
     stack: Vec<Frame>,
-    /// The directories on the stack.
-    above: HashSet<Ino>,
+    /// The directories on the stack, and those that stay.
+    entered: HashSet<Ino>,
 }
 
 /// A directory that is being emptied.
@@ -124,7 +125,7 @@ enum RemovalOutcome {
 
 impl<'a> Remover<'a> {
     fn new(observer: &'a mut dyn RemoveObserver) -> Self {
-        Self { observer, path: Vec::new(), stack: Vec::new(), above: HashSet::new() }
+        Self { observer, path: Vec::new(), stack: Vec::new(), entered: HashSet::new() }
     }
 
     /// Empties the stack. `top` is the directory that contains the lowest frame. Returns whether everything
@@ -183,7 +184,7 @@ impl<'a> Remover<'a> {
 
     fn enter(&mut self, dir: &Node, name: &Name) -> RemovalOutcome {
         let node = match dir.lookup(name) {
-            Ok(node) if self.above.contains(&node.ino()) => return self.fail(Error::Loop),
+            Ok(node) if self.entered.contains(&node.ino()) => return self.fail(Error::Loop),
             Ok(node) => node,
             Err(error) => return self.fail(error),
         };
@@ -195,7 +196,7 @@ impl<'a> Remover<'a> {
     }
 
     fn push(&mut self, node: Node, name: Option<NameBuf>) {
-        self.above.insert(node.ino());
+        self.entered.insert(node.ino());
         let path_len = self.path.len();
         self.stack.push(Frame {
             node,
@@ -211,10 +212,10 @@ impl<'a> Remover<'a> {
     /// Removes the directory on top of the stack, whose contents were handled.
     fn leave(&mut self, top: &Node) -> RemovalOutcome {
         let Some(frame) = self.stack.pop() else { return RemovalOutcome::Stays };
-        self.above.remove(&frame.node.ino());
         if frame.is_spoiled {
             return RemovalOutcome::Stays;
         }
+        let ino = frame.node.ino();
         let Some(name) = frame.name else { return RemovalOutcome::Gone };
         // The inode is freed with its last reference, so this reference must be dropped before the removal.
         drop(frame.node);
@@ -223,7 +224,11 @@ impl<'a> Remover<'a> {
         }
         let dir = self.stack.last().map_or(top, |frame| &frame.node).clone();
         match dir.vfs().rmdir(&Caller::Owner, &dir, &name) {
-            Ok(()) => self.gone(FileKind::Directory),
+            Ok(()) => {
+                // A new directory may get the number, and a damaged directory another name.
+                self.entered.remove(&ino);
+                self.gone(FileKind::Directory)
+            }
             Err(error) => self.fail(error),
         }
     }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use obento::Image;
-use obento::address::{HostEntry, snapshot_of};
 use obento::block::BlockDevice;
 use obento::convert::{
     ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted, Qcow2Version, convert,
@@ -114,7 +113,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
     let publish = if args.force { Publish::Replace } else { Publish::Keep };
     let unpacked = args.unpacked(format, context)?;
-    let early = if is_early { Some(create(args, AccessLimit::NONE, context)?) } else { None };
+    let early = if is_early { Some(create(args, context)?) } else { None };
     let disk = args.disk(context)?;
     if let Some(unpacked) = unpacked.filter(|unpacked| unpacked.is_disk(&*disk)) {
         let converted =
@@ -123,7 +122,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let target = match early {
         Some(target) => target,
-        None => create(args, args.limit_of_references(context)?, context)?,
+        None => create(args, context)?,
     };
     let mut sha = Sha256::new();
     let options = ConvertOptions {
@@ -153,9 +152,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     report(args, &(&converted).into(), digest.as_deref(), start.elapsed(), context)
 }
 
-/// Creates OUT and gives up all rights except completing it. `references` is the limit of the files that IN refers to.
-fn create(args: &Args, references: AccessLimit, context: &Context) -> Result<FreshFile, Report> {
-    let limit = args.limit(context).and(references);
+/// Creates OUT and gives up all rights except completing it. IN is open.
+fn create(args: &Args, context: &Context) -> Result<FreshFile, Report> {
+    let limit = args.limit(context)?;
     let target = convert_target(&args.out, limit).map_err(|error| not_created(&args.out, error))?;
     context.confine(Rights::Build { read: &[], write: &[target.folder().as_fd()] });
     Ok(target)
@@ -194,25 +193,17 @@ impl Args {
             return Ok(None);
         }
         context.prepare(&address.image, Access::ReadOnly);
-        let limit = self.limit(context);
+        let limit = self.limit(context)?;
         context
             .unpack_to(&address.image, || convert_target(&self.out, limit))
             .map_err(|error| not_created(&self.out, error))
     }
 
-    /// Returns the limit to the permissions of OUT: only users who may read IN, and an OUT that is replaced, may read it.
-    fn limit(&self, context: &Context) -> AccessLimit {
-        let image = open::address(&self.source, context).ok().map(|address| address.image);
-        // The name of a snapshot follows that of its file.
-        let file =
-            image.map(|image| snapshot_of(&image, &HostEntry::look_up).map_or(image, |(file, _)| file));
-        AccessLimit::of(file.iter().map(|file| &**file).chain([&*self.out]))
-    }
-
-    /// Returns the limit of the backing files of IN, which is open.
-    fn limit_of_references(&self, context: &Context) -> Result<AccessLimit, Report> {
+    /// Returns the limit to the permissions of OUT: only users who may read IN, which is open, and an OUT that is replaced
+    /// may read it.
+    fn limit(&self, context: &Context) -> Result<AccessLimit, Report> {
         let address = open::address(&self.source, context)?;
-        Ok(context.image(&address.image)?.limit_of_references())
+        Ok(AccessLimit::of([&*self.out]).and(context.access_limit(&address.image)))
     }
 
     /// Returns the length of the file IN, or `None` for a device. A raw image has no more data than this.

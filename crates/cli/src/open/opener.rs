@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use obento::address::{Address, PartSelector};
 use obento::driver::{Access, Notice};
-use obento::host::{FileId, Unpacking};
+use obento::host::{AccessLimit, FileId, Unpacking};
 use obento::image::{ImageFile, Writing};
 use obento::{Image, OpenError, Options, Registry, Volume};
 
@@ -169,6 +169,15 @@ impl Opener {
     /// Returns the files of the image at `path`, if they are open and not decoded yet.
     pub fn prepared_mut(&mut self, path: &Path) -> Option<&mut ImageFile> {
         self.prepared.iter_mut().find(|prepared| prepared.path == path)?.file.as_mut().ok()
+    }
+
+    /// Returns the limit that the image at `path`, which is open, sets to the permissions of a copy of its bytes. For an
+    /// image that could not be opened, this is the strictest limit.
+    pub fn access_limit(&self, path: &Path) -> AccessLimit {
+        let decoded =
+            self.images.iter().find(|known| known.path == path).map(|known| known.image.access_limit());
+        let prepared = || self.prepared.iter().find(|prepared| prepared.path == path)?.file.as_ref().ok();
+        decoded.or_else(|| prepared().map(ImageFile::access_limit)).unwrap_or(AccessLimit::strictest())
     }
 
     /// Returns the identity of the host file at `path`.

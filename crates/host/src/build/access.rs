@@ -31,6 +31,11 @@ impl AccessLimit {
     /// No limit.
     pub const NONE: Self = Self { mode: ALL, gid: None };
 
+    /// Returns the strictest limit: only the owner may read and write a copy.
+    pub fn strictest() -> Self {
+        Self { mode: 0o600, gid: Some(rustix::process::getegid().as_raw()) }
+    }
+
     /// Returns the limit of the files with these paths. A path without a file sets no limit.
     pub fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let gid = rustix::process::getegid().as_raw();
@@ -45,7 +50,7 @@ impl AccessLimit {
         let (file, gid) = (file.as_fd(), rustix::process::getegid().as_raw());
         match rustix::fs::fstat(file) {
             Ok(stat) => Self::NONE.with(&stat, attribute(file, ACL).is_some(), gid),
-            Err(_) => Self { mode: 0o600, gid: Some(gid) },
+            Err(_) => Self::strictest(),
         }
     }
 

@@ -38,6 +38,7 @@ use self::mmap::MmapDevice;
 pub use self::queue::Queue;
 pub use self::shared::SharedMemory;
 use self::uring::UringDevice;
+use crate::build::AccessLimit;
 use crate::lock::{LockNotice, Purpose};
 use crate::{FileDevice, FileId, HostError};
 
@@ -47,6 +48,8 @@ pub struct OpenedImage {
     pub device: Arc<dyn BlockDevice>,
     /// The identity of the file.
     pub id: FileId,
+    /// The limit that the file sets to the permissions of a copy of its bytes.
+    pub limit: AccessLimit,
     /// The notices for the user about the lock.
     pub notices: Vec<LockNotice>,
 }
@@ -72,6 +75,7 @@ pub fn adopt(file: OwnedFd, path: &Path, backend: IoBackend) -> Result<OpenedIma
 fn behind_backend(file: FileDevice, path: &Path, backend: IoBackend) -> Result<OpenedImage, HostError> {
     let refused = |errno| HostError::NoBackend { path: path.into(), backend, errno };
     let (id, notices) = (file.file_id(), file.lock_notices().to_vec());
+    let limit = AccessLimit::of_file(&**file.host_file());
     let device: Arc<dyn BlockDevice> = match backend {
         IoBackend::Buffered => Arc::new(file),
         // An empty file cannot be mapped, and a higher layer rejects an empty image with a better message.
@@ -85,5 +89,5 @@ fn behind_backend(file: FileDevice, path: &Path, backend: IoBackend) -> Result<O
         IoBackend::Mmap => Arc::new(MmapDevice::new(file).map_err(refused)?),
         IoBackend::Uring => Arc::new(UringDevice::new(file).map_err(refused)?),
     };
-    Ok(OpenedImage { device, id, notices })
+    Ok(OpenedImage { device, id, limit, notices })
 }

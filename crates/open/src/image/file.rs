@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use obento_block::{BlockDevice, Handoff};
 use obento_driver::Access;
+use obento_host::build::AccessLimit;
 use obento_host::compressed::ReservedFile;
 use obento_host::io::{BehindDevice, OpenedImage};
 use obento_host::{FileId, HostFile};
@@ -90,6 +91,12 @@ impl ImageFile {
         self.parts.journal.iter().map(|journal| journal.id).chain([self.file.id])
     }
 
+    /// Returns the limit that the open file sets to the permissions of a copy of its bytes. Backing files are not
+    /// included, since they are not open.
+    pub fn access_limit(&self) -> AccessLimit {
+        self.file.limit
+    }
+
     /// Returns whether decoding may open other files that the image refers to. A process without privileges may be
     /// unable to open them.
     pub fn opens_others(&self) -> bool {
@@ -130,7 +137,36 @@ impl ImageFile {
         };
         let mut image = Image::of_parts(&path, device, registry, &options, parts)?;
         image.host_files.push(file.id);
+        image.access_limit = image.access_limit.and(file.limit);
         image.notices.splice(0..0, notices);
         Ok(image)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    /// Creates a file with this mode.
+    fn create(path: &Path, mode: u32) {
+        fs::write(path, [1; 4096]).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn the_limit_of_a_copy_is_that_of_the_open_file_whatever_its_path_leads_to_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, other) = (folder.path().join("disk.img"), folder.path().join("other"));
+        create(&path, 0o600);
+        let private = AccessLimit::of([&*path]);
+        let file = ImageFile::open(&path, &Options::default()).unwrap();
+        create(&other, 0o644);
+        fs::rename(&other, &path).unwrap();
+        assert_ne!(AccessLimit::of([&*path]), private);
+        assert_eq!(file.access_limit(), private);
+        assert_eq!(file.decode(&Registry::empty()).unwrap().access_limit(), private);
     }
 }

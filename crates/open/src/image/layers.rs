@@ -46,16 +46,16 @@ impl Image {
         &self.host_files
     }
 
-    /// Returns the limit that the backing and data files of the image set to the permissions of a copy of its bytes. The
-    /// image file itself is not included.
-    pub fn limit_of_references(&self) -> AccessLimit {
-        self.limit_of_references
+    /// Returns the limit that the image and its backing and data files set to the permissions of a copy of its bytes. It
+    /// is that of the open files, whatever their paths lead to later.
+    pub fn access_limit(&self) -> AccessLimit {
+        self.access_limit
     }
 
     fn add_references(&mut self, files: &[ReferencedFile]) {
         for file in files {
             self.host_files.push(file.id);
-            self.limit_of_references = self.limit_of_references.and(file.limit);
+            self.access_limit = self.access_limit.and(file.limit);
         }
     }
 

@@ -154,7 +154,7 @@ pub struct Image {
     #[cfg(feature = "host")]
     host_files: Vec<FileId>,
     #[cfg(feature = "host")]
-    limit_of_references: AccessLimit,
+    access_limit: AccessLimit,
     /// The qcow2 file, if there is a layer of this format.
     #[cfg(feature = "host")]
     qcow2: Option<Arc<dyn BlockDevice>>,
@@ -228,7 +228,7 @@ impl Image {
             #[cfg(feature = "host")]
             host_files: Vec::new(),
             #[cfg(feature = "host")]
-            limit_of_references: AccessLimit::NONE,
+            access_limit: AccessLimit::NONE,
             #[cfg(feature = "host")]
             qcow2: None,
             #[cfg(feature = "host")]

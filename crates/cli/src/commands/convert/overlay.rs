@@ -8,7 +8,7 @@ use obento::Image;
 use obento::address::{HostEntry, snapshot_of};
 use obento::convert::{BACKING_NAME_MAX, Backing, ConvertFormat, create_overlay};
 use obento::driver::Access;
-use obento::host::{AccessLimit, FileId, Publish};
+use obento::host::{FileId, Publish};
 
 use super::{Args, create, report};
 use crate::context::Context;
@@ -26,7 +26,7 @@ pub fn run(args: &Args, format: ConvertFormat, context: &Context) -> Outcome {
     let base = base(args, context)?;
     let name = stored_name(args, &base)?;
     let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
-    let early = if is_early { Some(create(args, AccessLimit::NONE, context)?) } else { None };
+    let early = if is_early { Some(create(args, context)?) } else { None };
     let image = context.image(&base)?;
     if FileId::of_path(&args.out).is_some_and(|out| context.host_files().contains(&out)) {
         let report = refused(args.source.as_bytes(), "it refers to OUT, and the new image would replace OUT");
@@ -35,7 +35,7 @@ pub fn run(args: &Args, format: ConvertFormat, context: &Context) -> Outcome {
     let backing = Backing { name: name.as_os_str().as_bytes(), format: format_of(args, &image)? };
     let target = match early {
         Some(target) => target,
-        None => create(args, image.limit_of_references(), context)?,
+        None => create(args, context)?,
     };
     let start = Instant::now();
     let publish = if args.force { Publish::Replace } else { Publish::Keep };
