@@ -7,6 +7,7 @@
 pub mod acl;
 pub mod backup;
 pub mod consent;
+pub mod data_ranges;
 pub mod lacking;
 pub mod mode;
 pub mod owner;

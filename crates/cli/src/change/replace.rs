@@ -25,9 +25,8 @@ use obento::driver::{RenameFlags, SetAttr, TimeChange, XattrMode};
 use obento::host::interrupt;
 use obento::vfs::{Caller, Symlinks};
 use obento::{Error, Node};
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
 
+use crate::change::data_ranges::DataRanges;
 use crate::change::place::{NameInDirectory, creation_mode, new_node};
 use crate::open::Location;
 use crate::private::PrivateFolder;
@@ -132,7 +131,8 @@ impl Borrowed {
             return Ok(false);
         }
         let (mut ours, mut theirs, mut at) = (vec![0; CHUNK], vec![0; CHUNK], 0);
-        while let Some(data) = next_data(file, Some(node), at)? {
+        let mut ranges = DataRanges::of(Some(file), Some(node));
+        while let Some(data) = ranges.next::<Failure>(at)? {
             stop.check()?;
             let count = read_full(file, data.start, &mut theirs[..part_of(&data)])?;
             let wanted = &mut ours[..count];
@@ -212,23 +212,6 @@ fn host_name(name: &[u8]) -> &OsStr {
     OsStr::from_bytes(if is_harmless { name } else { b"file" })
 }
 
-/// Returns the next range from `at` on in which `file` or `node` has data. Holes of both are equal.
-fn next_data(file: &File, node: Option<&Node>, at: u64) -> Result<Option<Range<u64>>, Failure> {
-    let of_image = |node: &Node| node.seek_data(at).and_then(|data| Ok(data..node.seek_hole(data)?));
-    let in_image = match node.map(of_image).transpose() {
-        Err(Error::NoSuchOffset) => None,
-        found => found?,
-    };
-    let in_copy = match rustix::fs::seek(file, SeekFrom::Data(at)) {
-        Ok(data) => Some(data..rustix::fs::seek(file, SeekFrom::Hole(data)).map_err(io::Error::from)?),
-        Err(Errno::NXIO) => None,
-        // A file system without holes.
-        Err(_) => Some(at..file.metadata()?.len()),
-    };
-    let found = [in_image, in_copy].into_iter().flatten().filter(|data| !data.is_empty());
-    Ok(found.min_by_key(|data| data.start))
-}
-
 /// Returns the length of the next part of a range.
 fn part_of(range: &Range<u64>) -> usize {
     usize::try_from(range.end - range.start).unwrap_or(CHUNK).min(CHUNK)
@@ -237,27 +220,22 @@ fn part_of(range: &Range<u64>) -> usize {
 fn copy_out(node: &Node, file: &File) -> Result<(), Failure> {
     let (size, stop) = (node.attr()?.size, Stop::new());
     file.set_len(size)?;
-    let (mut buffer, mut at) = (vec![0; CHUNK], 0);
-    while at < size {
+    let (mut buffer, mut at, mut ranges) = (vec![0; CHUNK], 0, DataRanges::of(None, Some(node)));
+    while let Some(data) = ranges.next::<Failure>(at)?.filter(|data| data.start < size) {
         stop.check()?;
-        at = match node.seek_data(at) {
-            Err(error) if error == Error::NoSuchOffset => break,
-            data => data?,
-        };
-        let part = part_of(&(at..node.seek_hole(at)?));
-        let count = node.read_at(at, &mut buffer[..part])?;
+        let count = node.read_at(data.start, &mut buffer[..part_of(&data)])?;
         if count == 0 {
             break;
         }
-        file.write_all_at(&buffer[..count], at)?;
-        at += count as u64;
+        file.write_all_at(&buffer[..count], data.start)?;
+        at = data.start + count as u64;
     }
     Ok(())
 }
 
 fn copy_in(file: &File, node: &Node, stop: &Stop) -> Result<(), Failure> {
-    let (mut buffer, mut at) = (vec![0; CHUNK], 0);
-    while let Some(data) = next_data(file, None, at)? {
+    let (mut buffer, mut at, mut ranges) = (vec![0; CHUNK], 0, DataRanges::of(Some(file), None));
+    while let Some(data) = ranges.next::<Failure>(at)? {
         stop.check()?;
         let count = read_full(file, data.start, &mut buffer[..part_of(&data)])?;
         let bytes = &buffer[..count];
@@ -279,8 +257,8 @@ fn overwrite(node: &Node, size: u64, file: &File, stop: &Stop) -> Result<(), Fai
     let (mut new, mut old) = (vec![0; CHUNK], vec![0; CHUNK]);
     let is_torn = Cell::new(false);
     let mut write = |from: u64, to: u64, node: &Node| -> Result<(), Failure> {
-        let mut at = from;
-        while let Some(data) = next_data(file, Some(node), at)?.filter(|data| data.start < to) {
+        let (mut at, mut ranges) = (from, DataRanges::of(Some(file), Some(node)));
+        while let Some(data) = ranges.next::<Failure>(at)?.filter(|data| data.start < to) {
             if !is_torn.get() {
                 stop.check()?;
             }
