@@ -89,7 +89,8 @@ fn a_driver_outside_of_the_tree_and_a_subcommand_are_added_by_three_edits_each()
     // The crates of obento are dependencies there, and compiling them quickly matters more than their speed.
     let ours = workspace.lines().filter_map(|line| line.split_once(" = { path =")).map(|(name, _)| name);
     let quick = |name| format!("[profile.dev.package.{name}]\nopt-level = 0\n");
-    let quick: String = ours.chain(["obento-cli"]).map(quick).collect();
+    let quick = ours.map(quick).filter(|table| !profiles.contains(table));
+    let quick: String = quick.collect();
     let inherited = copy_command(&repository, &workspace);
     let own = fs::read_to_string(&manifest).unwrap();
     let (before, after) = own.split_once("obento-cli = { path = \"").unwrap();
