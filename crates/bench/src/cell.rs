@@ -5,10 +5,9 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 
 use crate::age::age;
-use crate::error::IoContext as _;
 use crate::machine::{self, Processors, Traffic};
 use crate::target::{TargetSetup, TestBed};
-use crate::workload::{Cache, Phase, Settings, WorkloadContext, find};
+use crate::workload::{Cache, Phase, Settings, Workload, WorkloadContext, find};
 use crate::{BenchError, Result, Target};
 
 /// A run with a larger share of stolen time is unreliable.
@@ -68,37 +67,39 @@ pub fn outcome(cell: &Cell, setup: &TargetSetup) -> Outcome {
     }
 }
 
+impl Cell {
+    /// Returns whether a run only reads existing files, so that it leaves nothing.
+    pub fn reads_existing_files(&self) -> bool {
+        let has_files = self.target.parse::<Target>().is_ok_and(|target| target.has_files());
+        has_files && find(&self.workload, &self.settings).is_ok_and(|load| load.only_reads())
+    }
+}
+
 /// Measures a cell once. Fails with `Absent` if the cell cannot be measured on this machine, or with the error of the
 /// run.
 pub fn measure(cell: &Cell, setup: &TargetSetup) -> Result<Sample> {
     let target: Target = cell.target.parse()?;
     let load = find(&cell.workload, &cell.settings)?;
-    let needs = load.needs(&cell.settings);
-    if needs > setup.size / 100 * u64::from(90_u8.saturating_sub(cell.settings.age)) {
-        let has = obento::text::human_size(setup.size);
-        return Err(BenchError::Absent(format!(
-            "requires {}, but the file system has {has}; increase `--size`, or reduce `--scale` or \
-             `--file-size`",
-            obento::text::human_size(needs)
-        )));
-    }
-    let mut bed = TestBed::fresh(&target, setup)?;
+    let mut bed = opened(&target, &*load, cell, setup)?;
     let context = |bed: &TestBed| -> Result<WorkloadContext> {
         Ok(WorkloadContext { files: bed.files()?, path: bed.path(), settings: cell.settings.clone() })
     };
-    if cell.settings.age > 0 {
-        age(&context(&bed)?, cell.settings.age, setup.size)?;
+    if bed.is_fresh() {
+        if cell.settings.age > 0 {
+            age(&context(&bed)?, cell.settings.age, setup.size)?;
+        }
+        load.prepare(&context(&bed)?)?;
     }
-    load.prepare(&context(&bed)?)?;
+    load.survey(&context(&bed)?)?;
     match load.cache() {
         Cache::Dropped => bed.cool()?,
-        Cache::Warm => bed.files()?.sync().during("sync", &cell.target)?,
+        Cache::Warm => bed.sync()?,
     }
     let context = context(&bed)?;
     let company = machine::company();
     let (traffic, processors, begin) = (Traffic::of(&bed), Processors::now(), Instant::now());
     let phases = load.run(&context)?;
-    context.files.sync().during("sync", &cell.target)?;
+    bed.sync()?;
     let (durable, after) = (begin.elapsed(), Processors::now());
     let traffic = Traffic::of(&bed).zip(traffic).map(|(now, then)| now.since(&then));
     let own = [std::process::id()];
@@ -116,4 +117,36 @@ pub fn measure(cell: &Cell, setup: &TargetSetup) -> Result<Sample> {
         traffic,
         disturbed: company.or(stolen),
     })
+}
+
+/// Opens the existing files of `target` for a workload that only reads, or creates a file system for another one.
+fn opened(target: &Target, load: &dyn Workload, cell: &Cell, setup: &TargetSetup) -> Result<TestBed> {
+    let workload = &cell.workload;
+    match (target, cell.reads_existing_files()) {
+        (_, true) if cell.settings.age > 0 => Err(BenchError::Absent(format!(
+            "`--age` creates files, and {workload} only reads the files of this target"
+        ))),
+        (_, true) => TestBed::existing(target, setup),
+        (Target::Stored(_), false) => Err(BenchError::Absent(format!(
+            "{workload} creates files, and an existing image is only read; use the suite 'read', or a type instead of \
+             an image"
+        ))),
+        _ => {
+            expect_space(load, cell, setup)?;
+            TestBed::fresh(target, setup)
+        }
+    }
+}
+
+/// Fails with `Absent` if a fresh file system has no space for the files of the workload.
+fn expect_space(load: &dyn Workload, cell: &Cell, setup: &TargetSetup) -> Result<()> {
+    let needs = load.needs(&cell.settings);
+    if needs <= setup.size / 100 * u64::from(90_u8.saturating_sub(cell.settings.age)) {
+        return Ok(());
+    }
+    let has = obento::text::human_size(setup.size);
+    Err(BenchError::Absent(format!(
+        "requires {}, but the file system has {has}; increase `--size`, or reduce `--scale` or `--file-size`",
+        obento::text::human_size(needs)
+    )))
 }

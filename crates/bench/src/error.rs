@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use obento::address::AddressError;
 use obento::engine::tools::find_program;
 
 /// The reason why a measurement failed.
@@ -30,6 +31,12 @@ pub enum BenchError {
     /// The text is not a target.
     #[error("invalid target '{0}'")]
     NoTarget(String),
+    /// The name of an image is not an address.
+    #[error(transparent)]
+    Address(#[from] AddressError),
+    /// An existing image cannot be used. The text is the whole message.
+    #[error("{0}")]
+    Image(String),
     /// No workload or suite has this name.
     #[error("unknown workload or suite '{0}'")]
     NoWorkload(String),

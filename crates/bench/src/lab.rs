@@ -123,7 +123,10 @@ impl Runner for Processes {
     fn run(&self, cell: &Cell, limit: Duration) -> Outcome {
         let outcome = self.ask(cell, limit).unwrap_or_else(|error| Outcome::Failed(error.to_string()));
         if !matches!(outcome, Outcome::Measured(_) | Outcome::Absent(_)) {
-            self.setup.clear(&cell.target);
+            if !cell.reads_existing_files() {
+                self.setup.clear_folder(&cell.target);
+            }
+            self.setup.clear();
         }
         outcome
     }

@@ -153,6 +153,20 @@ pub const SUITES: &[Suite] = &[
         enough: StopRule { least: 5, most: 20, error: 0.01 },
     },
     Suite {
+        name: "read",
+        about: "workloads that only read, also on existing images",
+        targets: &["kernel:ext4", "image:ext4", "fuse:ext4"],
+        baseline: "kernel:ext4",
+        workloads: &["read-"],
+        size: GIB,
+        settings: || Settings {
+            file_size: 128 << 20,
+            run_time: Duration::from_secs(1),
+            ..Settings::default()
+        },
+        enough: ENOUGH,
+    },
+    Suite {
         name: "full",
         about: "every workload",
         targets: EXT4,

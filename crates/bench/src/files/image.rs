@@ -5,9 +5,12 @@ use std::io;
 use std::ops::Range;
 
 use obento::Volume;
+use obento::base::FileKind;
 use obento::fs::{File, OpenOptions};
+use obento::text::escaped;
+use obento::walk::Step;
 
-use super::{Files, OpenFile, OpenMode};
+use super::{Files, OpenFile, OpenMode, Tree, TreeFile, TreeFileKind};
 
 /// Files of an open volume.
 #[derive(Clone)]
@@ -30,6 +33,47 @@ impl ImageFiles {
 
     fn at<'a>(&self, path: &'a str) -> Cow<'a, str> {
         if self.folder.is_empty() { path.into() } else { [&self.folder, path].concat().into() }
+    }
+
+    fn below(&self, path: &[u8]) -> Vec<u8> {
+        [b"/", self.folder.trim_start_matches('/').as_bytes(), path].concat()
+    }
+}
+
+impl Tree for ImageFiles {
+    fn visit(&self, found: &mut dyn FnMut(TreeFile)) -> io::Result<()> {
+        for entry in self.volume.walk_from(self.below(b""))? {
+            let entry = entry.map_err(|damage| {
+                io::Error::other(format!("cannot read '{}': {}", escaped(&damage.path), damage.error))
+            })?;
+            let kind = match (entry.step, entry.attr.kind) {
+                (Step::Leave, _) => continue,
+                (Step::Enter, _) => TreeFileKind::Directory,
+                (Step::File, FileKind::Regular) => TreeFileKind::Regular,
+                (Step::File, _) => TreeFileKind::Other,
+            };
+            if !entry.path.is_empty() {
+                found(TreeFile { path: entry.path, kind, len: entry.attr.size });
+            }
+        }
+        Ok(())
+    }
+
+    fn list_attributes(&self, directory: &[u8]) -> io::Result<u64> {
+        let mut count = 0;
+        for entry in self.volume.read_dir(self.below(directory))? {
+            entry?.metadata()?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    fn look_up(&self, path: &[u8]) -> io::Result<()> {
+        self.volume.symlink_metadata(self.below(path)).map(drop).map_err(Into::into)
+    }
+
+    fn open_file(&self, path: &[u8]) -> io::Result<Box<dyn OpenFile>> {
+        Ok(Box::new(OpenOptions::new().read(true).open(&self.volume, self.below(path))?))
     }
 }
 

@@ -5,12 +5,14 @@
 
 mod host;
 mod image;
+mod tree;
 
 use std::io;
 use std::ops::Range;
 
 pub use host::HostFiles;
 pub use image::ImageFiles;
+pub use tree::{Tree, TreeFile, TreeFileKind};
 
 /// The mode in which a file is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +29,7 @@ pub enum OpenMode {
 }
 
 /// Files of the file system under test.
-pub trait Files: Send + Sync {
+pub trait Files: Tree {
     /// Opens a file. Fails with the errors of open(2).
     fn open(&self, path: &str, how: OpenMode) -> io::Result<Box<dyn OpenFile>>;
     /// Creates a directory in an existing directory.
@@ -100,6 +102,8 @@ pub fn create_dirs(files: &dyn Files, path: &str) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
     use obento::Volume;
 
@@ -131,6 +135,35 @@ mod tests {
             files.sync().unwrap();
             assert_eq!(files.list("a/b").unwrap(), 0);
             assert_eq!(files.open("a/none", OpenMode::Read).err().unwrap().kind(), io::ErrorKind::NotFound);
+        }
+    }
+
+    #[test]
+    fn both_visit_every_file_of_a_tree_with_names_in_any_encoding() {
+        let name: &[u8] = b"d/\xff\xfe";
+        let (host, image) = (tempfile::tempdir().unwrap(), Volume::in_memory());
+        std::fs::create_dir(host.path().join("d")).unwrap();
+        std::fs::write(host.path().join(std::ffi::OsStr::from_bytes(name)), "12345").unwrap();
+        std::os::unix::fs::symlink("none", host.path().join("link")).unwrap();
+        image.create_dir("d").unwrap();
+        image.write(name, "12345").unwrap();
+        image.symlink("none", "link").unwrap();
+        let all: [Box<dyn Files>; 2] =
+            [Box::new(HostFiles::new(host.path().to_owned())), Box::new(ImageFiles::new(image))];
+        for files in all {
+            let mut found = Vec::new();
+            files.visit(&mut |file| found.push((file.path, file.kind))).unwrap();
+            found.sort_by(|a, b| a.0.cmp(&b.0));
+            let expected = [
+                (b"d".to_vec(), TreeFileKind::Directory),
+                (name.to_vec(), TreeFileKind::Regular),
+                (b"link".to_vec(), TreeFileKind::Other),
+            ];
+            assert_eq!(found, expected);
+            assert_eq!((files.list_attributes(b"").unwrap(), files.list_attributes(b"d").unwrap()), (2, 1));
+            files.look_up(b"link").unwrap();
+            assert_eq!(read_whole(&*files.open_file(name).unwrap(), &mut [0; 3]).unwrap(), 5);
+            assert_eq!(files.look_up(b"none").unwrap_err().kind(), io::ErrorKind::NotFound);
         }
     }
 }

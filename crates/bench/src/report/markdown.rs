@@ -26,13 +26,14 @@ pub fn markdown(results: &Results, table: &Table) -> String {
         results.enough.most,
         table.baseline()
     );
-    let _ = writeln!(out, "| workload | unit | {} |", table.targets.join(" | "));
+    let names: Vec<String> = table.targets.iter().map(|target| field(target)).collect();
+    let _ = writeln!(out, "| workload | unit | {} |", names.join(" | "));
     let _ = writeln!(out, "|---|---|{}", "---:|".repeat(table.targets.len()));
     for row in &table.rows {
         let _ = write!(out, "| {} | {} |", row.name(), row.measure.unit());
         for (at, figure) in row.figures.iter().enumerate() {
             let text = match (&figure.summary, figure.speed.filter(|_| at != table.baseline)) {
-                (None, _) => figure.why_not.as_deref().unwrap_or("-").replace('|', "/"),
+                (None, _) => field(figure.why_not.as_deref().unwrap_or("-")),
                 (Some(summary), None) => short(summary.median),
                 (Some(summary), Some(speed)) if speed.differs() => {
                     format!("{} (**{}**)", short(summary.median), short(speed.value))
@@ -47,6 +48,11 @@ pub fn markdown(results: &Results, table: &Table) -> String {
     out
 }
 
+/// Returns text as a field of a table, which has one line and no `|`.
+fn field(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ")
+}
+
 fn published(table: &Table) -> String {
     let rows: Vec<_> = table.rows.iter().filter_map(|row| Some((row, row.published()?))).collect();
     if rows.is_empty() {
@@ -58,8 +64,8 @@ fn published(table: &Table) -> String {
         table.baseline()
     );
     let others: Vec<usize> = (0..table.targets.len()).filter(|at| *at != table.baseline).collect();
-    let names: Vec<&str> =
-        others.iter().filter_map(|at| table.targets.get(*at)).map(String::as_str).collect();
+    let names: Vec<String> =
+        others.iter().filter_map(|at| table.targets.get(*at)).map(|target| field(target)).collect();
     let _ = writeln!(out, "| workload | {} | Bento-fs | Bento-user |", names.join(" | "));
     let _ = writeln!(out, "|---|{}---:|---:|", "---:|".repeat(names.len()));
     for (row, published) in rows {

@@ -53,9 +53,10 @@ fn cell(figure: &Figure, is_baseline: bool) -> String {
     text
 }
 
-/// Returns a reason, cut to the width of a column.
+/// Returns the first line of a reason, cut to the width of a column.
 fn brief(why: &str) -> String {
     const ROOM: usize = 24;
+    let why = why.lines().next().unwrap_or_default();
     if why.chars().count() <= ROOM {
         why.to_owned()
     } else {

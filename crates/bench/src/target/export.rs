@@ -19,24 +19,25 @@ fn failed(address: &str, error: &dyn std::fmt::Display) -> BenchError {
     BenchError::Program { program: format!("using {address}"), message: error.to_string() }
 }
 
-fn connected(address: &str) -> Result<Volume> {
+/// Returns the volume of a server.
+pub fn connected(address: &str, access: Access) -> Result<Volume> {
     let failed = |error: &dyn std::fmt::Display| failed(address, error);
     if let Some(command) = address.strip_prefix("fuse:") {
         // This program is also the helper that some servers run.
         let helper = std::env::current_exe().ok();
-        let server = FuseServer::start(command.as_ref(), helper.as_deref(), Access::ReadWrite);
-        let mounted = server.and_then(|server| server.mount(Access::ReadWrite));
+        let server = FuseServer::start(command.as_ref(), helper.as_deref(), access);
+        let mounted = server.and_then(|server| server.mount(access));
         return mounted.map(Volume::new).map_err(|error| failed(&error));
     }
     let parsed = NfsAddress::parse(address.as_bytes()).map_err(|error| failed(&error))?;
     let export = Export::open(&parsed).map_err(|error| failed(&error))?;
-    export.mount(Access::ReadWrite).map(Volume::new).map_err(|error| failed(&error))
+    export.mount(access).map(Volume::new).map_err(|error| failed(&error))
 }
 
 impl ExportFolder {
     /// Creates a directory of this name.
     pub fn create(address: &str, name: &str) -> Result<Self> {
-        let volume = connected(address)?;
+        let volume = connected(address, Access::ReadWrite)?;
         let path = format!("/{name}");
         volume.create_dir(&path).map_err(|error| failed(address, &error))?;
         Ok(Self { address: address.to_owned(), path, volume })
@@ -50,13 +51,13 @@ impl ExportFolder {
     /// Writes all changes and connects again, without any cached data.
     pub fn reopen(&mut self) -> Result<()> {
         self.volume.close().map_err(|error| failed(&self.address, &error))?;
-        self.volume = connected(&self.address)?;
+        self.volume = connected(&self.address, Access::ReadWrite)?;
         Ok(())
     }
 
     /// Removes the directory of this name, if it exists.
     pub fn remove(address: &str, name: &str) -> Result<()> {
-        let volume = connected(address)?;
+        let volume = connected(address, Access::ReadWrite)?;
         let path = format!("/{name}");
         if volume.exists(&path).is_ok_and(|exists| exists) {
             volume.remove_dir_all(&path).map_err(|error| failed(address, &error))?;

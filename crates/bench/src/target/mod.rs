@@ -3,17 +3,24 @@
 //! Each run has a fresh file system. An image is created, mounted or opened, and prepared by the workload. The caches
 //! are brought to the state that the workload requires. After the measurement the image is removed. All images are in
 //! one folder of the host, so that all targets use the same disk.
+//!
+//! A workload that only reads uses the existing files of a target that has files: an image, a directory, an export, or
+//! the file system that a command mounts. Such a run creates nothing there, and never removes anything.
 
+mod bed;
 mod export;
-mod fresh;
 mod mounted;
+mod setup;
+mod stored;
 mod zram;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-pub use fresh::{TargetSetup, TestBed};
+pub use bed::TestBed;
+pub use setup::TargetSetup;
+pub use stored::{Reader, StoredImage};
 
 use crate::BenchError;
 
@@ -34,6 +41,8 @@ pub enum Target {
     Command(String),
     /// An NFS export or a FUSE server, by its address, used by the client of obento in the measuring process.
     Export(String),
+    /// An existing image, which is only read.
+    Stored(StoredImage),
 }
 
 /// A file system type and its mount options.
@@ -49,14 +58,17 @@ impl FromStr for Target {
     type Err = BenchError;
 
     /// Reads `path:DIR`, `image:TYPE[,provenance]`, `fuse:TYPE[,OPTION...]`, `kernel:TYPE[,OPTION...]`, `fuse2fs`,
-    /// `mount-cmd:COMMAND`, `nfs://HOST/EXPORT`, `fuse:SERVER ARGUMENT...`. The command line of a FUSE server contains a
-    /// blank, and a type does not.
+    /// `image:IMAGE[@PART]`, `fuse:IMAGE[@PART][,OPTION...]`, `kernel:IMAGE[@PART][,OPTION...]`, `mount-cmd:COMMAND`,
+    /// `nfs://HOST/EXPORT`, `fuse:SERVER ARGUMENT...`. The command line of a FUSE server contains a blank. The name of
+    /// an image contains a `/`, a `.`, an `@` or a `%`, and a type contains none of these. The existing files do not
+    /// change the meaning of a text.
     ///
     /// ```
     /// use obento_bench::Target;
     ///
     /// let target: Target = "kernel:ext4,data=journal".parse()?;
     /// assert_eq!(target.to_string(), "kernel:ext4,data=journal");
+    /// assert!(matches!("image:./disk".parse::<Target>()?, Target::Stored(_)));
     /// assert!("kernel:".parse::<Target>().is_err());
     /// # Ok::<(), obento_bench::BenchError>(())
     /// ```
@@ -70,12 +82,25 @@ impl FromStr for Target {
             "nfs" if rest.starts_with("//") => Ok(Self::Export(text.to_owned())),
             "path" => Ok(Self::Path(rest.into())),
             "mount-cmd" => Ok(Self::Command(rest.to_owned())),
-            "image" => Mount::parse(rest).map(Self::Image).ok_or_else(none),
             "fuse" if rest.trim().contains(' ') => Ok(Self::Export(text.to_owned())),
-            "fuse" => Mount::parse(rest).map(Self::Fuse).ok_or_else(none),
-            "kernel" => Mount::parse(rest).map(Self::Kernel).ok_or_else(none),
+            "image" => Self::of(rest, Reader::Driver, Self::Image).ok_or_else(none),
+            "fuse" => Self::of(rest, Reader::Fuse, Self::Fuse).ok_or_else(none),
+            "kernel" => Self::of(rest, Reader::Kernel, Self::Kernel).ok_or_else(none),
             _ => Err(none()),
         }
+    }
+}
+
+impl Target {
+    /// Returns the target for the text after the `:`, an existing image or a type.
+    fn of(text: &str, reader: Reader, fresh: fn(Mount) -> Self) -> Option<Self> {
+        let stored = StoredImage::parse(reader, text).map(Self::Stored);
+        stored.or_else(|| Mount::parse(text).map(fresh))
+    }
+
+    /// Returns whether the target has files before a run, which a workload that only reads uses.
+    pub fn has_files(&self) -> bool {
+        matches!(self, Self::Path(_) | Self::Command(_) | Self::Export(_) | Self::Stored(_))
     }
 }
 
@@ -83,7 +108,7 @@ impl Mount {
     fn parse(text: &str) -> Option<Self> {
         let (kind, options) = text.split_once(',').unwrap_or((text, ""));
         let plain =
-            |kind: &str| kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+            |kind: &str| kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
         (!kind.is_empty() && plain(kind)).then(|| Self { kind: kind.to_owned(), options: options.to_owned() })
     }
 }
@@ -105,6 +130,7 @@ impl fmt::Display for Target {
             Self::Fuse2fs => f.write_str("fuse2fs"),
             Self::Command(command) => write!(f, "mount-cmd:{command}"),
             Self::Export(address) => f.write_str(address),
+            Self::Stored(stored) => stored.fmt(f),
         }
     }
 }
@@ -125,10 +151,12 @@ mod tests {
             "kernel:xfs",
             "fuse2fs",
             "mount-cmd:mount -t tmpfs x $1",
+            "image:win.ntfs@2",
+            "kernel:../x,noatime",
         ] {
             assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
         }
-        for text in ["", "ext4", "image:", "nfs:server", "fuse:,ro", "kernel:../x", "disk:ext4"] {
+        for text in ["", "ext4", "image:", "nfs:server", "fuse:,ro", "kernel:$x", "disk:ext4"] {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
     }

@@ -22,11 +22,21 @@ pub struct Mounted {
     ended: bool,
 }
 
-impl Mounted {
-    /// Mounts `image` at the folder `at` as `target` requires, with the further options `own` for a mount of obento.
-    /// `obento` is the obento program.
-    pub fn new(target: &Target, image: &Path, (at, own): (&Path, &str), obento: &Path) -> Result<Self> {
-        fs::create_dir_all(at).during("create", at)?;
+/// A command that mounts a file system.
+#[derive(Debug)]
+pub struct MountCommand {
+    /// The program.
+    pub program: PathBuf,
+    /// The arguments, which include the mount point.
+    pub arguments: Vec<String>,
+    /// The obento program, if it creates the mount.
+    pub by: Option<PathBuf>,
+}
+
+impl MountCommand {
+    /// Returns the command that mounts a fresh `image` at the folder `at` as `target` requires, with the further
+    /// options `own` for a mount of obento. `obento` is the obento program.
+    pub fn fresh(target: &Target, image: &Path, (at, own): (&Path, &str), obento: &Path) -> Result<Self> {
         let mut by = None;
         let (program, mut arguments): (PathBuf, Vec<String>) = match target {
             Target::Kernel(Mount { kind, options }) => {
@@ -51,7 +61,7 @@ impl Mounted {
                 ("fuse2fs".into(), ["-o", options.trim_end_matches(',')].map(str::to_owned).into())
             }
             Target::Command(command) => ("sh".into(), ["-c", command, "sh"].map(str::to_owned).into()),
-            Target::Path(_) | Target::Image(_) | Target::Export(_) => {
+            Target::Path(_) | Target::Image(_) | Target::Export(_) | Target::Stored(_) => {
                 return Err(BenchError::Absent(format!("{target} is not mounted")));
             }
         };
@@ -60,10 +70,18 @@ impl Mounted {
         } else {
             arguments.extend([image, at].map(|path| path.display().to_string()));
         }
+        Ok(Self { program, arguments, by })
+    }
+}
+
+impl Mounted {
+    /// Runs `command`, which mounts `target` at the folder `at`.
+    pub fn new(command: MountCommand, target: &Target, at: &Path) -> Result<Self> {
+        fs::create_dir_all(at).during("create", at)?;
         let before = servers();
-        run(command_of(program).args(arguments))?;
+        run(command_of(&command.program).args(&command.arguments))?;
         let servers = servers().into_iter().filter(|pid| !before.contains(pid)).collect();
-        let mounted = Self { at: at.to_owned(), by, servers, ended: false };
+        let mounted = Self { at: at.to_owned(), by: command.by, servers, ended: false };
         if is_mount_point(at)? {
             return Ok(mounted);
         }
@@ -113,11 +131,12 @@ fn pause() {
 
 /// Returns the mount option by which servers of databases, which do not run as root, may use the mount. A kernel mount
 /// needs none.
-fn for_others() -> &'static str {
+pub(super) fn for_others() -> &'static str {
     if rustix::process::geteuid().is_root() { "allow_other" } else { "" }
 }
 
-fn needs_root(target: &Target) -> Result<()> {
+/// Fails with `Absent` for a user who cannot mount `target`.
+pub(super) fn needs_root(target: &dyn std::fmt::Display) -> Result<()> {
     if rustix::process::geteuid().is_root() {
         return Ok(());
     }

@@ -8,10 +8,11 @@ use super::filebench::{CreateFiles, DeleteFiles, FILE_SERVER, LargeFile, Pattern
 use super::fs_mark::{FsMark, Method};
 use super::latency::Latency;
 use super::mdtest::MdTest;
+use super::reading::{Operation, Reading};
 use super::rump::Rump;
 use super::startup::Startup;
 use super::tiobench::TioBench;
-use super::{Settings, Workload, iozone};
+use super::{Cache, Settings, Workload, iozone};
 use crate::{BenchError, Result};
 
 type Make = fn(&Settings) -> Box<dyn Workload>;
@@ -30,6 +31,15 @@ macro_rules! large {
 macro_rules! latency {
     ($write:literal, $random:literal, $size:literal, $depth:literal) => {
         |_| Box::new(Latency { write: $write, random: $random, io_size: $size, depth: $depth })
+    };
+}
+
+macro_rules! reading {
+    ($operation:ident, $cache:ident, one) => {
+        |_| Box::new(Reading::new(Operation::$operation, Cache::$cache, 1))
+    };
+    ($operation:ident, $cache:ident, many) => {
+        |settings| Box::new(Reading::new(Operation::$operation, Cache::$cache, settings.threads))
     };
 }
 
@@ -112,6 +122,22 @@ const ALL: &[(&str, Make)] = &[
     ("rump-ls-lR", |_| Box::new(Rump::List)),
     ("rump-copy-tree", |_| Box::new(Rump::CopyTree)),
     ("rump-copy-file", |_| Box::new(Rump::CopyFile)),
+    ("read-walk-cold,T=1", reading!(Walk, Dropped, one)),
+    ("read-walk-cold,T=N", reading!(Walk, Dropped, many)),
+    ("read-walk,T=1", reading!(Walk, Warm, one)),
+    ("read-walk,T=N", reading!(Walk, Warm, many)),
+    ("read-stat,T=1", reading!(Stat, Warm, one)),
+    ("read-stat,T=N", reading!(Stat, Warm, many)),
+    ("read-files-cold,T=1", reading!(Files, Dropped, one)),
+    ("read-files-cold,T=N", reading!(Files, Dropped, many)),
+    ("read-files,T=1", reading!(Files, Warm, one)),
+    ("read-files,T=N", reading!(Files, Warm, many)),
+    ("read-small-cold,T=1", reading!(Small, Dropped, one)),
+    ("read-small-cold,T=N", reading!(Small, Dropped, many)),
+    ("read-small,T=1", reading!(Small, Warm, one)),
+    ("read-small,T=N", reading!(Small, Warm, many)),
+    ("read-rand_4k,T=1", reading!(Random, Warm, one)),
+    ("read-rand_4k,T=N", reading!(Random, Warm, many)),
 ];
 
 /// Returns the names and constructors of all workloads.

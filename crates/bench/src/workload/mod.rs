@@ -15,6 +15,7 @@ pub mod fs_mark;
 pub mod iozone;
 pub mod latency;
 pub mod mdtest;
+pub mod reading;
 pub mod rump;
 pub mod startup;
 mod team;
@@ -194,8 +195,21 @@ pub trait Workload: Send + Sync {
         Cache::Warm
     }
 
+    /// Returns whether the workload only reads. It then uses the existing files of a target that has files, and
+    /// [`prepare`](Self::prepare) is not called there.
+    fn only_reads(&self) -> bool {
+        false
+    }
+
     /// Creates the files of the workload. This is not measured. By default, a workload needs no files.
     fn prepare(&self, context: &WorkloadContext) -> Result<()> {
+        let _ = context;
+        Ok(())
+    }
+
+    /// Chooses the files that the workload reads, after [`prepare`](Self::prepare). This is not measured. By default, a
+    /// workload chooses none.
+    fn survey(&self, context: &WorkloadContext) -> Result<()> {
         let _ = context;
         Ok(())
     }
@@ -224,7 +238,8 @@ mod tests {
             let files = Arc::new(ImageFiles::new(obento::Volume::in_memory()));
             let context = WorkloadContext { files, path: None, settings: small() };
             let load = find(name, &context.settings).unwrap();
-            let run = load.prepare(&context).and_then(|()| load.run(&context));
+            let run =
+                load.prepare(&context).and_then(|()| load.survey(&context)).and_then(|()| load.run(&context));
             match run {
                 Ok(phases) => {
                     assert!(!phases.is_empty(), "{name}");

@@ -82,7 +82,9 @@ impl ThreadGroup {
         for end in ends {
             let died =
                 |_| BenchError::Program { program: self.name.clone(), message: "a thread died".into() };
-            let (begin, end) = end.map_err(died)?.during("work in", &self.name)?;
+            // A phase without a name works in the whole file system.
+            let place = if self.name.is_empty() { "/" } else { &self.name };
+            let (begin, end) = end.map_err(died)?.during("work in", place)?;
             span = span.map(|(first, last)| (first.min(begin), last.max(end))).or(Some((begin, end)));
         }
         let seconds = span.map_or(0.0, |(first, last)| (last - first).as_secs_f64());

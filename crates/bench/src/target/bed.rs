@@ -1,6 +1,5 @@
-//! Fresh file systems, in which workloads run.
+//! The file systems in which workloads run: fresh ones, and existing ones that are only read.
 
-use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,89 +10,39 @@ use obento::image::Recording;
 use obento::provenance::{Actor, FixedWho, LogOptions};
 use obento::{Image, Options, Registry, Volume};
 
-use super::export::ExportFolder;
-use super::mounted::{Mounted, is_mount_point};
+use super::export::{ExportFolder, connected};
+use super::mounted::{MountCommand, Mounted};
 use super::zram::Zram;
-use super::{Mount, Target};
+use super::{Mount, Reader, Target, TargetSetup};
 use crate::error::{IoContext as _, command_of, run};
 use crate::files::{Files, HostFiles, ImageFiles};
 use crate::{BenchError, Result};
 
-/// The place of fresh file systems.
-#[derive(Clone, Debug)]
-pub struct TargetSetup {
-    /// A folder of the host for the images.
-    pub folder: PathBuf,
-    /// The size of each file system, in bytes.
-    pub size: u64,
-    /// The obento program.
-    pub obento: PathBuf,
-    /// The drivers of `image:` targets.
-    pub registry: Registry,
-    /// Whether images are zram disks instead of files in the folder.
-    pub zram: bool,
-}
-
-impl TargetSetup {
-    fn image(&self) -> PathBuf {
-        self.folder.join("disk.img")
-    }
-
-    fn at(&self) -> PathBuf {
-        self.folder.join("mnt")
-    }
-
-    /// Returns the path of the file that contains the name of the zram disk.
-    fn note(&self) -> PathBuf {
-        self.folder.join("zram")
-    }
-
-    /// Returns the name of the folder of a target that is an existing directory.
-    fn name(&self) -> OsString {
-        let mut name = self.folder.file_name().unwrap_or_default().to_owned();
-        // The folder of the images may be in the same directory.
-        name.push("-files");
-        name
-    }
-
-    /// Returns the folder of a `path:` target, inside the given directory.
-    fn within(&self, path: &Path) -> PathBuf {
-        path.join(self.name())
-    }
-
-    /// Removes the files that a killed run left.
-    pub fn clear(&self, target: &str) {
-        match target.parse() {
-            Ok(Target::Path(path)) => {
-                let _ = fs::remove_dir_all(self.within(&path));
-            }
-            Ok(Target::Export(address)) => {
-                let _ = ExportFolder::remove(&address, &self.name().to_string_lossy());
-            }
-            _ => {}
-        }
-        if is_mount_point(&self.at()).unwrap_or(true) {
-            // The unmount does not wait for processes that still use the mount.
-            let _ = run(command_of("umount").arg("-l").arg(self.at()));
-        }
-        let _ = fs::remove_file(self.image());
-        Zram::clear(&self.note());
-    }
-}
-
-/// A file system under test. It is removed on drop.
+/// A file system under test. A fresh one is removed on drop, and an existing one is only closed.
 pub struct TestBed {
     target: Target,
     setup: TargetSetup,
     state: State,
+    origin: Origin,
     /// The mount options that give the files to an ordinary user.
     own: String,
     zram: Option<Zram>,
 }
 
+/// The origin of the files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Origin {
+    /// The run creates them.
+    Run,
+    /// They exist, and the run only reads them.
+    User,
+}
+
 enum State {
-    /// A folder inside an existing directory.
+    /// A folder inside an existing directory, which the run created.
     Folder(PathBuf),
+    /// An existing directory.
+    Directory(PathBuf),
     Volume(Volume),
     Mounted(Mounted),
     Export(ExportFolder),
@@ -102,15 +51,21 @@ enum State {
 }
 
 impl TestBed {
+    fn closed(target: &Target, setup: &TargetSetup, origin: Origin) -> Self {
+        let (target, setup, own) = (target.clone(), setup.clone(), String::new());
+        Self { target, setup, state: State::Closed, origin, own, zram: None }
+    }
+
+    /// Opens the existing files of `target`, which must [have files](Target::has_files), to read them.
+    pub fn existing(target: &Target, setup: &TargetSetup) -> Result<Self> {
+        let mut bed = Self::closed(target, setup, Origin::User);
+        bed.open()?;
+        Ok(bed)
+    }
+
     /// Creates a file system of `target` and opens it. Fails with `Absent` if that is not possible on this machine.
     pub fn fresh(target: &Target, setup: &TargetSetup) -> Result<Self> {
-        let mut bed = Self {
-            target: target.clone(),
-            setup: setup.clone(),
-            state: State::Closed,
-            own: String::new(),
-            zram: None,
-        };
+        let mut bed = Self::closed(target, setup, Origin::Run);
         if let Target::Path(path) = target {
             let folder = setup.within(path);
             fs::create_dir(&folder).during("create", &folder)?;
@@ -131,20 +86,21 @@ impl TestBed {
         Ok(bed)
     }
 
-    /// Fails with `Absent` for a driver of obento that cannot change volumes: workloads create files.
+    /// Fails with `Absent` for a driver of obento that cannot change volumes: each fresh file system needs files.
     fn expect_writable(&self) -> Result<()> {
         let (Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. })) = &self.target else {
             return Ok(());
         };
         match self.setup.registry.find(kind) {
             Some(driver) if driver.access() == Access::ReadOnly => Err(BenchError::Absent(format!(
-                "obento reads {kind}, but does not write it, and workloads create files"
+                "obento reads {kind}, but does not write it, and this target requires new files; use the suite \
+                 'read' on an existing image: image:./IMAGE"
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Returns the path of the image: a file or a disk.
+    /// Returns the path of a fresh image: a file or a disk.
     fn image(&self) -> PathBuf {
         self.zram.as_ref().map_or_else(|| self.setup.image(), Zram::path)
     }
@@ -159,7 +115,7 @@ impl TestBed {
             run(command_of(program).args(arguments).arg(&image)).map(drop)
         };
         match &self.target {
-            Target::Path(_) | Target::Command(_) | Target::Export(_) => Ok(()),
+            Target::Path(_) | Target::Command(_) | Target::Export(_) | Target::Stored(_) => Ok(()),
             // The benchmark measures the driver; mke2fs creates the same layout byte for byte.
             Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. }) => {
                 make(&self.setup.obento, &["mkfs", "-t", kind, "-q"])
@@ -193,21 +149,34 @@ impl TestBed {
     }
 
     fn open(&mut self) -> Result<()> {
-        let image = self.image();
-        self.state = match &self.target {
-            Target::Path(_) | Target::Export(_) => return Ok(()),
-            Target::Image(mount) => {
-                let recording = recording(mount)?;
-                State::Volume(open_volume(&image, &mount.kind, recording, &self.setup.registry)?)
+        let (image, at, setup) = (self.image(), self.setup.at(), &self.setup);
+        let mounted = |command| Mounted::new(command, &self.target, &at).map(State::Mounted);
+        self.state = match (&self.target, self.origin) {
+            (Target::Path(path), Origin::User) => {
+                fs::read_dir(path).map(drop).during("list", path)?;
+                State::Directory(path.clone())
             }
-            target => State::Mounted(Mounted::new(
-                target,
-                &image,
-                (&self.setup.at(), &self.own),
-                &self.setup.obento,
-            )?),
+            (Target::Export(address), Origin::User) => State::Volume(connected(address, Access::ReadOnly)?),
+            // A folder of the run stays open.
+            (Target::Path(_) | Target::Export(_), Origin::Run) => return Ok(()),
+            (Target::Stored(stored), _) if stored.reader == Reader::Driver => {
+                State::Volume(stored.open(&setup.registry)?)
+            }
+            (Target::Stored(stored), _) => {
+                mounted(stored.mount_command(&at, &setup.obento, &setup.registry)?)?
+            }
+            (Target::Image(mount), _) => {
+                let recording = recording(mount)?;
+                State::Volume(open_volume(&image, &mount.kind, recording, &setup.registry)?)
+            }
+            (target, _) => mounted(MountCommand::fresh(target, &image, (&at, &self.own), &setup.obento)?)?,
         };
         Ok(())
+    }
+
+    /// Returns whether the file system is new, so that the workload creates its files.
+    pub fn is_fresh(&self) -> bool {
+        self.origin == Origin::Run
     }
 
     /// Returns the target.
@@ -231,7 +200,7 @@ impl TestBed {
     /// Returns the folder in which programs find the files; `None` for a driver in this process.
     pub fn path(&self) -> Option<PathBuf> {
         match &self.state {
-            State::Folder(folder) => Some(folder.clone()),
+            State::Folder(folder) | State::Directory(folder) => Some(folder.clone()),
             State::Mounted(_) => Some(self.setup.at()),
             State::Volume(_) | State::Export(_) | State::Closed => None,
         }
@@ -245,12 +214,24 @@ impl TestBed {
         }
     }
 
-    /// Returns the file that contains the file system, if there is one.
+    /// Returns the file that contains the file system, if it is known.
     pub fn backing(&self) -> Option<PathBuf> {
-        Some(self.image()).filter(|image| image.exists())
+        let image = match &self.target {
+            Target::Stored(stored) => stored.file().ok()?,
+            _ => self.image(),
+        };
+        Some(image).filter(|image| image.exists())
     }
 
-    /// Unmounts, so that all changes are in the image. An existing directory stays. An export is connected again.
+    /// Writes all changes to stable storage. Existing files have no changes.
+    pub fn sync(&self) -> Result<()> {
+        match self.origin {
+            Origin::Run => self.files()?.sync().during("sync", self.target.to_string()),
+            Origin::User => Ok(()),
+        }
+    }
+
+    /// Unmounts, so that all changes are in the image. A directory stays. The export of a folder is connected again.
     pub fn close(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.state, State::Closed) {
             State::Mounted(mounted) => mounted.end(),
@@ -263,7 +244,7 @@ impl TestBed {
                 self.state = State::Export(export);
                 reopened
             }
-            kept @ (State::Folder(_) | State::Closed) => {
+            kept @ (State::Folder(_) | State::Directory(_) | State::Closed) => {
                 self.state = kept;
                 Ok(())
             }
@@ -273,7 +254,7 @@ impl TestBed {
     /// Drops the files from all caches: unmounts and mounts again if possible, and always drops the cached pages of the
     /// image. Makes the host drop its caches if this process may.
     pub fn cool(&mut self) -> Result<()> {
-        self.files()?.sync().during("sync", self.target.to_string())?;
+        self.sync()?;
         self.close()?;
         if let Some(backing) = self.backing() {
             let file = File::open(&backing).during("open", &backing)?;
@@ -299,6 +280,7 @@ impl Drop for TestBed {
             let _ = fs::remove_dir_all(folder);
         }
         self.state = State::Closed;
+        // This is never the image of the user, which is outside the folder of the run.
         let _ = fs::remove_file(self.setup.image());
         if self.zram.take().is_some() {
             let _ = fs::remove_file(self.setup.note());
