@@ -243,6 +243,7 @@ fn every_command_that_reads_files_shows_the_tree_of_each_source() {
 
         mounting(&lab, &source);
         changing(&lab, &source);
+        measuring(&lab, &source);
     }
 }
 
@@ -321,6 +322,54 @@ fn changing(lab: &Lab, Source { name, address, can, .. }: &Source) {
         let said = text(&out) + &said;
         assert!(said.contains(&reason), "{target}: {said}");
     }
+}
+
+/// Tests that `bench` reads every file of the source once, and changes nothing.
+fn measuring(lab: &Lab, Source { address, name, .. }: &Source) {
+    let listed = lab.output(&["find", &format!("{address}:/"), "-mindepth", "1", "-printf", "%y %s\\n"]);
+    let listed: Vec<(&str, u64)> =
+        listed.lines().map(|line| (&line[..1], line[2..].parse().unwrap())).collect();
+    let sizes: Vec<u64> = listed.iter().filter(|(kind, _)| *kind == "f").map(|(_, size)| *size).collect();
+    let small = sizes.iter().filter(|size| **size <= 64 << 10);
+    let expected = [
+        ("read-walk-cold", listed.len(), 0),
+        ("read-files-cold", sizes.len(), sizes.iter().sum()),
+        ("read-small-cold", small.clone().count(), small.sum::<u64>()),
+    ];
+    let image = || fs::read(lab.path(address)).ok().map(|bytes| (bytes.len(), crc32(&bytes)));
+    let before = image();
+    let targets = match before {
+        None => vec![address.clone()],
+        Some(_) if require(&[Oracle::Fuse]) => vec![format!("image:{address}"), format!("fuse:{address}")],
+        Some(_) => vec![format!("image:{address}")],
+    };
+    for target in targets {
+        let mut words = vec!["bench", "-T", &target, "--threads", "3", "--repeat", "1", "--repeat-most", "1"];
+        let workloads: Vec<String> = expected.iter().map(|(load, ..)| format!("{load},T=N")).collect();
+        words.extend(workloads.iter().map(String::as_str));
+        let output = format!("bench-{name}-{}.json", target.len());
+        let (code, _, said) = lab.run(&[&words[..], &["--output", &output]].concat());
+        // The contents of one file of this image are damaged.
+        let damaged = if *name == "bcachefs" { Some("big.bin") } else { None };
+        assert_eq!(code, Some(i32::from(damaged.is_some())), "{target}: {said}");
+        assert_eq!(said.matches("cannot measure").count(), usize::from(damaged.is_some()), "{said}");
+        assert!(damaged.is_none_or(|file| said.contains(file)), "{said}");
+        let lines = lab.output(&["bench", "report", &output, "--format", "csv"]);
+        for (load, files, bytes) in &expected {
+            let line = lines.lines().find(|line| line.contains(load));
+            let counts = line.map(|line| {
+                let fields: Vec<&str> = line.rsplit(',').collect();
+                (fields[8].to_owned(), fields[7].to_owned())
+            });
+            let is_measured = damaged.is_none() || !load.contains("files");
+            assert_eq!(
+                counts,
+                is_measured.then(|| (files.to_string(), bytes.to_string())),
+                "{target}: {load}"
+            );
+        }
+    }
+    assert!(image() == before, "{name} was changed");
 }
 
 #[test]

@@ -17,6 +17,10 @@ pub const PAGE: Page = Page::new(&[
         "obento bench varmail createfiles,T=1 --target kernel:xfs --target path:/srv",
         "Run two workloads on two targets",
     ),
+    (
+        "obento bench read --target image:win.ntfs --target 'mount-cmd:ntfs-3g -o ro win.ntfs $1'",
+        "Read the files of an existing image in two ways",
+    ),
     ("obento bench report r.json --format html --output r.html", "Write a page of the results"),
     ("obento bench compare before.json after.json", "Compare two runs"),
 ])
@@ -46,9 +50,10 @@ pub const PAGE: Page = Page::new(&[
 
 /// Measure file systems with workloads
 ///
-/// A suite is quick, bento, phoronix, bonnie, iozone, rump, provenance or full; 'obento bench list' lists the suites and workloads.
-/// Targets take turns, and each run uses a fresh file system. Runs are repeated until the standard error of the results
-/// is under 3 % or a limit is reached.
+/// A suite is quick, bento, phoronix, bonnie, iozone, rump, provenance, read or full; 'obento bench list' lists the
+/// suites and workloads. Targets take turns, and each run uses a fresh file system. The workloads of the suite 'read'
+/// only read: they use the files of an existing image, directory, export or server, and create nothing there. Runs are
+/// repeated until the standard error of the results is under 3 % or a limit is reached.
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = AFTER_HELP)]
 pub struct Args {
@@ -67,7 +72,17 @@ Targets:
   fuse2fs                      ext4 mounted by fuse2fs of e2fsprogs
   nfs://HOST/EXPORT            a directory of an NFS export, without a mount
   'fuse:SERVER ARGUMENT...'    a directory of a FUSE server, without a mount
-  mount-cmd:COMMAND            a file system that a shell command mounts at\n                               \"$1\", with its files in \"$2\"";
+  mount-cmd:COMMAND            a file system that a shell command mounts at
+                               \"$1\", with its files in \"$2\"
+
+Existing images, for the suite 'read'. They are opened or mounted read-only:
+  image:IMAGE[@PART]           a driver of obento, without a mount
+  fuse:IMAGE[@PART][,OPTION...]
+                               a driver of obento, mounted
+  kernel:IMAGE[@PART][,OPTION...]
+                               the kernel, with a read-only loop device (root);
+                               fstype=TYPE sets the type
+The name of an IMAGE contains '/', '.', '@' or '%'. Write ./NAME for a file NAME.";
 
 #[derive(clap::Subcommand, Debug)]
 enum Sub {

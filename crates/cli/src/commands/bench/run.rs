@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(required = true, value_name = "SUITE|WORKLOAD")]
     names: Vec<String>,
     /// A file system to measure; can be repeated. The default is the targets of the suite, or kernel:ext4,
-    /// image:ext4 and fuse:ext4
+    /// image:ext4 and fuse:ext4. The list below has the forms of a target
     #[arg(short = 'T', long = "target", value_name = "TARGET")]
     targets: Vec<String>,
     /// Compare with this target in the table at the end
@@ -136,7 +136,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         limit: Duration::try_from_secs_f64(args.limit * 60.0).unwrap_or(Duration::MAX),
     };
     let mut watch = RunDisplay::new(context, &plan);
-    if results.settings.file_size < machine::memory() {
+    let only_reads = |name: &String| find(name, &results.settings).is_ok_and(|load| load.only_reads());
+    if results.settings.file_size < machine::memory() && !plan.workloads.iter().all(only_reads) {
         context.note(b"bench", "large files fit in memory, so reads come from the cache; use a larger --file-size to measure the disk");
     }
     let mut save = |results: &Results| args.output.as_ref().map_or(Ok(()), |path| results.save(path));
@@ -228,16 +229,38 @@ fn targets(args: &Args, suite: Option<&Suite>, registry: &Registry) -> Result<Ve
         let parsed = target.parse::<Target>().map_err(|error: BenchError| {
             fail(Report::plain(error).help("'obento help bench' lists the forms of targets"))
         })?;
-        if let Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. }) = parsed
-            && registry.find(&kind).is_none()
-            && registry.engine_type(&kind).is_none()
-        {
-            let cause = format!("unknown file system type '{}'", kind.escape_default());
-            let report = Report::on("cannot measure", target.as_bytes(), cause);
-            return Err(fail(report.help("run 'obento types' to list the types")));
-        }
+        expect_usable(target, &parsed, registry)?;
     }
     Ok(named)
+}
+
+/// Fails for a target that no run can use.
+fn expect_usable(text: &str, target: &Target, registry: &Registry) -> Result<(), Stop> {
+    let report = |cause: &dyn std::fmt::Display| Report::on("cannot measure", text.as_bytes(), cause);
+    match target {
+        Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. })
+            if registry.find(kind).is_none() && registry.engine_type(kind).is_none() =>
+        {
+            let report = report(&format!("unknown file system type '{}'", kind.escape_default()));
+            Err(fail(match Path::new(kind).exists() {
+                true => report.help(format!("to read the existing image, write ./{kind}")),
+                false => report.help("run 'obento types' to list the types"),
+            }))
+        }
+        // The command line of a server would run the file as a program.
+        Target::Export(address)
+            if address.strip_prefix("fuse:").is_some_and(|command| Path::new(command).exists()) =>
+        {
+            let report = report(&"this is the name of a file, not the command line of a FUSE server");
+            Err(fail(report.help("use a symbolic link without a blank in its name")))
+        }
+        Target::Stored(stored) => match stored.address() {
+            Ok(_) => Ok(()),
+            Err(BenchError::Address(error)) => Err(fail(error.into())),
+            Err(error) => Err(fail(Report::plain(error))),
+        },
+        _ => Ok(()),
+    }
 }
 
 /// Empty results, or those of before.
