@@ -43,6 +43,24 @@ const MINOR: u32 = 45;
 /// `S_IFREG | 0644`.
 const REGULAR: u32 = 0o100_644;
 
+fn clock() -> Arc<FixedClock> {
+    Arc::new(FixedClock(Timestamp::new(1_000_000, 5)))
+}
+
+/// Returns a server that records no history.
+fn plain(vfs: Vfs) -> Server {
+    Server::new(vfs, ServerOptions::default())
+}
+
+/// Returns an empty volume.
+fn volume(driver: &dyn Driver) -> Arc<dyn FileSystem> {
+    let device = Arc::new(MemDevice::new(vec![0; VOLUME]));
+    let made = FormatOptions::new(driver.names()[0], clock(), Arc::new(FixedRandom(1)));
+    driver.format().unwrap().format(&*device, &made).unwrap();
+    let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock()) };
+    driver.open(device, &open).unwrap()
+}
+
 /// A server of one volume with one empty file.
 struct Served {
     fs: Arc<Counting>,
@@ -56,7 +74,7 @@ struct Served {
 
 impl Served {
     fn new(fs: Arc<dyn FileSystem>, writeback: bool) -> Self {
-        let mut this = Self::greeted(Counting::new(fs), writeback, MINOR, |server| server);
+        let mut this = Self::greeted(Counting::new(fs), writeback, MINOR, plain);
         let mut file = [REGULAR, 0, 0, 0].map(u32::to_ne_bytes).concat();
         file.extend(b"file\0");
         let entry = this.ask(MKNOD, 1, &file);
@@ -69,12 +87,12 @@ impl Served {
         fs: Arc<Counting>,
         writeback: bool,
         minor: u32,
-        complete: impl FnOnce(Server) -> Server + Send + 'static,
+        build: impl FnOnce(Vfs) -> Server + Send + 'static,
     ) -> Self {
         let (kernel, server) = UnixDatagram::pair().unwrap();
         let vfs = Vfs::new(fs.clone());
         let thread = std::thread::spawn(move || {
-            let served = Arc::new(complete(Server::new(vfs, ServerOptions::default())));
+            let served = Arc::new(build(vfs));
             let (threads, io_uring) = (1, RingChoice::Off);
             let options = SessionOptions { threads, io_uring, writeback, ..SessionOptions::default() };
             let session = open_session(OwnedFd::from(server), served, options, Pauser::new().unwrap());
@@ -90,18 +108,10 @@ impl Served {
 
     /// Returns an empty volume of each format that maps data when it is written.
     fn all(writeback: bool) -> Vec<Self> {
-        let clock = Arc::new(FixedClock(Timestamp::new(1_000_000, 5)));
         let drivers: [&dyn Driver; 3] = [&Ext4Driver, &FatDriver::default(), &ExFatDriver::default()];
-        let formatted = drivers.map(|driver| -> Arc<dyn FileSystem> {
-            let name = driver.names()[0];
-            let device = Arc::new(MemDevice::new(vec![0; VOLUME]));
-            let made = FormatOptions::new(name, clock.clone(), Arc::new(FixedRandom(1)));
-            driver.format().unwrap().format(&*device, &made).unwrap();
-            let open = OpenOptions { access: Access::ReadWrite, ..OpenOptions::new(clock.clone()) };
-            driver.open(device, &open).unwrap()
-        });
+        let formatted = drivers.map(volume);
         let device = Some(Arc::new(MemDevice::new(vec![0; VOLUME])) as _);
-        let options = Options { device, ..Options::new(clock.clone()) };
+        let options = Options { device, ..Options::new(clock()) };
         let memory: Arc<dyn FileSystem> = Arc::new(Tmpfs::new(options));
         formatted.into_iter().chain([memory]).map(|fs| Self::new(fs, writeback)).collect()
     }
@@ -186,7 +196,7 @@ impl RecordedFiles {
         let options = LogOptions { writes: WriteSource::Host, ..LogOptions::default() };
         let recorded = Recorded::open(fs, processes.clone(), clock, options).unwrap();
         let counting = Counting::new(recorded.clone());
-        Self(Served::greeted(counting, true, minor, |server| server.with_recorder(recorded, processes)))
+        Self(Served::greeted(counting, true, minor, |vfs| plain(vfs).with_recorder(recorded, processes)))
     }
 
     fn look_up(&mut self, size: usize) -> u64 {
@@ -242,7 +252,7 @@ fn the_kernel_never_receives_a_root_that_is_not_a_directory() {
         target: b"",
     };
     let file = inner.writable().unwrap().create(inner.root(), name, &new).unwrap().ino;
-    let mut served = Served::greeted(Counting::with_root(inner, file), false, MINOR, |server| server);
+    let mut served = Served::greeted(Counting::with_root(inner, file), false, MINOR, plain);
     assert_eq!(served.try_ask(GETATTR, 1, &[0; 16]), Err(-libc::EUCLEAN));
     assert_eq!(served.try_ask(SETATTR, 1, &[0; 88]), Err(-libc::EUCLEAN));
 }
@@ -310,5 +320,31 @@ fn data_is_not_sent_to_kernels_that_do_not_clear_the_rest_of_a_page() {
         let mut files = RecordedFiles::new(&[100], minor);
         let id = files.look_up(100);
         assert_eq!(files.open(id, libc::O_RDONLY).is_some(), is_sent, "{minor}");
+    }
+}
+
+/// The kernel takes two spellings for two names. On a mount that is not writable, neither of them becomes stale.
+#[test]
+fn names_that_are_compared_without_case_are_cached_if_the_mount_is_read_only() {
+    let new = NewNode {
+        kind: FileKind::Regular,
+        mode: Mode::new(0o644),
+        uid: 0,
+        gid: 0,
+        rdev: DeviceNumber::default(),
+        target: b"",
+    };
+    for read_only in [false, true] {
+        let fs = volume(&FatDriver::default());
+        let vfs = Vfs::new(fs.clone());
+        vfs.create(&Caller::Owner, &vfs.root(), Name::new(b"file").unwrap(), &new).unwrap();
+        vfs.sync().unwrap();
+        drop(vfs);
+        let options = ServerOptions { read_only, ..ServerOptions::default() };
+        let build = move |vfs| Server::new(vfs, options);
+        let mut served = Served::greeted(Counting::new(fs), false, MINOR, build);
+        let entry = served.ask(LOOKUP, 1, b"file\0");
+        let seconds = u64::from_ne_bytes(entry[16..24].try_into().unwrap());
+        assert_eq!(seconds > 0, read_only);
     }
 }

@@ -179,10 +179,10 @@ impl Server {
         Ok(Found { id, attr, stays: self.stays(dir) })
     }
 
-    /// Returns whether the kernel may cache the names in `dir`. It may not if names are compared without case, because
-    /// the kernel takes two spellings for two names.
+    /// Returns whether the kernel may cache the names in `dir`. The kernel takes two spellings for two names. If names are
+    /// compared without case, a change by one spelling would not reach the other one in the cache.
     fn stays(&self, dir: &Node) -> bool {
-        !dir.is_casefold().unwrap_or(true)
+        self.options.read_only || !dir.is_casefold().unwrap_or(true)
     }
 
     /// Returns the attributes of `id` for a reply. The kernel cannot unmount a root that is not a directory.
