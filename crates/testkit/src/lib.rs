@@ -12,6 +12,7 @@ pub mod counting;
 pub mod crash;
 pub mod entries;
 pub mod fault;
+pub mod forgetful;
 pub mod ganesha;
 pub mod host_snapshot;
 pub mod hosts;

@@ -2,15 +2,13 @@
 
 mod common;
 
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use common::{Short, clock, name, new_node, user, volume};
-use obento_base::{Attr, Error, FileKind, Ino, Name, Result};
-use obento_driver::{
-    Cookie, EntrySink, Extent, FileSystem, Layout, Limits, StatFs, VolumeInfo, WritableFileSystem as _,
-};
+use obento_base::{Error, FileKind, Ino};
+use obento_driver::{Cookie, FileSystem as _, WritableFileSystem as _};
+use obento_testkit::forgetful::Forgetful;
 use obento_tmpfs::{Options, Tmpfs};
 use obento_vfs::{Caller, Symlinks, Vfs};
 
@@ -143,45 +141,12 @@ fn a_removed_directory_has_no_parent_and_takes_no_names() {
     assert_eq!(vfs.create(&Caller::Owner, &a, name("f"), &new), Err(Error::NotFound));
 }
 
-/// A read-only tmpfs that knows no number until it has looked up some names.
-struct Forgetful {
-    fs: Tmpfs,
-    lookups_left: AtomicUsize,
-}
-
 /// Returns a volume with a file, which the driver forgets after all but the last of these lookups.
 fn forgetful(lookups: usize) -> (Arc<Forgetful>, Vfs, Ino) {
     let fs = Tmpfs::new(Options::new(clock()));
     let file = fs.create(fs.root(), name("f"), &new_node(FileKind::Regular, 0o644)).unwrap();
-    let fs = Arc::new(Forgetful { fs, lookups_left: AtomicUsize::new(lookups) });
+    let fs = Arc::new(Forgetful::new(fs, lookups));
     (fs.clone(), Vfs::new(fs), file.ino)
-}
-
-impl FileSystem for Forgetful {
-    obento_base::forward! { self.fs;
-        fn root(&self) -> Ino;
-        fn limits(&self) -> Limits;
-        fn info(&self) -> VolumeInfo;
-        fn statfs(&self) -> Result<StatFs>;
-        fn device(&self) -> Option<&Arc<dyn obento_block::BlockDevice>>;
-        fn parent(&self, dir: Ino) -> Result<Ino>;
-        fn getattr(&self, ino: Ino) -> Result<Attr>;
-        fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()>;
-        fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
-        fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
-        fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
-        fn forget(&self, ino: Ino);
-    }
-
-    fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
-        let left = self.lookups_left.load(Ordering::Relaxed);
-        self.lookups_left.store(left.saturating_sub(1), Ordering::Relaxed);
-        self.fs.lookup(dir, name)
-    }
-
-    fn acquire(&self, _ino: Ino) -> bool {
-        self.lookups_left.load(Ordering::Relaxed) == 0
-    }
 }
 
 #[test]
@@ -204,7 +169,7 @@ fn a_listed_file_whose_number_the_driver_forgot_is_looked_up() {
 fn a_file_that_the_driver_forgets_right_after_its_lookup_is_looked_up_again() {
     let (fs, vfs, file) = forgetful(3);
     assert_eq!(vfs.root().lookup(name("f")).unwrap().ino(), file);
-    assert_eq!(fs.lookups_left.load(Ordering::Relaxed), 0);
+    assert_eq!(fs.lookups_left(), 0);
     // The number of attempts is limited.
     let (_, vfs, _) = forgetful(usize::MAX);
     assert_eq!(vfs.root().lookup(name("f")).err(), Some(Error::Busy));

@@ -312,18 +312,14 @@ fn follow_link(directory: &Node, name: &[u8]) -> Result<Node> {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
 
     use clap::Parser;
     use obento::base::Mode;
-    use obento::block::BlockDevice;
-    use obento::driver::{
-        EntrySink, Extent, FileSystem, Layout, Limits, NewNode, StatFs, VolumeInfo, WritableFileSystem as _,
-    };
+    use obento::driver::{FileSystem as _, NewNode, WritableFileSystem as _};
     use obento::env::SystemClock;
     use obento::tmpfs::{self, Tmpfs};
+    use obento_testkit::forgetful::Forgetful;
 
     use super::*;
     use crate::cli::Cli;
@@ -352,42 +348,6 @@ mod tests {
         assert_eq!(context.status(), 1);
     }
 
-    /// A file system that knows only its root until it looks up a name.
-    struct Forgetful {
-        fs: Tmpfs,
-        is_known: AtomicBool,
-    }
-
-    impl FileSystem for Forgetful {
-        obento::base::forward! { self.fs;
-            fn root(&self) -> Ino;
-            fn limits(&self) -> Limits;
-            fn info(&self) -> VolumeInfo;
-            fn statfs(&self) -> Result<StatFs>;
-            fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
-            fn parent(&self, dir: Ino) -> Result<Ino>;
-            fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()>;
-            fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
-            fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
-            fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
-            fn forget(&self, ino: Ino);
-        }
-
-        fn lookup(&self, dir: Ino, name: &Name) -> Result<Ino> {
-            self.is_known.store(true, Ordering::Relaxed);
-            self.fs.lookup(dir, name)
-        }
-
-        fn getattr(&self, ino: Ino) -> Result<Attr> {
-            let is_known = ino == self.root() || self.is_known.load(Ordering::Relaxed);
-            if is_known { self.fs.getattr(ino) } else { Err(obento::Error::Stale) }
-        }
-
-        fn acquire(&self, _ino: Ino) -> bool {
-            self.is_known.load(Ordering::Relaxed)
-        }
-    }
-
     #[test]
     fn a_file_that_the_driver_forgot_after_the_listing_is_found_by_its_name() {
         let fs = Tmpfs::new(tmpfs::Options::new(Arc::new(SystemClock)));
@@ -395,7 +355,7 @@ mod tests {
         let (kind, uid, gid, rdev) = (FileKind::Symlink, 0, 0, Default::default());
         let new = NewNode { kind, mode, uid, gid, rdev, target: b"target" };
         fs.create(fs.root(), Name::new(b"link").unwrap(), &new).unwrap();
-        let volume = Volume::new(Arc::new(Forgetful { fs, is_known: AtomicBool::new(false) }));
+        let volume = Volume::new(Arc::new(Forgetful::new(fs, 1)));
         let Cli { global, command: Command::Ls(args), .. } = Cli::parse_from(["obento", "ls", "-l", "x"])
         else {
             panic!("not ls")
