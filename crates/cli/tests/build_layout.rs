@@ -224,9 +224,14 @@ fn a_disk_with_a_b_partitions_has_two_equal_systems_and_an_update_changes_one_of
     );
     let (list, _) = bench.run("part disk.img", 0);
     assert!(list.contains("root-a [no-auto]\n") && list.contains("root-b\n"), "{list}");
-    if require(&[Oracle::Program("sgdisk")]) {
-        let disk = bench.path("disk.img");
-        let verdict = String::from_utf8(call("sgdisk", [Path::new("-v"), &*disk]).unwrap().stdout).unwrap();
-        assert!(verdict.contains("No problems found"), "{verdict}");
+    if !require(&["sgdisk", "e2fsck"].map(Oracle::Program)) {
+        return;
+    }
+    let disk = bench.path("disk.img");
+    let verdict = String::from_utf8(call("sgdisk", [Path::new("-v"), &*disk]).unwrap().stdout).unwrap();
+    assert!(verdict.contains("No problems found"), "{verdict}");
+    for number in [2, 3] {
+        fs::write(bench.path("slot.img"), slot(&after, number)).unwrap();
+        call("e2fsck", [Path::new("-fn"), &*bench.path("slot.img")]).unwrap();
     }
 }

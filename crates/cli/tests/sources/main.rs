@@ -3,7 +3,7 @@
 mod changes;
 mod confined;
 #[allow(dead_code, reason = "the tests of the client use all of it")]
-#[path = "../../../nfs-source/tests/fake/mod.rs"]
+#[path = "../../../nfs-source/tests/exports/fake/mod.rs"]
 mod fake;
 mod fuse;
 mod hostile;
