@@ -7,12 +7,13 @@
 //! `cli` nor the table of subcommands: its `context` has the parser and the help of the program. Subcommands share `context` (what a subcommand runs in),
 //! `options` (the options of every subcommand), `open` (images, volumes and files that arguments name), `messages` (what is printed
 //! beside the output), `parse` (values of options), `output` (standard output and closed pipes), `report` (error messages),
-//! `hint` (hints for errors of the libraries), `usage` (errors of arguments), `escape` (names on a terminal), `json` (machine-readable output), `files` (files that are read whole, many at once) and `own`
+//! `cause` (causes of failures, with hints), `usage` (errors of arguments), `escape` (names on a terminal), `json` (machine-readable output), `files` (files that are read whole, many at once) and `own`
 //! (the programs that create and check a type).
 
 // These macros panic if the output is closed.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod cause;
 mod change;
 mod cli;
 mod commands;
@@ -23,7 +24,6 @@ mod find;
 mod format;
 mod help;
 mod helper;
-mod hint;
 mod json;
 mod messages;
 mod open;

@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 use indicatif::ProgressBar;
 use obento::host::interrupt;
 
+use crate::cause::Cause as _;
 use crate::options::GlobalOptions;
 use crate::report::{Report, printable};
 
@@ -93,7 +94,7 @@ impl Messages {
 
     fn print(&self, report: &Report, code: u8) {
         self.raise(code);
-        if interrupt::is_requested() && !self.is_closing.get() && report.is_of_stopped_work() {
+        if interrupt::is_requested() && !self.is_closing.get() && report.is_stop() {
             // The user who interrupted the command knows that it is incomplete; the shell reports it once.
             return;
         }

@@ -12,8 +12,8 @@ use std::path::Path;
 use obento::host::{HostError, interrupt, open_output};
 use rustix::io::Errno;
 
+use crate::cause::Complete;
 use crate::escape::{NameStyle, escape};
-use crate::hint::Hint;
 use crate::pager::Pager;
 use crate::report::{Report, shell_word};
 
@@ -104,7 +104,7 @@ impl From<io::Error> for Stop {
     }
 }
 
-impl<E: Hint> From<E> for Stop {
+impl<E: Complete> From<E> for Stop {
     fn from(error: E) -> Self {
         Report::from(error).into()
     }

@@ -6,10 +6,11 @@ use std::fmt;
 
 use obento::Error;
 use obento::Image;
-use obento::base::{DeviceError, Errno};
+use obento::base::DeviceError;
 use obento::driver::{Access, Notice};
 use obento::text::uuid_text;
 
+use crate::cause::Cause;
 use crate::escape::{NameStyle, escape};
 
 /// An error message.
@@ -19,38 +20,37 @@ pub struct Report {
     what: String,
     cause: String,
     help: Option<String>,
-    /// Whether the report is printed even if the user stopped the work.
-    is_indispensable: bool,
+    /// Whether the cause is that the user stopped the work, so that the report may be omitted.
+    is_stop: bool,
 }
 
 impl Report {
     /// Creates the report that `what` failed because of `cause`. `what` starts with a verb phrase such as `cannot list`,
-    /// and names in it are quoted by [`subject`]. A hint at the end of `cause` becomes the hint of the report. If the
-    /// host's disk is full, the hint says so.
-    pub fn new(what: impl Into<String>, cause: impl fmt::Display) -> Self {
+    /// and names in it are quoted by [`subject`]. A hint at the end of the text of `cause`, such as that of another
+    /// process, becomes the hint of the report.
+    pub fn new(what: impl Into<String>, cause: impl Cause) -> Self {
         // A cause may contain words of a program that another user controls.
-        let cause = words(cause).split('\n').map(sentence).collect::<Vec<_>>().join("\n");
-        let (cause, help) = match cause.split_once(HELP) {
-            Some((cause, help)) => (cause.to_owned(), Some(help.replace(HELP, "; "))),
-            None => (cause, None),
+        let text = words(cause.text()).split('\n').map(sentence).collect::<Vec<_>>().join("\n");
+        let (text, help) = match text.split_once(HELP) {
+            Some((text, help)) => (text.to_owned(), Some(help.replace(HELP, "; "))),
+            None => (text, cause.hint()),
         };
-        let help = help.or_else(|| room(&cause).map(str::to_owned));
-        Self { what: what.into(), cause, help, is_indispensable: false }
+        Self { what: what.into(), cause: text, help, is_stop: cause.is_stop() }
     }
 
     /// Creates the report that standard output cannot be written. It has no hint, since the disk of the image is not
     /// the cause.
-    pub fn standard_output(error: impl fmt::Display) -> Self {
+    pub fn standard_output(error: impl Cause) -> Self {
         Self { help: None, ..Self::new("cannot write to standard output", error) }
     }
 
     /// Creates a report from an error whose text names the operation and the object.
-    pub fn plain(error: impl fmt::Display) -> Self {
+    pub fn plain(error: impl Cause) -> Self {
         Self::new("", error)
     }
 
     /// Creates the report that `action`, such as `cannot list`, failed on `subject`.
-    pub fn on(action: &str, subject: impl AsRef<[u8]>, cause: impl fmt::Display) -> Self {
+    pub fn on(action: &str, subject: impl AsRef<[u8]>, cause: impl Cause) -> Self {
         Self::new(format!("{action} {}", self::subject(subject)), cause)
     }
 
@@ -58,16 +58,7 @@ impl Report {
     /// know.
     #[must_use]
     pub fn indispensable(self) -> Self {
-        Self { is_indispensable: true, ..self }
-    }
-
-    /// Returns whether the cause is that the user stopped the work, so that the report may be omitted.
-    pub fn is_of_stopped_work(&self) -> bool {
-        if self.is_indispensable {
-            return false;
-        }
-        let last = self.cause.rsplit(": ").next().unwrap_or_default();
-        ["stopped", "interrupted system call"].iter().any(|cause| last.eq_ignore_ascii_case(cause))
+        Self { is_stop: false, ..self }
     }
 
     /// Adds `help` to the hint.
@@ -93,14 +84,25 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.what.is_empty() {
-            write!(f, "{}: ", self.what)?;
-        }
-        f.write_str(&self.cause)?;
+        f.write_str(&self.text())?;
         match &self.help {
             Some(help) => write!(f, "{HELP}{help}"),
             None => Ok(()),
         }
+    }
+}
+
+impl Cause for Report {
+    fn hint(&self) -> Option<String> {
+        self.help.clone()
+    }
+
+    fn is_stop(&self) -> bool {
+        self.is_stop
+    }
+
+    fn text(&self) -> String {
+        if self.what.is_empty() { self.cause.clone() } else { format!("{}: {}", self.what, self.cause) }
     }
 }
 
@@ -127,17 +129,24 @@ pub fn words(error: impl fmt::Display) -> String {
     text
 }
 
-/// Returns a hint if `cause` says that a disk of the host is full: that of an image, or that of a file named in `cause`.
-pub fn room(cause: &str) -> Option<&'static str> {
-    if [NO_SPACE, NO_QUOTA].iter().any(|errno| cause.contains(&errno.to_string())) {
-        return Some("free space on the disk of the image, or move the image to another disk");
-    }
-    if HOST_IS_FULL.iter().any(|words| cause.contains(words)) {
-        return Some("free space on the disk of the file, or choose another disk");
-    }
-    cause.contains(VOLUME_IS_FULL).then_some(
-        "the volume has too few free blocks: remove files, or enlarge the volume with 'obento resize IMAGE SIZE'",
-    )
+/// The hints for a disk of the host without free space: that of the image, and that of another file.
+pub const IMAGE_IS_FULL: &str = "free space on the disk of the image, or move the image to another disk";
+pub const HOST_IS_FULL: &str = "free space on the disk of the file, or choose another disk";
+/// The hint for a volume without free space.
+pub const VOLUME_IS_FULL: &str =
+    "the volume has too few free blocks: remove files, or enlarge the volume with 'obento resize IMAGE SIZE'";
+
+/// Returns the hint of an error that is known only by its text, because another process reports it.
+pub fn hint_of_text(cause: &str) -> Option<&'static str> {
+    let cause = words(cause);
+    // The errors of devices (`obento::base::Errno`), those of the host (strerror(3)), and `Error::NoSpace`.
+    let hints = [
+        ("no space left on the disk of the image", IMAGE_IS_FULL),
+        ("disk quota exceeded on the file system of the image", IMAGE_IS_FULL),
+        ("no space left on device", HOST_IS_FULL),
+        ("no space left", VOLUME_IS_FULL),
+    ];
+    hints.into_iter().find(|(text, _)| cause.contains(text)).map(|(_, hint)| hint)
 }
 
 /// The state of an image whose changes were not written.
@@ -145,33 +154,24 @@ const AFTER: &str = "the image is in the same state as after a power failure";
 
 /// Returns the hint for changes that were not written because of `error`.
 pub fn to_close(error: &Error) -> String {
-    match error {
+    match (error, error.hint()) {
+        (_, Some(hint)) => format!("{hint}; {AFTER}"),
         // The end of a server says nothing about the disk.
-        Error::Device(DeviceError::Engine(_) | DeviceError::Server(_) | DeviceError::Nfs(_)) => {
+        (Error::Device(DeviceError::Engine(_) | DeviceError::Server(_) | DeviceError::Nfs(_)), None) => {
             AFTER.to_owned()
         }
-        error => to_close_because(&error.to_string()),
+        (_, None) => format!("check the disk of the image; {AFTER}"),
     }
 }
 
-/// Returns the hint for changes that were not written for the reason that another process reports.
+/// Returns the hint for changes that were not written for the reason that a server reports as a text.
 pub fn to_close_because(cause: &str) -> String {
-    match room(cause) {
-        Some(room) => format!("{room}; {AFTER}"),
-        // The text comes from another process, without its type.
+    match hint_of_text(cause) {
+        Some(hint) => format!("{hint}; {AFTER}"),
         None if cause.contains("kernel engine") => AFTER.to_owned(),
         None => format!("check the disk of the image; {AFTER}"),
     }
 }
-
-/// ENOSPC and EDQUOT.
-const NO_SPACE: Errno = Errno(28);
-const NO_QUOTA: Errno = Errno(122);
-/// The same errors as strerror(3) describes them, for errors of the host.
-const HOST_IS_FULL: [&str; 2] = ["no space left on device", "disk quota exceeded"];
-
-/// [`Error::NoSpace`], for an operation on files of a volume. The text of the host is longer.
-const VOLUME_IS_FULL: &str = "no space left";
 
 /// Returns `'name'`, with control characters escaped.
 pub fn subject(name: impl AsRef<[u8]>) -> String {
@@ -274,17 +274,16 @@ pub fn notice(notice: &Notice, access: Access, image: &Image, fs_type: &str) -> 
 
 #[cfg(test)]
 mod tests {
+    use obento::host::interrupt;
+
     use super::*;
 
     #[test]
     fn only_a_report_of_stopped_work_needs_no_message() {
-        let of = |cause: &str| Report::on("cannot copy", "a", cause).is_of_stopped_work();
-        assert!(
-            of("stopped") && of("cannot read 'b': stopped") && of("Interrupted system call (os error 4)")
-        );
-        assert!(!of("input/output error") && !of("the server stopped working"));
-        let with_copy = Report::on("cannot write back", "a", "stopped").help("the changed copy is 'b'");
-        assert!(!with_copy.indispensable().is_of_stopped_work());
+        let stopped = || Report::on("cannot write back", "a", interrupt::stopped());
+        assert!(stopped().is_stop());
+        assert!(!Report::on("cannot copy", "a", "stopped").is_stop());
+        assert!(!stopped().help("the changed copy is 'b'").indispensable().is_stop());
     }
 
     #[test]
@@ -310,12 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_about_a_full_disk_names_the_disk_of_the_image_only_if_the_image_could_not_be_written() {
-        let help = |cause: &dyn fmt::Display| Report::on("cannot copy", "a", cause).help.unwrap();
-        let of_image = DeviceError::Write { offset: 0, len: 512, errno: NO_SPACE.0 };
-        assert!(help(&of_image).contains("the disk of the image"), "{}", help(&of_image));
-        let of_host = "cannot write to 'b': No space left on device (os error 28)";
-        assert_eq!(help(&of_host), "free space on the disk of the file, or choose another disk");
+    fn the_hint_for_the_text_of_another_process_is_that_for_the_error() {
+        let write = DeviceError::Write { offset: 0, len: 512, errno: 28 };
+        for error in [Error::NoSpace, Error::from(write), Error::from(DeviceError::Flush { errno: 122 })] {
+            assert_eq!(hint_of_text(&error.to_string()).map(str::to_owned), error.hint());
+        }
+        let host = std::io::Error::from_raw_os_error(28);
+        assert_eq!(hint_of_text(&host.to_string()).map(str::to_owned), host.hint());
+        assert_eq!(hint_of_text("input/output error"), None);
     }
 
     #[test]

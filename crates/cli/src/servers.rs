@@ -9,6 +9,7 @@ use obento::driver::Access;
 use obento_fuse_source::{FuseServer, StartError};
 use obento_nfs_source::{AddressError, Export, MountError, NfsAddress};
 
+use crate::cause::Cause;
 use crate::report::Report;
 
 /// A server that was started or connected, and not asked anything yet.
@@ -28,10 +29,9 @@ enum ServerError {
     Address(#[from] AddressError),
 }
 
-impl ServerError {
-    /// Returns what the user can do next.
-    fn help(&self) -> Option<&'static str> {
-        Some(match self {
+impl Cause for ServerError {
+    fn hint(&self) -> Option<String> {
+        let hint = match self {
             Self::Start(StartError::Empty) => "write an address such as fuse:sshfs host:/dir",
             Self::Start(StartError::Program { .. }) => {
                 "check the name of the program, and that it is installed"
@@ -60,7 +60,8 @@ impl ServerError {
             Self::Start(StartError::Quote) | Self::Mount(MountError::Credentials | MountError::Failed(_)) => {
                 return None;
             }
-        })
+        };
+        Some(hint.to_owned())
     }
 }
 
@@ -95,13 +96,7 @@ impl Servers {
     pub fn volume(&mut self, image: &Path, command: &OsStr, access: Access) -> Result<Volume, Report> {
         let shown = image.as_os_str().as_bytes();
         self.start(image, command, access);
-        let failed = |error: ServerError| {
-            let report = Report::on("cannot open", shown, &error);
-            match error.help() {
-                Some(help) => report.help(help),
-                None => report,
-            }
-        };
+        let failed = |error: ServerError| Report::on("cannot open", shown, error);
         let index = self.0.iter().position(|known| known.image == image);
         let started = index.map_or(Err(StartError::Empty.into()), |index| self.0.remove(index).server);
         let mounted = started.and_then(|server| match server {

@@ -7,7 +7,7 @@ use obento::Volume;
 use obento::driver::{StoredProperties, VolumeOptions};
 use obento_fuse::options::MountOptions;
 
-use crate::hint::Hinted;
+use crate::report::Report;
 
 /// The supported words, for messages.
 pub const WORDS: &str =
@@ -32,7 +32,7 @@ impl FromStr for PresentationOptions {
 
     fn from_str(words: &str) -> Result<Self, String> {
         let mut options = MountOptions::default();
-        options.take(words).map_err(|error| Hinted(error).to_string())?;
+        options.take(words).map_err(|error| Report::plain(error).to_string())?;
         let shown = options.shown;
         match options == (MountOptions { shown, ..MountOptions::default() }) {
             true => Ok(Self { words: words.into(), shown }),

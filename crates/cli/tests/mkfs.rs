@@ -95,7 +95,7 @@ fn existing_contents_are_named_and_only_force_overwrites_them() {
     let bench = Bench::new();
     bench.run("mkfs -q -t ext3 -L old -M /srv/old disk.img 20M", 0);
     let refused = "obento: cannot create a file system on 'disk.img': it contains an ext3 file system of 20 MiB labelled \
-                   'old', last mounted on '/srv/old'\n  help: use --force (-F) to overwrite it\n";
+                   'old', last mounted on '/srv/old'\n  help: use --force (-f) to overwrite it\n";
     bench.fails("mkfs disk.img", refused);
     bench.run("mkfs -q -F disk.img", 0);
     assert!(bench.run("info disk.img", 0).0.contains("ext4"));
@@ -104,7 +104,7 @@ fn existing_contents_are_named_and_only_force_overwrites_them() {
     fs::write(bench.path("letter.txt"), "Dear all,\n".repeat(100_000)).unwrap();
     bench.fails(
         "mkfs letter.txt",
-        "obento: cannot create a file system on 'letter.txt': it contains text\n  help: use --force (-F) to overwrite it\n",
+        "obento: cannot create a file system on 'letter.txt': it contains text\n  help: use --force (-f) to overwrite it\n",
     );
     assert!(fs::read_to_string(bench.path("letter.txt")).unwrap().starts_with("Dear all,"));
 }
@@ -268,7 +268,7 @@ fn an_offset_overwrites_other_partitions_and_the_backup_of_the_table_only_with_f
         ("mkfs disk.img@+4096 512K", "contain the partition table"),
     ] {
         let (_, err) = bench.run(line, 2);
-        assert!(err.contains(what) && err.contains("-F"), "{line}: {err}");
+        assert!(err.contains(what) && err.contains("-f"), "{line}: {err}");
     }
     assert!(bench.run("mkfs disk.img@+1M", 2).1.contains("name a partition by its number: disk.img@1"));
     assert!(fs::read(&image).unwrap() == before, "nothing was written");

@@ -287,17 +287,23 @@ impl MountOptions {
         if self.failover.is_none() {
             return Ok(());
         }
+        const EXCLUDED: &str = "it cannot be combined with failover";
         let contradictions = [
             (self.sync, "sync", "with failover, call fsync(2) instead"),
-            (self.provenance, "provenance", "it cannot be combined with failover"),
-            (self.access == Some(ReadWrite::Read), "failover", "it requires a mount that is not read-only"),
-            (self.io_uring == RingChoice::On, "io_uring=on", "it cannot be combined with failover"),
+            (self.provenance, self.provenance_name(), EXCLUDED),
+            (self.access == Some(ReadWrite::Read), "ro", EXCLUDED),
+            (self.io_uring == RingChoice::On, "io_uring=on", EXCLUDED),
         ];
         if let Some((_, word, why)) = contradictions.into_iter().find(|(is_so, ..)| *is_so) {
             return Err(impossible(word, why));
         }
         (self.writeback, self.io_uring, self.access) = (false, RingChoice::Off, Some(ReadWrite::Write));
         Ok(())
+    }
+
+    /// Returns the name of the option that records the history of the files.
+    pub fn provenance_name(&self) -> &'static str {
+        if self.show_provenance { "show_provenance" } else { "provenance" }
     }
 
     /// Applies a comma-separated list of options. A later option overrides an earlier one.
@@ -602,6 +608,16 @@ mod tests {
                 taken(word).unwrap_err(),
                 format!("invalid value '{value}' for the mount option '{name}': expected {wanted}")
             );
+        }
+    }
+
+    #[test]
+    fn an_option_that_contradicts_failover_is_reported_by_the_name_that_was_given() {
+        for word in ["ro", "provenance", "show_provenance", "io_uring=on"] {
+            let mut options = taken(&format!("failover,{word}")).unwrap();
+            let reported =
+                format!("cannot use the mount option '{word}': it cannot be combined with failover");
+            assert_eq!(options.settle().unwrap_err().to_string(), reported);
         }
     }
 

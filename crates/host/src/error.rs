@@ -8,6 +8,7 @@ use obento_base::{FileKind, Name};
 use rustix::io::Errno;
 
 use crate::compressed::UnpackError;
+use crate::interrupt;
 use crate::io::IoBackend;
 use crate::lock::{Purpose, User};
 
@@ -35,7 +36,7 @@ pub enum HostError {
     },
     /// The requested back end cannot open the image.
     #[error(
-        "cannot open '{}' with the back end {backend}: {}\n  help: use --io buffered, which every host supports",
+        "cannot open '{}' with the back end {backend}: {}",
         PathText(path),
         Reason(*errno)
     )]
@@ -49,11 +50,10 @@ pub enum HostError {
     },
     /// Another process has the image open in a way that excludes the request.
     #[error(
-        "cannot {} '{}': it is {} by {user}\n  help: {}",
+        "cannot {} '{}': it is {} by {user}",
         match purpose { Purpose::Read => "read", Purpose::Change => "change", Purpose::Replace => "replace" },
         PathText(path),
-        match purpose { Purpose::Read => "being changed", Purpose::Change | Purpose::Replace => "in use" },
-        user.advice()
+        match purpose { Purpose::Read => "being changed", Purpose::Change | Purpose::Replace => "in use" }
     )]
     InUse {
         /// The path.
@@ -92,7 +92,7 @@ pub enum HostError {
         path: PathBuf,
     },
     /// The file is one that the source is read from.
-    #[error("cannot write '{}': the command reads this image\n  help: name another target", PathText(path))]
+    #[error("cannot write '{}': the command reads this image", PathText(path))]
     IsSource {
         /// The path.
         path: PathBuf,
@@ -104,10 +104,7 @@ pub enum HostError {
         path: PathBuf,
     },
     /// A symbolic link of another user, which may lead anywhere.
-    #[error(
-        "cannot follow '{}': the path contains a symbolic link of another user\n  help: name the target of the link",
-        PathText(path)
-    )]
+    #[error("cannot follow '{}': the path contains a symbolic link of another user", PathText(path))]
     ForeignLink {
         /// The path that leads through it.
         path: PathBuf,
@@ -125,10 +122,7 @@ pub enum HostError {
         directory: PathBuf,
     },
     /// A FIFO of another user, who decides how long a write to it takes.
-    #[error(
-        "cannot write to '{}': it is a FIFO of another user\n  help: name another file, or use a pipe",
-        PathText(path)
-    )]
+    #[error("cannot write to '{}': it is a FIFO of another user", PathText(path))]
     ForeignFifo {
         /// The path of the FIFO.
         path: PathBuf,
@@ -149,9 +143,11 @@ pub enum HostError {
         /// The limit.
         limit: u64,
     },
-    /// A compressed stream is not unpacked further.
-    #[error("cannot decompress '{}': {error}", PathText(path))]
+    /// A compressed stream is not unpacked further, or a file is not copied again.
+    #[error("cannot {operation} '{}': {error}", PathText(path))]
     Unpack {
+        /// The operation as a verb: `decompress`, `copy`.
+        operation: &'static str,
         /// The path.
         path: PathBuf,
         /// The limit.
@@ -178,7 +174,17 @@ pub enum HostError {
         /// The name of the format.
         format: &'static str,
         /// A description of the source.
-        reason: String,
+        reason: &'static str,
+    },
+    /// A source is not an archive, but a compressed file or a disk image.
+    #[error("cannot read '{}': not a {format} archive: the data looks like {like}", PathText(path))]
+    Packed {
+        /// The path.
+        path: PathBuf,
+        /// The name of the format.
+        format: &'static str,
+        /// The format of the data.
+        like: &'static str,
     },
     /// A source contains several images, or lacks the requested one.
     #[error("cannot read '{}': {reason}", PathText(path))]
@@ -186,7 +192,7 @@ pub enum HostError {
         /// The path.
         path: PathBuf,
         /// The reason.
-        reason: String,
+        reason: SelectionError,
     },
     /// The container uses a feature that obento does not support.
     #[error("cannot open '{}': {format} with {feature} is not supported", PathText(path))]
@@ -235,16 +241,43 @@ pub enum HostError {
     },
 }
 
+/// The reason why no image of a source is selected.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SelectionError {
+    /// The source has no image.
+    #[error("the index lists no image")]
+    NoImage,
+    /// The source has several images, and the caller requested none.
+    #[error("the index lists {count} images")]
+    SeveralImages {
+        /// The number of images.
+        count: usize,
+        /// Their names, without control characters.
+        names: Vec<String>,
+    },
+    /// No image has the requested name.
+    #[error("no image is named '{wanted}'")]
+    NoSuchImage {
+        /// The requested name, without control characters.
+        wanted: String,
+        /// The names of the images, without control characters.
+        names: Vec<String>,
+    },
+}
+
 impl HostError {
     /// Creates the error for `operation` on `path`.
     pub fn system(operation: &'static str, path: impl Into<PathBuf>, errno: Errno) -> Self {
         Self::System { operation, path: path.into(), errno }
     }
 
-    /// Converts an error of the standard library, which contains a limit, an error number or a message.
+    /// Converts an error of the standard library, which contains a limit, a signal, an error number or a message.
     pub(crate) fn io(operation: &'static str, path: &Path, error: &std::io::Error) -> Self {
         if let Some(error) = UnpackError::of(error) {
-            return Self::Unpack { path: path.to_owned(), error };
+            return Self::Unpack { operation: "decompress", path: path.to_owned(), error };
+        }
+        if interrupt::is_stop(error) {
+            return Self::Stopped;
         }
         match Errno::from_io_error(error) {
             Some(errno) => Self::system(operation, path, errno),

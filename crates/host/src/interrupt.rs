@@ -159,9 +159,19 @@ pub fn is_requested() -> bool {
     REQUESTED.load(Ordering::SeqCst) != 0
 }
 
+/// The error of a call that ends because of a signal.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped")]
+struct Stopped;
+
 /// Returns the error of a call that ends because of a signal. It is not `Interrupted`, which means to try again.
 pub fn stopped() -> io::Error {
-    io::Error::other("stopped")
+    io::Error::other(Stopped)
+}
+
+/// Returns whether `error` is that of [`stopped`].
+pub fn is_stop(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Stopped>())
 }
 
 /// Appends the next line of `input`, with its end, to `line`. Returns the number of bytes, which is 0 at the end of the

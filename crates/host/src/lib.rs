@@ -41,7 +41,7 @@ pub mod tree;
 
 pub use copied::CopiedEntries;
 pub use directory::{HostDir, open_existing_output, open_output, reopen};
-pub use error::{HostError, PathText};
+pub use error::{HostError, PathText, SelectionError};
 pub use file::{FileDevice, HostFile, path_of_open};
 pub use file_id::FileId;
 pub use inherited::close_on_exec;

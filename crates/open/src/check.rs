@@ -13,7 +13,7 @@ use crate::{Image, OpenError};
 pub enum CheckError {
     /// The image, or the requested part of it, cannot be opened.
     #[error("{0}")]
-    Open(OpenError),
+    Open(#[from] OpenError),
     /// No driver recognises the volume.
     #[error("no supported file system")]
     Unknown,
@@ -26,12 +26,6 @@ pub enum CheckError {
     /// The check failed.
     #[error("{0}")]
     Failed(Error),
-}
-
-impl From<OpenError> for CheckError {
-    fn from(error: OpenError) -> Self {
-        Self::Open(error)
-    }
 }
 
 /// Checks the file system that `part` of `image` selects, or the only file system of the image. The volume

@@ -84,7 +84,7 @@ pub enum ResizeFailure {
     Damaged(String),
     /// The size was refused, or the change failed.
     #[error("{0}")]
-    Resize(ResizeError),
+    Resize(#[from] ResizeError),
     /// The image file or the partition grew, but the volume did not. The new length stays, because bytes of
     /// the volume were changed, and the volume may use the new space.
     #[error("{failure}; {} now has {len} bytes", match space {
@@ -108,12 +108,6 @@ pub enum LongerSpace {
     File,
     /// The entry of the partition in the partition table.
     Partition,
-}
-
-impl From<ResizeError> for ResizeFailure {
-    fn from(error: ResizeError) -> Self {
-        Self::Resize(error)
-    }
 }
 
 /// A planned change of the size of a volume, which is possible.

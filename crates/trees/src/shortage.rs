@@ -1,20 +1,21 @@
 //! Finds the resource that a volume ran out of, if the driver reports only a lack of space.
 
-use std::fmt;
-
 use obento_base::Error;
 use obento_base::wire::to_u64;
 use obento_driver::StoredProperties;
 use obento_vfs::Vfs;
 
 /// A resource other than blocks that a volume ran out of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Shortage {
     /// All inodes are in use: their number was fixed when the volume was created.
+    #[error("no inode is free: all {0} are in use")]
     Inodes(u64),
     /// A directory of a FAT or exFAT volume has no free entries, and it cannot grow.
+    #[error("the directory is full: all its entries are in use, and it cannot grow")]
     Entries,
     /// The space for the extended attributes of a file, which is at most a few blocks.
+    #[error("the space for the attributes of the file is full")]
     Attributes,
 }
 
@@ -41,29 +42,5 @@ impl Shortage {
         let usage = (error == Error::NoSpace).then(|| vfs.flushed_file_system().statfs().ok()).flatten()?;
         let value = to_u64(len).div_ceil(u64::from(usage.block_size).max(1));
         (usage.available > value.saturating_add(BLOCKS)).then_some(Self::Attributes)
-    }
-
-    /// Returns advice for the user.
-    pub fn remedy(self) -> &'static str {
-        match self {
-            Self::Inodes(_) => "remove files, or create a volume with more inodes: obento mkfs -N COUNT",
-            Self::Entries => {
-                "use a subdirectory, remove files, or create a volume with a larger root directory: obento mkfs \
-                 -t vfat -E root_entries=COUNT, or -E fat=32"
-            }
-            Self::Attributes => "use a smaller value, or remove other attributes of the file",
-        }
-    }
-}
-
-impl fmt::Display for Shortage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Inodes(count) => write!(f, "no inode is free: all {count} are in use"),
-            Self::Entries => {
-                f.write_str("the directory is full: all its entries are in use, and it cannot grow")
-            }
-            Self::Attributes => f.write_str("the space for the attributes of the file is full"),
-        }
     }
 }

@@ -46,7 +46,7 @@ impl Location {
     /// entry left, the report names this resource.
     pub fn not_created(&self, action: &str, error: Error) -> Report {
         match Shortage::find(self.volume.vfs(), error) {
-            Some(shortage) => Report::on(action, self.shown(), shortage).help(shortage.remedy()),
+            Some(shortage) => Report::on(action, self.shown(), shortage),
             None => self.in_missing_directory(Report::on(action, self.shown(), error), error),
         }
     }

@@ -26,6 +26,7 @@ use obento::host::interrupt;
 use obento::vfs::{Caller, Symlinks};
 use obento::{Error, Node};
 
+use crate::cause::Cause;
 use crate::change::data_ranges::DataRanges;
 use crate::change::place::{NameInDirectory, creation_mode, new_node};
 use crate::open::Location;
@@ -57,7 +58,7 @@ impl Borrowed {
     /// Copies the file at `location` out, following symbolic links.
     pub fn new(location: &Location, missing: IfMissing) -> Result<Self, Report> {
         let shown = location.shown();
-        let failed = |error: &dyn std::fmt::Display| Report::on("cannot create a copy of", &shown, error);
+        let failed = |error: &dyn Cause| Report::on("cannot create a copy of", &shown, error);
         let node = match location.volume.resolve(&location.place, Symlinks::Follow) {
             Err(error) if error == Error::NotFound && missing == IfMissing::Make => None,
             found => Some(found.map_err(|error| failed(&error))?),
@@ -184,6 +185,20 @@ enum Failure {
     Host(#[from] io::Error),
     #[error("stopped")]
     Stopped,
+}
+
+impl Cause for Failure {
+    fn inner(&self) -> Option<&dyn Cause> {
+        match self {
+            Self::Image(error) => Some(error),
+            Self::Host(error) => Some(error),
+            Self::Stopped => None,
+        }
+    }
+
+    fn is_stop(&self) -> bool {
+        matches!(self, Self::Stopped)
+    }
 }
 
 /// Ends work when a signal arrives. The program that changed the copy has ended by then, and a signal that arrived before

@@ -4,11 +4,13 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 
 use obento::Node;
-use obento::base::{FileKind, Quantity};
+use obento::base::FileKind;
 use obento::driver::Access;
 use obento::vfs::Symlinks;
 
+use crate::cause::Cause;
 use crate::context::Context;
+use crate::files::StreamError;
 use crate::help::page::Page;
 use crate::open::{BareOperand, Opened, open_file, seal_before_decoding};
 use crate::output::{Outcome, Output, go_on};
@@ -53,7 +55,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 fn copy(node: &Node, shown: &[u8], out: &mut Output, buffer: &mut [u8], context: &Context) -> Outcome {
-    let failed = |cause: &dyn std::fmt::Display| context.warn(&Report::on("cannot read", shown, cause));
+    let failed = |cause: &dyn Cause| context.warn(&Report::on("cannot read", shown, cause));
     match node.kind() {
         Ok(FileKind::Regular) => {}
         Ok(FileKind::Directory) => {
@@ -79,7 +81,7 @@ fn copy(node: &Node, shown: &[u8], out: &mut Output, buffer: &mut [u8], context:
                 offset += count as u64;
             }
             Err(error) => {
-                failed(&format_args!("{error} (after {})", Quantity::new(offset, "byte")));
+                failed(&StreamError::After { error: Box::new(error.into()), bytes: offset });
                 return Ok(());
             }
         }

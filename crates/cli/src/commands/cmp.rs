@@ -20,7 +20,7 @@ use crate::json::Line;
 use crate::open::{self, BareOperand, Location, seal_before_decoding};
 use crate::output::{Outcome, Output, Stop, go_on};
 use crate::parse::size::size;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The page of `cmp`.
 pub const PAGE: Page = Page::new(&[
@@ -94,9 +94,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 fn skips(text: &str) -> Result<(u64, u64), Report> {
     let parse = |text: &str| {
-        size(text).map_err(|error| {
-            Report::plain(format!("invalid value '{}' for -i: {error}", text.escape_default()))
-        })
+        size(text).map_err(|error| Report::plain(format!("invalid value {} for -i: {error}", subject(text))))
     };
     match text.split_once(':') {
         Some((left, right)) => Ok((parse(left)?, parse(right)?)),

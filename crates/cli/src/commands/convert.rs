@@ -137,19 +137,28 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         clock: Arc::new(SystemClock),
         random: Arc::new(SystemRandom),
     };
-    let mut bar = (ConvertStep::Write, Progress::new(context.messages(), "converting"));
-    let mut watch = |step, done| {
-        if step != bar.0 {
-            bar = (step, Progress::new(context.messages(), "comparing"));
-        }
-        bar.1.update(done, Some(disk.len()), shown);
-        if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
+    let mut watch = watch(disk.len(), shown, context);
     let converted = convert(&disk, target, &args.out, options, &mut watch);
-    drop(bar);
+    drop(watch);
     let converted = converted.map_err(|failure| args.failed(failure))?;
     let digest = args.checksum.then(|| hex(&sha.finalize()));
     report(args, &(&converted).into(), digest.as_deref(), start.elapsed(), context)
+}
+
+/// Returns a function that shows the progress of a conversion of a disk of `len` bytes, and ends it after a signal.
+fn watch<'c>(
+    len: u64,
+    shown: &'c [u8],
+    context: &'c Context,
+) -> impl FnMut(ConvertStep, u64) -> ControlFlow<()> + 'c {
+    let mut bar = (ConvertStep::Write, Progress::new(context.messages(), "converting"));
+    move |step, done| {
+        if step != bar.0 {
+            bar = (step, Progress::new(context.messages(), "comparing"));
+        }
+        bar.1.update(done, Some(len), shown);
+        if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
 }
 
 /// Creates OUT and gives up all rights except completing it. IN is open.
@@ -258,7 +267,7 @@ impl Args {
             ConvertFailure::Convert(obento::convert::ConvertError::Unpack(error)) => {
                 Report::on("cannot convert", self.source.as_bytes(), error).into()
             }
-            ConvertFailure::Convert(obento::convert::ConvertError::TooLarge(error)) => {
+            ConvertFailure::Convert(error @ obento::convert::ConvertError::TooLarge(_)) => {
                 Report::on("cannot convert to", shown, error).into()
             }
             ConvertFailure::Host(HostError::Exists { .. }) => {

@@ -13,7 +13,7 @@ use algorithm::Algorithm;
 
 use crate::context::Context;
 use crate::files::stream::{CHUNK, zeros};
-use crate::files::{Below, Piece, Results, Said, Stream, Task, Tasks, in_order, open_all};
+use crate::files::{Below, Piece, Results, Said, Stream, StreamError, Task, Tasks, in_order, open_all};
 use crate::help::page::Page;
 use crate::json::{Line, hex};
 use crate::output::{Outcome, Output};
@@ -150,7 +150,7 @@ struct Sum {
     /// The index of the task.
     index: usize,
     shown: Vec<u8>,
-    sum: Result<String, String>,
+    sum: Result<String, StreamError>,
 }
 
 /// Passes the checksum of each task to `take`.
@@ -166,7 +166,7 @@ fn each(
     in_order(tasks, work, |said| take(said).map(ControlFlow::Continue))
 }
 
-fn sum(algorithm: Algorithm, task: &Task, sink: &Results<'_, Sum>) -> Result<String, String> {
+fn sum(algorithm: Algorithm, task: &Task, sink: &Results<'_, Sum>) -> Result<String, StreamError> {
     let mut hasher = algorithm.hasher();
     let mut stream = Stream::new(&task.input);
     let mut buffer = vec![0; CHUNK.min(usize::try_from(task.size).map_or(CHUNK, |size| size.max(4096)))];

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use memchr::memchr_iter;
 
-use super::tail::{Ends, Part, Reading, each_reading, header_of};
+use super::tail::{Ends, Part, PrintStyle, Reading, each_reading};
 use crate::context::Context;
 use crate::files::lines::{Amount, Window, start_of_last};
 use crate::files::stream::{CHUNK, zeros};
@@ -31,22 +31,16 @@ pub struct Args {
     /// Print the first N bytes; with a minus sign, all but the last N bytes
     #[arg(short = 'c', long, value_name = "[-]N", allow_hyphen_values = true, overrides_with_all = ["lines", "bytes"])]
     bytes: Option<String>,
-    /// Never print headers with the names of files
-    #[arg(short, long, visible_alias = "silent", overrides_with = "verbose")]
-    quiet: bool,
-    /// Always print headers with the names of files
-    #[arg(short, long, overrides_with = "quiet")]
-    verbose: bool,
-    /// Lines end with NUL instead of a newline
-    #[arg(short, long)]
-    zero_terminated: bool,
+    #[command(flatten)]
+    style: PrintStyle,
 }
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let part = Part::parse(args.lines.as_deref(), args.bytes.as_deref(), args.zero_terminated, Ends::Head)?;
+    let part =
+        Part::parse(args.lines.as_deref(), args.bytes.as_deref(), args.style.zero_terminated, Ends::Head)?;
     let opened = open_all(&args.paths, Below::Refuse, context);
-    let header = header_of(args.quiet, args.verbose, opened.len());
+    let header = args.style.header(opened.len());
     each_reading(opened, header, context, |reading| match part.is_inverse {
         true => all_but(reading, part.amount),
         false => first(reading, part.amount),

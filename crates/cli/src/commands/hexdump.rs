@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use crate::context::Context;
-use crate::files::{Below, Input, Piece, Stream, Tasks, open_all};
+use crate::files::{Below, Input, Piece, Stream, StreamError, Tasks, open_all};
 use crate::help::page::Page;
 use crate::output::{Outcome, Output, Stop, go_on};
 use crate::parse::size::size;
@@ -105,7 +105,7 @@ impl Dump {
         stream: &mut Stream<'_>,
         from: u64,
         size: Option<u64>,
-    ) -> Result<Result<(), String>, Stop> {
+    ) -> Result<Result<(), StreamError>, Stop> {
         let start = self.passed;
         if let Err(error) = stream.skip_to(from) {
             return Ok(Err(error));

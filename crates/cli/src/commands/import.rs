@@ -11,12 +11,11 @@ use obento::address::Operand;
 use obento::copy::{CopyError, Existing, Observer, Problem, ProblemReason, TreeOptions};
 use obento::driver::Access;
 use obento::host::{HostError, UnpackLimits, interrupt};
-use obento::import::{ImportOptions, import};
+use obento::import::{ImportOptions, MemberProblem, import};
 
 use super::cp::report_losses;
 use crate::context::Context;
 use crate::help::page::Page;
-use crate::hint::Hinted;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
@@ -173,7 +172,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         }
         Err(CopyError::Input(error)) => Err(Report::new(format!("cannot read {shown_name}"), error).into()),
         Err(error @ (CopyError::NotAnArchive { .. } | CopyError::Packed { .. })) => {
-            Err(Report::new(format!("cannot import {shown_name}"), Hinted(error)).into())
+            Err(Report::new(format!("cannot import {shown_name}"), error).into())
         }
         Err(CopyError::Target { path, error: Error::NotFound }) => {
             let help = format!("create the directory first: obento mkdir -p {}", shell_word(&path));
@@ -237,11 +236,11 @@ impl Observer for Watch<'_> {
 
     fn problem(&mut self, problem: &Problem) {
         let report = match &problem.trouble {
-            ProblemReason::Member(obento::import::MemberProblem::Archive(_)) => {
+            ProblemReason::Member(MemberProblem::Archive(_) | MemberProblem::Limit(_)) => {
                 self.is_broken = true;
                 Report::on("cannot import all of", self.archive, &problem.trouble)
             }
-            trouble => Report::on("cannot import", &problem.path, Hinted(trouble)),
+            trouble => Report::on("cannot import", &problem.path, trouble),
         };
         self.context.warn(&report);
     }

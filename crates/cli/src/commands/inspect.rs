@@ -12,6 +12,7 @@ use obento::text::uuid_text;
 use obento::vfs::Symlinks;
 use serde::Serialize;
 
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::escape::{NameStyle, escape};
 use crate::help::page::{Page, Terms};
@@ -198,7 +199,7 @@ fn show(
     context: &Context,
     out: &mut Output,
 ) -> Result<bool, crate::output::Stop> {
-    let failed = |error: &dyn std::fmt::Display| {
+    let failed = |error: &dyn Cause| {
         context.warn(&Report::on("cannot inspect", &wanted.shown, error));
     };
     let file_system = wanted.location.volume.flushed_file_system().clone();

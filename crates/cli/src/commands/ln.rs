@@ -20,7 +20,7 @@ use crate::change::place::{NameInDirectory, last_component, new_node};
 use crate::change::{Done, Verbose, immutable};
 use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
-use crate::open::{Location, open_for_change, operand};
+use crate::open::{Location, components, open_for_change, operand};
 use crate::output::Outcome;
 use crate::report::{Report, printable, subject};
 
@@ -263,17 +263,4 @@ fn relative(target: &[u8], link: &Location) -> Result<Vec<u8>, Error> {
         parts.push(b".");
     }
     Ok(parts.join(&b'/'))
-}
-
-/// Returns the components of a path, with `.` and `..` removed.
-fn components(path: &[u8]) -> Vec<&[u8]> {
-    let mut parts = Vec::new();
-    for part in path.split(|&b| b == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    parts
 }

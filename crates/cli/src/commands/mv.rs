@@ -15,6 +15,7 @@ use obento::vfs::{Caller, Symlinks};
 use obento::{Error, Node};
 
 use super::cp::across::{self, Moves, Replace};
+use crate::cause::Cause;
 use crate::change::backup::BackupArgs;
 use crate::change::consent::agrees;
 use crate::change::place::{NameInDirectory, trimmed};
@@ -222,7 +223,7 @@ impl Mover<'_> {
     }
 
     fn one(&mut self, source: &Found, to: &Location) -> Done {
-        let failed = |cause: &dyn std::fmt::Display| {
+        let failed = |cause: &dyn Cause| {
             let what = format!("cannot move {} to", subject(source.shown()));
             Report::on(&what, to.shown(), cause)
         };
@@ -259,7 +260,7 @@ impl Mover<'_> {
             // A rename needs no inode.
             let is_full = |shortage: &Shortage| *shortage == Shortage::Entries;
             if let Some(shortage) = Shortage::find(to.volume.vfs(), error).filter(is_full) {
-                return failed(&shortage).help(shortage.remedy());
+                return failed(&shortage);
             }
             if error == Error::Invalid && self.args.exchange {
                 let what = format!("cannot exchange {} and", subject(source.shown()));

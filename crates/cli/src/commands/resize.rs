@@ -14,7 +14,6 @@ use obento::engine::starter::{self, Job};
 use obento::engine::types::Type;
 use obento::env::SystemClock;
 use obento::host::IoBackend;
-use obento::image::ImageFile;
 use obento::resize::{NewSize, ResizeFailure, Resized, plan_resize};
 use obento::text::human_size;
 use obento::{Error, Image, Options};
@@ -107,13 +106,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     // A process without rights cannot ask.
     let meta = std::fs::metadata(&address.image);
     let is_device = meta.is_ok_and(|meta| meta.file_type().is_block_device());
-    let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
-    if !file.opens_others() {
-        context.seal();
-    }
-    let image = file.decode(context.registry()).map_err(open::cannot_open)?;
-    context.seal();
-    open::report_notices(shown, &image, context.messages());
+    let image = open::open_sealed(&address.image, &options, shown, context)?;
     let part = address.part.as_ref();
     let refused = |failure| failed(shown, &image, part, &failure, is_device);
     let behind = if args.maximum { image.partition_to_grow(part) } else { None };

@@ -11,6 +11,7 @@ use obento::host::interrupt;
 use obento::remove::{Removal, RemoveObserver, remove_children, remove_tree};
 use obento::vfs::{Caller, Symlinks};
 
+use crate::cause::Cause;
 use crate::change::consent::agrees;
 use crate::change::{Done, Verbose, each_place, immutable};
 use crate::context::Context;
@@ -141,7 +142,7 @@ impl Remover<'_> {
 
     fn remove(&mut self, found: &Found) -> Done {
         self.shown = found.shown();
-        let failed = |cause: &dyn std::fmt::Display| Report::on("cannot remove", found.shown(), cause);
+        let failed = |cause: &dyn Cause| Report::on("cannot remove", found.shown(), cause);
         let kind = found.node.kind().map_err(|error| failed(&error))?;
         if found.node.is_root() {
             return self.remove_root(found);

@@ -12,6 +12,7 @@ use obento::walk::Walk;
 use obento::{Error, Node};
 
 use super::getfacl::read;
+use crate::cause::Cause;
 use crate::change::acl::{Draft, EntryForm, EntrySpec, MaskIs, parse};
 use crate::change::owner::{parse_group, parse_user};
 use crate::change::{Done, each_below, each_file, each_place};
@@ -19,7 +20,7 @@ use crate::context::Context;
 use crate::help::page::Page;
 use crate::open::{Found, Location};
 use crate::output::Outcome;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The page of `setfacl`.
 pub const PAGE: Page =
@@ -138,7 +139,7 @@ impl RequestedChanges {
     }
 
     fn change(&self, node: &Node, attr: &Attr, shown: &[u8], args: &Args) -> Done {
-        let failed = |cause: &dyn std::fmt::Display| Report::on("cannot set ACL on", shown, cause);
+        let failed = |cause: &dyn Cause| Report::on("cannot set ACL on", shown, cause);
         if attr.kind == FileKind::Symlink {
             return Err(failed(&"a symbolic link has no ACL"));
         }
@@ -240,16 +241,15 @@ fn restore_one(base: &Location, block: &str, file: &OsString) -> Done {
         block.lines().find_map(|line| line.strip_prefix("# ")?.strip_prefix(key)?.strip_prefix(": "))
     };
     let name = comment("file").ok_or_else(|| {
-        let line = block.lines().next().unwrap_or_default().escape_default();
-        let cause = format!("the block that begins with '{line}' has no '# file:' line");
+        let line = subject(block.lines().next().unwrap_or_default());
+        let cause = format!("the block that begins with {line} has no '# file:' line");
         let report = Report::on("cannot restore ACLs from", file.as_bytes(), cause);
         report.help("name a file that 'obento getfacl -R' wrote")
     })?;
     let place = super::setfattr::place_below(base, &super::setfattr::unescape(name.as_bytes()));
     let found = place.clone().find(Symlinks::Keep, "cannot access")?;
     let Some(Found { node, .. }) = found.first() else { return Ok(()) };
-    let failed =
-        |cause: &dyn std::fmt::Display| Report::on("cannot restore the ACL of", place.shown(), cause);
+    let failed = |cause: &dyn Cause| Report::on("cannot restore the ACL of", place.shown(), cause);
     let owners = place.volume.owners();
     let uid = comment("owner").map(|name| parse_user(name.as_bytes(), owners)).transpose()?;
     let gid = comment("group").map(|name| parse_group(name.as_bytes(), owners)).transpose()?;

@@ -80,7 +80,7 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
     done.map_err(|error| {
         let action = format!("cannot set attribute {} of", subject(name));
         if let Some(shortage) = Shortage::of_attribute(node.vfs(), error, value.len()) {
-            return Report::on(&action, shown, shortage).help(shortage.remedy());
+            return Report::on(&action, shown, shortage);
         }
         let report = Report::on(&action, shown, error);
         let kind = node.kind();

@@ -6,10 +6,11 @@ use std::ops::Range;
 
 use memchr::memchr_iter;
 
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::files::lines::{Amount, Window, start_of_last};
 use crate::files::stream::{CHUNK, zeros};
-use crate::files::{Below, Input, Piece, Stream, Task, Tasks, open_all};
+use crate::files::{Below, Input, Piece, Stream, StreamError, Task, Tasks, open_all};
 use crate::help::page::Page;
 use crate::open::Opened;
 use crate::output::{Outcome, Output, Stop, go_on};
@@ -35,15 +36,8 @@ pub struct Args {
     /// Print the last N bytes; with a plus sign, all bytes from byte N on
     #[arg(short = 'c', long, value_name = "[+]N", allow_hyphen_values = true, overrides_with_all = ["lines", "bytes"])]
     bytes: Option<String>,
-    /// Never print headers with the names of files
-    #[arg(short, long, visible_alias = "silent", overrides_with = "verbose")]
-    quiet: bool,
-    /// Always print headers with the names of files
-    #[arg(short, long, overrides_with = "quiet")]
-    verbose: bool,
-    /// Lines end with NUL instead of a newline
-    #[arg(short, long)]
-    zero_terminated: bool,
+    #[command(flatten)]
+    style: PrintStyle,
 }
 
 /// The end of a file that a command prints.
@@ -97,9 +91,25 @@ pub struct Header {
     is_first: bool,
 }
 
-/// Returns the headers of `count` operands.
-pub fn header_of(quiet: bool, verbose: bool, count: usize) -> Header {
-    Header { is_wanted: verbose || !quiet && count > 1, is_first: true }
+/// The options of `head` and `tail` for headers and lines.
+#[derive(clap::Args, Debug)]
+pub struct PrintStyle {
+    /// Never print headers with the names of files
+    #[arg(short, long, visible_alias = "silent", overrides_with = "verbose")]
+    quiet: bool,
+    /// Always print headers with the names of files
+    #[arg(short, long, overrides_with = "quiet")]
+    verbose: bool,
+    /// Lines end with NUL instead of a newline
+    #[arg(short, long)]
+    pub zero_terminated: bool,
+}
+
+impl PrintStyle {
+    /// Returns the headers of `count` operands.
+    pub fn header(&self, count: usize) -> Header {
+        Header { is_wanted: self.verbose || !self.quiet && count > 1, is_first: true }
+    }
 }
 
 impl Header {
@@ -149,7 +159,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reports that the file cannot be read.
-    pub fn failed(&self, error: String) {
+    pub fn failed(&self, error: impl Cause) {
         self.context.warn(&Report::on("cannot read", &self.task.shown, error));
     }
 
@@ -205,12 +215,13 @@ impl<'a> Reading<'a> {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let part = Part::parse(args.lines.as_deref(), args.bytes.as_deref(), args.zero_terminated, Ends::Tail)?;
+    let part =
+        Part::parse(args.lines.as_deref(), args.bytes.as_deref(), args.style.zero_terminated, Ends::Tail)?;
     let opened = open_all(&args.paths, Below::Refuse, context);
     if !part.is_inverse && matches!(part.amount, Amount::Bytes(0) | Amount::Lines(0, _)) {
         return Ok(());
     }
-    let header = header_of(args.quiet, args.verbose, opened.len());
+    let header = args.style.header(opened.len());
     each_reading(opened, header, context, |reading| match part.is_inverse {
         true => from(reading, part.amount),
         false => last(reading, part.amount),
@@ -254,7 +265,7 @@ fn from(reading: &mut Reading<'_>, amount: Amount) -> Outcome {
 }
 
 /// Returns the offset behind the first `count` line ends of a file of an image, or its length.
-fn line_start(task: &Task, count: u64, end: u8) -> Result<u64, String> {
+fn line_start(task: &Task, count: u64, end: u8) -> Result<u64, StreamError> {
     let mut left = count;
     let mut stream = Stream::new(&task.input);
     let mut buffer = vec![0; CHUNK];

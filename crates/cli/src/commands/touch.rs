@@ -16,7 +16,7 @@ use crate::format::date;
 use crate::help::page::{Page, TZ};
 use crate::open::{Location, open};
 use crate::output::Outcome;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The page of `touch`.
 pub const PAGE: Page = Page::new(&[
@@ -99,9 +99,9 @@ fn spoken_times(args: &Args, now: Timestamp, zone: &TimeZone) -> Result<Times, R
         (None, Some(stamp)) => {
             let time = date::parse_stamp(stamp, now, zone);
             let help = "write [[CC]YY]MMDDhhmm[.ss], such as 202611211348.53";
-            TimeChange::At(time.ok_or_else(|| {
-                Report::plain(format!("invalid time '{}'", stamp.escape_default())).help(help)
-            })?)
+            TimeChange::At(
+                time.ok_or_else(|| Report::plain(format!("invalid time {}", subject(stamp))).help(help))?,
+            )
         }
         (None, None) => TimeChange::Now,
     };
@@ -110,7 +110,7 @@ fn spoken_times(args: &Args, now: Timestamp, zone: &TimeZone) -> Result<Times, R
 
 fn parse_date(text: &str, from: Timestamp, zone: &TimeZone) -> Result<Timestamp, Report> {
     date::parse(text, from, zone).ok_or_else(|| {
-        Report::plain(format!("invalid date '{}'", text.escape_default()))
+        Report::plain(format!("invalid date {}", subject(text)))
             .help("write a date such as '2026-11-21 13:48:53', or '2026-11-21 13:48:53 +02:00' for another time zone")
     })
 }

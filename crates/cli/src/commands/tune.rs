@@ -16,11 +16,10 @@ use obento::tune::{TuneFailure, tune};
 
 use crate::context::Context;
 use crate::help::page::Page;
-use crate::hint::Hinted;
 use crate::open;
 use crate::output::Outcome;
 use crate::parse::uuid::{is_volume_id, uuid_or_volume_id};
-use crate::report::{Report, shell_word};
+use crate::report::{Report, shell_word, subject};
 
 /// The page of `tune`.
 pub const PAGE: Page = Page::new(&[
@@ -147,12 +146,8 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> 
         }
         TuneFailure::Tune(TuneError::Refused { setting, why, .. }) => {
             let (option, value) = args.given(setting);
-            let value = value.to_string_lossy();
-            Report::on(
-                ACTION,
-                shown,
-                format!("invalid value '{}' for {option}: {why}", value.escape_default()),
-            )
+            let value = value.as_bytes();
+            Report::on(ACTION, shown, format!("invalid value {} for {option}: {why}", subject(value)))
         }
         TuneFailure::Tune(TuneError::Unavailable { setting, why, .. }) => {
             Report::on(ACTION, shown, format!("{} is not available: {why}", args.given(setting).0))
@@ -160,7 +155,6 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> 
         TuneFailure::Tune(TuneError::Failed(obento::Error::Invalid)) => {
             Report::on(ACTION, shown, "the super block or the journal is damaged")
         }
-        TuneFailure::Open(error) => Report::on(ACTION, shown, Hinted(error)),
         _ => Report::on(ACTION, shown, failure),
     };
     match failure {

@@ -14,9 +14,9 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::mount::own::{self, FS_TYPE};
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::help::page::Page;
-use crate::hint::Hinted;
 use crate::output::Outcome;
 use crate::report::{Report, foreign, foreign_with_hint, shell_word, subject};
 
@@ -82,7 +82,7 @@ fn mounted(directory: &Path) -> Vec<PathBuf> {
     }
 }
 
-fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
+fn cannot(directory: &Path, cause: impl Cause) -> Report {
     Report::on("cannot unmount", directory.as_os_str().as_bytes(), cause)
 }
 
@@ -101,7 +101,7 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
                 "close the files that are in use ('fuser -vm {shown}' lists the processes), or use --lazy"
             ))
         }
-        error => cannot(directory, Hinted(error)),
+        error => cannot(directory, error),
     })?;
     if unmounted == Unmounted::Detached {
         return Ok(());
@@ -193,7 +193,7 @@ fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
 
 /// Waits for the command to unmount; a mount that is in use is detached. If the input ends without the command, the server has ended.
 fn on_request(place: &MountPlace, directory: &Path) -> Result<(), Report> {
-    let failed = |error| cannot(directory, Hinted(error));
+    let failed = |error| cannot(directory, error);
     // The server goes on when this process has found the mount.
     let mut byte = [0];
     if std::io::stdout().write_all(&byte).and_then(|()| std::io::stdout().flush()).is_err() {

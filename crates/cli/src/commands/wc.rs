@@ -9,7 +9,9 @@ use unicode_width::UnicodeWidthChar;
 
 use crate::context::Context;
 use crate::files::stream::{CHUNK, zeros};
-use crate::files::{Below, Input, Piece, Results, Said, Stream, Task, Tasks, in_order, open_all};
+use crate::files::{
+    Below, Input, Piece, Results, Said, Stream, StreamError, Task, Tasks, in_order, open_all,
+};
 use crate::help::page::Page;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
@@ -186,7 +188,7 @@ fn count_of(
     task: &Task,
     columns: Columns,
     sink: &Results<'_, (Vec<u8>, Counts)>,
-) -> (Counts, Option<String>) {
+) -> (Counts, Option<StreamError>) {
     let mut counts = Counts::default();
     // The size alone is enough.
     if matches!(task.input, Input::Image(_)) && !columns.need_text() && !columns.lines {

@@ -9,8 +9,10 @@ use obento::host::interrupt;
 use obento::vfs::Caller;
 use obento::{Error, Node};
 
+use crate::cause::Cause;
 use crate::change::immutable;
 use crate::context::Context;
+use crate::files::StreamError;
 use crate::help::page::Page;
 use crate::open::{Location, open_for_change};
 use crate::output::Outcome;
@@ -60,7 +62,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 fn write(location: &Location, args: &Args, input: &mut dyn Read, context: &Context) -> Result<(), Report> {
-    let failed = |error: &dyn std::fmt::Display| Report::on("cannot write to", location.shown(), error);
+    let failed = |error: &dyn Cause| Report::on("cannot write to", location.shown(), error);
     let mut buffer = vec![0; CHUNK];
     // Read first: an error of the input must not cost the old contents.
     let mut len =
@@ -78,15 +80,15 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read, context: &Conte
     let mut written = 0;
     while len > 0 {
         append(&node, &buffer[..len], &mut written)
-            .map_err(|error| failed(&format_args!("{error} (after {})", Quantity::new(written, "byte"))))?;
+            .map_err(|error| failed(&StreamError::After { error: Box::new(error.into()), bytes: written }))?;
         if interrupt::is_requested() {
             let len = Quantity::new(written, "byte");
             context.note(&location.shown(), format!("interrupted after {len} of standard input"));
             break;
         }
         len = read_full(input, &mut buffer).map_err(|error| {
-            let written = Quantity::new(written, "byte");
-            Report::new("cannot read standard input", format_args!("{error} (after {written})"))
+            let error = StreamError::After { error: Box::new(error.into()), bytes: written };
+            Report::new("cannot read standard input", error)
         })?;
     }
     Ok(())

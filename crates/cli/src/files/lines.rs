@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use memchr::{memchr_iter, memrchr_iter};
-use obento::Node;
+use obento::{Error, Node};
 
 use super::stream::CHUNK;
 
@@ -24,9 +24,8 @@ pub enum Amount {
 /// # Errors
 ///
 /// The bytes cannot be read.
-pub fn start_of_last(node: &Node, amount: Amount) -> Result<u64, String> {
-    let failed = |error: obento::Error| error.to_string();
-    let size = node.attr().map_err(failed)?.size;
+pub fn start_of_last(node: &Node, amount: Amount) -> Result<u64, Error> {
+    let size = node.attr()?.size;
     let (mut left, end) = match amount {
         Amount::Bytes(count) => return Ok(size.saturating_sub(count)),
         Amount::Lines(0, _) => return Ok(size),
@@ -34,7 +33,7 @@ pub fn start_of_last(node: &Node, amount: Amount) -> Result<u64, String> {
     };
     let mut buffer = vec![0; CHUNK];
     // The last byte ends the last line or belongs to it.
-    for (range, is_hole) in runs(node, size.saturating_sub(1)).map_err(failed)?.into_iter().rev() {
+    for (range, is_hole) in runs(node, size.saturating_sub(1))?.into_iter().rev() {
         if is_hole {
             let ends = if end == 0 { range.end - range.start } else { 0 };
             if ends >= left {
@@ -47,7 +46,7 @@ pub fn start_of_last(node: &Node, amount: Amount) -> Result<u64, String> {
         while at > range.start {
             let start = at.saturating_sub(CHUNK as u64).max(range.start);
             let bytes = &mut buffer[..usize::try_from(at - start).unwrap_or(CHUNK)];
-            read_exact(node, start, bytes).map_err(failed)?;
+            read_exact(node, start, bytes)?;
             for position in memrchr_iter(end, bytes) {
                 left -= 1;
                 if left == 0 {

@@ -11,4 +11,4 @@ pub mod stream;
 
 pub use pool::{Results, Said, in_order};
 pub use select::{Below, Task, Tasks, open_all};
-pub use stream::{Input, Piece, Stream};
+pub use stream::{Input, Piece, Stream, StreamError};

@@ -326,7 +326,7 @@ mod tests {
 
     fn task(name: usize) -> Result<Task, Report> {
         match name % 100 {
-            99 => Err(Report::new("cannot read", name)),
+            99 => Err(Report::new("cannot read", name.to_string())),
             _ => Ok(Task {
                 shown: name.to_string().into_bytes(),
                 input: Input::Stdin,

@@ -7,10 +7,11 @@ use obento::Node;
 use obento::address::Operand;
 use obento::base::{Attr, FileKind};
 use obento::driver::Access;
-use obento::vfs::Symlinks;
+use obento::vfs::{Caller, Symlinks};
 use obento::walk::{Order, Step, Walk};
 
 use super::stream::Input;
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::open::{BareOperand, Found, Opened, join, open, open_file, operand, seal_before_decoding};
 use crate::report::{Report, shell_word};
@@ -74,7 +75,8 @@ pub struct Tasks<'a> {
     index: usize,
     /// Whether the last operand matched one file.
     is_alone: bool,
-    walk: Option<(Vec<u8>, Walk)>,
+    /// The path and the file of an operand, and the walk below it.
+    walk: Option<(Vec<u8>, Node, Walk)>,
     below: Below,
     /// Whether files that are not regular are tasks, too.
     every_kind: bool,
@@ -114,7 +116,7 @@ impl<'a> Tasks<'a> {
     /// Returns the task of a file that an operand names; `None` if the file is left out or is walked.
     fn named(&mut self, found: Found) -> Option<Result<Task, Report>> {
         let shown = found.shown();
-        let failed = |cause: &dyn std::fmt::Display| Some(Err(Report::on("cannot read", &shown, cause)));
+        let failed = |cause: &dyn Cause| Some(Err(Report::on("cannot read", &shown, cause)));
         let attr = match found.node.attr() {
             Ok(attr) => attr,
             Err(error) => return failed(&error),
@@ -134,8 +136,8 @@ impl<'a> Tasks<'a> {
                 Some(Err(Report::on("cannot read", &shown, "is a directory").help(help)))
             }
             (FileKind::Directory, Below::Read(symlinks)) => {
-                let walk = Walk::new(found.node).order(Order::Name).symlinks(symlinks);
-                self.walk = Some((shown, walk));
+                let walk = Walk::new(found.node.clone()).order(Order::Name).symlinks(symlinks);
+                self.walk = Some((shown, found.node, walk));
                 None
             }
             _ if self.every_kind => Some(Ok(self.task(shown, found.node, 0))),
@@ -150,7 +152,7 @@ impl<'a> Tasks<'a> {
     /// Returns the next task of the walk; `None` at its end.
     fn walked(&mut self) -> Option<Result<Task, Report>> {
         let (filter, index, every_kind) = (self.filter, self.index, self.every_kind);
-        let (top, walk) = self.walk.as_mut()?;
+        let (top, root, walk) = self.walk.as_mut()?;
         loop {
             let entry = match walk.next()? {
                 Ok(entry) => entry,
@@ -189,8 +191,9 @@ impl<'a> Tasks<'a> {
                     if self.below == Below::Read(Symlinks::Follow)
                         && filter(entry.name(), &entry.attr, false) =>
                 {
-                    let shown = join(top, &entry.path);
-                    return Some(Err(Report::on("cannot read", shown, obento::Error::NotFound)));
+                    let target = root.vfs().resolve(root, &entry.path, Symlinks::Follow, &Caller::Owner);
+                    let error = target.err().unwrap_or(obento::Error::NotFound);
+                    return Some(Err(Report::on("cannot read", join(top, &entry.path), error)));
                 }
                 _ => {}
             }

@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt as _;
 use obento::Node;
 use obento::base::Quantity;
 
+use crate::cause::containing;
+
 /// The bytes that are read at once.
 pub const CHUNK: usize = 256 << 10;
 
@@ -18,6 +20,31 @@ pub enum Input {
     Host(File),
     /// Standard input.
     Stdin,
+}
+
+/// The reason why the bytes of a file cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    /// An error of the image.
+    #[error(transparent)]
+    Image(#[from] obento::Error),
+    /// An error of the host.
+    #[error(transparent)]
+    Host(#[from] io::Error),
+    /// The command does not support the contents.
+    #[error("{0}")]
+    Contents(String),
+    /// An error after so many bytes.
+    #[error("{error} (after {})", Quantity::new(*bytes, "byte"))]
+    After { error: Box<Self>, bytes: u64 },
+}
+
+containing! {
+    StreamError {
+        Self::Image(error) => error,
+        Self::Host(error) => error,
+        Self::After { error, .. } => &**error,
+    }
 }
 
 /// The next bytes of a file.
@@ -48,7 +75,7 @@ impl<'a> Stream<'a> {
     }
 
     /// Continues at `at`. Standard input is read and dropped up to there, at most to its end.
-    pub fn skip_to(&mut self, at: u64) -> Result<(), String> {
+    pub fn skip_to(&mut self, at: u64) -> Result<(), StreamError> {
         if !matches!(self.input, Input::Stdin) {
             self.at = at;
             return Ok(());
@@ -67,8 +94,8 @@ impl<'a> Stream<'a> {
     ///
     /// # Errors
     ///
-    /// The bytes cannot be read. The text says how many were read before.
-    pub fn next(&mut self, buffer: &mut [u8]) -> Result<Piece, String> {
+    /// The bytes cannot be read. The error says how many were read before.
+    pub fn next(&mut self, buffer: &mut [u8]) -> Result<Piece, StreamError> {
         let piece = match self.input {
             Input::Image(node) => self.of_node(node, buffer),
             Input::Host(file) => retry(|| file.read_at(buffer, self.at)),
@@ -76,7 +103,7 @@ impl<'a> Stream<'a> {
         };
         let piece = piece.map_err(|error| match self.at {
             0 => error,
-            at => format!("{error} (after {})", Quantity::new(at, "byte")),
+            bytes => StreamError::After { error: Box::new(error), bytes },
         })?;
         self.at = self.at.saturating_add(match piece {
             Piece::Data(len) => len as u64,
@@ -86,18 +113,17 @@ impl<'a> Stream<'a> {
         Ok(piece)
     }
 
-    fn of_node(&self, node: &Node, buffer: &mut [u8]) -> Result<Piece, String> {
-        let failed = |error: obento::Error| error.to_string();
-        let Some(run) = node.run(self.at, u64::MAX).map_err(failed)? else { return Ok(Piece::End) };
+    fn of_node(&self, node: &Node, buffer: &mut [u8]) -> Result<Piece, StreamError> {
+        let Some(run) = node.run(self.at, u64::MAX)? else { return Ok(Piece::End) };
         if run.span().is_zeros() {
             return Ok(Piece::Hole(run.len()));
         }
-        let len = run.read(0, buffer).map_err(failed)?;
+        let len = run.read(0, buffer)?;
         Ok(if len == 0 { Piece::End } else { Piece::Data(len) })
     }
 }
 
-fn retry(mut read: impl FnMut() -> io::Result<usize>) -> Result<Piece, String> {
+fn retry(mut read: impl FnMut() -> io::Result<usize>) -> Result<Piece, StreamError> {
     loop {
         match read() {
             Ok(0) => return Ok(Piece::End),
@@ -105,7 +131,7 @@ fn retry(mut read: impl FnMut() -> io::Result<usize>) -> Result<Piece, String> {
             Err(error)
                 if error.kind() == io::ErrorKind::Interrupted && !obento::host::interrupt::is_requested() => {
             }
-            Err(error) => return Err(crate::report::words(error)),
+            Err(error) => return Err(error.into()),
         }
     }
 }

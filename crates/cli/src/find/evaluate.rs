@@ -7,6 +7,7 @@ use obento::Error;
 use obento::base::{Attr, FileKind, Ino, Timestamp};
 
 use crate::escape::{NameStyle, escape};
+use crate::report::Report;
 
 use super::exec::{CopyFailure, Runner};
 use super::expression::{Action, Expr, OutputIndex, Owner, Reference, Test, TimeField};
@@ -135,7 +136,7 @@ pub enum EvaluationError {
     /// An output cannot be written.
     Output(io::Error),
     /// A command could not be run, for this reason.
-    Command(String),
+    Command(Report),
 }
 
 impl From<Error> for EvaluationError {

@@ -27,7 +27,7 @@ use super::expression::{Consent, ExecCommand, RunIn};
 use crate::format::mode::not_regular;
 use crate::messages::print_error;
 use crate::private::PrivateFolder;
-use crate::report::{printable, subject};
+use crate::report::{Report, printable};
 
 /// The maximum number of files in a batch.
 const BATCH_FILES: usize = 1024;
@@ -230,7 +230,7 @@ impl<'a> Runner<'a> {
             let path = folder.path().join(OsStr::from_bytes(name.as_bytes()));
             Ok(CopyDirectory { parent: folder.dir().clone(), name, dir, path })
         };
-        made().map_err(|error| failure(&CopyFailure::Target(error)))
+        made().map_err(|error| failure(CopyFailure::Target(error)))
     }
 }
 
@@ -238,9 +238,9 @@ impl<'a> Runner<'a> {
 fn copy(entry: &VisitedEntry<'_>, own: &CopyDirectory) -> Result<FileCopy, EvaluationError> {
     let kind = entry.file.target_kind()?;
     if kind != Some(FileKind::Regular) {
-        return Err(failure(&CopyFailure::NoContents(kind)));
+        return Err(failure(CopyFailure::NoContents(kind)));
     }
-    let on_host = |error: io::Error| failure(&CopyFailure::Target(error));
+    let on_host = |error: io::Error| failure(CopyFailure::Target(error));
     let name = Name::new(entry.name()).map_err(|error| on_host(io::Error::other(error)))?.to_buf();
     let path = own.path.join(OsStr::from_bytes(name.as_bytes()));
     let mut copy = FileCopy { own: own.clone(), name, path, bytes: 0 };
@@ -252,7 +252,7 @@ fn copy(entry: &VisitedEntry<'_>, own: &CopyDirectory) -> Result<FileCopy, Evalu
         Ok(bytes) => copy.bytes = bytes,
         Err(error) => {
             copy.remove();
-            return Err(failure(&error));
+            return Err(failure(error));
         }
     }
     Ok(copy)
@@ -273,19 +273,18 @@ fn agrees(command: &ExecCommand, address: &[u8]) -> bool {
     read_line(io::stdin().lock(), &mut answer).is_ok() && matches!(answer.first(), Some(b'y' | b'Y'))
 }
 
-fn failure(failure: &CopyFailure) -> EvaluationError {
+fn failure(failure: CopyFailure) -> EvaluationError {
+    const FILES_ONLY: &str = "add -type f before -exec, which requires regular files";
     EvaluationError::Command(match failure {
-        CopyFailure::Source(error) => error.to_string(),
+        CopyFailure::Source(error) => Report::plain(error),
         // The text of the folder names the directory, and that of the system does not.
-        CopyFailure::Target(error) if error.get_ref().is_some() => error.to_string(),
-        CopyFailure::Target(error) => format!("the temporary copy: {error}"),
-        CopyFailure::NoContents(None) => "the target of the symbolic link does not exist".into(),
+        CopyFailure::Target(error) if error.get_ref().is_some() => Report::plain(error),
+        CopyFailure::Target(error) => Report::new("the temporary copy", error),
+        CopyFailure::NoContents(None) => Report::plain("the target of the symbolic link does not exist"),
         CopyFailure::NoContents(Some(FileKind::Directory)) => {
-            "is a directory\n  help: add -type f before -exec, which requires regular files".into()
+            Report::plain("is a directory").help(FILES_ONLY)
         }
-        CopyFailure::NoContents(Some(kind)) => {
-            format!("{}\n  help: add -type f before -exec, which requires regular files", not_regular(*kind))
-        }
+        CopyFailure::NoContents(Some(kind)) => Report::plain(not_regular(kind)).help(FILES_ONLY),
     })
 }
 
@@ -324,9 +323,7 @@ fn spawn(
         process.env("OBENTO_ADDRESS", OsStr::from_bytes(address));
     }
     let ran = process.status().map(|status| status.success());
-    ran.map_err(|error| {
-        EvaluationError::Command(format!("cannot run {}: {error}", subject(program.as_bytes())))
-    })
+    ran.map_err(|error| EvaluationError::Command(Report::on("cannot run", program.as_bytes(), error)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@
 //! Invariant: the parser recurses only for `(` and `!`, and never deeper than [`MAX_DEPTH`].
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 
 use obento::base::Timestamp;
@@ -57,7 +56,8 @@ pub struct Parsed {
 }
 
 /// The reason why the arguments are not an expression, and a hint.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
 pub struct SyntaxError {
     /// The reason.
     pub message: String,
@@ -74,12 +74,6 @@ impl SyntaxError {
     pub(super) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
-    }
-}
-
-impl fmt::Display for SyntaxError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
     }
 }
 

@@ -8,6 +8,7 @@ use obento::vfs::Symlinks;
 use obento::volume::is_pattern;
 use obento::{Error, Node, Volume};
 
+use crate::cause::Cause;
 use crate::report::Report;
 
 /// A path or inode in an open volume.
@@ -67,7 +68,7 @@ impl Location {
             Ok(node) => return Ok(vec![Found { node, location: self }]),
             Err(error) => error,
         };
-        let failed = |cause: &dyn std::fmt::Display| Report::on(action, self.shown(), cause);
+        let failed = |cause: &dyn Cause| Report::on(action, self.shown(), cause);
         let pattern = match &self.place {
             FileSelector::Path(pattern) => pattern,
             FileSelector::Inode(_) if error == Error::Stale => {
@@ -98,6 +99,19 @@ impl Found {
     pub fn shown(&self) -> Vec<u8> {
         self.location.shown()
     }
+}
+
+/// Returns the components of a path, with `.` and `..` removed.
+pub fn components(path: &[u8]) -> Vec<&[u8]> {
+    let mut parts = Vec::new();
+    for part in path.split(|&b| b == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    parts
 }
 
 /// Joins `directory` and a name in it with one slash.

@@ -8,19 +8,21 @@ mod reports;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::rc::Rc;
 
-use obento::Volume;
 use obento::address::{Address, Operand};
 use obento::driver::Access;
 use obento::engine;
+use obento::image::ImageFile;
 use obento::vfs::Symlinks;
+use obento::{Image, Options, Volume};
 
 use crate::context::Context;
 use crate::options::EngineChoice;
 use crate::report::Report;
 
-pub use location::{Found, Location, join};
+pub use location::{Found, Location, components, join};
 pub use reports::{
     cannot_open, expect_undamaged, needs_image, of_short_volume, option_refused, report_notices,
 };
@@ -39,6 +41,18 @@ pub fn operand(argument: &OsStr, context: &Context) -> Result<Operand, Report> {
         Some(inside) => inside.operand(argument),
         None => Ok(Operand::parse_with(argument, &|path| context.look_up(path))?),
     }
+}
+
+/// Opens the image at `path`, written as `shown`, gives up the rights to open other files, and prints its notices.
+pub fn open_sealed(path: &Path, options: &Options, shown: &[u8], context: &Context) -> Result<Image, Report> {
+    let file = ImageFile::open(path, options).map_err(cannot_open)?;
+    if !file.opens_others() {
+        context.seal();
+    }
+    let image = file.decode(context.registry()).map_err(cannot_open)?;
+    context.seal();
+    report_notices(shown, &image, context.messages());
+    Ok(image)
 }
 
 /// Returns the place in an image that an argument names; a host file is an error.

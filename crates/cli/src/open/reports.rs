@@ -108,7 +108,7 @@ pub fn not_opened(error: &OpenError, options: &GlobalOptions, registry: &Registr
         Error::Device(DeviceError::Engine(_)) => match std::env::var_os(KERNEL) {
             Some(kernel) => report.help(format!(
                 "{KERNEL} selects the kernel {}; unset {KERNEL} to use the installed kernel",
-                crate::report::subject(kernel.as_bytes())
+                crate::report::shell_word(kernel.as_bytes())
             )),
             None => report,
         },

@@ -1,6 +1,6 @@
 //! UUIDs as options take them.
 
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// Parses a UUID; `clear` is the nil UUID, and `random` returns `None`.
 pub fn uuid(text: &str) -> Result<Option<[u8; 16]>, Report> {
@@ -13,7 +13,7 @@ pub fn uuid(text: &str) -> Result<Option<[u8; 16]>, Report> {
     let digits: String = text.chars().filter(|&digit| digit != '-').collect();
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| dashes && text.len() == 36);
     number.map(|number| Some(number.to_be_bytes())).ok_or_else(|| {
-        Report::plain(format!("invalid UUID '{}'", text.escape_default()))
+        Report::plain(format!("invalid UUID {}", subject(text)))
             .help("write a UUID such as 01234567-89ab-cdef-0123-456789abcdef, or random, or clear")
     })
 }

@@ -35,7 +35,7 @@ fn made_and_checked(kind: &str, size: &str, label: &str, maker: &'static str, ch
     assert!(bench.done("info image").contains(&format!("file system             {kind}")));
     let (out, reported, code) = all(&bench, &format!("mkfs -t {kind} image"));
     assert_eq!(code, Some(2), "{out}");
-    assert!(reported.contains("use --force (-F) to overwrite it"), "{reported}");
+    assert!(reported.contains("use --force (-f) to overwrite it"), "{reported}");
     let before = digest(&bench.path("image"));
     let (out, reported, code) = all(&bench, "check image");
     assert_eq!(digest(&bench.path("image")), before);

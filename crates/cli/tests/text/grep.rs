@@ -174,11 +174,23 @@ fn trees_are_searched_as_gnu_grep_searches_them() {
     let dangling = Twins::with(&["grep"], "24M", |tree| {
         fs::write(tree.join("file"), "foo\n").unwrap();
         std::os::unix::fs::symlink("none", tree.join("link")).unwrap();
+        std::os::unix::fs::symlink("file/below", tree.join("through")).unwrap();
     });
     let Some(dangling) = dangling else { return };
     for options in ["-R foo @/", "-r foo @/", "-Rs foo @/", "-Rq foo @/", "-R --include=file foo @/"] {
         let args: Vec<&str> = ["grep"].into_iter().chain(options.split(' ')).collect();
         dangling.same_lines(&args);
+    }
+    let [ours, theirs] = [
+        dangling.ours(&["grep", "-R", "foo", "@/"], b""),
+        dangling.theirs(&["grep", "-R", "foo", "@/"], b""),
+    ]
+    .map(|output| String::from_utf8_lossy(&output.stderr).to_ascii_lowercase());
+    for (name, reason) in [("link", "no such file or directory"), ("through", "not a directory")] {
+        for errors in [&ours, &theirs] {
+            let is_reported = |line: &str| line.contains(name) && line.contains(reason);
+            assert!(errors.lines().any(is_reported), "{name}: {errors}");
+        }
     }
     // A bare image is its root.
     let ours = twins.ours(&["grep", "-rl", "foo", "disk.img"], b"");

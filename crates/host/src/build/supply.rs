@@ -26,6 +26,12 @@ pub struct DirId(u32);
 #[error("too many files")]
 pub struct SupplyError;
 
+impl From<SupplyError> for HostError {
+    fn from(error: SupplyError) -> Self {
+        Self::Stream { operation: "read", path: PathBuf::new(), reason: error.to_string() }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Item {
     /// A file of a directory.

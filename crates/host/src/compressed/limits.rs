@@ -58,14 +58,14 @@ impl UnpackLimits {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnpackError {
     /// The stream unpacks to more bytes than the limit.
-    #[error("its contents exceed the limit of {}\n  help: use --max-unpacked SIZE to allow more", Size(*limit))]
+    #[error("its contents exceed the limit of {}", Size(*limit))]
     Bytes {
         /// The limit.
         limit: u64,
     },
     /// The decoder needs more memory than the limit.
     #[error(
-        "decompression needs {} of memory, and the limit is {}\n  help: use --unpack-memory SIZE to allow more",
+        "decompression needs {} of memory, and the limit is {}",
         match needed { Some(needed) => Size(*needed).to_string(), None => "more".into() },
         Size(*limit)
     )]
@@ -118,7 +118,6 @@ mod tests {
         let error = io::Error::from(given.check(100, 6).unwrap_err());
         assert_eq!(UnpackError::of(&error), Some(UnpackError::Bytes { limit: 5 }));
         let memory = UnpackError::Memory { needed: Some(2 << 30), limit: 256 << 20 };
-        let reported = "decompression needs 2 GiB of memory, and the limit is 256 MiB\n  help: use --unpack-memory SIZE to allow more";
-        assert_eq!(memory.to_string(), reported);
+        assert_eq!(memory.to_string(), "decompression needs 2 GiB of memory, and the limit is 256 MiB");
     }
 }

@@ -166,7 +166,7 @@ pub fn decompress(
     mut options: Options<'_>,
 ) -> Result<Decompressed, HostError> {
     let limits = options.limits;
-    let refused = |error| HostError::Unpack { path: path.into(), error };
+    let refused = |error| HostError::Unpack { operation: "decompress", path: path.into(), error };
     let mut scratch = Scratch::new(options.room.take())?;
     let total = Some(device.len());
     let failure = pipeline::run(device, compression, limits.memory, |chunk: &pipeline::Chunk| {

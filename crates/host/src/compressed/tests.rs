@@ -299,8 +299,7 @@ fn a_bomb_stops_at_the_limit_and_progress_is_reported() {
     let mut progress = |progress| seen.push(progress);
     let options = Options { limits: at_most(10 << 20), progress: Some(&mut progress), ..Options::default() };
     let error = decompress(&device, Path::new("bomb.gz"), Compression::Gzip, options).unwrap_err();
-    let reported = "cannot decompress 'bomb.gz': its contents exceed the limit of 10 MiB\n  help: use --max-unpacked SIZE to allow more";
-    assert_eq!(error.to_string(), reported);
+    assert_eq!(error.to_string(), "cannot decompress 'bomb.gz': its contents exceed the limit of 10 MiB");
     let last: Progress = *seen.last().unwrap();
     assert_eq!((last.decoded, last.total), (10 << 20, Some(device.len())));
 }
@@ -314,6 +313,10 @@ fn at_most(bytes: u64) -> UnpackLimits {
 fn frame(exponent: u8) -> Vec<u8> {
     let header = [0x28, 0xb5, 0x2f, 0xfd, 0, (exponent - 10) << 3];
     [&header[..], &[3 << 3 | 1, 0, 0], b"abc"].concat()
+}
+
+fn unpack(error: UnpackError) -> HostError {
+    HostError::Unpack { operation: "decompress", path: "test.img".into(), error }
 }
 
 fn with_memory(compression: Compression, bytes: Vec<u8>, memory: u64) -> Result<Vec<u8>, HostError> {
@@ -333,7 +336,7 @@ fn a_decoder_takes_the_allowed_memory_and_reports_how_much_it_lacks() {
     for exponent in [29, 31] {
         let error = with_memory(Compression::Zstd, frame(exponent), memory).unwrap_err();
         let error_of = UnpackError::Memory { needed: Some(1 << exponent), limit: memory };
-        assert_eq!(error, HostError::Unpack { path: "test.img".into(), error: error_of });
+        assert_eq!(error, unpack(error_of));
         assert_eq!(with_memory(Compression::Zstd, frame(exponent), 1 << 31).unwrap(), b"abc", "{exponent}");
     }
     // The bytes that were unpacked before the error do not form an image.
@@ -344,7 +347,7 @@ fn a_decoder_takes_the_allowed_memory_and_reports_how_much_it_lacks() {
         assert_eq!(with_memory(compression, bytes.clone(), 9 << 20).unwrap(), b"abc");
         let error = with_memory(compression, bytes, 8 << 20).unwrap_err();
         let error_of = UnpackError::Memory { needed: None, limit: 8 << 20 };
-        assert_eq!(error, HostError::Unpack { path: "test.img".into(), error: error_of }, "{program}");
+        assert_eq!(error, unpack(error_of), "{program}");
     }
 }
 

@@ -105,9 +105,7 @@ fn one_writer_excludes_all_readers_and_writers_in_all_threads() {
         };
         let (verb, state) = what;
         let image = image.path().display();
-        let expected =
-            format!("cannot {verb} '{image}': it is {state} by this process\n  help: close the image first");
-        assert_eq!(error, expected);
+        assert_eq!(error, format!("cannot {verb} '{image}': it is {state} by this process"));
     }
     // A process that requests no lock can always read.
     FileDevice::open(image.path()).unwrap();
@@ -238,7 +236,6 @@ fn a_mounted_image_is_refused_for_change_by_any_path_and_reported_to_readers() {
         panic!("{error}")
     };
     assert_eq!(*at, point);
-    assert!(error.to_string().contains("unmount it: umount "), "{error}");
     assert!(matches!(
         open(&other, Purpose::Read).unwrap().lock_notices(),
         [LockNotice::Unprotected(User::Loop { .. })]
@@ -271,10 +268,7 @@ fn an_image_that_is_attached_to_a_loop_device_is_refused_for_change_and_read_wit
     call("losetup", ["-d", &node]).unwrap();
     assert_eq!(
         changing.unwrap_err().to_string(),
-        format!(
-            "cannot change '{}': it is in use by the loop device {node}\n  help: detach it: losetup -d {node}",
-            image.path().display()
-        )
+        format!("cannot change '{}': it is in use by the loop device {node}", image.path().display())
     );
     assert!(reading.unwrap().lock_notices().is_empty());
     whole.unwrap();

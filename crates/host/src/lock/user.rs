@@ -58,31 +58,3 @@ impl fmt::Display for User {
         }
     }
 }
-
-impl User {
-    /// Returns the advice on how to end the use.
-    pub(crate) fn advice(&self) -> Advice<'_> {
-        Advice(self)
-    }
-}
-
-/// The advice for the conflict with a user.
-pub(crate) struct Advice<'a>(&'a User);
-
-impl fmt::Display for Advice<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            User::Loop { device, mount: None } => write!(f, "detach it: losetup -d {}", PathText(device)),
-            User::Loop { device, mount: Some(mount) } => {
-                write!(f, "unmount it: umount {}; losetup -d {}", PathText(mount), PathText(device))
-            }
-            User::Mount(mount) => write!(f, "unmount it: umount {}", PathText(mount)),
-            User::Device(_) => f.write_str("stop that device first"),
-            User::Ourselves => f.write_str("close the image first"),
-            User::Process { name, .. } if name == "obento mount" => f.write_str(
-                "unmount the volume: obento umount DIR ('obento mount --status' lists the mounts)",
-            ),
-            User::Process { .. } | User::Unknown => f.write_str("try again after that process ends"),
-        }
-    }
-}

@@ -79,7 +79,8 @@ fn failure(error: ConvertError) -> BuildFailure {
     match error {
         ConvertError::Write(error) => BuildFailure::Host(error),
         ConvertError::Stopped => BuildFailure::Host(HostError::Stopped),
-        error @ (ConvertError::Read(_) | ConvertError::TooLarge(_) | ConvertError::Unpack(_)) => {
+        ConvertError::Read(error) => BuildFailure::Volume(error),
+        error @ (ConvertError::TooLarge(_) | ConvertError::Unpack(_)) => {
             BuildFailure::Other { why: error.to_string() }
         }
     }

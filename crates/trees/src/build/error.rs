@@ -1,18 +1,19 @@
 //! The reasons why an image was not built.
 
-use obento_base::Quantity;
 use obento_base::wire::to_u64;
+use obento_base::{Error, Quantity};
 use obento_driver::{BuildError, FormatError, Tree};
 use obento_host::HostError;
 use obento_open::text::escaped;
 
+use super::model::PathError;
 use crate::diff::ByteDifference;
 
 /// The reason why an image was not built. No image file was created or replaced.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BuildFailure {
     /// No driver builds images of this type.
-    #[error("obento does not build volumes of type '{}'", fs_type.escape_default())]
+    #[error("obento does not build volumes of type '{}'", escaped(fs_type.as_bytes()))]
     UnknownType {
         /// The type.
         fs_type: String,
@@ -25,7 +26,7 @@ pub enum BuildFailure {
     Unfit(Vec<SourceProblem>),
     /// The format does not support a volume with these settings.
     #[error(transparent)]
-    Format(FormatError),
+    Format(#[from] FormatError),
     /// The requested size is not sufficient.
     #[error("a size of {} is too small; {needed} bytes are required", Quantity::new(*size, "byte"))]
     TooSmall {
@@ -40,9 +41,11 @@ pub enum BuildFailure {
         /// The size of the volume.
         size: u64,
     },
+    /// The volume cannot be filled, closed or read.
+    #[error(transparent)]
+    Volume(Error),
     /// Another step of the build failed, for the reason in the text. The steps are the creation of the volume
-    /// by a program, filling the volume by the kernel, the verification, and the conversion to another
-    /// format.
+    /// by a program, opening the volume, the verification, and the conversion to another format.
     #[error("{why}")]
     Other {
         /// The message of the program.
@@ -85,18 +88,39 @@ pub struct SourceProblem {
     /// The path in the source or in the image.
     pub path: Vec<u8>,
     /// The reason.
-    pub why: String,
+    pub why: SourceReason,
+}
+
+/// The reason why an entry of a source cannot be used.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SourceReason {
+    /// The path is not usable.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// A manifest names contents at this path, which is outside of the directories that the settings allow.
+    #[error("the contents '{}' are outside of the directory of the manifest", escaped(.0))]
+    Outside(Vec<u8>),
+    /// Another reason, as a text.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl From<String> for SourceReason {
+    fn from(why: String) -> Self {
+        Self::Other(why)
+    }
+}
+
+impl From<&str> for SourceReason {
+    fn from(why: &str) -> Self {
+        Self::Other(why.to_owned())
+    }
 }
 
 impl std::fmt::Display for SourceProblem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", escaped(&self.path), self.why)
-    }
-}
-
-impl From<FormatError> for BuildFailure {
-    fn from(error: FormatError) -> Self {
-        Self::Format(error)
     }
 }
 
@@ -110,7 +134,7 @@ impl BuildFailure {
             BuildError::Unfit(files) => {
                 let problem = |(node, why): (_, obento_driver::Unfit)| SourceProblem {
                     path: tree.path(node),
-                    why: why.to_string(),
+                    why: why.to_string().into(),
                 };
                 Self::Unfit(files.into_iter().map(problem).collect())
             }

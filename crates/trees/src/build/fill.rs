@@ -125,9 +125,12 @@ fn fill_fresh(
     let image = Image::on_device(out, device.clone(), registry, &options).map_err(|error| failed(&error))?;
     let volume = image.volume(None).map_err(|error| failed(&error))?;
     let written = Filler::new(&volume, read, observer)?.run()?;
-    volume.close().map_err(|error| if error == Error::NoSpace { full(len) } else { failed(&error) })?;
+    volume.close().map_err(|error| match error {
+        Error::NoSpace => full(len),
+        error => BuildFailure::Volume(error),
+    })?;
     drop((volume, image));
-    let probe = registry.probe(&*device).map_err(|error| failed(&error))?;
+    let probe = registry.probe(&*device).map_err(BuildFailure::Volume)?;
     let (_, probe) = probe.ok_or_else(|| failed(&"the new volume is not recognised"))?;
     let (notes, lost) = (read.notes.clone(), read.lost.clone());
     let report = FillReport { probe, written, excluded: read.excluded, notes, lost };
@@ -156,7 +159,6 @@ type Level<'a> = std::vec::IntoIter<(&'a [u8], NodeId)>;
 
 impl<'a> Filler<'a> {
     fn new(volume: &Volume, read: &'a Read, observer: &'a mut dyn Observer) -> Result<Self, BuildFailure> {
-        let failed = |error: Error| BuildFailure::Other { why: error.to_string() };
         let size = volume.statfs().map(|usage| usage.blocks.saturating_mul(usage.block_size.into()));
         let writer = ImageWriter::open(volume.vfs().root(), Vec::new(), TreeOptions::default());
         let (tree, files) = (&read.tree, read.tree.nodes().filter(|(_, node)| is_file(node)).count());
@@ -164,11 +166,11 @@ impl<'a> Filler<'a> {
         Ok(Self {
             tree,
             reader: Reader::new(&read.supply),
-            writer: writer.map_err(failed)?,
+            writer: writer.map_err(BuildFailure::Volume)?,
             observer,
             buffer: vec![0; CHUNK],
             problems: Vec::new(),
-            size: size.map_err(failed)?,
+            size: size.map_err(BuildFailure::Volume)?,
             done: (0, 0),
         })
     }
@@ -206,6 +208,7 @@ impl<'a> Filler<'a> {
             CopyError::Target { error: Error::NoSpace, .. }
             | CopyError::Problem(ProblemReason::Exhausted { .. }) => full(size),
             CopyError::Host(error) => error.into(),
+            CopyError::Volume(error) | CopyError::Target { error, .. } => BuildFailure::Volume(error),
             error => BuildFailure::Other { why: error.to_string() },
         })
     }
@@ -230,7 +233,7 @@ impl<'a> Filler<'a> {
                     return Err(full(self.size));
                 }
                 ProblemReason::Target { error: error @ (Error::ReadOnly | Error::Device(_)), .. } => {
-                    return Err(BuildFailure::Other { why: error.to_string() });
+                    return Err(BuildFailure::Volume(error));
                 }
                 ProblemReason::Host(
                     error @ (HostError::Stopped | HostError::System { .. } | HostError::Changed { .. }),
@@ -239,10 +242,10 @@ impl<'a> Filler<'a> {
                 }
                 // A name that the format cannot store.
                 ProblemReason::Counted => {
-                    let why = Error::Invalid.to_string();
+                    let why = Error::Invalid.to_string().into();
                     self.problems.push(SourceProblem { path, why });
                 }
-                trouble => self.problems.push(SourceProblem { path, why: trouble.to_string() }),
+                trouble => self.problems.push(SourceProblem { path, why: trouble.to_string().into() }),
             }
         }
         Ok(())

@@ -239,7 +239,7 @@ fn encode(
     let children = |dir| tree.children(dir).map(|(name, node)| (name.to_vec(), node)).collect();
     let body = |node| tree.node(node).map(|node| node.body);
     let names = names_of(&children, &|node| body(node) == Some(Body::Directory));
-    let numbers = numbers(volume, &names).map_err(|error| BuildFailure::Other { why: error.to_string() })?;
+    let numbers = numbers(volume, &names).map_err(BuildFailure::Volume)?;
     let describe = |id| {
         let node = tree.node(id)?;
         Some(Described { kind: node.body.kind(), mode: node.attr.mode, target: tree.target(node) })

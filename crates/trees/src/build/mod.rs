@@ -50,8 +50,9 @@ pub use disk::{
     Blob, DiskReport, DiskSettings, EmptyMaker, PartitionContent, PartitionReport, PartitionSettings,
     PartitionSize, build_disk, build_disk_verified,
 };
-pub use error::{BuildFailure, SourceProblem};
+pub use error::{BuildFailure, SourceProblem, SourceReason};
 pub use fill::{FillReport, MakeEmpty, build_filled};
+pub use model::PathError;
 pub use options::{BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner, Pipes};
 pub use report::BuildReport;
 use source::Read;

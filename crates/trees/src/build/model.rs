@@ -21,8 +21,8 @@ const MAX_LINKS: u32 = 40;
 const MAX_IMPLIED: u32 = 1 << 20;
 
 /// The reason why a path of a source is not usable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(super) enum PathError {
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, thiserror::Error)]
+pub enum PathError {
     /// The path contains `..`.
     #[error("the path contains '..', which could lead out of the image")]
     LeadsUp,
@@ -43,13 +43,11 @@ pub(super) enum PathError {
     Log,
     /// The attributes, link targets and holes need too much memory.
     #[error(
-        "the extended attributes, link targets and holes of the sources exceed the limit of {0} bytes of memory\n  help: use --unpack-memory SIZE to allow more"
+        "the extended attributes, link targets and holes of the sources exceed the limit of {0} bytes of memory"
     )]
     Texts(u64),
     /// Too many directories are implied.
-    #[error(
-        "it is in a directory that no source describes, and {0} such directories exist already\n  help: use --max-unpacked SIZE to allow more"
-    )]
+    #[error("it is in a directory that no source describes, and {0} such directories exist already")]
     Implied(u32),
 }
 

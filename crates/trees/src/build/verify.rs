@@ -133,7 +133,7 @@ impl<'a> Comparison<'a> {
 
     fn problem(&mut self, path: &[u8], why: String) {
         let path = if path.is_empty() { b"/".to_vec() } else { path.to_vec() };
-        self.problems.push(SourceProblem { path, why });
+        self.problems.push(SourceProblem { path, why: why.into() });
     }
 
     /// Returns the files in a directory after checking that it has exactly the names of its source.

@@ -35,17 +35,24 @@ pub struct Problem {
 }
 
 /// The reason of a problem with one entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ProblemReason {
     /// An error of the image.
+    #[error(transparent)]
     Volume(Error),
     /// An error of the host.
-    Host(HostError),
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// Some bytes could not be read. The copy contains zeros instead.
+    #[error(
+        "bytes {} to {} cannot be read and are zeros in the copy: {}", .0.range.start, .0.range.end, .0.error
+    )]
     Unread(Unread),
     /// Some extended attributes could not be read. The copy lacks them.
+    #[error("extended attributes cannot be read and are not copied: {0}")]
     Xattrs(Error),
     /// An extended attribute could not be read. The copy lacks it.
+    #[error("the extended attribute '{}' cannot be read and is not copied: {error}", escaped(name))]
     Xattr {
         /// The name of the attribute.
         name: Vec<u8>,
@@ -53,12 +60,16 @@ pub enum ProblemReason {
         error: Error,
     },
     /// The source is a directory, and the options exclude directories.
+    #[error("is a directory")]
     DirectoryOmitted,
     /// The source is a device, FIFO or socket, and the options exclude such files.
+    #[error("is a {}, whose contents are not copied", special_word(*.0))]
     SpecialOmitted(FileKind),
     /// The source has no name for the copy, because it was not selected by a path.
+    #[error("the source has no name")]
     Nameless,
     /// An error of the target image.
+    #[error("cannot write '{}': {error}", escaped(path))]
     Target {
         /// The path in the target.
         path: Vec<u8>,
@@ -66,6 +77,7 @@ pub enum ProblemReason {
         error: Error,
     },
     /// The target image has exhausted a resource other than blocks, such as inodes.
+    #[error("cannot write '{}': {shortage}", escaped(path))]
     Exhausted {
         /// The path in the target.
         path: Vec<u8>,
@@ -73,69 +85,28 @@ pub enum ProblemReason {
         shortage: Shortage,
     },
     /// A dangling symbolic link has the name of the copy.
+    #[error("cannot write '{}': the target of the symbolic link does not exist", escaped(.0))]
     Dangling(Vec<u8>),
     /// Source and target are the same file.
+    #[error("source and target are the same file")]
     SameFile,
     /// A directory would be copied into itself.
+    #[error("a directory cannot be copied into itself")]
     IntoItself,
     /// The file is the target image, or a file that the source image is read from.
+    #[error("is the image that this command changes")]
     IsTarget,
     /// A problem with a member of an archive.
+    #[error(transparent)]
     Member(MemberProblem),
     /// The format cannot store the name. The report counts this problem, and the observer does not receive it.
+    #[error("the file system does not support the name")]
     Counted,
-}
-
-impl From<HostError> for ProblemReason {
-    fn from(error: HostError) -> Self {
-        Self::Host(error)
-    }
 }
 
 impl From<Damage> for Problem {
     fn from(damage: Damage) -> Self {
         Self { path: damage.path, trouble: ProblemReason::Volume(damage.error) }
-    }
-}
-
-impl fmt::Display for ProblemReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Volume(error) => error.fmt(f),
-            Self::Host(error) => error.fmt(f),
-            Self::Unread(Unread { range, error }) => {
-                write!(
-                    f,
-                    "bytes {} to {} cannot be read and are zeros in the copy: {error}",
-                    range.start, range.end
-                )
-            }
-            Self::Xattrs(error) => {
-                write!(f, "extended attributes cannot be read and are not copied: {error}")
-            }
-            Self::Xattr { name, error } => {
-                write!(
-                    f,
-                    "the extended attribute '{}' cannot be read and is not copied: {error}",
-                    escaped(name)
-                )
-            }
-            Self::DirectoryOmitted => f.write_str("is a directory"),
-            Self::SpecialOmitted(kind) => {
-                write!(f, "is a {}, whose contents are not copied", special_word(*kind))
-            }
-            Self::Target { path, error } => write!(f, "cannot write '{}': {error}", escaped(path)),
-            Self::Exhausted { path, shortage } => write!(f, "cannot write '{}': {shortage}", escaped(path)),
-            Self::Dangling(path) => {
-                write!(f, "cannot write '{}': the target of the symbolic link does not exist", escaped(path))
-            }
-            Self::SameFile => f.write_str("source and target are the same file"),
-            Self::IntoItself => f.write_str("a directory cannot be copied into itself"),
-            Self::IsTarget => f.write_str("is the image that this command changes"),
-            Self::Member(trouble) => trouble.fmt(f),
-            Self::Counted => f.write_str("the file system does not support the name"),
-            Self::Nameless => f.write_str("the source has no name"),
-        }
     }
 }
 

@@ -132,11 +132,17 @@ impl SideEntry {
             },
             Self::Image { node, .. } => {
                 let mut damage = None;
-                let xattrs =
-                    xattrs::read(node, xattrs::MOST, |_| true, |_, error| damage = damage.or(Some(error)));
+                let xattrs = xattrs::read(
+                    node,
+                    xattrs::MOST,
+                    |_| true,
+                    |name, error| {
+                        damage.get_or_insert_with(|| ProblemReason::unread_xattr(name, error));
+                    },
+                );
                 match damage {
                     None => return Ok(xattrs),
-                    Some(error) => ProblemReason::Volume(error),
+                    Some(reason) => reason,
                 }
             }
         };

@@ -21,7 +21,8 @@ use std::path::PathBuf;
 
 use obento_base::{Error, FileKind, Ino, Mode, Name, NameBuf, Timestamp};
 use obento_env::{Clock as _, SystemClock};
-use obento_host::compressed::{Stream, UnpackLimits};
+use obento_host::compressed::{Stream, UnpackError, UnpackLimits};
+use obento_host::interrupt;
 use obento_host::tar::{FS_BLOCK, Member, MemberKind, TarError, TarReader};
 use obento_host::tree::{Existing, Report, TreeOptions};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
@@ -227,11 +228,16 @@ impl Import<'_> {
         }
     }
 
-    /// Reports damage of the archive. Returns whether reading cannot continue.
+    /// Reports damage of the archive. Returns whether reading cannot continue. Fails with `Stopped`.
     fn archive_failed(&mut self, error: TarError) -> Result<bool, CopyError> {
         let is_end = !matches!(error, TarError::Damaged { .. } | TarError::Unfit { .. });
+        let problem = match &error {
+            TarError::Input(error) if interrupt::is_stop(error) => return Err(HostError::Stopped.into()),
+            TarError::Input(error) => UnpackError::of(error).map(MemberProblem::Limit),
+            _ => None,
+        };
         self.report.is_cut |= is_end;
-        self.problem(Vec::new(), MemberProblem::Archive(error.to_string()));
+        self.problem(Vec::new(), problem.unwrap_or_else(|| MemberProblem::Archive(error.to_string())));
         Ok(is_end)
     }
 

@@ -1,5 +1,7 @@
 //! The problems with members of an archive.
 
+use obento_host::compressed::UnpackError;
+
 /// A problem with a member.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MemberProblem {
@@ -27,4 +29,7 @@ pub enum MemberProblem {
     /// The archive is damaged.
     #[error("{0}")]
     Archive(String),
+    /// The archive unpacks to more than the limit.
+    #[error("cannot read: {0}")]
+    Limit(UnpackError),
 }

@@ -23,7 +23,7 @@ use super::watch::RunDisplay;
 use crate::context::Context;
 use crate::output::{Outcome, Output, Stop};
 use crate::parse::size::positive_size;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The workloads, the targets and the limits of a run.
 #[derive(clap::Args, Debug)]

@@ -12,7 +12,7 @@ use obento_bench::statistics::Summary;
 
 use crate::context::Context;
 use crate::messages::print_error;
-use crate::report::{Report, printable};
+use crate::report::{Report, hint_of_text, printable};
 
 /// Phases of a cell that are shown while it runs.
 const PHASES: usize = 6;
@@ -83,7 +83,9 @@ impl RunObserver for RunDisplay<'_> {
                 lines = vec!["skipped".to_owned()];
             }
             Some(Outcome::Failed(why)) => {
-                self.context.warn(&Report::on("cannot measure", known.target.as_bytes(), why));
+                let report = Report::on("cannot measure", known.target.as_bytes(), why);
+                // The process of the cell reports its errors as texts.
+                self.context.warn(&hint_of_text(why).into_iter().fold(report, Report::help));
                 lines = vec!["failed".to_owned()];
             }
             Some(Outcome::NotFinished(seconds)) => {

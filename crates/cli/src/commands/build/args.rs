@@ -60,7 +60,7 @@ pub struct Args {
     #[arg(long)]
     pub compress: bool,
     /// Overwrite OUT if it exists
-    #[arg(short = 'F', long)]
+    #[arg(short, long, short_alias = 'F')]
     pub force: bool,
     /// Build twice and compare the bytes, check the image, and compare its files with the sources
     #[arg(long)]

@@ -9,6 +9,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::cause::{Cause, Worded};
 use crate::parse::similar::similar;
 use crate::report::{Report, without_hint};
 
@@ -34,7 +35,7 @@ impl<'a> Source<'a> {
     }
 
     /// Returns the error at a position of the file.
-    pub fn wrong(&self, span: &Range<usize>, why: impl std::fmt::Display) -> Report {
+    pub fn wrong(&self, span: &Range<usize>, why: impl Cause) -> Report {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
         let place = format!("{}:{line}", self.path.display());
@@ -73,10 +74,11 @@ impl<'f, 'a> Keys<'f, 'a> {
     }
 
     /// Returns the error of the value of `key`, or of the table if it does not have the key.
-    pub fn wrong(&self, key: &str, why: impl std::fmt::Display) -> Report {
+    pub fn wrong(&self, key: &str, why: impl Cause) -> Report {
         let held = self.table.iter().find(|(known, _)| known.get_ref() == key);
         let span = held.map_or(self.span.clone(), |(known, _)| known.span());
-        self.source.wrong(&span, format!("{}: {why}", without_hint(key)))
+        let text = format!("{}: {}", without_hint(key), why.text());
+        self.source.wrong(&span, Worded { text, cause: &why })
     }
 
     /// Returns the text or number of `key`, as text.

@@ -23,7 +23,7 @@ use crate::parse::attributes;
 use crate::parse::size::size_in;
 use crate::parse::time::source_date_epoch;
 use crate::parse::uuid::uuid;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The most bytes of a file that describes a disk.
 const MAX_LEN: u64 = 1 << 20;
@@ -143,7 +143,7 @@ fn disk(keys: &Keys<'_, '_>) -> Result<DiskSettings, Report> {
 fn length(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<u64, Report> {
     let len = size_in(text, 1).filter(|&len| len > 0);
     len.ok_or_else(|| {
-        keys.wrong(key, format!("invalid size '{}'", text.escape_default())).help("write a size such as 10G")
+        keys.wrong(key, format!("invalid size {}", subject(text))).help("write a size such as 10G")
     })
 }
 
@@ -159,21 +159,15 @@ fn blob(keys: &Keys<'_, '_>, folder: &Path) -> Result<Blob, Report> {
 
 fn offset(keys: &Keys<'_, '_>, text: &str) -> Result<u64, Report> {
     let wrong = || {
-        keys.wrong("offset", format!("invalid offset '{}'", text.escape_default()))
-            .help("write an offset such as 8KiB")
+        keys.wrong("offset", format!("invalid offset {}", subject(text))).help("write an offset such as 8KiB")
     };
     size_in(text, 1).ok_or_else(wrong)
 }
 
 fn guid(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<Guid, Report> {
     Guid::parse(text).ok_or_else(|| {
-        let text = text.escape_default();
-        keys.wrong(
-            key,
-            format!(
-                "invalid UUID '{text}'\n  help: write a UUID such as 01234567-89ab-cdef-0123-456789abcdef"
-            ),
-        )
+        keys.wrong(key, format!("invalid UUID {}", subject(text)))
+            .help("write a UUID such as 01234567-89ab-cdef-0123-456789abcdef")
     })
 }
 
@@ -201,7 +195,7 @@ impl Reader<'_> {
         };
         let number = keys.text("number")?.map(|text| {
             text.parse().map_err(|_| {
-                keys.wrong("number", format!("invalid number '{}'", text.escape_default()))
+                keys.wrong("number", format!("invalid number {}", subject(text)))
                     .help("write a number such as \"14\"")
             })
         });
@@ -232,7 +226,7 @@ impl Reader<'_> {
     fn kind(&self, keys: &Keys<'_, '_>) -> Result<PartitionType, Report> {
         let text = keys.required("type")?;
         PartitionType::parse(&text, self.scheme).ok_or_else(|| {
-            let why = format!("unknown type '{}' for {}", text.escape_default(), self.scheme);
+            let why = format!("unknown type {} for {}", subject(text), self.scheme);
             let other = if self.scheme == Scheme::Gpt { "a GUID" } else { "a number such as 0x83" };
             keys.wrong("type", why).help(format!("use a name that 'obento help layout' lists, or {other}"))
         })
@@ -242,7 +236,7 @@ impl Reader<'_> {
         let mut bits = 0;
         for text in keys.texts("attributes")? {
             let bit = attributes::bit(&text, self.scheme).ok_or_else(|| {
-                let why = format!("unknown attribute '{}'", text.escape_default());
+                let why = format!("unknown attribute {}", subject(text));
                 let known = attributes::known(self.scheme);
                 keys.wrong("attributes", why).help(format!("the attributes are {known}"))
             })?;
@@ -287,12 +281,12 @@ impl Reader<'_> {
     /// A hash tree of the partition with this label.
     fn verity(&self, keys: &Keys<'_, '_>, label: &str) -> Result<PartitionContent, Report> {
         let mut named = (0..).zip(&self.labels).filter(|(_, other)| other.as_deref() == Some(label));
-        let shown = label.escape_default();
+        let shown = subject(label);
         let data = match (named.next(), named.next()) {
             (Some((at, _)), None) => at,
-            (None, _) => return Err(keys.wrong("content", format!("no partition has the label '{shown}'"))),
+            (None, _) => return Err(keys.wrong("content", format!("no partition has the label {shown}"))),
             (Some(_), Some(_)) => {
-                return Err(keys.wrong("content", format!("several partitions have the label '{shown}'")));
+                return Err(keys.wrong("content", format!("several partitions have the label {shown}")));
             }
         };
         let wrong = || keys.wrong("salt", "must consist of pairs of hexadecimal digits");
@@ -308,7 +302,7 @@ impl Reader<'_> {
                 "uuid" => "fs-uuid",
                 option => option,
             };
-            keys.wrong(key, bad.words())
+            keys.wrong(key, bad)
         });
         let mut settings = settings?;
         settings.epoch = source_date_epoch()?;

@@ -16,12 +16,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use obento::base::Quantity;
-use obento::build::{BuildFailure, BuildReport, SourceProblem, build, build_verified};
+use obento::build::{BuildFailure, BuildReport, SourceProblem, SourceReason, build, build_verified};
 use obento::copy::{Observer, Problem};
 use obento::driver::FormatError;
 use obento::host::{HostError, interrupt};
 use obento::text::human_size;
 
+use crate::cause::{Cause, Worded};
 use crate::commands::mkfs::refused::{RefusedOptions, by_layout};
 use crate::commands::mkfs::{Units, created_types, expect_no_journal, known_format};
 use crate::context::Context;
@@ -118,10 +119,10 @@ struct BuildSubject<'a> {
 }
 
 impl BuildSubject<'_> {
-    fn because(&self, cause: &dyn std::fmt::Display) -> Report {
+    fn because(&self, cause: &dyn Cause) -> Report {
         // The sources have the name of standard input in place of a path.
-        let cause = format!("{}{cause}", self.words).replace("'standard input'", "standard input");
-        Report::on("cannot build", self.shown, cause)
+        let text = format!("{}{}", self.words, cause.text()).replace("'standard input'", "standard input");
+        Report::on("cannot build", self.shown, Worded { text, cause })
     }
 }
 
@@ -135,7 +136,7 @@ fn failed(failure: BuildFailure, shown: &[u8], volume: Option<&VolumeArgs>, cont
         }
         failure => (failure, BuildSubject { shown, words: String::new() }),
     };
-    let because = |cause: &dyn std::fmt::Display| cannot.because(cause);
+    let because = |cause: &dyn Cause| cannot.because(cause);
     let report = match failure {
         BuildFailure::Unfit(problems) => {
             for (why, paths) in by_reason(&problems) {
@@ -219,8 +220,8 @@ fn none_taken(count: usize) -> String {
 }
 
 /// Returns the paths that the format cannot store, grouped by reason.
-fn by_reason(problems: &[SourceProblem]) -> BTreeMap<&str, Vec<&[u8]>> {
-    let mut reasons: BTreeMap<&str, Vec<&[u8]>> = BTreeMap::new();
+fn by_reason(problems: &[SourceProblem]) -> BTreeMap<&SourceReason, Vec<&[u8]>> {
+    let mut reasons: BTreeMap<&SourceReason, Vec<&[u8]>> = BTreeMap::new();
     for problem in problems {
         reasons.entry(&problem.why).or_default().push(&problem.path);
     }

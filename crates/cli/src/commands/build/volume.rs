@@ -1,7 +1,7 @@
 //! The options of one file system, on the command line or in a layout file: sources, and how they become a volume.
 
 use std::ffi::{OsStr, OsString};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,14 @@ use obento::base::{FileKind, Mode};
 use obento::build::{BuildSettings, BuildSource, IdMap, Input, Owner};
 use obento::driver::FreeSpace;
 
+use crate::cause::{Cause, Worded};
 use crate::change::mode::ModeChange;
 use crate::commands::import::MEMBERS;
 use crate::commands::mkfs::refused::GivenOptions;
 use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
 use crate::parse::uuid::{is_volume_id, uuid};
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The sources and options of a volume.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -110,17 +111,19 @@ impl InvalidValue {
 
     /// Returns the error for the command line.
     pub fn report(&self) -> Report {
-        let what = format!("invalid value '{}' for --{}", self.text.escape_default(), self.option);
-        Report::plain(what).help(format!("write a value such as {}", self.example))
+        Report::plain(Worded { text: format!("{self} for --{}", self.option), cause: self })
     }
+}
 
-    /// Returns the error for a layout file, which names the key.
-    pub fn words(&self) -> String {
-        format!(
-            "invalid value '{}'\n  help: write a value such as {}",
-            self.text.escape_default(),
-            self.example
-        )
+impl Display for InvalidValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invalid value {}", subject(&self.text))
+    }
+}
+
+impl Cause for InvalidValue {
+    fn hint(&self) -> Option<String> {
+        Some(format!("write a value such as {}", self.example))
     }
 }
 

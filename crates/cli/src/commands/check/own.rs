@@ -13,6 +13,7 @@ use obento::image::ImageFile;
 use rustix::fs::FileType;
 
 use super::{Args, FAILED, LEFT, Opened, REPAIRED, USAGE};
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output, Stop};
@@ -59,7 +60,7 @@ impl Subject {
     pub fn check(self, args: &Args, opened: &Opened, context: &Context) -> Result<Outcome, (Report, u8)> {
         let (shown, repair_mode) = (&*opened.shown, opened.repair_mode);
         let name = self.kind.names.first().copied().unwrap_or_default();
-        let cannot = |cause: &dyn std::fmt::Display| Report::on("cannot check", shown, cause);
+        let cannot = |cause: &dyn Cause| Report::on("cannot check", shown, cause);
         let lacking = || (cannot(&format!("obento supports no program that checks {name} volumes")), FAILED);
         let checker = self.kind.checker.ok_or_else(lacking)?;
         refuse(args, &checker).map_err(|report| (report, USAGE))?;

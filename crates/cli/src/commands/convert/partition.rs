@@ -1,16 +1,15 @@
 //! OUT is a partition of an existing disk: its bytes are overwritten.
 
 use std::ffi::OsStr;
-use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Instant;
 
 use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
 use obento::base::DeviceError;
-use obento::convert::{ConvertStep, OverwriteFailure, OverwriteOptions, PartitionState, overwrite};
+use obento::convert::{OverwriteFailure, OverwriteOptions, PartitionState, overwrite};
 use obento::driver::Access;
-use obento::host::{FileId, interrupt};
+use obento::host::FileId;
 use obento::image::{ImageFile, PartitionChoice, PartitionContents};
 use obento::text::human_size;
 use obento::{Error, Image, Options};
@@ -18,12 +17,12 @@ use rustix::fs::{major, minor};
 use sha2::{Digest as _, Sha256};
 
 use super::{Args, Written, hex};
+use crate::cause::Cause;
 use crate::commands::mkfs::{contents_to_destroy, neighbours};
 use crate::context::Context;
 use crate::open;
 use crate::output::{Outcome, Stop};
 use crate::parse::image_format::ImageFormat;
-use crate::progress::Progress;
 use crate::report::{Report, printable, shell_word};
 
 /// The least number of unused bytes behind a volume that are reported.
@@ -77,16 +76,9 @@ pub fn run(args: &Args, target: &Address, context: &Context) -> Outcome {
         hash: args.checksum.then(|| Box::new(|bytes: &[u8]| sha.update(bytes)) as Box<_>),
     };
     context.stop_between_steps();
-    let mut bar = (ConvertStep::Write, Progress::new(context.messages(), "converting"));
-    let mut watch = |step, done| {
-        if step != bar.0 {
-            bar = (step, Progress::new(context.messages(), "comparing"));
-        }
-        bar.1.update(done, Some(disk.len()), shown);
-        if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
+    let mut watch = super::watch(disk.len(), shown, context);
     let written = overwrite(&disk, &partition, options, &mut watch);
-    drop(bar);
+    drop(watch);
     written.map_err(|failure| failed(args, target, context, failure))?;
     let sizes = (disk.len(), partition.len());
     note_unused_space(args, &image, part, sizes, context);
@@ -221,7 +213,7 @@ fn failed(
         }
         PartitionState::Written => "the partition was written completely, but not compared with the source",
     };
-    let report = |cause: &dyn std::fmt::Display| Report::on("cannot convert to", shown, cause);
+    let report = |cause: &dyn Cause| Report::on("cannot convert to", shown, cause);
     match failure {
         OverwriteFailure::TooSmall { disk, partition } => {
             let cause = format!(

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use obento::Error;
 use obento::address::Operand;
 use obento::base::FileKind;
-use obento::copy::{Backup, CopyOptions, TargetIs, WriteReport, copy_in, copy_out_to};
+use obento::copy::{Backup, CopyError, CopyOptions, TargetIs, WriteReport, copy_in, copy_out_to};
 use obento::driver::Access;
 use obento::host::HostError;
 use obento::host::interrupt;
@@ -22,9 +22,10 @@ use obento::host::sandbox::Rights;
 use obento::vfs::Symlinks;
 
 use super::super::mv::JUST_MOVED;
-use super::end::{Endpoint, FileIdentity, HostEndpoint, source_of, target_of};
+use super::end::{EndError, Endpoint, FileIdentity, HostEndpoint, source_of, target_of};
 use super::report_losses;
 use super::watch::CopyDisplay;
+use crate::cause::Cause;
 use crate::change::consent::agrees;
 use crate::change::{Done, Verbose};
 use crate::context::Context;
@@ -180,7 +181,7 @@ fn one(
     verbose: &mut Verbose,
     context: &Context,
 ) -> Done {
-    let failed = |cause: &dyn std::fmt::Display| cannot_move(source, to, cause);
+    let failed = |cause: &dyn Cause| cannot_move(source, to, cause);
     if let (Endpoint::Host(_), Endpoint::Host(_)) = (source, to) {
         return Err(failed(&"source and target are both on the host")
             .help("use mv(1); a path in an image has the form disk.img:/PATH"));
@@ -206,10 +207,7 @@ fn one(
         }
         TargetState::Open => take_place(source, to, moves, context),
     };
-    let kept = moved.map_err(|trouble| match trouble {
-        MoveError::Failed(cause) => failed(&cause),
-        MoveError::InPart => failed(&"not everything was copied").help("the source is unchanged"),
-    })?;
+    let kept = moved.map_err(|error| failed(&error))?;
     source
         .remove()
         .map_err(|error| Report::on("cannot remove", source.shown(), error.cause).help(error.help))?;
@@ -218,7 +216,7 @@ fn one(
     Ok(())
 }
 
-fn cannot_move(source: &Endpoint, to: &Endpoint, cause: impl std::fmt::Display) -> Report {
+fn cannot_move(source: &Endpoint, to: &Endpoint, cause: impl Cause) -> Report {
     Report::on(&format!("cannot move {} to", subject(source.shown())), to.shown(), cause)
 }
 
@@ -230,12 +228,12 @@ enum TargetState {
     Barred,
 }
 
-fn way(source: &Endpoint, to: &Endpoint, moves: &Moves) -> Result<TargetState, String> {
+fn way(source: &Endpoint, to: &Endpoint, moves: &Moves) -> Result<TargetState, EndError> {
     let Some(there) = to.kind(Symlinks::Keep)? else { return Ok(TargetState::Open) };
     if source.is_same(to) {
-        return Err("source and target are the same file".into());
+        return Err(EndError::Text("source and target are the same file".into()));
     }
-    let is_older = || Ok::<_, String>(to.modified()? < source.modified()?);
+    let is_older = || Ok::<_, EndError>(to.modified()? < source.modified()?);
     let may = match moves.replace {
         Replace::Always => true,
         Replace::Never => false,
@@ -250,22 +248,38 @@ fn way(source: &Endpoint, to: &Endpoint, moves: &Moves) -> Result<TargetState, S
         _ if moves.backup != Backup::None => Ok(TargetState::Open),
         (false, false) => Ok(TargetState::Open),
         (true, true) if to.is_empty()? => Ok(TargetState::Open),
-        (true, true) => Err(Error::NotEmpty.to_string()),
-        (false, true) => Err("the target is a directory, but the source is not".into()),
-        (true, false) => Err("the source is a directory, but the target is not".into()),
+        (true, true) => Err(Error::NotEmpty.into()),
+        (false, true) => Err(EndError::Text("the target is a directory, but the source is not".into())),
+        (true, false) => Err(EndError::Text("the source is a directory, but the target is not".into())),
     }
 }
 
 /// The reason why a source stays.
+#[derive(Debug, thiserror::Error)]
 enum MoveError {
-    Failed(String),
+    #[error(transparent)]
+    Failed(#[from] EndError),
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     /// The missing parts were reported.
+    #[error("not everything was copied")]
     InPart,
 }
 
-impl From<String> for MoveError {
-    fn from(cause: String) -> Self {
-        Self::Failed(cause)
+impl Cause for MoveError {
+    fn inner(&self) -> Option<&dyn Cause> {
+        match self {
+            Self::Failed(error) => Some(error),
+            Self::Copy(error) => Some(error),
+            Self::InPart => None,
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::InPart => Some("the source is unchanged".to_owned()),
+            _ => self.inner()?.hint(),
+        }
     }
 }
 
@@ -298,7 +312,7 @@ fn copy_whole(
     // The unused name is removed then.
     context.stop_between_steps();
     let copied = copy(source, to, context, &mut watch);
-    watch.finish().map_err(|_| "standard output cannot be written".to_owned())?;
+    watch.finish().map_err(|_| EndError::Text("standard output cannot be written".into()))?;
     let (mut written, problems) = copied?;
     for (path, _) in written.lost.values_mut().flat_map(|lost| &mut lost.examples) {
         if let Some(below) = path.as_os_str().as_bytes().strip_prefix(&*to.shown()) {
@@ -317,7 +331,7 @@ fn copy(
     to: &Endpoint,
     context: &Context,
     watch: &mut CopyDisplay<'_>,
-) -> Result<(WriteReport, u64), String> {
+) -> Result<(WriteReport, u64), MoveError> {
     let spared = context.host_files();
     let options = CopyOptions { target: TargetIs::Copy, spared, ..CopyOptions::archive() };
     let report = match (source, to) {
@@ -327,7 +341,7 @@ fn copy(
         (Endpoint::Image(location), Endpoint::Host(host)) => {
             copy_out_to(&[source_of(location)?], &host.as_target()?, &options, watch)
         }
-        (Endpoint::Host(_), Endpoint::Host(_)) => return Err("source and target are both on the host".into()),
-    };
-    report.map(|report| (report.written, report.problems)).map_err(|error| error.to_string())
+        (Endpoint::Host(_), Endpoint::Host(_)) => return Err(EndError::from(Error::CrossDevice).into()),
+    }?;
+    Ok((report.written, report.problems))
 }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use obento::base::{FileKind, Name, NameBuf, Timestamp};
+use obento::base::{FileKind, Name, NameBuf, NameError, Timestamp};
 use obento::copy::{Backup, CopyFrom, CopySource, HostTarget, ImageTarget};
 use obento::driver::Cookie;
 use obento::env::{Random, SystemRandom};
@@ -15,9 +15,10 @@ use obento::vfs::Symlinks;
 use obento::{Error, Node};
 use rustix::fs::{FileType, Stat};
 
+use crate::cause::containing;
 use crate::change::place::trimmed;
 use crate::open::{Location, join};
-use crate::report::{printable, words};
+use crate::report::printable;
 
 /// The prefix of the names of unfinished copies.
 const UNFINISHED: &str = ".obento-unfinished-";
@@ -104,17 +105,17 @@ impl HostEndpoint {
         self.spot.as_ref().ok().map(|(dir, _)| dir).into_iter().chain(&self.directory)
     }
 
-    fn spot(&self) -> Result<(&HostDir, &Name), String> {
-        self.spot.as_ref().map(|(dir, name)| (dir, &**name)).map_err(reason)
+    fn spot(&self) -> Result<(&HostDir, &Name), EndError> {
+        self.spot.as_ref().map(|(dir, name)| (dir, &**name)).map_err(|error| error.clone().into())
     }
 
-    fn stat(&self) -> Result<Option<Stat>, String> {
+    fn stat(&self) -> Result<Option<Stat>, EndError> {
         let (dir, name) = self.spot()?;
-        dir.stat(name).map_err(|error| reason(&error))
+        Ok(dir.stat(name)?)
     }
 
     /// Returns an unused place for an unfinished copy that will get the name of this target.
-    fn beside(&self) -> Result<Self, String> {
+    fn beside(&self) -> Result<Self, EndError> {
         let (dir, name) = self.spot()?;
         let private = match dir.is_shared() {
             Ok(false) => None,
@@ -126,7 +127,7 @@ impl HostEndpoint {
             }
             None => (dir.clone(), unused_name()?, UnfinishedCopy::Beside),
             Some(Err(HostError::Changed { .. })) => (dir.clone(), unused_name()?, UnfinishedCopy::Exposed),
-            Some(Err(error)) => return Err(reason(&error)),
+            Some(Err(error)) => return Err(error.into()),
         };
         let beside = Self::new(dir.child(&name), Ok((dir, name)), None);
         Ok(Self { unfinished: Some(unfinished), ..beside })
@@ -146,32 +147,30 @@ impl HostEndpoint {
     }
 
     /// The place as the target of a copy.
-    pub fn as_target(&self) -> Result<HostTarget, String> {
+    pub fn as_target(&self) -> Result<HostTarget, EndError> {
         let (dir, name) = self.spot()?;
-        HostTarget::in_directory(dir.clone(), name.to_buf()).map_err(|error| error.to_string())
+        let target = HostTarget::in_directory(dir.clone(), name.to_buf());
+        target.map_err(|error| EndError::Text(error.to_string()))
     }
 
-    fn rename_onto(&self, to: &Self, backup: &Backup) -> Result<Option<Vec<u8>>, String> {
+    fn rename_onto(&self, to: &Self, backup: &Backup) -> Result<Option<Vec<u8>>, EndError> {
         let ((from_dir, from), (dir, name)) = (self.spot()?, to.spot()?);
         let listed = || dir.names().map_err(|error| error.errno().unwrap_or(rustix::io::Errno::IO));
         let kept = match to.stat()? {
             Some(_) => backup.name_for(name.as_bytes(), listed),
             None => Ok(None),
         };
-        let kept = kept.map_err(|errno| words(std::io::Error::from(errno)))?;
-        let kept_name = kept.as_deref().map(Name::new).transpose().map_err(|error| error.to_string())?;
+        let kept = kept.map_err(|errno| HostError::system("list", &self.path, errno))?;
+        let kept_name = kept.as_deref().map(Name::new).transpose()?;
         if let Some(kept) = kept_name {
-            dir.rename(name, dir, kept).map_err(|error| reason(&error))?;
+            dir.rename(name, dir, kept)?;
         }
         let renamed = match &self.unfinished {
             Some(UnfinishedCopy::Private(private)) => private.release(from, dir, name),
             _ => from_dir.rename(from, dir, name),
         };
-        renamed.map_err(|error| {
-            // Restore the old state, if that succeeds.
-            let _ = kept_name.map(|kept| dir.rename(kept, dir, name));
-            reason(&error)
-        })?;
+        // Restore the old state, if that succeeds.
+        renamed.inspect_err(|_| drop(kept_name.map(|kept| dir.rename(kept, dir, name))))?;
         Ok(kept)
     }
 
@@ -181,18 +180,18 @@ impl HostEndpoint {
             found @ Some(_) if found == self.id => {}
             Some(_) => {
                 return Err(RemoveError {
-                    cause: "the file was replaced after the copy".into(),
+                    cause: EndError::Text("the file was replaced after the copy".into()),
                     help: "the file that remains is newer than the copy; move it again",
                 });
             }
-            None => return Err(RemoveError { cause: words(Error::NotFound), help: "the copy is complete" }),
+            None => return Err(RemoveError { cause: Error::NotFound.into(), help: "the copy is complete" }),
         }
         dir.remove_copied(name, &self.copied).map_err(|error| match error.errno() {
             Some(rustix::io::Errno::STALE) => RemoveError {
-                cause: "files changed or were added after the copy".into(),
+                cause: EndError::Text("files changed or were added after the copy".into()),
                 help: "the files that remain are newer than the copy; move them again",
             },
-            _ => reason(&error).into(),
+            _ => EndError::from(error).into(),
         })
     }
 }
@@ -200,26 +199,42 @@ impl HostEndpoint {
 /// The reason why a source remains after its copy, and the next step for the user.
 #[derive(Debug)]
 pub struct RemoveError {
-    pub cause: String,
+    pub cause: EndError,
     pub help: &'static str,
 }
 
-impl From<String> for RemoveError {
-    fn from(cause: String) -> Self {
+impl From<EndError> for RemoveError {
+    fn from(cause: EndError) -> Self {
         Self { cause, help: "the copy is complete; remove the source manually" }
     }
 }
 
-/// The cause of an error, without the path, because the message contains the path already.
-fn reason(error: &HostError) -> String {
-    error.errno().map_or_else(|| error.to_string(), |errno| words(std::io::Error::from(errno)))
+/// The cause of an error at an end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum EndError {
+    #[error(transparent)]
+    Image(#[from] Error),
+    /// Without the path, because the message contains the path already.
+    #[error("{}", .0.errno().map_or_else(|| .0.to_string(), |errno| std::io::Error::from(errno).to_string()))]
+    Host(#[from] HostError),
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("{0}")]
+    Text(String),
+}
+
+containing! {
+    EndError {
+        Self::Image(error) => error,
+        Self::Host(error) => error,
+    }
 }
 
 /// Returns an unused name for an unfinished copy.
-fn unused_name() -> Result<NameBuf, String> {
+fn unused_name() -> Result<NameBuf, EndError> {
     let number: String = SystemRandom.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
     let name = Name::new(format!("{UNFINISHED}{number}").as_bytes()).map(Name::to_buf);
-    name.map_err(|error| error.to_string())
+    Ok(name?)
 }
 
 /// The identity of the file at an end, which is the same for all its names.
@@ -256,11 +271,11 @@ impl Endpoint {
     }
 
     /// Returns the entry `name` of this directory. Fails if this is not a directory, or the name is invalid.
-    pub fn child(&self, name: &[u8]) -> Result<Self, String> {
+    pub fn child(&self, name: &[u8]) -> Result<Self, EndError> {
         match self {
             Self::Host(host) => {
-                let dir = host.directory.clone().ok_or_else(|| words(Error::NotDirectory))?;
-                let name = Name::new(name).map_err(|error| error.to_string())?.to_buf();
+                let dir = host.directory.clone().ok_or(Error::NotDirectory)?;
+                let name = Name::new(name)?.to_buf();
                 let path = OsString::from_vec(join(host.path.as_os_str().as_bytes(), name.as_bytes())).into();
                 Ok(Self::Host(HostEndpoint::new(path, Ok((dir, name)), None)))
             }
@@ -277,7 +292,7 @@ impl Endpoint {
     }
 
     /// The source of a copy, if this is a source.
-    pub fn source(&self) -> Result<CopyFrom, String> {
+    pub fn source(&self) -> Result<CopyFrom, EndError> {
         match self {
             Self::Host(host) => {
                 let (dir, name) = host.spot()?;
@@ -288,7 +303,7 @@ impl Endpoint {
     }
 
     /// Returns the kind of the file, or `None` if it does not exist. On the host a link is not followed.
-    pub fn kind(&self, symlinks: Symlinks) -> Result<Option<FileKind>, String> {
+    pub fn kind(&self, symlinks: Symlinks) -> Result<Option<FileKind>, EndError> {
         match self {
             Self::Host(host) => Ok(host.stat()?.map(|stat| match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => FileKind::Directory,
@@ -296,9 +311,9 @@ impl Endpoint {
                 _ => FileKind::Regular,
             })),
             Self::Image(location) => match location.volume.resolve(&location.place, symlinks) {
-                Ok(node) => node.kind().map(Some).map_err(words),
+                Ok(node) => Ok(node.kind().map(Some)?),
                 Err(error) if error == Error::NotFound => Ok(None),
-                Err(error) => Err(words(error)),
+                Err(error) => Err(error.into()),
             },
         }
     }
@@ -327,52 +342,52 @@ impl Endpoint {
         node(self).is_some_and(|ours| node(other) == Some(ours))
     }
 
-    pub fn modified(&self) -> Result<Timestamp, String> {
+    pub fn modified(&self) -> Result<Timestamp, EndError> {
         match self {
             Self::Host(host) => {
-                let stat = host.stat()?.ok_or_else(|| words(Error::NotFound))?;
+                let stat = host.stat()?.ok_or(Error::NotFound)?;
                 Ok(Timestamp::new(stat.st_mtime, u32::try_from(stat.st_mtime_nsec).unwrap_or(0)))
             }
             Self::Image(location) => {
                 let node = location.volume.resolve(&location.place, Symlinks::Keep);
-                node.and_then(|node| node.attr()).map(|attr| attr.mtime).map_err(words)
+                Ok(node.and_then(|node| node.attr())?.mtime)
             }
         }
     }
 
     /// Returns whether this directory is empty.
-    pub fn is_empty(&self) -> Result<bool, String> {
+    pub fn is_empty(&self) -> Result<bool, EndError> {
         match self {
             Self::Host(host) => {
                 let (dir, name) = host.spot()?;
                 let names = dir.enter(name).and_then(|dir| dir.names());
-                names.map(|names| names.is_empty()).map_err(|error| reason(&error))
+                Ok(names?.is_empty())
             }
             Self::Image(location) => {
-                let node = location.volume.resolve(&location.place, Symlinks::Keep).map_err(words)?;
+                let node = location.volume.resolve(&location.place, Symlinks::Keep)?;
                 let mut is_empty = true;
                 let listed = node.read_dir(Cookie::START, &mut |_| {
                     is_empty = false;
                     std::ops::ControlFlow::Break(())
                 });
-                listed.map(|()| is_empty).map_err(words)
+                Ok(listed.map(|()| is_empty)?)
             }
         }
     }
 
     /// Returns an unused place in the same directory, for an unfinished copy. Removes from an image the remains of an
     /// earlier move to here that was killed.
-    pub fn beside(&self) -> Result<Self, String> {
+    pub fn beside(&self) -> Result<Self, EndError> {
         match self {
             Self::Host(host) => host.beside().map(Self::Host),
             Self::Image(location) => {
-                let spot = location.spot().map_err(words)?;
-                let left = unfinished_name(&spot.dir, &spot.name).map_err(words)?;
+                let spot = location.spot()?;
+                let left = unfinished_name(&spot.dir, &spot.name)?;
                 if spot.dir.lookup(&left).is_ok() {
                     // If the remains cannot be removed, another name is used.
                     remove_tree(&spot.dir, &left, &mut First(None));
                 }
-                let name = spot.temporary().map_err(words)?.name;
+                let name = spot.temporary()?.name;
                 Ok(Self::Image(location.sibling(name.as_bytes())))
             }
         }
@@ -380,32 +395,32 @@ impl Endpoint {
 
     /// Renames this file to `to`, in the same directory. An existing file is backed up as `backup` says.
     /// Returns the name of the backup.
-    pub fn rename_onto(&self, to: &Self, backup: &Backup) -> Result<Option<Vec<u8>>, String> {
+    pub fn rename_onto(&self, to: &Self, backup: &Backup) -> Result<Option<Vec<u8>>, EndError> {
         match (self, to) {
             (Self::Host(from), Self::Host(to)) => from.rename_onto(to, backup),
             (Self::Image(from), Self::Image(to)) => {
-                let (from, to) = (from.spot().map_err(words)?, to.spot().map_err(words)?);
+                let (from, to) = (from.spot()?, to.spot()?);
                 let ends = ((&from.dir, &*from.name), (&to.dir, &*to.name));
-                let kept = take_place(ends.0, ends.1, backup, |_| false).map_err(words)?;
+                let kept = take_place(ends.0, ends.1, backup, |_| false)?;
                 Ok(kept.map(|name| name.as_bytes().to_vec()))
             }
-            _ => Err(words(Error::CrossDevice)),
+            _ => Err(Error::CrossDevice.into()),
         }
     }
 
     /// Writes the copied data to stable storage.
-    pub fn sync(&self) -> Result<(), String> {
+    pub fn sync(&self) -> Result<(), EndError> {
         match self {
-            Self::Host(host) => host.spot()?.0.sync().map_err(|error| reason(&error)),
-            Self::Image(location) => location.volume.vfs().sync().map_err(words),
+            Self::Host(host) => Ok(host.spot()?.0.sync()?),
+            Self::Image(location) => Ok(location.volume.vfs().sync()?),
         }
     }
 
     /// Removes what remains of an unfinished copy, after it got its name or could not be completed. Fails if entries
     /// remain.
-    pub fn discard(&self) -> Result<(), String> {
+    pub fn discard(&self) -> Result<(), EndError> {
         match self {
-            Self::Host(host) => host.discard().map_err(|error| reason(&error)),
+            Self::Host(host) => Ok(host.discard()?),
             Self::Image(_) if matches!(self.kind(Symlinks::Keep), Ok(Some(_))) => {
                 self.remove().map_err(|error| error.cause)
             }
@@ -418,11 +433,11 @@ impl Endpoint {
         match self {
             Self::Host(host) => host.remove(),
             Self::Image(location) => {
-                let spot = location.spot().map_err(words)?;
+                let spot = location.spot().map_err(EndError::from)?;
                 let mut first = First(None);
                 match remove_tree(&spot.dir, &spot.name, &mut first) {
                     true => Ok(()),
-                    false => Err(first.0.unwrap_or_default().into()),
+                    false => Err(EndError::Text(first.0.unwrap_or_default()).into()),
                 }
             }
         }
@@ -438,8 +453,8 @@ pub fn target_of(location: &Location) -> ImageTarget {
     }
 }
 
-pub fn source_of(location: &Location) -> Result<CopySource, String> {
-    let node = location.volume.resolve(&location.place, Symlinks::Keep).map_err(words)?;
+pub fn source_of(location: &Location) -> Result<CopySource, EndError> {
+    let node = location.volume.resolve(&location.place, Symlinks::Keep)?;
     let prefix = location.prefix.to_vec();
     Ok(CopySource { node, path: location.shown().split_off(prefix.len()), prefix })
 }
@@ -468,12 +483,12 @@ mod tests {
         // Nothing was copied from this source.
         let source = HostEndpoint::source(tree.clone()).find().unwrap();
         let error = source.remove().unwrap_err();
-        assert_eq!(error.cause, "files changed or were added after the copy");
+        assert_eq!(error.cause.to_string(), "files changed or were added after the copy");
         assert_eq!(error.help, "the files that remain are newer than the copy; move them again");
         assert!(tree.join("new").exists());
         std::fs::rename(&tree, folder.path().join("before")).unwrap();
         std::fs::create_dir(&tree).unwrap();
-        assert_eq!(source.remove().unwrap_err().cause, "the file was replaced after the copy");
+        assert_eq!(source.remove().unwrap_err().cause.to_string(), "the file was replaced after the copy");
         assert!(tree.exists());
     }
 

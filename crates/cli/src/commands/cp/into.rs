@@ -20,7 +20,6 @@ use super::watch::{CopyDisplay, Names};
 use super::{Args, incomplete, report_losses, source};
 use crate::change::place::trimmed;
 use crate::context::Context;
-use crate::hint::Hinted;
 use crate::open::{self, Location};
 use crate::output::{Outcome, Stop};
 use crate::report::{Report, shell_word};
@@ -227,6 +226,6 @@ fn from_stdin(sources: &[OsString], target: &ImageTarget, args: &Args, context: 
     match copied {
         Ok(_) => Ok(()),
         Err(CopyError::Input(error)) => Err(Report::new("cannot read standard input", error).into()),
-        Err(error) => Err(Report::new("cannot copy standard input", Hinted(error)).into()),
+        Err(error) => Err(Report::new("cannot copy standard input", error).into()),
     }
 }

@@ -32,7 +32,6 @@ use self::watch::CopyDisplay;
 use crate::change::place::trimmed;
 use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
-use crate::hint::Hinted;
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};
 use crate::report::{Report, shell_word, subject};
@@ -265,7 +264,7 @@ pub fn failed(action: &str, error: CopyError) -> Report {
             let directory = shell_word(target.as_os_str().as_bytes());
             Report::plain(error).help(format!("create the directory first: obento mkdir -p {directory}"))
         }
-        CopyError::Volume(_) | CopyError::Problem(_) => Report::new(action, Hinted(error)),
+        CopyError::Volume(_) | CopyError::Problem(_) => Report::new(action, error),
         error => error.into(),
     }
 }

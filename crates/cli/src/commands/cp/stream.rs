@@ -13,7 +13,6 @@ use rustix::fs::FileType;
 use super::watch::CopyDisplay;
 use super::{incomplete, total};
 use crate::context::Context;
-use crate::hint::Hinted;
 use crate::open::Found;
 use crate::output::{Outcome, not_written};
 use crate::report::Report;
@@ -65,7 +64,7 @@ pub fn write(
                 break;
             }
             Err(CopyError::Output(error)) => return failed(error),
-            Err(error) => context.warn(&Report::on("cannot copy", shown, Hinted(error))),
+            Err(error) => context.warn(&Report::on("cannot copy", shown, error)),
         }
     }
     drop(watch);

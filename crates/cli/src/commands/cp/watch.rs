@@ -7,7 +7,6 @@ use obento::copy::{Observer, Problem, ProblemReason};
 use obento::host::{HostError, interrupt};
 
 use crate::context::Context;
-use crate::hint::Hinted;
 use crate::open::join;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
@@ -98,7 +97,7 @@ impl Observer for CopyDisplay<'_> {
             {
                 Report::on("cannot copy", &problem.path, io::Error::from(*errno))
             }
-            trouble => Report::on("cannot copy", &problem.path, Hinted(trouble)),
+            trouble => Report::on("cannot copy", &problem.path, trouble),
         };
         self.context.warn(&report);
     }

@@ -277,6 +277,13 @@ impl DifferencePrinter<'_> {
                 // An error of the host names the operation and the file.
                 let report = match &problem.trouble {
                     ProblemReason::Host(error) => Report::plain(error),
+                    ProblemReason::Xattr { name, error } => {
+                        let action = format!("cannot compare attribute {} of", subject(name));
+                        Report::on(&action, &problem.path, error)
+                    }
+                    ProblemReason::Xattrs(error) => {
+                        Report::on("cannot compare the attributes of", &problem.path, error)
+                    }
                     reason => Report::on("cannot compare", &problem.path, reason),
                 };
                 self.context.fail(&report);

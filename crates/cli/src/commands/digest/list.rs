@@ -13,6 +13,7 @@ use obento::driver::Access;
 use obento::vfs::Symlinks;
 
 use super::{Algorithm, Args, Sum, each};
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::files::{Input, Said, Task};
 use crate::json::Line as JsonLine;
@@ -218,7 +219,7 @@ fn task(index: usize, place: Opened, args: &Args) -> Option<Result<Task, Report>
         Err(report) => return Some(Err(report)),
     };
     let shown = location.shown();
-    let failed = |cause: &dyn std::fmt::Display| Some(Err(Report::on("cannot read", &shown, cause)));
+    let failed = |cause: &dyn Cause| Some(Err(Report::on("cannot read", &shown, cause)));
     let node = match location.volume.resolve(&location.place, Symlinks::Follow) {
         Ok(node) => node,
         Err(Error::NotFound) if args.ignore_missing => return None,

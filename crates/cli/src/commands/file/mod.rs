@@ -13,7 +13,9 @@ use obento::base::FileKind;
 use obento::vfs::Symlinks;
 
 use crate::context::Context;
-use crate::files::{Below, Input, Piece, Results, Said, Stream, Task, Tasks, in_order, open_all};
+use crate::files::{
+    Below, Input, Piece, Results, Said, Stream, StreamError, Task, Tasks, in_order, open_all,
+};
 use crate::help::page::Page;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
@@ -100,10 +102,9 @@ fn print(args: &Args, shown: &[u8], kind: &Kind, context: &Context, out: &mut Ou
     Ok(writeln!(out, "{}", if args.mime { &kind.mime } else { &kind.words })?)
 }
 
-fn kind_of(task: &Task) -> Result<Kind, String> {
+fn kind_of(task: &Task) -> Result<Kind, StreamError> {
     if let Input::Image(node) = &task.input {
-        let failed = |error: obento::Error| error.to_string();
-        let attr = node.attr().map_err(failed)?;
+        let attr = node.attr()?;
         let special = |words: String, mime: &str| Ok(Kind::new(words, format!("inode/{mime}")));
         match attr.kind {
             FileKind::Regular if attr.size == 0 => return special("empty".into(), "x-empty"),
@@ -125,13 +126,12 @@ fn kind_of(task: &Task) -> Result<Kind, String> {
     Ok(contents(&head, is_whole))
 }
 
-fn link(node: &Node) -> Result<String, String> {
-    let target = node.read_link().map_err(|error| error.to_string())?;
-    Ok(format!("symbolic link to {}", printable(&target)))
+fn link(node: &Node) -> Result<String, obento::Error> {
+    Ok(format!("symbolic link to {}", printable(&node.read_link()?)))
 }
 
 /// Returns the first bytes, and whether they are all.
-fn head(task: &Task) -> Result<(Vec<u8>, bool), String> {
+fn head(task: &Task) -> Result<(Vec<u8>, bool), StreamError> {
     let mut head = vec![0; HEAD];
     let (mut stream, mut filled) = (Stream::new(&task.input), 0);
     while filled < HEAD {

@@ -16,8 +16,8 @@ use obento::{Node, Volume};
 use crate::context::Context;
 use crate::find::{ParseContext, Reference, TimeField, Zone, time_of};
 use crate::format::time::Clock;
-use crate::hint::Hinted;
 use crate::open::{self, Location};
+use crate::report::Report;
 
 /// The answers that the parser needs about files that arguments name.
 pub struct HostContext<'a> {
@@ -66,7 +66,7 @@ impl ParseContext for HostContext<'_> {
     }
 
     fn time_of(&self, operand: &OsStr, stamp: TimeField) -> Result<Option<Timestamp>, String> {
-        match Operand::parse(operand).map_err(|error| Hinted(error).to_string())? {
+        match Operand::parse(operand).map_err(|error| Report::plain(error).to_string())? {
             Operand::Image(_) => {
                 let (node, _) = self.node(operand)?;
                 Ok(time_of(&node.attr().map_err(|error| error.to_string())?, stamp))

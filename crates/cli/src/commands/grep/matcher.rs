@@ -12,6 +12,7 @@ use regex_automata::{Anchored, Input, MatchKind};
 
 use super::args::Args;
 use super::syntax::{literal, translate};
+use crate::cause::Cause;
 use crate::report::{Report, sentence};
 
 /// The patterns, compiled.
@@ -42,7 +43,7 @@ impl Matcher {
     pub fn new(patterns: &[Vec<u8>], args: &Args, shows_matches: bool) -> Result<Self, Report> {
         let mut alternatives = Vec::with_capacity(patterns.len());
         for pattern in patterns {
-            let failed = |cause: &dyn std::fmt::Display| {
+            let failed = |cause: &dyn Cause| {
                 let shown = sentence(&String::from_utf8_lossy(pattern));
                 Report::new(format!("cannot use the pattern '{shown}'"), cause)
             };

@@ -14,7 +14,7 @@ use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
 use crate::parse::time::source_date_epoch;
 use crate::parse::uuid::{is_volume_id, uuid_or_volume_id};
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 const AFTER_HELP: &str = "\
 SIZE is the size of the file system, such as 10G, 10MB or 100s (sectors of 512 bytes). A number without a unit counts KiB, or blocks of \
@@ -106,7 +106,7 @@ pub struct Args {
     #[arg(short = 'J', long = "journal-options", value_name = "NAME=VALUE")]
     pub journal_options: Vec<String>,
     /// Overwrite existing contents
-    #[arg(short = 'F', long)]
+    #[arg(short, long, short_alias = 'F')]
     pub force: bool,
     /// The option of `mkfs.fat` or `mkfs.exfat` that corresponds to `force`.
     #[arg(skip)]
@@ -155,7 +155,7 @@ impl Args {
         let unit = self.block_bytes()?.map_or(1024, u64::from);
         let parse = |text: &String| {
             size_in(text, unit).filter(|&len| len > 0).ok_or_else(|| {
-                Report::plain(format!("invalid size '{}'", text.escape_default()))
+                Report::plain(format!("invalid size {}", subject(text)))
                     .help("write a size of at least 1 byte, such as 10G")
             })
         };
@@ -167,7 +167,7 @@ impl Args {
             let size = size_in(text, 1);
             let exact = size.and_then(|size| u32::try_from(size).ok()).filter(|size| size.is_power_of_two());
             exact.ok_or_else(|| {
-                let what = format!("invalid block size '{}'", text.escape_default());
+                let what = format!("invalid block size {}", subject(text));
                 let cause = if size.is_some() { "not a power of two" } else { "not a number" };
                 Report::new(what, cause).help("use a power of two, such as 4096")
             })
@@ -211,7 +211,7 @@ impl Args {
                 "location" => options.settings.push(("journal_location".into(), value)),
                 "fast_commit_size" => options.settings.push((name, value)),
                 _ => {
-                    let what = format!("unknown journal option '{}'", name.escape_default());
+                    let what = format!("unknown journal option {}", subject(&name));
                     return Err(Report::plain(what).help("use size, location, fast_commit_size or device"));
                 }
             }
@@ -220,7 +220,7 @@ impl Args {
             match name.as_str() {
                 "offset" => {
                     let bad = || {
-                        Report::plain(format!("invalid offset '{}'", value.escape_default()))
+                        Report::plain(format!("invalid offset {}", subject(&value)))
                             .help("write an offset such as 1M")
                     };
                     host.offset = size_in(&value, 1).ok_or_else(bad)?;

@@ -10,7 +10,7 @@ use super::args::Args as Common;
 use crate::context::Context;
 use crate::help::page::{EPOCH, Page};
 use crate::output::Outcome;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The page of `mkfs.fat`.
 pub const PAGE: Page =
@@ -207,7 +207,7 @@ impl Args {
             );
         }
         if let Some(name) = self.variant.as_ref().filter(|name| !name.eq_ignore_ascii_case("standard")) {
-            let report = Report::plain(format!("invalid value '{}' for --variant", name.escape_default()));
+            let report = Report::plain(format!("invalid value {} for --variant", subject(name)));
             return Err(report.help("use 'standard', or omit --variant"));
         }
         let lacking = [(self.atari, "-A", "only Atari systems read this variant")];

@@ -25,6 +25,7 @@ use obento::text::{human_size, volume_id_text};
 use obento::{Error, Image, Registry};
 
 use super::types::is_server;
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::help::page::{EPOCH, Page};
 use crate::json::Line;
@@ -44,7 +45,7 @@ const NO_SPACE: i32 = 28;
 pub const PAGE: Page = Page::new(&[
     ("obento mkfs disk.img 10G", "Create an ext4 volume in a new sparse file"),
     ("obento mkfs -t ext3 -L data -m 0 disk.img", "Format all of disk.img, without reserved blocks"),
-    ("obento mkfs -F disk.img@2", "Overwrite partition 2"),
+    ("obento mkfs -f disk.img@2", "Overwrite partition 2"),
     (
         "obento mkfs -O ^has_journal,casefold -E root_owner=1000:1000 disk.img 1G",
         "Remove and add features, and set the owner of the root directory",
@@ -187,7 +188,7 @@ fn needs_size(shown: &[u8]) -> Report {
 
 /// Reports why the file system was not created, and what to do.
 fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format, args: &Args) -> Report {
-    let report = |cause: &dyn std::fmt::Display| Report::on("cannot create a file system on", shown, cause);
+    let report = |cause: &dyn Cause| Report::on("cannot create a file system on", shown, cause);
     match error {
         FormatError::Device(Error::Device(
             DeviceError::Write { errno: NO_SPACE, .. } | DeviceError::Flush { errno: NO_SPACE },
@@ -210,7 +211,7 @@ fn journal_size(value: &str, allowed: &Allowed) -> Report {
             let range = format!("a number of MiB from {} to {}", least.div_ceil(MIB), most / MIB);
             ((bytes / MIB).to_string(), range)
         }
-        _ => (value.escape_default().to_string(), "a number of MiB, such as 16".to_owned()),
+        _ => (printable(value.as_bytes()), "a number of MiB, such as 16".to_owned()),
     };
     Report::plain(format!("invalid value '{value}' for -J size")).help(format!("use {expected}"))
 }

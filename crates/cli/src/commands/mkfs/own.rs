@@ -20,6 +20,7 @@ use rustix::fs::FileType;
 
 use super::target::{Target, cannot_create, place};
 use super::{Args, needs_size};
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
@@ -92,8 +93,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
         let report = Report::on("cannot create a file system on", &target.shown, cause);
         return Err(report.help("omit SIZE, or change the length of the image first: truncate -s SIZE IMAGE"));
     }
-    let failed =
-        |error: &dyn std::fmt::Display| Report::on("cannot create a file system on", &target.shown, error);
+    let failed = |error: &dyn Cause| Report::on("cannot create a file system on", &target.shown, error);
     let note = |place: &str| {
         context.note(&target.shown, format!("running '{}'{place}", program.line(&args.image)));
     };

@@ -1,11 +1,10 @@
 //! Reports of options that a format refuses, for the commands that create volumes.
 
-use std::fmt::Display;
-
 use obento::driver::{Format, FormatError};
 
+use crate::cause::Cause;
 use crate::parse::similar::similar;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The options of a command that creates a volume.
 pub trait GivenOptions {
@@ -25,7 +24,7 @@ pub struct RefusedOptions<'a> {
 impl RefusedOptions<'_> {
     /// Returns the report of `error`, with the option that was given and the next step. `report` creates a report from
     /// a cause.
-    pub fn report(&self, error: &FormatError, report: &dyn Fn(&dyn Display) -> Report) -> Report {
+    pub fn report(&self, error: &FormatError, report: &dyn Fn(&dyn Cause) -> Report) -> Report {
         let fs_type = self.format.types().first().copied().unwrap_or_default();
         match error {
             FormatError::Needs { what, needs } => {
@@ -34,7 +33,7 @@ impl RefusedOptions<'_> {
             }
             FormatError::BadValue { name, value, allowed } => {
                 let option = self.options.option_of(name).unwrap_or(name);
-                report(&format_args!("invalid value '{}' for {option}", value.escape_default()))
+                report(&format_args!("invalid value {} for {option}", subject(value)))
                     .help(format!("use {allowed}"))
             }
             FormatError::GroupTables { .. } => {
@@ -59,7 +58,7 @@ impl RefusedOptions<'_> {
         &self,
         error: &FormatError,
         name: &str,
-        report: &dyn Fn(&dyn Display) -> Report,
+        report: &dyn Fn(&dyn Cause) -> Report,
     ) -> Report {
         let fs_type = self.format.types().first().copied().unwrap_or_default();
         match (name, self.options.option_of(name)) {
@@ -106,11 +105,11 @@ impl RefusedOptions<'_> {
 }
 
 /// Returns the report of `error`, which keys of a layout file caused.
-pub fn by_layout(error: &FormatError, report: &dyn Fn(&dyn Display) -> Report) -> Report {
+pub fn by_layout(error: &FormatError, report: &dyn Fn(&dyn Cause) -> Report) -> Report {
     match error {
         FormatError::Needs { what, needs } => report(error).help(format!("use {needs}, or omit {what}")),
         FormatError::BadValue { name, value, allowed } => {
-            report(&format_args!("invalid value '{}' for {name}", value.escape_default()))
+            report(&format_args!("invalid value {} for {name}", subject(value)))
                 .help(format!("use {allowed}"))
         }
         FormatError::UnknownFeature { .. } => report(error).help(

@@ -120,7 +120,7 @@ fn refuse_neighbours(image: &Image, range: &Range<u64>, (shown, args): (&[u8], &
     let Some(what) = neighbours::in_range(image, range) else { return Ok(()) };
     let cause = format!("the bytes from {} to {} contain {what}", range.start, range.end);
     let report = Report::on("cannot create a file system on", shown, cause);
-    let option = args.force_option.unwrap_or("--force (-F)");
+    let option = args.force_option.unwrap_or("--force (-f)");
     let number = neighbours::starting_at(image, range.start);
     let number = number.map_or_else(|| "PART".to_owned(), |number| number.to_string());
     let disk = image.path().as_os_str().as_bytes();
@@ -139,7 +139,7 @@ fn refuse_to_destroy(
 ) -> Result<(), Report> {
     let Some(what) = contents_to_destroy(image, found, part) else { return Ok(()) };
     let report = Report::on("cannot create a file system on", shown, format!("it contains {what}"));
-    let option = args.force_option.unwrap_or("--force (-F)");
+    let option = args.force_option.unwrap_or("--force (-f)");
     Err(report.help(format!("use {option} to overwrite it")))
 }
 

@@ -25,7 +25,6 @@ use super::server::{self, Site};
 use super::serving::Service;
 use super::{opening, serving};
 use crate::context::Context;
-use crate::hint::Hinted;
 use crate::open::{cannot_open, expect_undamaged, report_notices};
 use crate::report::{Report, notice};
 
@@ -101,7 +100,7 @@ fn expect_possible(args: &Args, address: &Address, options: &MountOptions) -> Re
             .help("omit --all, or the partition"));
     }
     for (is_given, option) in [
-        (options.provenance || options.show_provenance, "provenance"),
+        (options.provenance, options.provenance_name()),
         (options.failover.is_some(), "failover"),
         (options.fs_name.is_some(), "fsname"),
         (options.super_block.is_some(), "sb"),
@@ -143,7 +142,7 @@ fn volumes(image: &Image, is_free: bool, shown: &[u8], context: &Context) -> Vec
             }
             opened => opened,
         };
-        let volume = volume.map_err(|error| Hinted(error).to_string()).and_then(|volume| {
+        let volume = volume.map_err(|error| Report::plain(error).to_string()).and_then(|volume| {
             let root = volume.vfs().expect_root();
             root.map(|()| volume).map_err(|error| error.to_string())
         });

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use obento::driver::VolumeOptions;
 use obento_fuse::options::{MountOptions, ReadWrite};
 
-use crate::hint::Hinted;
 use crate::report::Report;
 
 /// The options of `-o`, with their meaning.
@@ -125,7 +124,7 @@ impl Args {
         let mut options = MountOptions { shown, ..MountOptions::default() };
         for list in &self.options {
             let taken = if self.sloppy { options.take_known(list) } else { options.take(list) };
-            taken.map_err(|error| Report::on("cannot mount", self.image().as_bytes(), Hinted(error)))?;
+            taken.map_err(|error| Report::on("cannot mount", self.image().as_bytes(), error))?;
         }
         if self.read_only {
             options.access = Some(ReadWrite::Read);

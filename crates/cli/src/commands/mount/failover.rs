@@ -18,6 +18,7 @@ use super::janitor::Janitor;
 use super::serving::{self, Service};
 use super::upgrade::{OfferedMount, lost, open};
 use super::{log, own, start, stored};
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::report::Report;
 
@@ -94,8 +95,7 @@ impl Keeper {
 
 /// Continues after another server has failed, and serves until the end.
 pub fn revive(context: &Context) -> Result<(), Report> {
-    let failed =
-        |cause: &dyn std::fmt::Display| Report::new("cannot continue after a failure of the server", cause);
+    let failed = |cause: &dyn Cause| Report::new("cannot continue after a failure of the server", cause);
     signals::hold().map_err(|error| failed(&error))?;
     obento::env::thread::hold_back();
     let keeper = Keeper::at_stdin().map_err(|error| failed(&error))?;

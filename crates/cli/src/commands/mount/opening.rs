@@ -62,7 +62,8 @@ pub fn open(
     let access = opened.image.as_ref().map_or(Access::ReadOnly, |mounted| mounted.image.access());
     if options.provenance && access == Access::ReadOnly {
         let report = Report::on("cannot record the history of", shown, "the mount is read-only");
-        return Err(report.help("omit the option provenance; 'obento prov' shows a recorded history"));
+        let name = options.provenance_name();
+        return Err(report.help(format!("omit the option {name}; 'obento prov' shows a recorded history")));
     }
     if let Some(MountedImage { image, .. }) = &opened.image {
         expect_undamaged("cannot mount", shown, image)?;
@@ -97,11 +98,7 @@ pub fn expect_servable(args: &Args, address: &Address, options: &MountOptions) -
     for (is_given, option, why) in [
         (options.access == Some(ReadWrite::Write), "rw", "the files of a server are mounted read-only"),
         (args.all, "--all", "the files of a server have no partitions"),
-        (
-            options.provenance || options.show_provenance,
-            "provenance",
-            "the history of a server is not recorded",
-        ),
+        (options.provenance, options.provenance_name(), "the history of a server is not recorded"),
         (options.failover.is_some(), "failover", "only images support failover"),
     ] {
         if is_given {

@@ -11,14 +11,14 @@ use rustix::io::Errno;
 
 use super::args::Args;
 use super::own::mount_at;
-use crate::hint::Hinted;
+use crate::cause::Cause;
 use crate::report::Report;
 
 const ONLY_ROOT: &str = "only root can change the options of a mount";
 
 /// Changes the options of a mount.
 pub fn run(args: &Args) -> Result<(), Report> {
-    let cannot = |cause: &dyn std::fmt::Display| {
+    let cannot = |cause: &dyn Cause| {
         Report::on(
             "cannot change the options of the mount at",
             args.directory().as_os_str().as_bytes(),
@@ -31,7 +31,7 @@ pub fn run(args: &Args) -> Result<(), Report> {
     if let Some(owner) = mount.owner().filter(|owner| *owner != rustix::process::getuid().as_raw()) {
         return Err(cannot(&format!("the mount belongs to user {owner}")));
     }
-    let mut new = options(args, &mount).map_err(|error| cannot(&Hinted(error)))?;
+    let mut new = options(args, &mount).map_err(|error| cannot(&error))?;
     // From here on, everything refers to this mount, whatever is at its path.
     let root =
         MountPlace::open(mount.clone()).and_then(|place| place.root()).map_err(|error| cannot(&error))?;

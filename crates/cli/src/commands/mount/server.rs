@@ -33,8 +33,8 @@ use super::opening::open;
 use super::serving::{Service, run};
 use super::status::now;
 use super::{log, start};
+use crate::cause::Cause;
 use crate::context::Context;
-use crate::hint::Hinted;
 use crate::output::of_output;
 use crate::report::{Report, shell_word};
 
@@ -218,7 +218,7 @@ pub fn open_directory(args: &Args) -> Result<HostDir, Report> {
     })
 }
 
-fn cannot_mount(image: &OsStr, directory: &Path, error: &dyn std::fmt::Display) -> Report {
+fn cannot_mount(image: &OsStr, directory: &Path, error: &dyn Cause) -> Report {
     let [image, directory] =
         [image, directory.as_os_str()].map(|name| crate::report::subject(name.as_bytes()));
     Report::new(format!("cannot mount {image} at {directory}"), error)
@@ -231,12 +231,12 @@ fn greet(
     options: &MountOptions,
     pauser: &Pauser,
 ) -> Result<Greeted, Report> {
-    let failed = |error: &dyn std::fmt::Display| cannot_mount(site.image, site.directory.path(), error);
+    let failed = |error: &dyn Cause| cannot_mount(site.image, site.directory.path(), error);
     let read_only = options.access == Some(ReadWrite::Read);
     let server = opened.server(options);
     let source = options.fs_name.clone().unwrap_or_else(|| start::absolute_image(site.image));
     let mounted = mount(site.directory.as_fd(), &source, options);
-    let mounted = mounted.map_err(|error| failed(&Hinted(error)))?;
+    let mounted = mounted.map_err(|error| failed(&error))?;
     let defaults = SessionOptions::default();
     let Mounted { device, place } = mounted;
     let session = SessionOptions {

@@ -16,8 +16,8 @@ use super::failover::{self, Keeper};
 use super::own;
 use super::server::{self, cannot_serve};
 use super::stored::{NAMES, Received, remove_all};
+use crate::cause::Cause;
 use crate::context::Context;
-use crate::hint::Hinted;
 use crate::report::Report;
 
 /// Detaches a mount that no process serves.
@@ -57,7 +57,7 @@ fn detach_dead(args: &Args) {
         && let Ok(Some(mount)) = own::mount_at(args.directory())
         && let Err(error) = MountPlace::open(mount).and_then(|place| place.unmount(LAZY))
     {
-        let error = Hinted(error);
+        let error = error;
         tracing::error!(%error, "the earlier mount cannot be detached");
     }
 }
@@ -68,8 +68,7 @@ fn as_bytes(args: &Args) -> &[u8] {
 
 /// Continues after another process of the service has failed, and serves until the end.
 fn go_on(received: Received, manager: ServiceManager, context: &Context) -> Result<(), Report> {
-    let failed =
-        |cause: &dyn std::fmt::Display| Report::new("cannot continue after a failure of the server", cause);
+    let failed = |cause: &dyn Cause| Report::new("cannot continue after a failure of the server", cause);
     signals::hold().map_err(|error| failed(&error))?;
     obento::env::thread::hold_back();
     let Received { file, mut guard, descriptors } = received;

@@ -12,6 +12,7 @@ use obento_fuse::handover::{Connection, Fields, Kind, Need, Parsed, StateError};
 use obento_fuse::{MountPoint, WriteCache};
 
 use super::own;
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
@@ -184,7 +185,7 @@ pub fn run(directory: Option<&Path>, context: &Context) -> Outcome {
     out.finish()
 }
 
-fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
+fn cannot(directory: &Path, cause: impl Cause) -> Report {
     Report::on("cannot read the state of the mount at", directory.as_os_str().as_bytes(), cause)
 }
 

@@ -32,12 +32,12 @@ use super::opening::{self, volume_options};
 use super::server;
 use super::serving::{self, Service};
 use super::{log, own, start};
+use crate::cause::Cause;
 use crate::context::Context;
-use crate::hint::Hinted;
 use crate::options::GlobalOptions;
 use crate::report::{Report, foreign_with_hint};
 
-fn cannot(directory: &Path, cause: impl std::fmt::Display) -> Report {
+fn cannot(directory: &Path, cause: impl Cause) -> Report {
     Report::on("cannot replace the server of the mount at", directory.as_os_str().as_bytes(), cause)
 }
 
@@ -69,7 +69,7 @@ impl OfferedMount {
         let mut options =
             args.mount_options(context.options().shown()).map_err(|report| report.to_string())?;
         options.access = Some(if offer.read_only { ReadWrite::Read } else { ReadWrite::Write });
-        let address = Address::parse(args.image()).map_err(|error| Hinted(error).to_string())?;
+        let address = Address::parse(args.image()).map_err(|error| Report::plain(error).to_string())?;
         if context.registry().find(&offer.fs_type).is_none() {
             return Err(format!("this program does not support the type {}", offer.fs_type));
         }
@@ -215,7 +215,7 @@ pub fn open(
     let processes = opening::processes(options).map_err(|error| error.to_string())?;
     volume_options.recording = opening::recording(processes.clone(), options);
     volume_options.redo = ledger.clone().map(|ledger| -> Arc<dyn RedoLog> { ledger });
-    let unopened = |error: obento::OpenError| Hinted(error).to_string();
+    let unopened = |error: obento::OpenError| Report::plain(error).to_string();
     let (file, handoff) = ImageFile::adopt(image, &address.image, &volume_options).map_err(unopened)?;
     if ledger.is_some() {
         // This is the only server.

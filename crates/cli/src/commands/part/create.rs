@@ -10,6 +10,7 @@ use obento::image::{ImageNotice, PartitionContents};
 use obento::partition::{CreateError, DiskId, NewTable, Scheme};
 
 use super::{Disk, list};
+use crate::cause::Cause;
 use crate::commands::mkfs::contents_to_destroy;
 use crate::output::{Outcome, Output, not_created};
 use crate::parse::size::positive_size;
@@ -56,7 +57,7 @@ impl Create {
     }
 }
 
-fn cannot(disk: &Disk<'_>, cause: impl std::fmt::Display) -> Report {
+fn cannot(disk: &Disk<'_>, cause: impl Cause) -> Report {
     Report::on("cannot create a partition table on", disk.shown, cause)
 }
 

@@ -12,7 +12,6 @@ use obento::Image;
 use obento::address::{Address, AddressError, HostEntry, Operand, PartSelector, snapshot_of};
 use obento::driver::Access;
 use obento::env::{Random as _, SystemRandom};
-use obento::image::ImageFile;
 use obento::partition::{
     DiskId, EditError, Guid, NewEntry, Partition, PartitionType, Placement, Scheme, Table, TableEditor,
 };
@@ -300,14 +299,7 @@ fn open(args: &Args, access: Access, context: &Context) -> Result<Image, Report>
         context.expect_changes_allowed(shown)?;
     }
     let options = obento::Options { access, ..context.options().image_options() };
-    let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
-    if !file.opens_others() {
-        context.seal();
-    }
-    let image = file.decode(context.registry()).map_err(open::cannot_open)?;
-    context.seal();
-    open::report_notices(shown, &image, context.messages());
-    Ok(image)
+    open::open_sealed(&address.image, &options, shown, context)
 }
 
 /// The disk in messages.

@@ -10,6 +10,7 @@ use obento::Volume;
 use obento::provenance::{DIRECTORY, Damage, Entries, Entry, Graph, IndexedLog, Segments};
 
 use super::tree::{MountedTree, Tree};
+use crate::cause::Cause;
 use crate::commands::mount::history::History;
 use crate::context::Context;
 use crate::open::Location;
@@ -38,7 +39,7 @@ impl Log {
     /// Uses the log that the server of the mount at `directory` sent.
     pub fn of_mount(directory: &Path, history: History) -> Result<Self, Report> {
         let shown = directory.as_os_str().as_bytes().to_vec();
-        let failed = |error: &dyn std::fmt::Display| Report::on("cannot read the history of", &shown, error);
+        let failed = |error: &dyn Cause| Report::on("cannot read the history of", &shown, error);
         let History { root, volume_id, files } = history;
         let volume = Volume::in_memory();
         let at = format!("/{DIRECTORY}");
@@ -91,7 +92,7 @@ impl Log {
     }
 
     /// Reports why a part of a segment cannot be read, once.
-    pub fn report(&self, number: u32, cause: impl std::fmt::Display, context: &Context) {
+    pub fn report(&self, number: u32, cause: impl Cause, context: &Context) {
         if self.reported.borrow_mut().insert((number, cause.to_string())) {
             let what = format!("cannot read all of segment {number} of the history of");
             context.warn(&Report::on(&what, &self.shown, cause));

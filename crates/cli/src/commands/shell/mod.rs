@@ -32,7 +32,7 @@ use crate::context::{CommandLine, CommandTable, Context};
 use crate::help::page::Page;
 use crate::messages::print_error;
 use crate::open::inside::ShellImage;
-use crate::open::{Location, address};
+use crate::open::{Location, address, components};
 use crate::output::{Outcome, Stop};
 use crate::report::{Report, printable, subject};
 use crate::usage;
@@ -390,15 +390,7 @@ fn change_host_directory(to: &OsStr) -> Result<u8, Report> {
 
 /// Returns an absolute path without `.`, `..` and double slashes.
 fn normal(path: &[u8]) -> Vec<u8> {
-    let mut parts: Vec<&[u8]> = Vec::new();
-    for part in path.split(|&b| b == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    [b"/".as_slice(), &parts.join(&b'/')].concat()
+    [b"/".as_slice(), &components(path).join(&b'/')].concat()
 }
 
 #[cfg(test)]

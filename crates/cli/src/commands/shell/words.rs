@@ -9,6 +9,8 @@ use std::os::unix::ffi::OsStringExt;
 
 use obento::base::is_printable;
 
+use crate::cause::Cause;
+
 /// A command, and the condition for running it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Statement {
@@ -36,6 +38,8 @@ pub enum BadLine {
     #[error("pipes, redirections and background jobs are not supported")]
     Pipe,
 }
+
+impl Cause for BadLine {}
 
 /// The end of a line that is being typed.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -16,6 +16,7 @@ use obento::image::ImageFile;
 use obento::text::uuid_text;
 
 use super::ACTION;
+use crate::cause::Cause;
 use crate::commands::mkfs::own::on;
 use crate::context::Context;
 use crate::own::{Program, UnnamedFile};
@@ -73,7 +74,7 @@ impl<'a> TunedVolume<'a> {
     /// error then contains the settings that were changed before.
     pub fn tune(&self, options: &TuneOptions, given: &[&'static str]) -> Result<(), Report> {
         let changes = self.changes(options, given)?;
-        let failed = |cause: &dyn std::fmt::Display| Report::on(ACTION, self.shown, cause);
+        let failed = |cause: &dyn Cause| Report::on(ACTION, self.shown, cause);
         let copy = match self.file {
             Some(_) => None,
             None => Some(UnnamedFile::copy_of(&*self.device).map_err(|error| failed(&error))?),

@@ -4,7 +4,6 @@
 //! without following symbolic links. Nothing is therefore written outside of the directory.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,6 +17,7 @@ use obento::host::{HostDir, interrupt};
 use rustix::fs::{AtFlags, Mode, OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 
+use crate::cause::Cause;
 use crate::files::stream::CHUNK;
 use crate::report::Report;
 
@@ -73,7 +73,7 @@ impl Extraction {
     /// It cannot be created, or it is not empty, so that files would mix.
     pub fn new(path: &Path) -> Result<Self, Report> {
         let failed =
-            |error: &dyn fmt::Display| Report::on("cannot copy files to", path.as_os_str().as_bytes(), error);
+            |error: &dyn Cause| Report::on("cannot copy files to", path.as_os_str().as_bytes(), error);
         // A link of another user in the path could lead anywhere.
         let made = HostDir::open_parent(path).and_then(|(parent, name)| match parent.make_directory(&name) {
             Err(error) if error.errno() == Some(Errno::EXIST) => parent.enter(&name),

@@ -23,9 +23,9 @@ use obento_open::image::DataDescription;
 use sha2::{Digest as _, Sha256};
 
 use super::store::{FilePart, HashedPart, Writers};
-use super::{Raw, SourceReader, data, full, input_name, open};
+use super::{EntryError, Raw, SourceReader, data, input_name, open};
 use crate::build::Input;
-use crate::build::model::{PathError, names};
+use crate::build::model::names;
 
 /// Bytes read at once.
 const CHUNK: usize = 256 << 10;
@@ -142,7 +142,7 @@ fn read_stream(
     let bytes = match bytes {
         Bytes::Streamed if reader.stream.is_some() => Way::Stream,
         Bytes::Stored(file, start) if stream.compression().is_none() => {
-            Way::Copy(reader.supply.file(file, path).map_err(|error| full(&error))?, start)
+            Way::Copy(reader.supply.file(file, path)?, start)
         }
         Bytes::Streamed | Bytes::Stored(..) | Bytes::Verified => Way::Spool,
     };
@@ -197,22 +197,18 @@ enum Way {
     Spool,
 }
 
-enum ArchiveError {
-    Path(PathError),
-    Host(HostError),
+/// The reason why other data is not an archive.
+pub(super) const NO_HEADER: &str = "the file does not begin with a tar header";
+
+/// The reason why a member was not added to the tree.
+enum MemberError {
+    Entry(EntryError),
     Archive(TarError),
-    Words(String),
 }
 
-impl From<PathError> for ArchiveError {
-    fn from(error: PathError) -> Self {
-        Self::Path(error)
-    }
-}
-
-impl From<HostError> for ArchiveError {
-    fn from(error: HostError) -> Self {
-        Self::Host(error)
+impl<E: Into<EntryError>> From<E> for MemberError {
+    fn from(error: E) -> Self {
+        Self::Entry(error.into())
     }
 }
 
@@ -239,10 +235,8 @@ impl Archive {
             reader.progress(|| &member.path)?;
             match self.member(reader, &member) {
                 Ok(()) => {}
-                Err(ArchiveError::Path(error)) => reader.problem(member.path, error),
-                Err(ArchiveError::Words(why)) => reader.problem(member.path, why),
-                Err(ArchiveError::Archive(error)) => return Err(failed(error)),
-                Err(ArchiveError::Host(error)) => return Err(error),
+                Err(MemberError::Entry(error)) => reader.settle(Err(error), || member.path)?,
+                Err(MemberError::Archive(error)) => return Err(failed(error)),
             }
         }
         if !matches!(self.bytes, Way::Copy(..)) || self.tar.input().sum.is_some() || self.tar.is_empty() {
@@ -273,14 +267,14 @@ impl Archive {
     /// Returns the error for a source that is not an archive. The error contains a description of the data,
     /// if it is recognised.
     fn no_archive(&self, path: &Path) -> HostError {
-        let stream = &self.tar.input().stream;
-        let reason = match DataDescription::packed(stream.start()).filter(|_| stream.compression().is_none())
-        {
-            Some(like) => format!("the data looks like {like}\n  help: unpack the file first"),
-            None if stream.start().is_empty() => "the file is empty".into(),
-            None => "the file does not begin with a tar header".into(),
-        };
-        HostError::NotAnArchive { path: path.into(), format: "tar", reason }
+        let (stream, path, format) = (&self.tar.input().stream, path.into(), "tar");
+        match DataDescription::packed(stream.start()).filter(|_| stream.compression().is_none()) {
+            Some(like) => HostError::Packed { path, format, like },
+            None if stream.start().is_empty() => {
+                HostError::NotAnArchive { path, format, reason: "the file is empty" }
+            }
+            None => HostError::NotAnArchive { path, format, reason: NO_HEADER },
+        }
     }
 
     /// Compares the digest of the bytes with the one in the image's configuration.
@@ -295,7 +289,7 @@ impl Archive {
         Err(HostError::Damaged { path: layer.path.into(), format: "OCI image", reason })
     }
 
-    fn member(&mut self, reader: &mut SourceReader<'_>, member: &Member) -> Result<(), ArchiveError> {
+    fn member(&mut self, reader: &mut SourceReader<'_>, member: &Member) -> Result<(), MemberError> {
         self.has_absolute |= member.path.starts_with(b"/");
         if reader.is_excluded(&member.path) {
             return Ok(());
@@ -315,9 +309,7 @@ impl Archive {
             MemberKind::Directory => FileKind::Directory,
             MemberKind::Fifo => FileKind::Fifo,
             MemberKind::Continued => {
-                return Err(ArchiveError::Words(
-                    "the member continues a file of another volume of the archive".into(),
-                ));
+                return Err("the member continues a file of another volume of the archive".into());
             }
             MemberKind::Other(_) => {
                 self.unknown += 1;
@@ -348,7 +340,7 @@ impl Archive {
         reader: &mut SourceReader<'_>,
         path: &[NameBuf],
         attr: NodeAttr,
-    ) -> Result<bool, ArchiveError> {
+    ) -> Result<bool, MemberError> {
         let (Whiteouts::AreFiles, Some((name, parent))) = (self.whiteouts, path.split_last()) else {
             return Ok(false);
         };
@@ -375,7 +367,7 @@ impl Archive {
         reader: &mut SourceReader<'_>,
         path: &[NameBuf],
         member: &Member,
-    ) -> Result<bool, ArchiveError> {
+    ) -> Result<bool, MemberError> {
         let Some((name, parent)) = path.split_last() else { return Ok(false) };
         let Some(hidden) = name.as_bytes().strip_prefix(WHITEOUT) else { return Ok(false) };
         let dir = reader.model.directory(parent, reader.clamped(member.mtime))?;
@@ -384,7 +376,7 @@ impl Archive {
         } else if let Ok(hidden) = Name::new(hidden) {
             reader.model.hide(dir, hidden);
         } else {
-            return Err(ArchiveError::Words("the whiteout names no file".into()));
+            return Err("the whiteout names no file".into());
         }
         Ok(true)
     }
@@ -394,17 +386,15 @@ impl Archive {
         reader: &mut SourceReader<'_>,
         path: &[NameBuf],
         member: &Member,
-    ) -> Result<(), ArchiveError> {
+    ) -> Result<(), MemberError> {
         let original = reader.model.find(&names(&member.link)?);
         let (Some(node), Some((name, parent))) = (original, path.split_last()) else {
             let original = obento_open::text::escaped(&member.link);
-            return Err(ArchiveError::Words(format!(
-                "the target '{original}' of the hard link does not exist"
-            )));
+            return Err(format!("the target '{original}' of the hard link does not exist").into());
         };
         let dir = reader.model.directory(parent, reader.clamped(member.mtime))?;
         let linked = reader.model.builder.link(dir, name, node);
-        linked.map_err(|_| ArchiveError::Words("a hard link to a directory is not possible".into()))
+        linked.map_err(|_| "a hard link to a directory is not possible".into())
     }
 
     fn file(
@@ -413,14 +403,14 @@ impl Archive {
         path: &[NameBuf],
         member: &Member,
         attr: NodeAttr,
-    ) -> Result<(), ArchiveError> {
+    ) -> Result<(), MemberError> {
         let size = member.size;
         self.tar.input_mut().stream.require(member.padding()).map_err(exceeded)?;
         let id = match (size, self.bytes, &member.map) {
             (0, ..) => None,
             (_, Way::Copy(file, start), None) => {
                 let at = start.saturating_add(self.tar.offset());
-                data(reader.supply.part(file, at).map_err(|error| full(&error))?)
+                data(reader.supply.part(file, at).map_err(HostError::from)?)
             }
             (_, Way::Stream, _) => data(self.stream(reader, member)?),
             _ => data(self.keep(reader, member)?),
@@ -433,22 +423,20 @@ impl Archive {
     }
 
     /// Stores the bytes of a member in the spool.
-    fn keep(&mut self, reader: &mut SourceReader<'_>, member: &Member) -> Result<u32, ArchiveError> {
+    fn keep(&mut self, reader: &mut SourceReader<'_>, member: &Member) -> Result<u32, MemberError> {
         let (spool, file) = reader.spool()?;
         let start = spool.begin();
         self.each_chunk(member, |at, bytes| spool.write(start, at, bytes))?;
         spool.end(start, member.size).map_err(|error| match error.errno() {
-            Some(SystemErrno::FBIG) => {
-                ArchiveError::Words("the file is longer than the host supports".into())
-            }
+            Some(SystemErrno::FBIG) => EntryError::from("the file is longer than the host supports"),
             _ => error.into(),
         })?;
-        Ok(reader.supply.part(file, start).map_err(|error| full(&error))?)
+        Ok(reader.supply.part(file, start).map_err(HostError::from)?)
     }
 
     /// Writes the bytes of a member to the image.
-    fn stream(&mut self, reader: &mut SourceReader<'_>, member: &Member) -> Result<u32, ArchiveError> {
-        let id = reader.supply.moved().map_err(|error| full(&error))?;
+    fn stream(&mut self, reader: &mut SourceReader<'_>, member: &Member) -> Result<u32, MemberError> {
+        let id = reader.supply.moved().map_err(HostError::from)?;
         let Some(stream) = &mut reader.stream else { return Ok(id) };
         let size = member.size;
         let whole = 0..size;
@@ -465,15 +453,15 @@ impl Archive {
         &mut self,
         member: &Member,
         mut sink: impl FnMut(u64, &[u8]) -> Result<(), HostError>,
-    ) -> Result<(), ArchiveError> {
+    ) -> Result<(), MemberError> {
         let whole = 0..member.size;
         for range in member.map.as_deref().unwrap_or(std::slice::from_ref(&whole)) {
             let mut at = range.start;
             while at < range.end {
                 let most = usize::try_from(range.end - at).unwrap_or(CHUNK).min(CHUNK);
-                let len = self.tar.read_data(&mut self.buffer[..most]).map_err(ArchiveError::Archive)?;
+                let len = self.tar.read_data(&mut self.buffer[..most]).map_err(MemberError::Archive)?;
                 if len == 0 {
-                    return Err(ArchiveError::Archive(TarError::Truncated { offset: self.tar.offset() }));
+                    return Err(MemberError::Archive(TarError::Truncated { offset: self.tar.offset() }));
                 }
                 sink(at, &self.buffer[..len])?;
                 at += len as u64;
@@ -483,8 +471,8 @@ impl Archive {
     }
 }
 
-fn exceeded(error: UnpackError) -> ArchiveError {
-    ArchiveError::Archive(TarError::Input(error.into()))
+fn exceeded(error: UnpackError) -> MemberError {
+    MemberError::Archive(TarError::Input(error.into()))
 }
 
 /// The bytes of an archive, and their digest if it is needed.
@@ -515,7 +503,7 @@ fn ranges_in(map: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     inside.filter(|range| !range.is_empty()).collect()
 }
 
-fn attr(reader: &mut SourceReader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, ArchiveError> {
+fn attr(reader: &mut SourceReader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, MemberError> {
     let mode = if kind == FileKind::Symlink { Mode::new(0o777) } else { member.mode };
     let raw =
         Raw { kind, mode, uid: member.uid, gid: member.gid, mtime: member.mtime, xattrs: &member.xattrs };

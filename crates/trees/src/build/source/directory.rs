@@ -14,7 +14,8 @@ use obento_host::source::{
 };
 use obento_host::{FileId, HostError, SystemErrno};
 
-use super::{Raw, SourceReader, data, full};
+use super::{EntryError, Raw, SourceReader, data};
+use crate::build::SourceReason;
 use crate::build::model::{PathError, names};
 use crate::build::options::Owner;
 
@@ -22,7 +23,7 @@ use crate::build::options::Owner;
 /// cannot be read.
 pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path, target: &[NameBuf]) -> Result<(), HostError> {
     let walk = Walk::new(path)?;
-    let root = reader.supply.root(path).map_err(|error| full(&error))?;
+    let root = reader.supply.root(path)?;
     walk_into(reader, walk, path, root, target)
 }
 
@@ -50,41 +51,24 @@ pub(super) fn add(reader: &mut SourceReader<'_>, from: &Path, to: &[u8]) -> Resu
     let opened = folder.map_or_else(SourceDir::current, SourceDir::open)?;
     let entry = opened.look(name, SymlinkPolicy::Keep)?;
     let folder = folder.unwrap_or(Path::new("."));
-    let root = reader.supply.root(folder).map_err(|error| full(&error))?;
+    let root = reader.supply.root(folder)?;
     // As in cp(1), a target that is a directory contains the copy under its own name.
     if to.ends_with(b"/") || target.is_empty() {
         target.push(name.to_buf());
     }
     match put(reader, &entry, (root, name), &target) {
         Ok(()) => {}
-        Err(DirectoryError::Host(error)) => reader.problem(from.as_os_str().as_bytes(), reason(&error)),
-        Err(DirectoryError::Path(error)) => reader.problem(to, error),
+        Err(EntryError::Host(error)) => reader.problem(from.as_os_str().as_bytes(), reason(&error)),
+        Err(EntryError::Entry(why)) => reader.problem(to, why),
     }
     Ok(())
 }
 
-enum DirectoryError {
-    Host(HostError),
-    Path(PathError),
-}
-
-impl From<PathError> for DirectoryError {
-    fn from(error: PathError) -> Self {
-        Self::Path(error)
-    }
-}
-
-impl From<HostError> for DirectoryError {
-    fn from(error: HostError) -> Self {
-        Self::Host(error)
-    }
-}
-
 /// Returns the reason without the path, which is reported beside it.
-fn reason(error: &HostError) -> String {
+fn reason(error: &HostError) -> SourceReason {
     match error.errno() {
-        Some(errno) => obento_base::Errno(errno.raw_os_error()).to_string(),
-        None => error.to_string(),
+        Some(errno) => obento_base::Errno(errno.raw_os_error()).to_string().into(),
+        None => error.to_string().into(),
     }
 }
 
@@ -154,10 +138,9 @@ impl Taker<'_, '_> {
         let Some(name) = entry.name() else {
             match put_root(self.reader, entry, self.target) {
                 Ok(node) => place.levels.push(Some((node, self.root))),
-                Err(DirectoryError::Path(error)) => {
-                    self.reader.problem(self.path.as_os_str().as_bytes(), error)
+                Err(error) => {
+                    self.reader.settle(Err(error), || self.path.as_os_str().as_bytes().to_vec())?;
                 }
-                Err(DirectoryError::Host(error)) => return Err(error),
             }
             return Ok(());
         };
@@ -193,8 +176,8 @@ impl Taker<'_, '_> {
         }
         let why = match put_entry(self.reader, entry, above, name, &mut self.linked) {
             Ok(made) => return Ok(made),
-            Err(DirectoryError::Host(error)) => reason(&error),
-            Err(DirectoryError::Path(error)) => error.to_string(),
+            Err(EntryError::Host(error)) => reason(&error),
+            Err(EntryError::Entry(why)) => why,
         };
         self.reader.problem(entry.path().as_os_str().as_bytes(), why);
         Ok(None)
@@ -215,7 +198,7 @@ fn mode_without_list(entry: &SourceEntry, mode: Mode) -> Mode {
 
 /// Returns the attributes of an entry: owned by root and without extended attributes, unless the settings
 /// differ.
-fn attr(reader: &mut SourceReader<'_>, entry: &SourceEntry) -> Result<NodeAttr, DirectoryError> {
+fn attr(reader: &mut SourceReader<'_>, entry: &SourceEntry) -> Result<NodeAttr, EntryError> {
     let held = entry.attr();
     let (uid, gid) = match reader.settings.owner {
         Owner::Keep => (held.uid, held.gid),
@@ -234,7 +217,7 @@ fn put_root(
     reader: &mut SourceReader<'_>,
     entry: &SourceEntry,
     target: &[NameBuf],
-) -> Result<NodeId, DirectoryError> {
+) -> Result<NodeId, EntryError> {
     let attr = attr(reader, entry)?;
     Ok(reader.put(target, Body::Directory, attr, b"")?)
 }
@@ -246,7 +229,7 @@ fn put_entry(
     (dir, host_dir): (NodeId, DirId),
     name: &Name,
     linked: &mut HashMap<FileId, NodeId>,
-) -> Result<Option<(NodeId, DirId)>, DirectoryError> {
+) -> Result<Option<(NodeId, DirId)>, EntryError> {
     let held = entry.attr();
     if held.nlink > 1
         && held.kind != FileKind::Directory
@@ -263,7 +246,7 @@ fn put_entry(
         linked.insert(entry.id(), node);
     }
     if held.kind == FileKind::Directory {
-        let below = reader.supply.dir(host_dir, name).map_err(|error| full(&error))?;
+        let below = reader.supply.dir(host_dir, name).map_err(HostError::from)?;
         return Ok(Some((node, below)));
     }
     Ok(None)
@@ -275,7 +258,7 @@ fn put(
     entry: &SourceEntry,
     place: (DirId, &Name),
     target: &[NameBuf],
-) -> Result<(), DirectoryError> {
+) -> Result<(), EntryError> {
     let (body, link) = body(reader, entry, place)?;
     let attr = attr(reader, entry)?;
     let node = reader.put(target, body, attr, &link)?;
@@ -286,7 +269,7 @@ fn body(
     reader: &mut SourceReader<'_>,
     entry: &SourceEntry,
     (dir, name): (DirId, &Name),
-) -> Result<(Body, Vec<u8>), DirectoryError> {
+) -> Result<(Body, Vec<u8>), EntryError> {
     let held = entry.attr();
     let body = match held.kind {
         FileKind::Directory => Body::Directory,
@@ -298,10 +281,9 @@ fn body(
             reader.bytes = reader.bytes.saturating_add(size);
             match size {
                 0 => reader.kept(&entry.made_bytes()?)?,
-                _ => Body::File {
-                    size,
-                    data: data(reader.supply.entry(dir, name).map_err(|error| full(&error))?),
-                },
+                _ => {
+                    Body::File { size, data: data(reader.supply.entry(dir, name).map_err(HostError::from)?) }
+                }
             }
         }
         FileKind::Symlink => return Ok((Body::Symlink, entry.read_link()?)),
@@ -314,7 +296,7 @@ fn body(
 }
 
 /// Records the data ranges of a sparse file.
-fn set_holes(reader: &mut SourceReader<'_>, entry: &SourceEntry, node: NodeId) -> Result<(), DirectoryError> {
+fn set_holes(reader: &mut SourceReader<'_>, entry: &SourceEntry, node: NodeId) -> Result<(), EntryError> {
     if let Some(ranges) = data_ranges(entry)? {
         reader.model.builder.set_data_ranges(node, ranges);
     }

@@ -10,11 +10,12 @@ use std::path::Path;
 
 use obento_base::{FileKind, Mode};
 use obento_host::{HostError, Xattr};
+use obento_open::text::escaped;
 
-use super::SourceReader;
 use super::folders::ContentFolders;
 use super::manifest::{self, Lines, ManifestAttributes, ManifestContent, Wrong};
 use super::mtree::{time, unpacked};
+use super::{EntryError, SourceReader};
 use crate::build::model::names;
 
 /// Fields before the attributes.
@@ -31,13 +32,9 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
             continue;
         }
         reader.progress(|| line.split(|&byte| byte == b' ').next().unwrap_or_default())?;
-        let taken = match parse(&line) {
-            Ok(entry) => put(reader, &folders, entry)?,
-            Err(wrong) => Err(wrong),
-        };
-        if let Err(why) = taken {
-            reader.problem(lines.place(lines.number()), why);
-        }
+        let taken = parse(&line).map_err(EntryError::Entry);
+        let taken = taken.and_then(|entry| put(reader, &folders, entry));
+        reader.settle(taken, || lines.place(lines.number()))?;
     }
     Ok(())
 }
@@ -50,23 +47,13 @@ struct Entry {
     said: ManifestAttributes,
 }
 
-fn put(
-    reader: &mut SourceReader<'_>,
-    folders: &ContentFolders,
-    entry: Entry,
-) -> Result<Result<(), Wrong>, HostError> {
-    let path = match names(&entry.path) {
-        Ok(path) => path,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
+fn put(reader: &mut SourceReader<'_>, folders: &ContentFolders, entry: Entry) -> Result<(), EntryError> {
+    let path = names(&entry.path)?;
     if reader.is_excluded(&entry.path) {
-        return Ok(Ok(()));
+        return Ok(());
     }
     if entry.is_link {
-        return Ok(match names(&entry.payload) {
-            Ok(original) => manifest::link(reader, &path, &original),
-            Err(error) => Err(error.to_string()),
-        });
+        return Ok(manifest::link(reader, &path, &names(&entry.payload)?)?);
     }
     manifest::put(reader, folders, &path, entry.said)
 }
@@ -74,12 +61,12 @@ fn put(
 fn parse(line: &[u8]) -> Result<Entry, Wrong> {
     let fields: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
     let [path, size, mode, _, uid, gid, rdev, mtime, payload, content, _, ..] = fields.as_slice() else {
-        return Err(format!("{FIELDS} fields are required, but the line has {}", fields.len()));
+        return Err(format!("{FIELDS} fields are required, but the line has {}", fields.len()).into());
     };
     let number = |field: &[u8], radix: u32| {
         let text = std::str::from_utf8(field).ok();
         let number = text.and_then(|text| u64::from_str_radix(text, radix).ok());
-        number.ok_or_else(|| format!("'{}' is not a number", String::from_utf8_lossy(field).escape_default()))
+        number.ok_or_else(|| format!("'{}' is not a number", escaped(field)))
     };
     let id = |field: &[u8]| {
         number(field, 10)

@@ -25,7 +25,7 @@ impl ContentFolders {
     /// Opens the directory of the manifest `path`, and those of `contents` that exist. Fails with `System`.
     pub fn open(path: &Path, contents: &[PathBuf]) -> Result<Self, HostError> {
         let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let open = |path: &Path| {
+        let open = |path: &Path| -> Result<ContentFolder, HostError> {
             let place = path.canonicalize().map_err(|error| HostError::of_io("open", path, &error))?;
             Ok(ContentFolder { dir: SourceDir::open_to_search(path)?, place })
         };

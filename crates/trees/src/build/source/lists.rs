@@ -81,7 +81,7 @@ fn with_paths(reader: &SourceReader<'_>, lost: &HashMap<NodeId, Arc<str>>) -> Ve
     let mut waiting = if lost.is_empty() { vec![] } else { vec![(NodeId::ROOT, Vec::new())] };
     while let Some((id, path)) = waiting.pop() {
         if let Some(why) = lost.get(&id) {
-            found.push(SourceProblem { path: path.clone(), why: why.to_string() });
+            found.push(SourceProblem { path: path.clone(), why: (&**why).into() });
         }
         let children = reader.model.builder.children(id);
         waiting.extend(children.map(|(name, child)| (child, [&path[..], b"/", name].concat())));

@@ -12,9 +12,11 @@ use obento_driver::tree::{Body, NodeAttr};
 use obento_host::compressed::{Stream, UnpackError, UnpackLimits};
 use obento_host::source::SymlinkPolicy;
 use obento_host::{FileId, HostError, Xattr};
+use obento_open::text::escaped;
 
 use super::folders::ContentFolders;
-use super::{SourceReader, data, directory, full};
+use super::{EntryError, SourceReader, data, directory};
+use crate::build::SourceReason;
 use crate::build::model::PathError;
 
 /// The attributes that a manifest sets for a path. Unset attributes keep their values or get defaults.
@@ -42,19 +44,15 @@ pub(super) enum ManifestContent {
 }
 
 /// The reason why a line is not valid.
-pub(super) type Wrong = String;
+pub(super) type Wrong = SourceReason;
 
 /// Decodes the sequences of `text` that start with a backslash. `decode` returns the byte of the sequence at the start of
 /// the bytes after the backslash, and its length.
 pub(super) fn unescape(text: &[u8], decode: impl Fn(&[u8]) -> Option<(u8, usize)>) -> Result<Vec<u8>, Wrong> {
     let (mut bytes, mut rest) = (Vec::new(), text);
     while let Some((&byte, after)) = rest.split_first() {
-        let (byte, len) = if byte == b'\\' { decode(after) } else { Some((byte, 0)) }.ok_or_else(|| {
-            format!(
-                "'{}' contains an invalid escape sequence",
-                String::from_utf8_lossy(text).escape_default()
-            )
-        })?;
+        let (byte, len) = if byte == b'\\' { decode(after) } else { Some((byte, 0)) }
+            .ok_or_else(|| format!("'{}' contains an invalid escape sequence", escaped(text)))?;
         bytes.push(byte);
         rest = after.get(len..).unwrap_or_default();
     }
@@ -114,13 +112,13 @@ impl<'a> Lines<'a> {
 }
 
 /// Applies a line to the tree at `path`. `folders` are the directories that may contain the files that the
-/// line names. Fails with `Host`, or if the line is not valid.
+/// line names.
 pub(super) fn put(
     reader: &mut SourceReader<'_>,
     folders: &ContentFolders,
     path: &[NameBuf],
     said: ManifestAttributes,
-) -> Result<Result<(), Wrong>, HostError> {
+) -> Result<(), EntryError> {
     let there = reader.model.find(path);
     let held = there.and_then(|node| reader.model.builder.node(node)).copied();
     let kind = said.kind.or(held.map(|node| node.body.kind())).unwrap_or(FileKind::Regular);
@@ -137,10 +135,7 @@ pub(super) fn put(
                     .collect()
             });
             all.extend(said.xattrs.iter().cloned());
-            match reader.xattrs(&all) {
-                Ok(set) => set,
-                Err(error) => return Ok(Err(error.to_string())),
-            }
+            reader.xattrs(&all)?
         }
     };
     let bare = if kind == FileKind::Directory { 0o755 } else { 0o644 };
@@ -157,18 +152,14 @@ pub(super) fn put(
         if let Some(held) = reader.model.builder.attr_mut(node) {
             *held = attr;
         }
-        return Ok(Ok(()));
+        return Ok(());
     }
-    let (body, ranges) = match body(reader, folders, kind, &said)? {
-        Ok(made) => made,
-        Err(wrong) => return Ok(Err(wrong)),
-    };
-    let placed = reader.put(path, body, attr, said.target.as_deref().unwrap_or_default());
-    if let (Ok(node), Some(ranges)) = (&placed, ranges) {
-        let set = reader.model.set_data_ranges(*node, ranges);
-        return Ok(set.map_err(|error| error.to_string()));
+    let (body, ranges) = body(reader, folders, kind, &said)?;
+    let node = reader.put(path, body, attr, said.target.as_deref().unwrap_or_default())?;
+    if let Some(ranges) = ranges {
+        reader.model.set_data_ranges(node, ranges)?;
     }
-    Ok(placed.map(drop).map_err(|error| error.to_string()))
+    Ok(())
 }
 
 /// The body of a file, and its data ranges if the file has holes.
@@ -184,45 +175,39 @@ fn body(
     folders: &ContentFolders,
     kind: FileKind,
     said: &ManifestAttributes,
-) -> Result<Result<Made, Wrong>, HostError> {
-    let device = || said.device.ok_or_else(|| "the line has no device number".to_owned());
+) -> Result<Made, EntryError> {
+    let device = || said.device.ok_or("the line has no device number");
     let body = match kind {
         FileKind::Directory => Body::Directory,
         FileKind::Symlink => match &said.target {
             Some(target) if !target.is_empty() => Body::Symlink,
-            _ => return Ok(Err("the line has no link target".into())),
+            _ => return Err("the line has no link target".into()),
         },
-        FileKind::CharDevice => match device() {
-            Ok(number) => Body::CharDevice(number),
-            Err(wrong) => return Ok(Err(wrong)),
-        },
-        FileKind::BlockDevice => match device() {
-            Ok(number) => Body::BlockDevice(number),
-            Err(wrong) => return Ok(Err(wrong)),
-        },
+        FileKind::CharDevice => Body::CharDevice(device()?),
+        FileKind::BlockDevice => Body::BlockDevice(device()?),
         FileKind::Fifo => Body::Fifo,
         FileKind::Socket => Body::Socket,
         FileKind::Regular => return file(reader, folders, said),
     };
-    Ok(Ok((body, None)))
+    Ok((body, None))
 }
 
 fn file(
     reader: &mut SourceReader<'_>,
     folders: &ContentFolders,
     said: &ManifestAttributes,
-) -> Result<Result<Made, Wrong>, HostError> {
+) -> Result<Made, EntryError> {
     match &said.content {
         Some(ManifestContent::Here(bytes)) => {
             let size = bytes.len() as u64;
             if said.size.is_some_and(|said| said != size) {
-                return Ok(Err(wrong_size(size)));
+                return Err(wrong_size(size).into());
             }
-            Ok(Ok((reader.kept(bytes)?, None)))
+            Ok((reader.kept(bytes)?, None))
         }
         Some(ManifestContent::File(path)) => host_file(reader, folders, path, said.size),
-        None if said.size.unwrap_or(0) > 0 => Ok(Err("the line has a size, but names no contents".into())),
-        None => Ok(Ok((Body::File { size: 0, data: None }, None))),
+        None if said.size.unwrap_or(0) > 0 => Err("the line has a size, but names no contents".into()),
+        None => Ok((Body::File { size: 0, data: None }, None)),
     }
 }
 
@@ -231,54 +216,43 @@ fn host_file(
     folders: &ContentFolders,
     path: &[u8],
     size: Option<u64>,
-) -> Result<Result<Made, Wrong>, HostError> {
+) -> Result<Made, EntryError> {
     let path = folders.path().join(PathBuf::from(std::ffi::OsString::from_vec(path.to_vec())));
-    let (Some(name), Some(parent)) = (path.file_name(), path.parent()) else {
-        return Ok(Err("the path of the contents is invalid".into()));
-    };
-    let Ok(name) = Name::new(name.as_bytes()) else {
-        return Ok(Err("the path of the contents is invalid".into()));
+    let (Some(Ok(name)), Some(parent)) =
+        (path.file_name().map(|name| Name::new(name.as_bytes())), path.parent())
+    else {
+        return Err("the path of the contents is invalid".into());
     };
     let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-    let shown = || obento_open::text::escaped(path.as_os_str().as_bytes()).to_string();
     let Some((root, relative)) = folders.find(parent) else {
-        return Ok(Err(match parent.symlink_metadata() {
-            Err(error) if !parent.has_root() => HostError::of_io("open", parent, &error).to_string(),
-            _ => format!(
-                "the contents '{}' are outside of the directory of the manifest\n  help: use --contents DIR to allow another directory",
-                shown()
-            ),
-        }));
+        return Err(match parent.symlink_metadata() {
+            Err(error) if !parent.has_root() => HostError::of_io("open", parent, &error).to_string().into(),
+            _ => SourceReason::Outside(path.into_os_string().into_vec()).into(),
+        });
     };
+    // Another line may name contents that can be read.
+    let wrong = |error: HostError| EntryError::from(error.to_string());
     let dir = root.open_beneath(&relative).map(|dir| dir.shown_as(parent));
-    let entry = dir.and_then(|dir| dir.look(name, SymlinkPolicy::Keep));
-    let entry = match entry {
-        Ok(entry) => entry,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
+    let entry = dir.and_then(|dir| dir.look(name, SymlinkPolicy::Keep)).map_err(wrong)?;
     if entry.attr().kind != FileKind::Regular || !entry.is_readable() {
-        return Ok(Err(format!("cannot read the contents from {}", shown())));
+        let shown = escaped(path.as_os_str().as_bytes());
+        return Err(format!("cannot read the contents from {shown}").into());
     }
-    let made = match entry.made_bytes() {
-        Ok(made) => made,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
+    let made = entry.made_bytes().map_err(wrong)?;
     let found = entry.attr().size.max(made.len() as u64);
     if size.is_some_and(|size| size != found) {
-        return Ok(Err(wrong_size(found)));
+        return Err(wrong_size(found).into());
     }
     if entry.attr().size == 0 {
-        return Ok(Ok((reader.kept(&made)?, None)));
+        return Ok((reader.kept(&made)?, None));
     }
     let ranges = directory::data_ranges(&entry)?;
     let len = ranges.as_ref().map_or(found, |runs| runs.iter().map(|run| run.end - run.start).sum());
-    reader.contents.take(entry.id(), len, reader.settings.unpack).map_err(|error| {
-        let (path, reason) = (path.clone(), error.to_string());
-        HostError::Stream { operation: "copy", path, reason }
-    })?;
-    let root = reader.supply.beneath(root, &relative).map_err(|error| full(&error))?;
-    let id = reader.supply.entry(root, name).map_err(|error| full(&error))?;
-    Ok(Ok((Body::File { size: found, data: data(id) }, ranges)))
+    let taken = reader.contents.take(entry.id(), len, reader.settings.unpack);
+    taken.map_err(|error| HostError::Unpack { operation: "copy", path: path.clone(), error })?;
+    let root = reader.supply.beneath(root, &relative).map_err(HostError::from)?;
+    let id = reader.supply.entry(root, name).map_err(HostError::from)?;
+    Ok((Body::File { size: found, data: data(id) }, ranges))
 }
 
 /// The bytes of the files that manifests name. A short manifest can name one file many times, and each time is a copy.
@@ -312,9 +286,8 @@ pub(super) fn link(
 ) -> Result<(), Wrong> {
     let node: NodeId = reader.model.find(original).ok_or("the target of the hard link does not exist")?;
     let (name, parent) = path.split_last().ok_or("the root directory cannot be a hard link")?;
-    let made = |error: PathError| error.to_string();
-    let dir = reader.model.directory(parent, Timestamp::EPOCH).map_err(made)?;
-    reader.model.builder.link(dir, name, node).map_err(|error| PathError::from(error).to_string())
+    let dir = reader.model.directory(parent, Timestamp::EPOCH)?;
+    Ok(reader.model.builder.link(dir, name, node).map_err(PathError::from)?)
 }
 
 /// Returns the reason why contents of `size` bytes are not those that a line describes.

@@ -29,7 +29,7 @@ use obento_host::{HostError, Xattr};
 use super::history::{self, History, SourceNames};
 use super::model::{Model, PathError, names};
 use super::stream::Stream;
-use super::{BuildFailure, BuildSettings, BuildSource, Input, SourceProblem};
+use super::{BuildFailure, BuildSettings, BuildSource, Input, SourceProblem, SourceReason};
 use crate::copy::{Observer, Progress};
 
 /// The most problems that are reported.
@@ -109,7 +109,7 @@ pub(super) fn read_all(
 }
 
 /// Returns the position of a problem in the report. The problems of a manifest are in the order of its lines.
-fn place(problem: &SourceProblem) -> (&[u8], u64, &str) {
+fn place(problem: &SourceProblem) -> (&[u8], u64, &SourceReason) {
     let colon = problem.path.iter().rposition(|&byte| byte == b':');
     let line = colon.and_then(|at| {
         let (path, line) = problem.path.split_at_checked(at)?;
@@ -140,6 +140,29 @@ pub(super) struct SourceReader<'a> {
     contents: manifest::ContentsBudget,
 }
 
+/// The reason why an entry was not added to the tree.
+enum EntryError {
+    /// The entry cannot be used. The source has other entries.
+    Entry(SourceReason),
+    /// The source cannot be read, or the image cannot be written.
+    Host(HostError),
+}
+
+impl<T> From<T> for EntryError
+where
+    SourceReason: From<T>,
+{
+    fn from(why: T) -> Self {
+        Self::Entry(why.into())
+    }
+}
+
+impl From<HostError> for EntryError {
+    fn from(error: HostError) -> Self {
+        Self::Host(error)
+    }
+}
+
 /// An entry of a source, before the settings change it.
 struct Raw<'x> {
     kind: FileKind,
@@ -151,13 +174,33 @@ struct Raw<'x> {
 }
 
 impl SourceReader<'_> {
-    fn problem(&mut self, path: impl Into<Vec<u8>>, why: impl std::fmt::Display) {
+    fn problem(&mut self, path: impl Into<Vec<u8>>, why: impl Into<SourceReason>) {
         if self.problems.len() < PROBLEMS_MAX {
-            let (mut path, mut why) = (path.into(), why.to_string());
+            let (mut path, mut why) = (path.into(), why.into());
             // A source can contain words and paths of a megabyte.
             path.truncate(PROBLEM_LEN);
-            why.truncate(why.floor_char_boundary(PROBLEM_LEN));
+            match &mut why {
+                SourceReason::Path(_) => {}
+                SourceReason::Outside(path) => path.truncate(PROBLEM_LEN),
+                SourceReason::Other(text) => text.truncate(text.floor_char_boundary(PROBLEM_LEN)),
+            }
             self.problems.push(SourceProblem { path, why });
+        }
+    }
+
+    /// Records an entry at `place` that cannot be used. Fails if the source cannot be read.
+    fn settle(
+        &mut self,
+        taken: Result<(), EntryError>,
+        place: impl FnOnce() -> Vec<u8>,
+    ) -> Result<(), HostError> {
+        match taken {
+            Ok(()) => Ok(()),
+            Err(EntryError::Host(error)) => Err(error),
+            Err(EntryError::Entry(why)) => {
+                self.problem(place(), why);
+                Ok(())
+            }
         }
     }
 
@@ -235,12 +278,12 @@ impl SourceReader<'_> {
     fn spool(&mut self) -> Result<(&mut Spool, u16), HostError> {
         if self.spool.is_none() {
             let spool = Spool::beside(self.out)?;
-            let file = self.supply.file(spool.reader()?, self.out).map_err(|error| full(&error))?;
+            let file = self.supply.file(spool.reader()?, self.out)?;
             self.spool = Some((spool, file));
         }
         match &mut self.spool {
             Some((spool, file)) => Ok((spool, *file)),
-            None => Err(full(&SupplyError)),
+            None => Err(SupplyError.into()),
         }
     }
 
@@ -253,7 +296,7 @@ impl SourceReader<'_> {
         let (spool, file) = self.spool()?;
         let start = spool.begin();
         spool.write(start, 0, bytes)?;
-        let id = self.supply.part(file, start).map_err(|error| full(&error))?;
+        let id = self.supply.part(file, start)?;
         Ok(Body::File { size, data: data(id) })
     }
 
@@ -262,11 +305,6 @@ impl SourceReader<'_> {
         self.excluded += u64::from(is_excluded);
         is_excluded
     }
-}
-
-/// Returns the error for more files than can be counted.
-fn full(error: &SupplyError) -> HostError {
-    HostError::Stream { operation: "read", path: PathBuf::new(), reason: error.to_string() }
 }
 
 /// Opens a file that must be regular, and returns its properties. Does not wait for the writer of a FIFO. Fails with

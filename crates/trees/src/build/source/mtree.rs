@@ -11,10 +11,11 @@ use std::path::Path;
 
 use obento_base::{DeviceNumber, FileKind, Mode, NameBuf, Timestamp};
 use obento_host::{HostError, Xattr, base64};
+use obento_open::text::escaped;
 
-use super::SourceReader;
 use super::folders::ContentFolders;
 use super::manifest::{self, Lines, ManifestAttributes, ManifestContent, Wrong};
+use super::{EntryError, SourceReader};
 use crate::build::model::names;
 
 /// Reads a manifest. Settings do not change the attributes of its lines. Fails with `Host` if it cannot be read.
@@ -32,8 +33,8 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
         reader.progress(|| first)?;
         has_names |= words.iter().any(|word| matches!(key(word), b"uname" | b"gname"));
         has_numbers |= words.iter().any(|word| matches!(key(word), b"uid" | b"gid"));
-        let wrong = match first {
-            b"/set" => defaults.set(&words),
+        let taken = match first {
+            b"/set" => defaults.set(&words).map_err(EntryError::Entry),
             b"/unset" => {
                 defaults.unset(&words);
                 Ok(())
@@ -42,11 +43,9 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
                 at.pop();
                 Ok(())
             }
-            name => entry(reader, &folders, (&mut at, &defaults), name, &words)?,
+            name => entry(reader, &folders, (&mut at, &defaults), name, &words),
         };
-        if let Err(why) = wrong {
-            reader.problem(lines.place(number), why);
-        }
+        reader.settle(taken, || lines.place(number))?;
         if at.len() > MAX_DEPTH || defaults.is_full() {
             let reason =
                 format!("line {number} exceeds the maximum of nested directories or of keywords in /set");
@@ -156,35 +155,26 @@ fn key(word: &[u8]) -> &[u8] {
     word.split(|&byte| byte == b'=').next().unwrap_or_default()
 }
 
-/// Reads one entry. Fails with `Host`.
+/// Reads one entry.
 fn entry(
     reader: &mut SourceReader<'_>,
     folders: &ContentFolders,
     (at, defaults): (&mut Vec<NameBuf>, &Defaults),
     name: &[u8],
     words: &[&[u8]],
-) -> Result<Result<(), Wrong>, HostError> {
-    let parsed = || -> Result<_, Wrong> {
-        let name = unvis(name)?;
-        if words.is_empty() && defaults.words.is_empty() {
-            return Err("the line has no keywords".into());
-        }
-        let mut keywords = defaults.keywords.clone();
-        words.iter().try_for_each(|word| keywords.add(word))?;
-        Ok((name, keywords.attributes()))
-    };
-    let (name, said) = match parsed() {
-        Ok(parsed) => parsed,
-        Err(wrong) => return Ok(Err(wrong)),
-    };
+) -> Result<(), EntryError> {
+    let name = unvis(name)?;
+    if words.is_empty() && defaults.words.is_empty() {
+        return Err("the line has no keywords".into());
+    }
+    let mut keywords = defaults.keywords.clone();
+    words.iter().try_for_each(|word| keywords.add(word))?;
+    let said = keywords.attributes();
     let is_whole = name.contains(&b'/');
-    let below = match names(&name) {
-        Ok(below) => below,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
+    let below = names(&name)?;
     let path = if is_whole { below } else { [at.as_slice(), &below].concat() };
     if reader.is_excluded(&name) {
-        return Ok(Ok(()));
+        return Ok(());
     }
     if !is_whole && said.kind == Some(FileKind::Directory) {
         *at = path.clone();
@@ -203,7 +193,7 @@ const FLAGS: [&[u8]; 3] = [b"ignore", b"nochange", b"optional"];
 fn keyword(said: &mut ManifestAttributes, word: &[u8]) -> Result<(), Wrong> {
     let (name, value) = (key(word), value(word));
     let text = String::from_utf8_lossy(value);
-    let bad = || format!("invalid keyword '{}'", String::from_utf8_lossy(word).escape_default());
+    let bad = || format!("invalid keyword '{}'", escaped(word));
     match name {
         b"type" => said.kind = Some(kind(value).ok_or_else(bad)?),
         b"mode" => {
@@ -222,7 +212,7 @@ fn keyword(said: &mut ManifestAttributes, word: &[u8]) -> Result<(), Wrong> {
                 said.xattrs.push(Xattr { name: unvis(attribute)?, value });
             } else if !word.contains(&b'=') && !FLAGS.contains(&name) {
                 // Text of another format is not taken for properties that an image does not store.
-                return Err(bad());
+                return Err(bad().into());
             }
         }
     }

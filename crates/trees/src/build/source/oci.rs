@@ -12,8 +12,9 @@ use std::collections::{HashMap, HashSet};
 use std::io::Read as _;
 use std::path::Path;
 
-use obento_host::HostError;
 use obento_host::compressed::{UnpackError, UnpackLimits};
+use obento_host::{HostError, SelectionError};
+use obento_open::text::escaped;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
@@ -54,15 +55,16 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
 
 /// Returns the rest of `limit` after `len` bytes of a layer that is named again, since each copy takes space.
 fn left_after(left: u64, len: u64, limit: u64, path: &Path) -> Result<u64, HostError> {
-    let exceeded = || HostError::Unpack { path: path.into(), error: UnpackError::Bytes { limit } };
+    let error = UnpackError::Bytes { limit };
+    let exceeded = || HostError::Unpack { operation: "decompress", path: path.into(), error };
     left.checked_sub(len).ok_or_else(exceeded)
 }
 
 /// Replaces the rest of the limit, which a layer exceeds, with the limit of all layers.
 fn with_limit(error: HostError, limit: u64) -> HostError {
     match error {
-        HostError::Unpack { path, error: UnpackError::Bytes { .. } } => {
-            HostError::Unpack { path, error: UnpackError::Bytes { limit } }
+        HostError::Unpack { operation, path, error: UnpackError::Bytes { .. } } => {
+            HostError::Unpack { operation, path, error: UnpackError::Bytes { limit } }
         }
         error => error,
     }
@@ -179,7 +181,7 @@ impl Layout<'_> {
     }
 
     /// Returns the error for a valid index from which no image can be selected.
-    fn unselected(&self, reason: String) -> HostError {
+    fn unselected(&self, reason: SelectionError) -> HostError {
         HostError::Unselected { path: self.path.into(), reason }
     }
 
@@ -329,16 +331,15 @@ impl Layout<'_> {
             return Ok(one);
         }
         let all = images.iter().flat_map(&names);
-        selected.names.extend(all.map(|name| obento_open::text::escaped(name.as_bytes()).to_string()));
+        selected.names.extend(all.map(|name| escaped(name.as_bytes()).to_string()));
         match images {
             // An index of one index has no other image. A later index may contain the selected one.
             [one] => Ok(one),
-            [] => Err(self.unselected("the index lists no image".into())),
+            [] => Err(self.unselected(SelectionError::NoImage)),
             // The selection must not depend on the machine that builds.
             _ => {
-                let (count, all) = (images.len(), selected.names.join(", "));
-                let help = format!("help: select an image with --image NAME; the names are {all}");
-                Err(self.unselected(format!("the index lists {count} images\n  {help}")))
+                let (count, names) = (images.len(), selected.names.clone());
+                Err(self.unselected(SelectionError::SeveralImages { count, names }))
             }
         }
     }
@@ -346,13 +347,12 @@ impl Layout<'_> {
     /// Fails if an image was requested and no index named it.
     fn expect_match(&self, selected: &Selected) -> Result<(), HostError> {
         let Some(wanted) = self.wanted.filter(|_| !selected.is_matched) else { return Ok(()) };
-        let (wanted, all) = (obento_open::text::escaped(wanted.as_bytes()), selected.names.join(", "));
-        let help = if all.is_empty() { "omit --image".into() } else { format!("use one of {all}") };
-        Err(self.unselected(format!("no image is named '{wanted}'\n  help: {help}")))
+        let wanted = escaped(wanted.as_bytes()).to_string();
+        Err(self.unselected(SelectionError::NoSuchImage { wanted, names: selected.names.clone() }))
     }
 
     fn no_kind(&self, found: &str, wanted: Kind) -> HostError {
-        let found = obento_open::text::escaped(found.as_bytes());
+        let found = escaped(found.as_bytes());
         self.bad(self.path, format!("a blob has the media type '{found}', but must be {}", wanted.words()))
     }
 
@@ -368,7 +368,7 @@ impl Layout<'_> {
             hex.len() == 64 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
         });
         let hex = hex.ok_or_else(|| {
-            self.bad(self.path, format!("'{}' is not a SHA-256 digest", digest.escape_default()))
+            self.bad(self.path, format!("'{}' is not a SHA-256 digest", escaped(digest.as_bytes())))
         })?;
         let part = self.store.part(&format!("blobs/sha256/{hex}"))?;
         let path = part.path().to_owned();

@@ -165,7 +165,7 @@ fn members(part: FilePart, path: &Path) -> Result<HashMap<Vec<u8>, StoredEntry>,
             Ok(None) => return Ok(found),
             Ok(Some(member)) => member,
             Err(TarError::Damaged { .. } | TarError::Truncated { .. }) if found.is_empty() => {
-                let reason = "the file does not begin with a tar header".into();
+                let reason = archive::NO_HEADER;
                 return Err(HostError::NotAnArchive { path: path.into(), format: "tar", reason });
             }
             Err(error) => return Err(archive::of_tar(error, path)),

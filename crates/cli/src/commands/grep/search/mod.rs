@@ -16,7 +16,7 @@ use memchr::{memchr, memrchr};
 use super::args::{Args, Around, BinaryFiles};
 use super::matcher::Matcher;
 use super::show::Show;
-use crate::files::{Input, Piece, Results, Stream, Task};
+use crate::files::{Input, Piece, Results, Stream, StreamError, Task};
 
 /// The bytes that are read at once, as by GNU grep, because NUL is searched for in each portion.
 const PORTION: usize = 96 << 10;
@@ -40,7 +40,7 @@ pub struct Searched {
     pub is_selected: bool,
     /// Whether lines matched that are not printed, because they are not text.
     pub is_binary: bool,
-    pub error: Option<String>,
+    pub error: Option<StreamError>,
 }
 
 /// What is printed of a file.
@@ -168,7 +168,7 @@ impl<'s> Search<'s> {
         Searched { shown: self.task.shown.clone(), is_selected: is_match, is_binary, error }
     }
 
-    fn file(&mut self, buffer: &mut Vec<u8>, sink: &mut Results<'_, Message>) -> Result<(), String> {
+    fn file(&mut self, buffer: &mut Vec<u8>, sink: &mut Results<'_, Message>) -> Result<(), StreamError> {
         if self.limits.most == 0 {
             return Ok(());
         }
@@ -250,7 +250,7 @@ impl<'s> Search<'s> {
         from: &mut usize,
         buffer: &mut Vec<u8>,
         sink: &mut Results<'_, Message>,
-    ) -> Result<Next, String> {
+    ) -> Result<Next, StreamError> {
         if !self.has_nul {
             // The zeros are part of a line of text.
             let len = usize::try_from(len).unwrap_or(usize::MAX);
@@ -283,9 +283,9 @@ impl Next {
     }
 }
 
-fn expect_short(len: usize) -> Result<(), String> {
+fn expect_short(len: usize) -> Result<(), StreamError> {
     match len > MAX_LINE {
-        true => Err(format!("a line is longer than {} MiB", MAX_LINE >> 20)),
+        true => Err(StreamError::Contents(format!("a line is longer than {} MiB", MAX_LINE >> 20))),
         false => Ok(()),
     }
 }

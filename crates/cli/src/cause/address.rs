@@ -2,10 +2,12 @@
 
 use obento::address::AddressError;
 
-use super::Hint;
+use super::{Cause, Complete};
 use crate::report::shell_word;
 
-impl Hint for AddressError {
+impl Complete for AddressError {}
+
+impl Cause for AddressError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Empty => "write a path, or IMAGE:/PATH",

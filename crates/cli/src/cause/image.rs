@@ -8,13 +8,22 @@ use obento::base::{Corrupt, DeviceError, EngineObstacle, Feature, Structure};
 use obento::image::{Candidate, FallbackOutcome};
 use obento::{Error, OpenError};
 
-use super::Hint;
+use super::{Cause, Complete};
 use crate::report::{printable, shell_word};
 
 const CHECK_THE_NAME: &str = "check the name";
 const OTHER_USER: &str = "check the owner and mode of the file with 'ls -l', or run as another user";
 
-impl Hint for OpenError {
+impl Complete for OpenError {}
+
+impl Cause for OpenError {
+    fn inner(&self) -> Option<&dyn Cause> {
+        match self {
+            Self::Host(error) => Some(error),
+            _ => None,
+        }
+    }
+
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::Missing { .. } | Self::MissingJournal { .. } => CHECK_THE_NAME.to_owned(),
@@ -62,7 +71,7 @@ impl Hint for OpenError {
                                             'obento recover' copies the files that are present"
                 .to_owned(),
             Self::SuperBlock { otherwise, .. } => on_super_block(*otherwise),
-            _ => return None,
+            _ => return self.inner()?.hint(),
         };
         Some(hint).filter(|hint| !hint.is_empty())
     }

@@ -1,56 +1,124 @@
-//! The hints for errors of the libraries.
+//! The causes of failures, as reports show them.
 //!
 //! An error of a library states its reason as a value. This module states what the user of the command can do.
 
-mod address;
-mod copy;
-mod image;
+/// Implements [`Cause`] for types that state a reason without a hint.
+macro_rules! plain {
+    ($($type:ty),* $(,)?) => {
+        $(impl Cause for $type {})*
+    };
+}
 
+/// Implements [`Cause`] for errors some of whose variants contain another cause.
+macro_rules! containing {
+    ($($type:ty { $($variant:pat => $cause:expr),* $(,)? })*) => { $(
+        impl $crate::cause::Cause for $type {
+            fn inner(&self) -> Option<&dyn $crate::cause::Cause> {
+                match self {
+                    $($variant => Some($cause),)*
+                    _ => None,
+                }
+            }
+        }
+    )* };
+}
+
+pub(crate) use containing;
+
+mod address;
+mod build;
+mod copy;
+mod host;
+mod image;
+mod volume;
+
+use std::borrow::Cow;
 use std::fmt;
 
+use obento::image::ImageNotice;
+use obento::provenance::Damage;
+use obento_bench::BenchError;
 use obento_fuse::MountError;
 use obento_fuse::options::OptionError;
+use rustyline::error::ReadlineError;
 
-use crate::report::{HELP, Report, without_hint};
+use crate::report::{Report, without_hint};
 
-/// An error with a hint.
-pub trait Hint: fmt::Display {
+/// The cause of a failure.
+pub trait Cause: fmt::Display {
+    /// Returns the cause that this one contains, if it has one.
+    fn inner(&self) -> Option<&dyn Cause> {
+        None
+    }
+
     /// Returns what the user can do next, without a full stop.
-    fn hint(&self) -> Option<String>;
+    fn hint(&self) -> Option<String> {
+        self.inner()?.hint()
+    }
 
-    /// Returns the text of the error. The words of a user in it must not be mistaken for a hint.
+    /// Returns whether the user stopped the work.
+    fn is_stop(&self) -> bool {
+        self.inner().is_some_and(Cause::is_stop)
+    }
+
+    /// Returns the text of the cause. The words of a user in it must not be mistaken for a hint.
     fn text(&self) -> String {
         self.to_string()
     }
 }
 
-/// Displays an error and its hint, which becomes the hint of a [`Report`] about the error.
-pub struct Hinted<E>(pub E);
+/// A cause whose text names the operation and the object, so that `?` converts it to a report.
+pub trait Complete: Cause {}
 
-impl<E: Hint> fmt::Display for Hinted<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hint = self.0.hint().map(|hint| format!("{HELP}{hint}"));
-        write!(f, "{}{}", self.0.text(), hint.unwrap_or_default())
-    }
-}
-
-impl<E: Hint> From<E> for Report {
+impl<E: Complete> From<E> for Report {
     fn from(error: E) -> Self {
-        Self::plain(Hinted(error))
+        Self::plain(error)
     }
 }
 
-impl<E: Hint> Hint for &E {
+impl<C: Cause + ?Sized> Cause for &C {
+    fn inner(&self) -> Option<&dyn Cause> {
+        C::inner(self)
+    }
+
     fn hint(&self) -> Option<String> {
-        E::hint(self)
+        C::hint(self)
+    }
+
+    fn is_stop(&self) -> bool {
+        C::is_stop(self)
     }
 
     fn text(&self) -> String {
-        E::text(self)
+        C::text(self)
     }
 }
 
-impl Hint for OptionError {
+impl<C: Complete> Complete for &C {}
+
+plain!(str, String, Cow<'_, str>, fmt::Arguments<'_>);
+plain!(Damage, ImageNotice, ReadlineError, serde_json::Error);
+containing! { BenchError { Self::Io { source, .. } => source } }
+
+/// A cause in other words.
+pub struct Worded<'a> {
+    pub text: String,
+    pub cause: &'a dyn Cause,
+}
+
+impl fmt::Display for Worded<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Cause for Worded<'_> {
+    fn inner(&self) -> Option<&dyn Cause> {
+        Some(self.cause)
+    }
+}
+
+impl Cause for OptionError {
     fn hint(&self) -> Option<String> {
         match (self, self.similar()) {
             (_, Some(known)) => Some(format!("did you mean '{known}'?")),
@@ -64,7 +132,7 @@ impl Hint for OptionError {
     }
 }
 
-impl Hint for MountError {
+impl Cause for MountError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NoDevice(_) => "load the kernel module with 'modprobe fuse'",
@@ -101,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_error_of_a_mount_becomes_a_message_with_its_hint() {
-        let text = |error| Report::on("cannot mount", "disk.img", Hinted(error)).to_string();
+        let text = |error: MountError| Report::on("cannot mount", "disk.img", error).to_string();
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         assert_eq!(
             text(MountError::NoDevice(missing())),
