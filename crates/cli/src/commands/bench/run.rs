@@ -241,7 +241,7 @@ fn expect_usable(text: &str, target: &Target, registry: &Registry) -> Result<(),
         Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. })
             if registry.find(kind).is_none() && registry.engine_type(kind).is_none() =>
         {
-            let report = report(&format!("unknown file system type '{}'", kind.escape_default()));
+            let report = report(&format!("unknown file system type {}", subject(kind)));
             Err(fail(match Path::new(kind).exists() {
                 true => report.help(format!("to read the existing image, write ./{kind}")),
                 false => report.help("run 'obento types' to list the types"),
