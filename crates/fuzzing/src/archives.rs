@@ -136,7 +136,7 @@ mod tests {
     #[test]
     fn a_volume_is_built_from_every_seed_except_those_that_name_missing_files() {
         // An index may name no manifest, and an access control list may name users that the tree does not have.
-        let is_unknown = |problem: &SourceProblem| problem.why.contains("the image has no ");
+        let is_unknown = |problem: &SourceProblem| problem.why.to_string().contains("the image has no ");
         let has_lists = |seed: &[u8]| seed.windows(10).any(|bytes| bytes == b"SCHILY.acl");
         for seed in seeds::sources() {
             match (seed[0], built(seed[0], &seed[1..])) {

@@ -15,6 +15,10 @@ use obento_block::MemDevice;
 use obento_testkit::oracle::{Oracle, require};
 use tempfile::TempDir;
 
+use self::others::{
+    a_directory_swapped_for_a_link_while_it_is_written_leads_nowhere,
+    an_entry_at_a_target_name_is_replaced_and_never_followed, shared,
+};
 use super::*;
 use crate::{DataSink, FileDevice, HostError, Metadata, SinkError, Xattr};
 

@@ -11,7 +11,7 @@ fn a_large_read_is_several_calls_at_once() {
 }
 
 /// Reads `len` bytes at `offset`.
-fn read_at(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
+pub(super) fn read_at(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     let len = fs.read(&LayoutLock::new().shared(), ino, offset, &mut bytes).unwrap();
     bytes.truncate(len);

@@ -42,13 +42,13 @@ fn the_data_of_a_file_is_committed_before_the_file_is_forgotten() {
     }
 }
 
-fn new(kind: FileKind, target: &str) -> NewNode<'_> {
+pub(super) fn new(kind: FileKind, target: &str) -> NewNode<'_> {
     let rdev = DeviceNumber { major: 1, minor: 2 };
     NewNode { kind, mode: Mode::new(0o640), uid: 10, gid: 20, rdev, target: target.as_bytes() }
 }
 
 /// Writes bytes as `vfs` does.
-fn write(fs: &dyn WritableFileSystem, ino: Ino, offset: u64, bytes: &[u8]) -> Result<()> {
+pub(super) fn write(fs: &dyn WritableFileSystem, ino: Ino, offset: u64, bytes: &[u8]) -> Result<()> {
     let lock = LayoutLock::new();
     let mut done = 0;
     while done < bytes.len() {

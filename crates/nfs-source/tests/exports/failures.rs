@@ -145,7 +145,7 @@ fn a_listing_without_an_end_fails_at_the_limit_also_in_portions() {
 }
 
 /// Connects to a server with little memory for its files.
-fn with_few_files(fake: &Fake, files_max: usize) -> Arc<dyn FileSystem> {
+pub(super) fn with_few_files(fake: &Fake, files_max: usize) -> Arc<dyn FileSystem> {
     let address = NfsAddress {
         host: "127.0.0.1".into(),
         export: b"/srv".into(),

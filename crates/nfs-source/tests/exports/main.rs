@@ -17,6 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ahead::read_at;
+use changes::{new, write};
+use failures::with_few_files;
 use fake::{Fake, Mood};
 use obento_base::{DeviceError, DeviceNumber, Error, FileKind, Ino, Mode, Name, Result, Timestamp};
 use obento_driver::{

@@ -236,7 +236,7 @@ fn targets(args: &Args, suite: Option<&Suite>, registry: &Registry) -> Result<Ve
 
 /// Fails for a target that no run can use.
 fn expect_usable(text: &str, target: &Target, registry: &Registry) -> Result<(), Stop> {
-    let report = |cause: &dyn std::fmt::Display| Report::on("cannot measure", text.as_bytes(), cause);
+    let report = |cause: &str| Report::on("cannot measure", text.as_bytes(), cause);
     match target {
         Target::Image(Mount { kind, .. }) | Target::Fuse(Mount { kind, .. })
             if registry.find(kind).is_none() && registry.engine_type(kind).is_none() =>
@@ -251,7 +251,7 @@ fn expect_usable(text: &str, target: &Target, registry: &Registry) -> Result<(),
         Target::Export(address)
             if address.strip_prefix("fuse:").is_some_and(|command| Path::new(command).exists()) =>
         {
-            let report = report(&"this is the name of a file, not the command line of a FUSE server");
+            let report = report("this is the name of a file, not the command line of a FUSE server");
             Err(fail(report.help("use a symbolic link without a blank in its name")))
         }
         Target::Stored(stored) => match stored.address() {

@@ -57,7 +57,6 @@ fn detach_dead(args: &Args) {
         && let Ok(Some(mount)) = own::mount_at(args.directory())
         && let Err(error) = MountPlace::open(mount).and_then(|place| place.unmount(LAZY))
     {
-        let error = error;
         tracing::error!(%error, "the earlier mount cannot be detached");
     }
 }

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn an_entry_at_a_target_name_is_replaced_and_never_followed() {
+pub(super) fn an_entry_at_a_target_name_is_replaced_and_never_followed() {
     let outside = tempfile::tempdir().unwrap();
     let victim = outside.path().join("victim");
     fs::write(&victim, "untouched").unwrap();
@@ -59,7 +59,7 @@ fn duplicate_directory(tree: &mut TreeWriter) {
 }
 
 #[test]
-fn a_directory_swapped_for_a_link_while_it_is_written_leads_nowhere() {
+pub(super) fn a_directory_swapped_for_a_link_while_it_is_written_leads_nowhere() {
     let outside = tempfile::tempdir().unwrap();
     let root = tempfile::tempdir().unwrap();
     let mut tree = writer(&root, TreeOptions::default());
@@ -150,7 +150,7 @@ fn a_directory_of_the_caller_that_gets_the_name_of_a_new_one_keeps_its_owner_and
 }
 
 /// Returns a directory in which all users can exchange entries.
-fn shared() -> TempDir {
+pub(super) fn shared() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o777)).unwrap();
     root
