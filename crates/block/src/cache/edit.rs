@@ -174,7 +174,8 @@ impl Cache {
     }
 
     /// Drops the block `number` from the cache, even if it is pinned, because its contents are no longer
-    /// needed. If an [`Edit`] of the block exists and is published later, the cache contains the block again.
+    /// needed. If an [`Edit`] of the block exists, the block stays pinned until the edit ends, and other edits wait. If
+    /// the edit is published, the cache contains the block again.
     pub fn forget(&self, number: u64) {
         let cell = self.shard(number);
         self.outdate();
@@ -274,6 +275,34 @@ mod tests {
         assert_eq!((cache.get(3).unwrap()[0], cache.pinned()), (3, 0));
         assert_eq!(cache.renew(3).unwrap()[0], 0);
         assert_eq!(cache.get(3).unwrap()[0], 0);
+    }
+
+    #[test]
+    fn a_block_that_is_forgotten_during_an_edit_stays_counted_until_the_edit_ends() {
+        let cache = cache();
+        change(&cache, 3, 0xa1, 7);
+        let base = cache.get(3).unwrap();
+        let mut edit = cache.edit(&base);
+        edit.fill(0xa2);
+        cache.forget(3);
+        assert_eq!((cache.pinned(), cache.peek(3).is_some()), (1, false));
+        assert!(matches!(cache.shard(3).lock.lock().start(&base), Start::Wait), "one edit at a time");
+        assert_eq!(cache.get(3).unwrap()[0], 3, "the device has the old contents");
+        assert_eq!(edit.publish(8), Changed::First);
+        assert_eq!((cache.pinned(), cache.get(3).unwrap()[0]), (1, 0xa2));
+        cache.unpin(3, 7);
+        assert_eq!(cache.pinned(), 1);
+        cache.unpin(3, 8);
+        assert_eq!(cache.pinned(), 0);
+        // A cancelled edit leaves nothing, and one after a read leaves what was read.
+        for is_read in [false, true] {
+            let edit = cache.edit(&base);
+            cache.forget(3);
+            assert_eq!(cache.pinned(), 1);
+            assert!(!is_read || cache.get(3).unwrap()[0] == 3);
+            drop(edit);
+            assert_eq!((cache.pinned(), cache.peek(3).is_some()), (0, is_read));
+        }
     }
 
     #[test]

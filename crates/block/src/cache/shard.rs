@@ -2,6 +2,7 @@
 //!
 //! Invariant: `Place::Clean(i)` and `slots[i]` refer to each other. A pinned block has no slot, so that the
 //! clock never selects it.
+//! Invariant: a block that an edit changes is pinned until the edit ends, even if the block is dropped meanwhile.
 
 use alloc::vec::Vec;
 
@@ -29,7 +30,8 @@ struct Slot {
 
 /// A block that differs from the device, or that an edit is about to change.
 struct Pin {
-    block: Block,
+    /// The newest version; `None` if it was dropped during the edit that is in progress.
+    block: Option<Block>,
     /// Mark of the newest version; `None` if no published change is waiting to be written.
     mark: Option<u32>,
     /// Whether an edit is in progress.
@@ -69,7 +71,7 @@ impl Shard {
 
     pub(super) fn find(&mut self, number: u64) -> Option<Block> {
         match self.index.get(&number)? {
-            Place::Pinned(pin) => Some(pin.block.clone()),
+            Place::Pinned(pin) => pin.block.clone(),
             Place::Clean(at) => {
                 let slot = self.slots.get_mut(*at)?;
                 slot.used = true;
@@ -82,6 +84,10 @@ impl Shard {
     pub(super) fn keep(&mut self, block: Block) -> Block {
         if let Some(present) = self.find(block.number()) {
             return present;
+        }
+        if let Some(Place::Pinned(pin)) = self.index.get_mut(&block.number()) {
+            pin.block = Some(block.clone());
+            return block;
         }
         let fresh = Slot { block: block.clone(), used: false };
         let place = if self.slots.len() < self.capacity {
@@ -102,7 +108,7 @@ impl Shard {
     /// Replaces the cached version of `block` and returns the old version. A pinned block stays pinned.
     pub(super) fn replace(&mut self, block: Block) -> Option<Block> {
         let place = match self.index.get_mut(&block.number()) {
-            Some(Place::Pinned(pin)) => Some(&mut pin.block),
+            Some(Place::Pinned(pin)) => return pin.block.replace(block),
             Some(Place::Clean(at)) => self.slots.get_mut(*at).map(|slot| &mut slot.block),
             None => None,
         };
@@ -115,8 +121,15 @@ impl Shard {
         }
     }
 
-    /// Drops the block. Returns whether it was pinned.
+    /// Drops the block. Returns whether it is no longer pinned: an edit that is in progress pins it until the edit ends,
+    /// so that another edit waits, and each pin is counted once.
     pub(super) fn forget(&mut self, number: u64) -> bool {
+        if let Some(Place::Pinned(pin)) = self.index.get_mut(&number)
+            && pin.editing
+        {
+            (pin.block, pin.mark) = (None, None);
+            return false;
+        }
         match self.index.remove(&number) {
             Some(Place::Clean(at)) => {
                 self.vacate(at);
@@ -134,20 +147,24 @@ impl Shard {
             Entry::Vacant(vacant) => {
                 // Only unchanged blocks are evicted, so the version of the caller is current.
                 let block = base.clone();
-                vacant.insert(Place::Pinned(Pin { block: block.clone(), mark: None, editing: true }));
+                vacant.insert(Place::Pinned(Pin { block: Some(block.clone()), mark: None, editing: true }));
                 return Start::Pinned(block);
             }
             Entry::Occupied(mut place) => match place.get_mut() {
                 Place::Pinned(pin) if pin.editing => return Start::Wait,
                 Place::Pinned(pin) => {
                     pin.editing = true;
-                    return Start::From(pin.block.clone());
+                    return Start::From(pin.block.get_or_insert_with(|| base.clone()).clone());
                 }
                 Place::Clean(at) => {
                     let at = *at;
                     let slot = self.slots.get(at).map(|slot| slot.block.clone());
                     let block = slot.unwrap_or_else(|| base.clone());
-                    place.insert(Place::Pinned(Pin { block: block.clone(), mark: None, editing: true }));
+                    place.insert(Place::Pinned(Pin {
+                        block: Some(block.clone()),
+                        mark: None,
+                        editing: true,
+                    }));
                     (at, block)
                 }
             },
@@ -159,11 +176,11 @@ impl Shard {
     /// Finishes an edit. Returns whether this is the first change by `mark`, and the old version.
     pub(super) fn publish(&mut self, block: Block, mark: u32) -> (Changed, Option<Block>) {
         let number = block.number();
-        let fresh = Pin { block, mark: Some(mark), editing: false };
+        let fresh = Pin { block: Some(block), mark: Some(mark), editing: false };
         match self.index.insert(number, Place::Pinned(fresh)) {
-            Some(Place::Pinned(old)) if old.mark == Some(mark) => (Changed::Again, Some(old.block)),
-            Some(Place::Pinned(old)) => (Changed::First, Some(old.block)),
-            // The block was dropped during the edit, and its number is in use again.
+            Some(Place::Pinned(old)) if old.mark == Some(mark) => (Changed::Again, old.block),
+            Some(Place::Pinned(old)) => (Changed::First, old.block),
+            // The edit pins the block, so this does not occur.
             _ => (Changed::First, None),
         }
     }
@@ -182,7 +199,7 @@ impl Shard {
     /// Returns the pinned block if `mark` changed it last.
     pub(super) fn changed_by(&self, number: u64, mark: u32) -> Option<Block> {
         match self.index.get(&number)? {
-            Place::Pinned(pin) if pin.mark == Some(mark) => Some(pin.block.clone()),
+            Place::Pinned(pin) if pin.mark == Some(mark) => pin.block.clone(),
             _ => None,
         }
     }
@@ -203,7 +220,9 @@ impl Shard {
     fn release(&mut self, number: u64) -> bool {
         match self.index.remove(&number) {
             Some(Place::Pinned(pin)) => {
-                self.keep(pin.block);
+                if let Some(block) = pin.block {
+                    self.keep(block);
+                }
                 true
             }
             _ => false,
