@@ -473,7 +473,7 @@ pub trait WritableFileSystem: Send + Sync {
     ///    driver never maps data for writing. In the last case, a driver may return `NotSupported` instead
     ///    (NFS).
     /// 5. `NoSpace`: the mapping of the file needs another block, and no block is free (ext4). The blocks of the data
-    ///    were reserved by `begin_write`.
+    ///    were reserved by `begin_write`. [`WriteTicket::reserve_mapping`] excludes this error.
     fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()>;
 
     /// Writes data for which `begin_write` returned `Driver`, or for which `map` returned `Driver` for the

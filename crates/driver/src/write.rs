@@ -29,6 +29,16 @@ pub trait Reserves: Sync {
     /// in bytes of the file. Ignores blocks that are not reserved, and inodes that no longer exist. Acquires
     /// locks of the driver, so a thread that holds such a lock must not drop a ticket.
     fn release(&self, ino: Ino, range: &Range<u64>);
+
+    /// Reserves the blocks that the mapping of the file may need to publish `range`:
+    /// [`WriteTicket::reserve_mapping`]. `range` is in bytes of the file. A driver whose mapping needs no blocks does
+    /// nothing. Acquires locks of the driver.
+    ///
+    /// # Errors
+    ///
+    /// - `NoSpace`: not enough blocks are free. Nothing more is reserved.
+    /// - The other errors of reading the mapping, such as `Corrupt`.
+    fn reserve_mapping(&self, ino: Ino, range: &Range<u64>) -> Result<()>;
 }
 
 /// A write for which a driver reserved blocks, between [`begin_write`] and [`end_write`].
@@ -146,6 +156,23 @@ impl<'a> WriteTicket<'a> {
         Ok(())
     }
 
+    /// Reserves the blocks that the mapping of the file may need to publish the range of the ticket, all of which
+    /// `begin_write` reserved. A caller that reports success before it calls `end_write` needs this method: afterwards,
+    /// `end_write` does not fail with `NoSpace`, if
+    ///
+    /// - the parts of the range are published in the order of the file;
+    /// - no other change of the mapping of the file precedes them, except overwriting in place.
+    ///
+    /// The blocks for the mapping are released when the whole range was published or released.
+    ///
+    /// # Errors
+    ///
+    /// - `NoSpace`: not enough blocks are free. The ticket still reserves the blocks of the data.
+    /// - The other errors of reading the mapping, such as `Corrupt`.
+    pub fn reserve_mapping(&self) -> Result<()> {
+        self.driver.map_or(Ok(()), |driver| driver.reserve_mapping(self.ino, &self.range()))
+    }
+
     /// Ends the ticket without releasing the blocks, for a caller that publishes or releases them later, through
     /// [`resume_write`](crate::WritableFileSystem::resume_write). Returns the place of the write.
     pub fn detach(mut self) -> WritePlace {
@@ -188,6 +215,9 @@ mod tests {
         fn release(&self, _: Ino, range: &Range<u64>) {
             self.0.lock().unwrap().push(range.clone());
         }
+        fn reserve_mapping(&self, _: Ino, range: &Range<u64>) -> Result<()> {
+            if range.end > 100 { Err(Error::NoSpace) } else { Ok(()) }
+        }
     }
 
     const MAPPED: Span = Span::Mapped(8192);
@@ -209,6 +239,14 @@ mod tests {
         assert_eq!(ticket(&driver, 5..900).detach().extent.len, 100);
         drop(WriteTicket::resumed(Ino(9), &(7..9), Some(&driver)));
         assert_eq!(driver.0.into_inner().unwrap(), [0..50, 100..200, 7..9]);
+    }
+
+    #[test]
+    fn a_ticket_reserves_blocks_for_the_mapping_of_its_range() {
+        let driver = Released::default();
+        assert_eq!(ticket(&driver, 0..50).reserve_mapping(), Ok(()));
+        assert_eq!(ticket(&driver, 50..900).reserve_mapping(), Err(Error::NoSpace));
+        assert_eq!(WriteTicket::resumed(Ino(9), &(7..900), None).reserve_mapping(), Ok(()));
     }
 
     #[test]

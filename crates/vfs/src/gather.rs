@@ -9,9 +9,9 @@
 //! - before a sync, and when the last user drops the file;
 //! - when the data reaches its maximum age.
 //!
-//! Invariant: `begin_write` has reserved the blocks for gathered data before the data is accepted. A lack of
-//! space for the data is therefore reported by the write, not later. Settling can still fail with `NoSpace`
-//! if the mapping of the file needs another block (ext4).
+//! Invariant: the blocks for gathered data, and those that the mapping of the file may need for it, are reserved
+//! before the data is accepted (`begin_write`, `reserve_mapping`). A lack of space is therefore reported by the
+//! write, not later, whatever other threads write meanwhile. Limits of owners bind when data is reserved, too.
 //! Invariant: a file starts to gather only under the exclusive guard of its inode. After a thread that holds
 //! the guard has settled the file, the file gathers nothing until the thread releases the guard. Therefore,
 //! no thread waits for the exclusive layout lock of a file that is gathering.
@@ -106,7 +106,8 @@ impl Node {
 
     /// Reserves blocks for the data after `at`, which is the end of the file. Returns the reserved range,
     /// which starts at the next block boundary. Returns `None` if less than [`LONGEST`] bytes can be
-    /// reserved, or if the last byte of the file is not in a mapped block.
+    /// reserved, if the mapping may need blocks that are not free, or if the last byte of the file is not in a
+    /// mapped block.
     fn reserve(&self, at: u64) -> Option<Range<u64>> {
         let writer = Writer::of(self, self.vfs.writable().ok()?);
         // The last byte of the file must be in a block. If the file ends within a block, the rest of that
@@ -134,6 +135,9 @@ impl Node {
         for ticket in tickets {
             ticket.detach();
         }
+        let whole = writer.fs.resume_write(&writer.layout, self.ino(), start..end);
+        whole.reserve_mapping().ok()?;
+        whole.detach();
         Some(start..end)
     }
 

@@ -195,6 +195,11 @@ impl Reserves for Tmpfs {
             Ok(())
         });
     }
+
+    /// Does nothing: the mapping is in memory, and publishing allocates none.
+    fn reserve_mapping(&self, _: Ino, _: &Range<u64>) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl WritableFileSystem for Tmpfs {

@@ -114,6 +114,18 @@ impl<S: tree::NodeSource + pointers::PointerSource> FileMap<'_, S> {
         }
     }
 
+    /// Returns the maximum number of new nodes if `new`, the mappings that fill `range`, become part of the map in parts,
+    /// in the order of the file. Leaves the map with these mappings.
+    pub fn nodes_to_publish(&mut self, range: &Range<u64>, new: &[Mapping]) -> Result<usize> {
+        match self {
+            Self::Extents(map) => map.nodes_to_publish(range, new),
+            Self::Indirect(map) => {
+                map.splice(range.clone(), new, &mut Vec::new())?;
+                Ok(map.new_nodes())
+            }
+        }
+    }
+
     /// Returns the number of nodes that need a block.
     pub fn new_nodes(&self) -> usize {
         match self {

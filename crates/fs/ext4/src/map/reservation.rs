@@ -13,6 +13,7 @@ use obento_base::{Error, Ino, Result, Timestamp};
 use obento_env::sync::Mutex;
 use obento_env::sync::atomic::{AtomicI64, Ordering};
 
+use super::node_space::without;
 use super::tree::{ExtentState, Mapping};
 use crate::unit::VolBlock;
 
@@ -208,14 +209,7 @@ impl ReservationTable {
 impl Reservations {
     /// Removes `blocks` from those that callers write to. Changes nothing if memory is short.
     fn close(&mut self, blocks: &Range<u64>) -> Result<()> {
-        let mut left = Vec::new();
-        // The ranges do not overlap, so at most one of them leaves two parts.
-        left.try_reserve(self.open.len().saturating_add(1))?;
-        for open in &self.open {
-            let parts = [open.start..open.end.min(blocks.start), open.start.max(blocks.end)..open.end];
-            left.extend(parts.into_iter().filter(|part| !part.is_empty()));
-        }
-        self.open = left;
+        self.open = without(&self.open, blocks)?;
         Ok(())
     }
 

@@ -36,7 +36,7 @@ use obento_env::{Clock, IN_KERNEL};
 use obento_journal::{CommitOptions, Credits, Log, Tid, Transactions, Txn};
 
 use crate::allocator::Allocator;
-use crate::map::{MovedTable, ReservationTable};
+use crate::map::{MovedTable, NodeSpaceTable, ReservationTable};
 use crate::raw::RawSuperBlock;
 use crate::super_block::{raw_label, until_nul};
 use crate::volume::Volume;
@@ -63,6 +63,7 @@ pub struct Writer {
     txns: Arc<Transactions>,
     locks: InodeLocks,
     reservations: ReservationTable,
+    node_space: NodeSpaceTable,
     moved: MovedTable,
     shares: Shares,
     clock: Arc<dyn Clock>,
@@ -101,6 +102,7 @@ impl Writer {
             txns,
             locks: InodeLocks::new(),
             reservations: ReservationTable::default(),
+            node_space: NodeSpaceTable::default(),
             moved: MovedTable::default(),
             shares: Shares::default(),
             clock,
@@ -134,6 +136,11 @@ impl Writer {
     /// Returns the reservations of files.
     pub(crate) fn reservations(&self) -> &ReservationTable {
         &self.reservations
+    }
+
+    /// Returns the blocks that are reserved for nodes of the maps of files.
+    pub(crate) fn nodes_ahead(&self) -> &NodeSpaceTable {
+        &self.node_space
     }
 
     /// Returns the files whose blocks were moved recently.

@@ -5,10 +5,13 @@
 //! `ext4_ext_try_to_merge_up`.
 #![allow(clippy::arithmetic_side_effects, reason = "the entries are in memory")]
 
+use alloc::vec::Vec;
+use core::ops::Range;
+
 use obento_base::{Error, Result};
 
 use super::node::{Child, Entries, IndexEntry, NodeLocation, TreeNode, reserve};
-use super::{Bounds, ExtentTree, NodeSource, Path, Step};
+use super::{Bounds, ExtentTree, Mapping, NodeSource, Path, Step};
 use crate::map::extents::MAX_DEPTH;
 
 /// Whether a node has fewer entries than before.
@@ -27,7 +30,39 @@ enum Division {
     Front,
 }
 
+/// Maximum number of extents that exist only while space is published in parts: a part divides an extent of unwritten
+/// blocks, at both ends and at the maximum length of an extent.
+const PARTIAL: usize = 3;
+
 impl<S: NodeSource> ExtentTree<'_, S> {
+    /// Returns the maximum number of new nodes if `new`, the mappings that fill `range`, become part of the tree in
+    /// parts, in the order of the file. Leaves the tree with these mappings.
+    ///
+    /// Holes that are filled in parts never have more extents than those that are filled at once; other extents do. If a
+    /// node must be divided, its division may leave a full node where the next extent belongs, which is then divided
+    /// evenly. So each level gets at most two more nodes, and the tree one more level.
+    pub fn nodes_to_publish(&mut self, range: &Range<u64>, new: &[Mapping]) -> Result<usize> {
+        let depth = self.nodes.first().map_or(0, |root| usize::from(root.depth));
+        let has_room = self.first_in(range)?.is_none() || self.have_room(range, new.len() + PARTIAL)?;
+        self.splice(range.clone(), new, &mut Vec::new())?;
+        let fresh = self.new_nodes();
+        Ok(if fresh == 0 && has_room { 0 } else { fresh * 2 + depth * 2 + 1 })
+    }
+
+    /// Returns whether each leaf of `range` has room for `more` extents.
+    fn have_room(&mut self, range: &Range<u64>, more: usize) -> Result<bool> {
+        let mut at = range.start;
+        while at < range.end {
+            let (path, bounds) = self.descend(at)?;
+            let leaf = path.last().map_or(0, |step| step.node);
+            if self.len(leaf) + more > self.room_of(leaf) {
+                return Ok(false);
+            }
+            at = bounds.end.max(at + 1);
+        }
+        Ok(true)
+    }
+
     /// Restores the nodes of `path`, from the leaf up.
     pub(super) fn settle(&mut self, path: &Path, mut trend: EntryTrend) -> Result<()> {
         let mut shrank = trend == EntryTrend::Shrank;

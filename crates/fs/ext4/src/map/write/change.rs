@@ -2,10 +2,10 @@
 #![allow(clippy::arithmetic_side_effects, reason = "runs are not empty and are within the volume")]
 
 use alloc::vec::Vec;
-use core::ops::RangeInclusive;
+use core::ops::{Range, RangeInclusive};
 
 use obento_base::wire::to_u64;
-use obento_base::{FileKind, Result};
+use obento_base::{Error, FileKind, Result};
 use obento_journal::{Credits, Taken, Tid, Txn};
 
 use crate::allocator::{Allocator, BlockRun, Freed};
@@ -16,10 +16,17 @@ use crate::map::tree::NodeLocation;
 use crate::unit::VolBlock;
 use crate::writer::{InodeEdit, InodeWrite, Writer, cost};
 
-/// Blocks that are reserved for nodes of a map, and released unless they are published.
+/// Blocks that are reserved for nodes of a map, and released unless they are published or kept.
 pub(crate) struct NodeSpace<'w> {
     alloc: &'w Allocator,
     runs: Vec<BlockRun>,
+}
+
+impl NodeSpace<'_> {
+    /// Returns the blocks, which stay reserved.
+    fn keep(mut self) -> Vec<BlockRun> {
+        core::mem::take(&mut self.runs)
+    }
 }
 
 impl Drop for NodeSpace<'_> {
@@ -54,14 +61,28 @@ impl Writer {
     pub(super) fn plan_change<'s>(
         &self,
         inode: &Inode,
-        mut map: FileMap<'s, Nodes<'s>>,
+        map: FileMap<'s, Nodes<'s>>,
         gained: Vec<BlockRun>,
         lost: Vec<Run>,
     ) -> Result<MapChange<'_, 's>> {
+        self.plan_change_with(inode, map, gained, lost, Vec::new())
+    }
+
+    /// Plans a change like [`Self::plan_change`]. The blocks `held`, which were reserved before, are used for new nodes
+    /// first. The rest of them is released.
+    pub(super) fn plan_change_with<'s>(
+        &self,
+        inode: &Inode,
+        mut map: FileMap<'s, Nodes<'s>>,
+        gained: Vec<BlockRun>,
+        lost: Vec<Run>,
+        held: Vec<BlockRun>,
+    ) -> Result<MapChange<'_, 's>> {
+        let mut nodes = NodeSpace { alloc: self.allocator(), runs: held };
         let mut lost: Vec<_> = lost.into_iter().flat_map(block_runs).collect();
         // By groups, so that each bitmap is taken once.
         lost.sort_unstable_by_key(|run| run.start);
-        let nodes = self.node_space(inode, map.new_nodes(), gained.first().map(|run| run.start))?;
+        self.fill_node_space(&mut nodes, inode, map.new_nodes(), gained.first().map(|run| run.start))?;
         let mut places = nodes.runs.iter().map(|run| run.start);
         map.place_new(|| places.next())?;
         Ok(MapChange { map, nodes, gained, lost, freed: self.content_of(inode) })
@@ -73,15 +94,36 @@ impl Writer {
         if self.is_journalled(inode) || is_metadata { Freed::Metadata } else { Freed::Data }
     }
 
-    /// Reserves `count` blocks (clusters with bigalloc) for nodes.
-    fn node_space(&self, inode: &Inode, count: usize, near: Option<VolBlock>) -> Result<NodeSpace<'_>> {
-        let mut space = NodeSpace { alloc: self.allocator(), runs: Vec::new() };
-        space.runs.try_reserve_exact(count)?;
-        for _ in 0..count {
+    /// Reserves blocks (clusters with bigalloc) for nodes until `space` has `count` of them.
+    fn fill_node_space(
+        &self,
+        space: &mut NodeSpace<'_>,
+        inode: &Inode,
+        count: usize,
+        near: Option<VolBlock>,
+    ) -> Result<()> {
+        space.runs.try_reserve_exact(count.saturating_sub(space.runs.len()))?;
+        while space.runs.len() < count {
             let goal = near.unwrap_or_else(|| self.home_goal(inode.ino()));
             space.runs.push(self.insist(|| self.allocator().reserve_metadata(goal, 1))?);
         }
-        Ok(space)
+        Ok(())
+    }
+
+    /// Reserves `count` blocks for nodes that publishing `blocks` of a file may need.
+    pub(super) fn hold_nodes(&self, inode: &Inode, blocks: Range<u64>, count: usize) -> Result<()> {
+        let mut space = NodeSpace { alloc: self.allocator(), runs: Vec::new() };
+        self.fill_node_space(&mut space, inode, count, None)?;
+        // A block map has numbers of 32 bits.
+        let is_far = |run: &BlockRun| run.start.0 > u64::from(u32::MAX);
+        if !inode.has(InodeFlags::EXTENTS) && space.runs.iter().any(is_far) {
+            return Err(Error::NoSpace);
+        }
+        let kept = self.nodes_ahead().add(inode.ino(), blocks, space.keep());
+        kept.map_err(|runs| {
+            self.release_nodes(runs);
+            Error::NoMemory
+        })
     }
 
     /// Returns the credits for applying `change` and storing its inode.

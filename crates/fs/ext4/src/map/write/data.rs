@@ -101,6 +101,7 @@ impl Writer {
             };
         let now = self.now();
         if is_there && written.end <= inode.size() && self.is_stamped(&inode, when, now) {
+            self.release_nodes(self.nodes_ahead().end(inode.ino(), &blocks));
             return Ok(());
         }
         let nodes = Nodes { volume: self.volume(), inode: &inode };
@@ -111,7 +112,8 @@ impl Writer {
             gained = runs;
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
         }
-        let change = self.plan_change(&inode, map, gained, Vec::new())?;
+        let held = self.nodes_ahead().take(inode.ino(), &blocks, map.new_nodes());
+        let change = self.plan_change_with(&inode, map, gained, Vec::new(), held)?;
         self.commit_change(inode.view(), change, Credits(0), |_, edit| {
             self.grow_to(edit, written.end);
             match when {
@@ -123,7 +125,21 @@ impl Writer {
         if !is_there {
             self.end_holding(inode.ino(), &self.whole_clusters(&blocks));
         }
+        self.release_nodes(self.nodes_ahead().end(inode.ino(), &blocks));
         Ok(())
+    }
+
+    /// Reserves blocks for the nodes that publishing `range` may need. All its blocks are reserved or mapped.
+    fn reserve_nodes(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
+        let inode = self.lock_file(ino)?;
+        let blocks = self.block_at(range.start)..self.block_from(range.end);
+        let nodes = Nodes { volume: self.volume(), inode: &inode };
+        let mut map = FileMap::new(&nodes)?;
+        let (new, _) = self.filled(&inode, &mut map, &blocks, ExtentState::Written)?;
+        match map.nodes_to_publish(&blocks, &new)? {
+            0 => Ok(()),
+            count => self.hold_nodes(&inode, blocks, count),
+        }
     }
 
     /// Increases the size to at least `size`.
@@ -175,6 +191,7 @@ impl Writer {
             end = if is_last_open { last.start } else { end }.max(start);
         }
         self.release(self.reservations().put_back(ino, &(start..end)));
+        self.release_nodes(self.nodes_ahead().end(ino, &blocks));
         self.hold_still(ino);
     }
 }
@@ -183,5 +200,9 @@ impl Reserves for Writer {
     fn release(&self, ino: Ino, range: &Range<u64>) {
         let _lock = self.locks().write_one(ino);
         self.give_back(ino, range);
+    }
+
+    fn reserve_mapping(&self, ino: Ino, range: &Range<u64>) -> Result<()> {
+        if range.is_empty() { Ok(()) } else { self.reserve_nodes(ino, range) }
     }
 }

@@ -55,6 +55,10 @@ impl Writer {
         runs.into_iter().flat_map(block_runs).for_each(|run| self.allocator().release(run));
     }
 
+    pub(super) fn release_nodes(&self, runs: Vec<BlockRun>) {
+        runs.into_iter().for_each(|run| self.allocator().release(run));
+    }
+
     /// Returns the free space for `statfs`. Space ahead counts as free, since it is available on request.
     pub(crate) fn totals(&self) -> Totals {
         let totals = self.allocator().totals();
@@ -75,6 +79,7 @@ impl Writer {
     /// Releases space ahead of `ino`, which has no users or whose blocks move.
     pub(crate) fn forget_space(&self, ino: Ino) {
         self.release(self.reservations().take_all(ino));
+        self.release_nodes(self.nodes_ahead().take_all(ino));
         self.hold_still(ino);
     }
 
