@@ -47,14 +47,17 @@ impl Counts {
     ///
     /// # Errors
     ///
-    /// Unsupported if they need more than 64 MiB (a file of 2 TiB), or do not count the tables themselves.
+    /// Unsupported if they need more than 64 MiB ([`TABLE_MAX`]); wrong counts if they do not count the tables
+    /// themselves.
     pub fn read(file: &dyn BlockDevice, header: &Header) -> Result<Self, Opening> {
         let len = u64::from(header.counts_clusters).saturating_mul(header.cluster());
         let table = words(&read_bytes(file, header.counts_at, len, "table of reference counts")?);
         let mut this = Self { table, table_at: header.counts_at, ..Self::default() };
         let used = this.table.iter().filter(|&&at| at & OFFSET != 0).count();
-        if to_u64(used).saturating_mul(header.cluster()) > TABLE_MAX {
-            return Err(Opening::Unsupported("changes of a file of more than 2 TiB"));
+        if to_u64(used) > Self::blocks_max(header) {
+            return Err(Opening::Unsupported(
+                "changes of a file of more than 33,554,432 clusters (2 TiB with clusters of 64 KiB)",
+            ));
         }
         for (index, at) in (0..).zip(this.table.clone()) {
             let at = at & OFFSET;
@@ -103,6 +106,11 @@ impl Counts {
         Ok(())
     }
 
+    /// Returns the maximum number of blocks of counts.
+    fn blocks_max(header: &Header) -> u64 {
+        TABLE_MAX.checked_div(header.cluster()).unwrap_or(0)
+    }
+
     fn per_block(header: &Header) -> u64 {
         header.cluster() / 2
     }
@@ -138,7 +146,8 @@ impl Counts {
         self.end
     }
 
-    /// Allocates a cluster, whose count becomes 1. Fails if the table of counts is full.
+    /// Allocates a cluster, whose count becomes 1. Fails if the table of counts is full, or if the file would have more
+    /// counts than [`Self::read`] accepts.
     pub fn allocate(&mut self, header: &Header) -> Result<u64> {
         if let Some(cluster) = self.free.pop() {
             self.set(header, cluster, 1);
@@ -153,6 +162,9 @@ impl Counts {
                 len: header.cluster(),
                 errno: ENOSPC,
             };
+            if to_u64(self.blocks.len()) >= Self::blocks_max(header) {
+                return Err(full.into());
+            }
             // The block follows the cluster, and counts itself.
             let at = next.saturating_mul(header.cluster());
             *self.table.get_mut(to_usize(index)).ok_or(full)? = at;
@@ -176,5 +188,62 @@ impl Counts {
             }
             self.set(header, cluster, count.saturating_sub(1));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::sync::Arc;
+    use obento_base::Error;
+    use obento_block::MemDevice;
+
+    const CLUSTER: u64 = 4096;
+    /// The number of blocks of counts that 64 MiB contain, and of clusters that one counts.
+    const BLOCKS: u64 = (64 << 20) / CLUSTER;
+    const PER_BLOCK: u64 = CLUSTER / 2;
+
+    /// A sparse file of 4 KiB clusters: all `used` entries of the table refer to one block, which counts every cluster.
+    /// Cluster 1 is this block, and the table, with one entry more than the limit, follows.
+    fn file(used: u64) -> (Arc<MemDevice>, Header) {
+        let table_len = (BLOCKS + 1).saturating_mul(8);
+        let mut bytes = vec![0; to_usize(2 * CLUSTER + table_len.next_multiple_of(CLUSTER))];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, b"QFI\xfb");
+        put(4, &3_u32.to_be_bytes());
+        put(20, &12_u32.to_be_bytes());
+        put(48, &(2 * CLUSTER).to_be_bytes());
+        put(56, &u32::try_from(table_len.div_ceil(CLUSTER)).unwrap().to_be_bytes());
+        put(96, &4_u32.to_be_bytes());
+        put(100, &104_u32.to_be_bytes());
+        put(to_usize(CLUSTER), &[0, 1].repeat(to_usize(PER_BLOCK)));
+        (0..used).for_each(|n| put(to_usize(2 * CLUSTER + n * 8), &CLUSTER.to_be_bytes()));
+        let file = Arc::new(MemDevice::new(bytes));
+        let header = Header::read(&*file).unwrap();
+        assert_eq!(header.cluster(), CLUSTER);
+        (file, header)
+    }
+
+    #[test]
+    fn a_file_does_not_grow_past_the_limit_of_counts_that_can_be_opened() {
+        let (device, header) = file(BLOCKS - 1);
+        let mut counts = Counts::read(&*device, &header).unwrap();
+        let first = (BLOCKS - 1) * PER_BLOCK;
+        // The next cluster needs the last block of counts, which is the cluster after it.
+        assert_eq!((counts.allocate(&header), counts.end()), (Ok(first), first + 2));
+        (2..PER_BLOCK).for_each(|n| assert_eq!(counts.allocate(&header), Ok(first + n)));
+        let refused = counts.allocate(&header);
+        assert!(
+            matches!(refused, Err(Error::Device(DeviceError::Write { errno: ENOSPC, .. }))),
+            "{refused:?}"
+        );
+        assert_eq!(to_u64(counts.blocks.len()), BLOCKS);
+    }
+
+    #[test]
+    fn a_file_with_more_counts_is_refused_with_its_limit() {
+        let (device, header) = file(BLOCKS + 1);
+        let Err(Opening::Unsupported(what)) = Counts::read(&*device, &header) else { panic!("opened") };
+        assert!(what.contains("33,554,432 clusters"), "{what}");
     }
 }
