@@ -17,6 +17,7 @@ use obento_driver::{
 };
 use obento_env::{FixedRandom, NO_CLOCK};
 use obento_jffs2::Jffs2Driver;
+use obento_testkit::fault::{Fault, FaultDevice, FaultKind, Lasting, Request};
 use obento_testkit::opening::{assert_read_once, formatted};
 use obento_testkit::oracle::{Oracle, program, run};
 use obento_testkit::require;
@@ -320,6 +321,29 @@ fn an_empty_volume_is_created_and_recognised() {
     let refused = format.plan(1 << 20, &options("no-cleanmarkers", None).format).unwrap_err();
     assert!(matches!(refused, FormatError::Needs { .. }));
     assert!(matches!(format.plan(100, &options("", None).format), Err(FormatError::TooSmall { .. })));
+}
+
+#[test]
+fn an_interruption_while_an_empty_volume_is_created_leaves_no_volume() {
+    let format = Jffs2Driver.format().unwrap();
+    let old = MemDevice::new(vec![7; 300_000]);
+    format.format(&old, &options("big-endian", None).format).unwrap();
+    // As an old volume whose first erase block is erased.
+    let mut erased = old.snapshot();
+    erased[..65_536].fill(0xff);
+    for old in [old.snapshot(), erased] {
+        assert!(Jffs2Driver.probe(&MemDevice::new(old.clone())).unwrap().is_some());
+        let whole = FaultDevice::new(MemDevice::new(old.clone()), None);
+        format.format(&whole, &options("", None).format).unwrap();
+        // The first write erases the start.
+        for nth in 1..whole.count(Request::Write) {
+            let (request, lasting, failure) = (Request::Write, Lasting::ForGood, FaultKind::Io);
+            let fault = Fault { request, nth, lasting, failure };
+            let device = FaultDevice::new(MemDevice::new(old.clone()), Some(fault));
+            format.format(&device, &options("", None).format).unwrap_err();
+            assert!(Jffs2Driver.probe(&device).unwrap().is_none(), "write {nth}");
+        }
+    }
 }
 
 #[test]

@@ -26,6 +26,8 @@ use self::tree::TreeWriter;
 use crate::open::Jffs2Driver;
 use crate::scan::IMAGE_MAX;
 
+/// The start of a device, where formats have their signatures.
+const FRONT: u64 = 64 << 10;
 /// Bytes that are written at once.
 const WRITTEN: usize = 1 << 20;
 
@@ -58,6 +60,12 @@ impl Format for Jffs2Driver {
         let formatted = Format::plan(self, device.len(), options)?;
         let shape = Shape::read(options)?;
         let block = empty_block(shape);
+        // The signatures of an old volume come first: a start of zeros is not the start of any volume, and not that of
+        // an erased erase block, after which a volume may follow.
+        let len = formatted.blocks.saturating_mul(shape.erase_block.into());
+        let erased = FRONT.max(shape.erase_block.into()).min(len);
+        device.write_at(0, &alloc::vec![0; to_usize(erased)])?;
+        device.flush()?;
         for number in (1..formatted.blocks).rev() {
             device.write_at(number.saturating_mul(shape.erase_block.into()), &block)?;
         }
