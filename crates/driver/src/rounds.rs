@@ -103,7 +103,7 @@ pub struct CheckRound<V, I, E> {
 ///
 /// Each issue is passed to `emit` in one of these rounds:
 ///
-/// - A note: in the first round. Later rounds report no notes.
+/// - A note: in the first round. Later rounds report only notes that they repair. The report counts no notes.
 /// - A repaired issue: in the round that repairs the issue. If the repair had no effect, the last round finds
 ///   the issue again, and also reports the issue as not repaired.
 /// - Any other issue: in the last round.
@@ -132,8 +132,8 @@ pub fn check_in_rounds<V, I: CheckIssue, E>(
             let is_repaired = view.is_some() && item.is_repairable(repair_mode);
             let Some(issue) = item.issue else { continue };
             if issue.severity() == Severity::Note {
-                if !has_noted {
-                    emit(CheckEvent::Found(issue, false));
+                if !has_noted || is_repaired {
+                    emit(CheckEvent::Found(issue, is_repaired));
                 }
             } else if is_repaired {
                 repaired = repaired.saturating_add(1);
@@ -157,15 +157,15 @@ mod tests {
 
     use super::*;
 
-    /// A defect of a test volume, which is a set of numbers. Even numbers are safe to repair. Multiples of 7 have no
-    /// repair.
+    /// A defect of a test volume, which is a set of numbers. Even numbers are safe to repair, and 0 and 100 are notes.
+    /// Multiples of 7 have no repair.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     struct Wrong(u32);
 
     impl CheckIssue for Wrong {
         fn severity(&self) -> Severity {
             match self.0 {
-                0 => Severity::Note,
+                0 | 100 => Severity::Note,
                 even if even % 2 == 0 => Severity::Safe,
                 _ => Severity::Damage,
             }
@@ -228,6 +228,18 @@ mod tests {
         let (events, report, _) = check(&[0, 2, 4], RepairMode::All);
         assert_eq!(events, [(0, false), (2, true), (4, true)]);
         assert_eq!((report.found, report.repaired), (2, 2));
+    }
+
+    #[test]
+    fn a_note_that_is_repaired_is_reported_as_repaired() {
+        for (numbers, events) in
+            [(&[100][..], &[(100, true)][..]), (&[2, 4, 100], &[(2, true), (4, true), (100, true)])]
+        {
+            let (found, report, left) = check(numbers, RepairMode::Safe);
+            assert_eq!((&found[..], left), (events, Vec::new()));
+            assert_eq!((report.found, report.repaired), (numbers.len() as u64 - 1, numbers.len() as u64 - 1));
+        }
+        assert_eq!(check(&[100], RepairMode::Nothing).0, [(100, false)]);
     }
 
     #[test]
