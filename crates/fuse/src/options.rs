@@ -241,6 +241,10 @@ const KNOWN: &[&str] = &[
     "usrquota",
     "grpquota",
     "prjquota",
+    "usrjquota",
+    "grpjquota",
+    "jqfmt",
+    "remount",
     "fsname",
     "subtype",
     "threads",
@@ -252,6 +256,7 @@ const KNOWN: &[&str] = &[
     "dmask",
     "codepage",
     "iocharset",
+    "streams",
     "tz",
     "time_offset",
     "keep_last_dots",
@@ -688,6 +693,15 @@ mod tests {
         assert_eq!(similar("noatme"), Some("noatime"));
         assert_eq!(taken("dta=journal").unwrap_err(), "unknown mount option 'dta=journal'");
         assert_eq!(similar("dta=journal"), Some("data"));
+        for (word, known) in [
+            ("stream=none", "streams"),
+            ("userjquota=aquota.user", "usrjquota"),
+            ("grpjqouta=aquota.group", "grpjquota"),
+            ("jqfmts=vfsv0", "jqfmt"),
+            ("remont", "remount"),
+        ] {
+            assert_eq!(similar(word), Some(known));
+        }
         assert_eq!(similar("frobnicate"), None);
         assert_eq!(taken("frobnicate").unwrap_err(), "unknown mount option 'frobnicate'");
         assert_eq!(
