@@ -12,7 +12,8 @@ use crate::Volume;
 
 impl Volume {
     /// Changes all given attributes of a file or none, and returns the new attributes. `symlinks` selects
-    /// whether a symbolic link at the end of the path is followed.
+    /// whether a symbolic link at the end of the path is followed. Exception: the kernel engine and FUSE servers
+    /// change owner, mode, flags and times one after the other. After an error, the first of them may have changed.
     ///
     /// ```
     /// use obento::base::Mode;
