@@ -33,7 +33,8 @@ use crate::driver::volume::{DIRTY, Volume};
 /// Memory for the caches of the volume.
 const CACHE: usize = 16 << 20;
 
-/// The versions that Windows writes: NT 3.51 and 4, 2000, XP and later. Source: libntfs-3g, volume.c (`ntfs_volume_startup`).
+/// The versions that released versions of Windows write: NT 3.51 and 4 (1.1 and 1.2), 2000, XP and later. Source:
+/// libntfs-3g, volume.c (`ntfs_version_is_supported`), which also accepts 2.x, of beta versions of Windows 2000.
 const VERSIONS: [(u8, u8); 4] = [(1, 1), (1, 2), (3, 0), (3, 1)];
 
 /// The least number of sectors after the copy of the boot sector that may belong to a disk, as the copy of a GPT does: the
