@@ -5,7 +5,8 @@
 //! only this call uses.
 //!
 //! Most files use the mapped path: `ob_map` finds and reserves blocks, the page cache reads and writes them, and
-//! `ob_end_write` publishes them. Files whose data only the driver can access, volumes whose blocks are larger than a
+//! `ob_end_write` publishes them. If the mapping of the file then needs a block and none is free, fsync reports this, as
+//! with delayed allocation in Linux. Files whose data only the driver can access, volumes whose blocks are larger than a
 //! page, exFAT and xv6 use `ob_read` and `ob_write`. C calls `ob_write` for one page at a time, under a lock of the
 //! file.
 
