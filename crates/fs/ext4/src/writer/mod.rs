@@ -139,7 +139,7 @@ impl Writer {
     }
 
     /// Returns the blocks that are reserved for nodes of the maps of files.
-    pub(crate) fn nodes_ahead(&self) -> &NodeSpaceTable {
+    pub(crate) fn node_space(&self) -> &NodeSpaceTable {
         &self.node_space
     }
 

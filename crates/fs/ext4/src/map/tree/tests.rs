@@ -9,7 +9,8 @@ use super::*;
 
 /// Few entries per node, so that small files make deep trees.
 const ROOM: usize = 5;
-const NODE_LEN: usize = 12 + ROOM * 12 + 4;
+/// The entries per node of a volume with blocks of 1 KiB, the smallest.
+const REAL_ROOM: usize = 84;
 const SEED: u32 = 0x1234;
 
 /// A volume that contains only one tree.
@@ -37,6 +38,7 @@ impl NodeSource for Store {
 
 /// A tree on its volume, with the model.
 struct File {
+    room: usize,
     store: Store,
     root: [u8; 60],
     model: BTreeMap<u32, (u64, ExtentState)>,
@@ -44,13 +46,18 @@ struct File {
 
 impl File {
     fn new() -> Self {
-        Self { store: Store { next: 1000, ..Store::default() }, root: empty_root(), model: BTreeMap::new() }
+        Self::with_room(ROOM)
+    }
+
+    fn with_room(room: usize) -> Self {
+        let store = Store { next: 1000, ..Store::default() };
+        Self { room, store, root: empty_root(), model: BTreeMap::new() }
     }
 
     /// Makes one change and writes it, as a transaction would.
     fn change<T>(&mut self, change: impl FnOnce(&mut ExtentTree<'_, Store>) -> Result<T>) -> T {
         let store = self.store.clone();
-        let mut tree = ExtentTree::new(&store, &self.root, ROOM).unwrap();
+        let mut tree = ExtentTree::new(&store, &self.root, self.room).unwrap();
         let answer = change(&mut tree).unwrap();
         let next = &mut self.store.next;
         tree.place_new(|| {
@@ -64,7 +71,7 @@ impl File {
                     tree.encode(id, self.store.nodes.get_mut(&at).unwrap(), Some(SEED))
                 }
                 NodeLocation::Fresh(VolBlock(at)) => {
-                    let mut bytes = std::vec![0; NODE_LEN];
+                    let mut bytes = std::vec![0; 12 + self.room * 12 + 4];
                     tree.encode(id, &mut bytes, Some(SEED));
                     assert!(self.store.nodes.insert(at, bytes).is_none());
                 }
@@ -253,6 +260,75 @@ fn steps() -> impl Strategy<Value = Vec<Action>> {
         1 => range().prop_map(|(at, len)| Action::Insert { at, len }),
     ];
     prop::collection::vec(step, 1..120)
+}
+
+/// Returns the mappings that fill `range`: existing extents become written, and holes get `pieces` of this length in
+/// turn, each in another place.
+fn filling(tree: &mut ExtentTree<'_, Store>, range: &Range<u64>, pieces: &[u64]) -> Vec<Mapping> {
+    let (mut new, mut at, mut pieces) = (Vec::new(), range.start, pieces.iter().cycle());
+    while at < range.end {
+        let next = tree.first_in(&(at..range.end)).unwrap();
+        let mapping = match next
+            .and_then(|found| found.within(range))
+            .and_then(|found| found.within(&(at..u64::MAX)))
+        {
+            Some(found) if u64::from(found.start) == at => found,
+            found => {
+                let end =
+                    found.map_or(range.end, |found| found.start.into()).min(at + pieces.next().unwrap());
+                // Places of later pieces never follow those of earlier ones.
+                written(at as u32, (end - at) as u32, 900_000_000 - 1000 * at)
+            }
+        };
+        at = mapping.end();
+        new.push(Mapping { state: ExtentState::Written, ..mapping });
+    }
+    new
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// The file has `separate` extents of a block each, every other block, and space after them: runs of blocks of which
+    /// every other one is unwritten. A range after the extents is published in parts.
+    #[test]
+    fn published_parts_need_no_more_nodes_than_were_promised(
+        separate in prop_oneof![0..12_u32, 75..90_u32, 325..345_u32, 7045..7065_u32],
+        space in prop::collection::vec(1..30_u32, 0..6),
+        has_space_first in any::<bool>(),
+        (skip, len) in (0..20_u64, 1..65_u64),
+        pieces in prop::collection::vec(1..65_u64, 1..4),
+        parts in prop::collection::vec(1..65_u64, 1..9),
+    ) {
+        let mut file = File::with_room(REAL_ROOM);
+        let mut all: Vec<_> = (0..separate).map(|n| written(2 * n, 1, 100_000 + 5 * u64::from(n))).collect();
+        let (end, mut at) = (u64::from(2 * separate), 2 * separate);
+        for (n, &len) in space.iter().enumerate() {
+            if (n % 2 == 0) == has_space_first {
+                let place = 50_000_000 + u64::from(at);
+                all.push(Mapping { state: ExtentState::Unwritten, ..written(at, len, place) });
+            }
+            at += len;
+        }
+        file.change(|tree| tree.splice(0..u64::from(at) + 1, &all, &mut Vec::new()));
+        let range = end + skip..end + skip + len;
+        let new = file.change(|tree| Ok(filling(tree, &range, &pieces)));
+        let promised = {
+            let mut tree = ExtentTree::new(&file.store, &file.root, REAL_ROOM).unwrap();
+            tree.nodes_to_publish(&range, &new).unwrap()
+        };
+        let (mut start, mut used, mut parts) = (range.start, 0, parts.iter().cycle());
+        while start < range.end {
+            let part = start..range.end.min(start + parts.next().unwrap());
+            let inside: Vec<_> = new.iter().filter_map(|mapping| mapping.within(&part)).collect();
+            used += file.change(|tree| {
+                tree.splice(part.clone(), &inside, &mut Vec::new())?;
+                Ok(tree.new_nodes())
+            });
+            start = part.end;
+        }
+        prop_assert!(used <= promised, "{used} of {promised} for {range:?} of {new:?}");
+    }
 }
 
 proptest! {

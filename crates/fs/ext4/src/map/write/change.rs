@@ -119,7 +119,7 @@ impl Writer {
         if !inode.has(InodeFlags::EXTENTS) && space.runs.iter().any(is_far) {
             return Err(Error::NoSpace);
         }
-        let kept = self.nodes_ahead().add(inode.ino(), blocks, space.keep());
+        let kept = self.node_space().add(inode.ino(), blocks, space.keep());
         kept.map_err(|runs| {
             self.release_nodes(runs);
             Error::NoMemory

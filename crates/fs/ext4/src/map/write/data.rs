@@ -101,7 +101,7 @@ impl Writer {
             };
         let now = self.now();
         if is_there && written.end <= inode.size() && self.is_stamped(&inode, when, now) {
-            self.release_nodes(self.nodes_ahead().end(inode.ino(), &blocks));
+            self.release_nodes(self.node_space().end(inode.ino(), &blocks));
             return Ok(());
         }
         let nodes = Nodes { volume: self.volume(), inode: &inode };
@@ -112,7 +112,7 @@ impl Writer {
             gained = runs;
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
         }
-        let held = self.nodes_ahead().take(inode.ino(), &blocks, map.new_nodes());
+        let held = self.node_space().take(inode.ino(), &blocks, map.new_nodes());
         let change = self.plan_change_with(&inode, map, gained, Vec::new(), held)?;
         self.commit_change(inode.view(), change, Credits(0), |_, edit| {
             self.grow_to(edit, written.end);
@@ -125,7 +125,7 @@ impl Writer {
         if !is_there {
             self.end_holding(inode.ino(), &self.whole_clusters(&blocks));
         }
-        self.release_nodes(self.nodes_ahead().end(inode.ino(), &blocks));
+        self.release_nodes(self.node_space().end(inode.ino(), &blocks));
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Writer {
             end = if is_last_open { last.start } else { end }.max(start);
         }
         self.release(self.reservations().put_back(ino, &(start..end)));
-        self.release_nodes(self.nodes_ahead().end(ino, &blocks));
+        self.release_nodes(self.node_space().end(ino, &blocks));
         self.hold_still(ino);
     }
 }

@@ -79,7 +79,7 @@ impl Writer {
     /// Releases space ahead of `ino`, which has no users or whose blocks move.
     pub(crate) fn forget_space(&self, ino: Ino) {
         self.release(self.reservations().take_all(ino));
-        self.release_nodes(self.nodes_ahead().take_all(ino));
+        self.release_nodes(self.node_space().take_all(ino));
         self.hold_still(ino);
     }
 
