@@ -56,8 +56,11 @@ impl NodeSpaceTable {
         let mut files = self.files.lock();
         let entries = files.get_mut(&ino).map_or(&mut [][..], Vec::as_mut_slice);
         for entry in entries.iter_mut().filter(|entry| entry.left.iter().any(|left| overlap(left, blocks))) {
-            let first = entry.runs.len().saturating_sub(count.saturating_sub(taken.len()));
-            taken.extend(entry.runs.drain(first..));
+            while taken.len() < count
+                && let Some(run) = entry.runs.pop()
+            {
+                taken.push(run);
+            }
         }
         taken
     }
