@@ -7,11 +7,15 @@ use std::sync::Arc;
 
 use common::{open, volume};
 use obento_base::FileKind;
-use obento_block::MemDevice;
+use obento_block::{BlockDevice as _, MemDevice};
+use obento_driver::{Driver as _, FormatOptions};
+use obento_env::{FixedRandom, NO_CLOCK};
+use obento_testkit::fault::{Fault, FaultDevice, FaultKind, Lasting, Request};
 use obento_testkit::model::StepClock;
 use obento_testkit::plan::{Actor, Op};
 use obento_testkit::trials;
 use obento_vfs::Vfs;
+use obento_xv6::Xv6Driver;
 
 #[test]
 fn whichever_request_fails_nothing_acknowledged_is_lost() {
@@ -61,4 +65,22 @@ fn an_open_volume_passes_to_another_process_with_its_nameless_files() {
 #[test]
 fn a_volume_on_a_read_only_device_opens_for_reading_alone() {
     trials::faults::read_only(&obento_xv6::Xv6Driver, &volume());
+}
+
+#[test]
+fn an_interrupted_format_has_erased_the_signatures_of_previous_formats() {
+    let format = Xv6Driver.format().unwrap();
+    let options = FormatOptions::new("xv6", Arc::new(NO_CLOCK), Arc::new(FixedRandom(1)));
+    let old = || MemDevice::new(vec![7; 2 << 20]);
+    let whole = FaultDevice::new(old(), None);
+    format.format(&whole, &options).unwrap();
+    // The first two writes erase the boot block and the super block.
+    for nth in 2..whole.count(Request::Write) {
+        let (request, lasting, failure) = (Request::Write, Lasting::ForGood, FaultKind::Io);
+        let device = FaultDevice::new(old(), Some(Fault { request, nth, lasting, failure }));
+        format.format(&device, &options).unwrap_err();
+        let mut start = [1; 8192];
+        device.read_at(0, &mut start).unwrap();
+        assert!(start == [0; 8192], "write {nth}");
+    }
 }

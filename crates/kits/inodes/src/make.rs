@@ -19,7 +19,10 @@ pub fn make<F: Inodes>(
 ) -> Result<(), FormatError> {
     let geometry = format.geometry();
     let mut zeros = vec![0; geometry.block_size()];
-    device.write_at(geometry.offset_of(super_block), &zeros)?;
+    // The signature of this format, and those that other formats have before it.
+    for block in 0..=super_block {
+        device.write_at(geometry.offset_of(block), &zeros)?;
+    }
     device.flush()?;
     let is_zeros = match options.contents {
         Contents::Zeros => true,
@@ -29,7 +32,7 @@ pub fn make<F: Inodes>(
     let bitmap =
         geometry.bitmap_start..geometry.bit_place(geometry.size.saturating_sub(1)).0.saturating_add(1);
     // Blocks that are read before they are written, and signatures of previous formats.
-    let rest = (0..geometry.data_start).filter(|block| *block != super_block && !bitmap.contains(block));
+    let rest = (super_block.saturating_add(1)..geometry.data_start).filter(|block| !bitmap.contains(block));
     for block in rest.filter(|_| !is_zeros) {
         device.write_at(geometry.offset_of(block), &zeros)?;
     }
