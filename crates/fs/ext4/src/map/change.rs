@@ -114,6 +114,14 @@ impl<S: tree::NodeSource + pointers::PointerSource> FileMap<'_, S> {
         }
     }
 
+    /// Returns whether `runs` reserved runs fill the holes of `range` without a new node, if this is found quickly.
+    pub fn has_room(&mut self, range: &Range<u64>, runs: usize) -> Result<bool> {
+        match self {
+            Self::Extents(map) => map.has_room(range, runs),
+            Self::Indirect(_) => Ok(false),
+        }
+    }
+
     /// Returns the maximum number of new nodes if `new`, the mappings that fill `range`, become part of the map in parts,
     /// in the order of the file. Leaves the map with these mappings.
     pub fn nodes_to_publish(&mut self, range: &Range<u64>, new: &[Mapping]) -> Result<usize> {

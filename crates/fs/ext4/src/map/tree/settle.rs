@@ -8,8 +8,10 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use obento_base::wire::to_usize;
 use obento_base::{Error, Result};
 
+use super::mapping::MAX_UNWRITTEN;
 use super::node::{Child, Entries, IndexEntry, NodeLocation, TreeNode, reserve};
 use super::{Bounds, ExtentTree, Mapping, NodeSource, Path, Step};
 use crate::map::extents::MAX_DEPTH;
@@ -47,6 +49,15 @@ impl<S: NodeSource> ExtentTree<'_, S> {
         self.splice(range.clone(), new, &mut Vec::new())?;
         let fresh = self.new_nodes();
         Ok(if fresh == 0 && has_room { 0 } else { fresh * 2 + depth * 2 + 1 })
+    }
+
+    /// Returns whether `runs` reserved runs fill the holes of `range`, in parts, without a new node, as far as is known
+    /// without planning the change. This is the case for most appends.
+    pub fn has_room(&mut self, range: &Range<u64>, runs: usize) -> Result<bool> {
+        let partial = if self.first_in(range)?.is_some() { PARTIAL } else { 0 };
+        // A run that is longer than an extent becomes several.
+        let more = to_usize((range.end - range.start) / u64::from(MAX_UNWRITTEN));
+        self.have_room(range, runs + more + partial)
     }
 
     /// Returns whether each leaf of `range` has room for `more` extents.

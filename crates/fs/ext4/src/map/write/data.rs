@@ -135,6 +135,11 @@ impl Writer {
         let blocks = self.block_at(range.start)..self.block_from(range.end);
         let nodes = Nodes { volume: self.volume(), inode: &inode };
         let mut map = FileMap::new(&nodes)?;
+        let runs = self.reservations().handed(ino, &self.whole_clusters(&blocks)).len();
+        // A cluster that is already allocated has holes without a reservation.
+        if self.cluster() == ClusterSize::ONE && map.has_room(&blocks, runs)? {
+            return Ok(());
+        }
         let (new, _) = self.filled(&inode, &mut map, &blocks, ExtentState::Written)?;
         match map.nodes_to_publish(&blocks, &new)? {
             0 => Ok(()),
