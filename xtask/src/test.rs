@@ -153,8 +153,6 @@ fn quick(shell: &Shell, arguments: &[String], taken: &mut Taken) -> Result<()> {
     programs
         .retain(|program| !LONGER.contains(&(program.package().unwrap_or_default(), program.name.as_str())));
     let number = programs.len();
-    // Frames of unoptimised programs are larger: test threads get the stack that the first thread of a process has.
-    let _stack = shell.push_env("RUST_MIN_STACK", "8388608");
     let result = programs::run(shell, programs, arguments, taken);
     let all = all_programs(shell)?;
     eprintln!(
