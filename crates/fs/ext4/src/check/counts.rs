@@ -22,7 +22,7 @@ use crate::unit::VolBlock;
 
 /// Number of groups that a thread takes at a time, since the bitmaps of a flex group are contiguous.
 const SHARE: u32 = 16;
-/// Maximum number of runs of wrong bits of a bitmap that are reported.
+/// Maximum number of runs of wrong bits of a bitmap that are reported. The number of the others is reported, too.
 const MAX_RUNS: usize = 16;
 
 /// The results of some groups.
@@ -153,18 +153,20 @@ impl Share<'_> {
             (bitmap, _) => bitmap,
         };
         if let Some(bitmap) = bitmap {
-            let mut runs = Vec::new();
-            self.state
-                .with_used(group, |used| differences(&bitmap, used.unwrap_or_default(), clusters, &mut runs));
+            let mut wrong =
+                self.state.with_used(group, |used| differences(&bitmap, used.unwrap_or_default(), clusters));
             let start = sb.group_start(group).0;
             let block = |bit: u64| start + sb.cluster.len(bit);
-            if uninit && !runs.is_empty() {
+            if uninit && !wrong.runs.is_empty() {
                 self.part.issues.push(Issue::GroupUninit { group, what: "blocks" });
-                runs.clear();
+                wrong = WrongRuns::default();
             }
-            for WrongBits { first, len, stored } in runs {
+            for WrongBits { first, len, stored } in wrong.runs {
                 let len = sb.cluster.len(len);
                 self.part.issues.push(Issue::BlockBitmap { group, block: block(first), len, stored });
+            }
+            if wrong.others > 0 {
+                self.part.issues.push(Issue::BlockBitmapOthers { group, runs: wrong.others });
             }
             if !is_padded(&bitmap, clusters) {
                 self.part.issues.push(Issue::BlockBitmapPadding { group });
@@ -183,8 +185,7 @@ impl Share<'_> {
         let (view, sb) = (self.view, &self.view.sb);
         let slots = self.state.inodes.get(to_usize(group.into())).map(|slots| &**slots).unwrap_or_default();
         let first = group * sb.inodes_per_group + 1;
-        let is_used = |(ino, slot): (u32, &InodeSlot)| slot.is_used() || view.is_own(ino);
-        let used = (first..).zip(slots).filter(|&(ino, slot)| is_used((ino, slot))).count();
+        let used = (first..).zip(slots).filter(|&(ino, slot)| is_used(view, ino, slot)).count();
         // Inodes of the format itself after the known slots are in use, too.
         let free = u64::from(sb.inodes_per_group).saturating_sub(to_u64(used));
         let directories = to_u64(slots.iter().filter(|slot| slot.kind == 2 && slot.is_used()).count());
@@ -192,13 +193,14 @@ impl Share<'_> {
         self.part.directories += directories;
         if let Some(bitmap) = &bitmap {
             self.checksum(group, BitmapKind::Inodes, bitmap);
-            let words = words_of((first..).zip(slots).map(is_used), sb.inodes_per_group);
-            let mut runs = Vec::new();
-            differences(bitmap, &words, sb.inodes_per_group, &mut runs);
-            for WrongBits { first: bit, len, stored } in runs {
+            let wrong = differences(bitmap, &used_inodes(view, self.state, group), sb.inodes_per_group);
+            for WrongBits { first: bit, len, stored } in wrong.runs {
                 let ino = first + u32::try_from(bit).unwrap_or(0);
                 let len = u32::try_from(len).unwrap_or(u32::MAX);
                 self.part.issues.push(Issue::InodeBitmap { group, ino, len, stored });
+            }
+            if wrong.others > 0 {
+                self.part.issues.push(Issue::InodeBitmapOthers { group, runs: wrong.others });
             }
             if !is_padded(bitmap, sb.inodes_per_group) {
                 self.part.issues.push(Issue::InodeBitmapPadding { group });
@@ -237,8 +239,24 @@ struct WrongBits {
     stored: u8,
 }
 
-/// Finds the runs in the first `bits` bits in which `stored` differs from `expected`, up to the maximum.
-fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<WrongBits>) {
+/// The runs of wrong bits of a bitmap.
+#[derive(Default)]
+struct WrongRuns {
+    /// The first runs, up to the maximum.
+    runs: Vec<WrongBits>,
+    /// Number of the other runs.
+    others: u64,
+}
+
+impl WrongRuns {
+    fn add(&mut self, run: WrongBits) {
+        if self.runs.len() < MAX_RUNS { self.runs.push(run) } else { self.others += 1 }
+    }
+}
+
+/// Finds the runs in the first `bits` bits in which `stored` differs from `expected`.
+fn differences(stored: &[u8], expected: &[u64], bits: u32) -> WrongRuns {
+    let (mut found, mut last) = (WrongRuns::default(), None::<WrongBits>);
     let mut words = expected.iter().copied().chain(core::iter::repeat(0));
     for (base, bytes) in (0_u32..).step_by(64).zip(stored.chunks(8)).take_while(|(base, _)| *base < bits) {
         let mut word = [0; 8];
@@ -252,16 +270,30 @@ fn differences(stored: &[u8], expected: &[u64], bits: u32, runs: &mut Vec<WrongB
             wrong &= wrong.wrapping_sub(1);
             let at = u64::from(base + bit);
             let stored = u8::from(word >> bit & 1 == 1);
-            let is_full = runs.len() >= MAX_RUNS;
-            match runs.last_mut() {
-                Some(run) if run.first + run.len == at && run.stored == stored => {
-                    run.len += 1;
+            match &mut last {
+                Some(run) if run.first + run.len == at && run.stored == stored => run.len += 1,
+                _ => {
+                    let run = WrongBits { first: at, len: 1, stored };
+                    last.replace(run).into_iter().for_each(|run| found.add(run));
                 }
-                _ if is_full => return,
-                _ => runs.push(WrongBits { first: at, len: 1, stored }),
             }
         }
     }
+    last.into_iter().for_each(|run| found.add(run));
+    found
+}
+
+/// Returns whether inode `ino` is in use. Inodes of the format itself always are.
+fn is_used(view: &View, ino: u32, slot: &InodeSlot) -> bool {
+    slot.is_used() || view.is_own(ino)
+}
+
+/// Returns the words of the right inode bitmap of `group`.
+pub(super) fn used_inodes(view: &View, state: &CheckState, group: u32) -> Vec<u64> {
+    let count = view.sb.inodes_per_group;
+    let slots = state.inodes.get(to_usize(group.into())).map(|slots| &**slots).unwrap_or_default();
+    let used = (group * count + 1..).zip(slots).map(|(ino, slot)| is_used(view, ino, slot));
+    words_of(used, count)
 }
 
 /// Returns whether the bits from `bits` on to the end of the block are set.

@@ -61,6 +61,9 @@ obento_driver::issues! {
     /// The volume is marked as having errors.
     MarkedWithErrors { errors: u32 } Note Inodes "marked-with-errors",
         "the volume is marked as having errors ({errors} recorded)";
+    /// A repair ended before it had tried to repair every issue.
+    RepairUnfinished { left: u64 } Note Volume "repair-unfinished",
+        "the repair has reached its limit; it can continue with {}", Quantity::new(*left, "error");
     /// A descriptor's checksum is wrong.
     DescriptorChecksum { group: u32, found: u16, expected: u16 } Safe Volume "descriptor-checksum",
         "group {group}: stored checksum of the descriptor is {found:#x}, computed {expected:#x}";
@@ -355,9 +358,15 @@ obento_driver::issues! {
     /// A bitmap of blocks is wrong.
     BlockBitmap { group: u32, block: u64, len: u64, stored: u8 } Safe Counts "block-bitmap",
         "group {group}: {} {}", run("block", *block, *len), marked(*len, *stored);
+    /// A bitmap of blocks has more wrong runs than are reported.
+    BlockBitmapOthers { group: u32, runs: u64 } Safe Counts "block-bitmap-others",
+        "group {group}: the block bitmap is wrong in {}", Quantity::new(*runs, "more range");
     /// A bitmap of inodes is wrong.
     InodeBitmap { group: u32, ino: u32, len: u32, stored: u8 } Safe Counts "inode-bitmap",
         "group {group}: {} {}", run("inode", (*ino).into(), (*len).into()), marked((*len).into(), *stored);
+    /// A bitmap of inodes has more wrong runs than are reported.
+    InodeBitmapOthers { group: u32, runs: u64 } Safe Counts "inode-bitmap-others",
+        "group {group}: the inode bitmap is wrong in {}", Quantity::new(*runs, "more range");
     /// The bits after the end of a block bitmap are not set.
     BlockBitmapPadding { group: u32 } Safe Counts "block-bitmap-padding",
         "group {group}: the bits after the last block in the block bitmap are not set";

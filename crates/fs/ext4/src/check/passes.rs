@@ -19,6 +19,16 @@ pub(super) fn look(
     options: &CheckOptions,
     emit: &mut dyn FnMut(Event),
 ) -> Result<CheckReport> {
+    survey(device, options, emit).map(|(report, _)| report)
+}
+
+/// Checks the volume on `device` without repairs. Also returns the state, which contains the blocks and the inodes in
+/// use.
+pub(super) fn survey(
+    device: Arc<dyn BlockDevice>,
+    options: &CheckOptions,
+    emit: &mut dyn FnMut(Event),
+) -> Result<(CheckReport, Arc<CheckState>)> {
     let mut report = CheckReport::default();
     let mut reported = EventSink { report: &mut report, emit };
     let view = View::open(device, options, &mut reported)?;
@@ -50,5 +60,5 @@ pub(super) fn look(
     report.label = sb.label().to_vec();
     report.block_size = sb.block_size.bytes();
     report.checked = true;
-    Ok(report)
+    Ok((report, state))
 }

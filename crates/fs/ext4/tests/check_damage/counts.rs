@@ -60,4 +60,26 @@ cases! {
         let at = disk.bitmap_at(Bits::Inodes, 0) + disk.block - 1;
         disk.put(at, &[0x7f]);
     });
+    a_block_bitmap_with_more_wrong_runs_than_are_reported(EXT2, [
+        "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1",
+        "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1",
+        "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1",
+        "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1",
+        "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1", "block-bitmap stored=1 len=1",
+        "block-bitmap stored=1 len=1", "block-bitmap-others group=0 runs=4",
+    ], |disk| {
+        let last = disk.free_block();
+        (0..20).for_each(|n| disk.edit_bit(Bits::Blocks, last - 2 * n, true));
+    });
+    an_inode_bitmap_with_more_wrong_runs_than_are_reported(EXT2, [
+        "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1",
+        "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1",
+        "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1",
+        "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1",
+        "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1", "inode-bitmap stored=1 len=1",
+        "inode-bitmap stored=1 len=1", "inode-bitmap-others group=0 runs=4",
+    ], |disk| {
+        let last = disk.inodes_per_group;
+        (0..20).for_each(|n| disk.edit_bit(Bits::Inodes, last - 2 * n, true));
+    });
 }

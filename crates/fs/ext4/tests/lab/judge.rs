@@ -89,10 +89,11 @@ pub fn repaired(bytes: &[u8]) -> Result<Vec<u8>> {
     repair_copy(bytes, RepairMode::All).map(|(_, after)| after)
 }
 
-/// Returns the report of our repair, and the resulting bytes.
+/// Returns the report of our repair, and the resulting bytes. A repair that reaches a limit fails the test.
 pub fn repair_copy(bytes: &[u8], repair_mode: RepairMode) -> Result<(CheckReport, Vec<u8>)> {
     let device = Arc::new(MemDevice::new(bytes.to_vec()));
-    let (report, _) = check(device.clone(), repair_mode)?;
+    let (report, found) = check(device.clone(), repair_mode)?;
+    assert!(found.iter().all(|finding| finding.code != "repair-unfinished"), "the repair reaches a limit");
     let mut after = vec![0; bytes.len()];
     device.read_at(0, &mut after)?;
     Ok((report, after))

@@ -3,33 +3,45 @@
 use obento_base::Result;
 use obento_base::wire::to_usize;
 
+use super::super::counts::used_inodes;
 use super::edits::Edits;
 use crate::checksum::Crc;
 use crate::unit::VolBlock;
 
 /// One of a group's two bitmaps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum RepairedBitmap {
     Blocks,
     Inodes,
 }
 
 impl Edits {
-    /// Marks `len` blocks from `block` on.
-    pub(super) fn set_blocks(&mut self, group: u32, block: u64, len: u64, in_use: bool) -> Result<()> {
-        let sb = &self.view.sb;
-        let start = sb.group_start(group).0;
-        let cluster = |block: u64| sb.cluster.whole(block.saturating_sub(start));
-        let last = cluster(block.saturating_add(len).saturating_sub(1));
-        let bits = cluster(block)..last.saturating_add(1);
-        self.set_bits(RepairedBitmap::Blocks, group, bits, in_use)
-    }
-
-    /// Marks `len` inodes from `ino` on.
-    pub(super) fn set_inodes(&mut self, group: u32, ino: u32, len: u32, in_use: bool) -> Result<()> {
-        let first = group.saturating_mul(self.view.sb.inodes_per_group).saturating_add(1);
-        let bit = u64::from(ino.saturating_sub(first));
-        self.set_bits(RepairedBitmap::Inodes, group, bit..bit.saturating_add(len.into()), in_use)
+    /// Sets each bit of a bitmap to what the check of this round has found, once per round. Returns false if the check
+    /// has found no place for the bitmap.
+    pub(super) fn rewrite_bitmap(&mut self, kind: RepairedBitmap, group: u32) -> Result<bool> {
+        let place = self.bitmap_place(kind, group);
+        let Some(state) = self.used.clone().filter(|_| place.0 != 0) else { return Ok(false) };
+        if !self.rewritten.insert((kind, group)) {
+            return Ok(true);
+        }
+        let (words, bits) = match kind {
+            RepairedBitmap::Blocks => {
+                let words = state.with_used(group, |words| words.unwrap_or_default().to_vec());
+                (words, self.view.sb.group_clusters(group))
+            }
+            RepairedBitmap::Inodes => (used_inodes(&self.view, &state, group), self.view.sb.inodes_per_group),
+        };
+        self.block(place, |bytes| {
+            let right = words.iter().flat_map(|word| word.to_le_bytes()).chain(core::iter::repeat(0));
+            // The bits after the last block or inode stay.
+            let rest = !u8::MAX.checked_shl(bits % 8).unwrap_or(0);
+            let masks = core::iter::repeat_n(u8::MAX, to_usize(u64::from(bits / 8))).chain([rest]);
+            for ((byte, right), mask) in bytes.iter_mut().zip(right).zip(masks) {
+                *byte = *byte & !mask | right & mask;
+            }
+        })?;
+        self.seal_bitmap(kind, group)?;
+        Ok(true)
     }
 
     /// Sets the bits after the end of a block bitmap.

@@ -28,7 +28,9 @@ impl Edits {
         let clock = &options.clock;
         match *issue {
             // Notes.
-            Issue::MarkedWithErrors { .. } | Issue::JournalMissing {} => return Ok(false),
+            Issue::MarkedWithErrors { .. } | Issue::JournalMissing {} | Issue::RepairUnfinished { .. } => {
+                return Ok(false);
+            }
             // Such volumes are not repaired at all.
             Issue::Truncated { .. } | Issue::JournalNotRead {} => return Ok(false),
             // `replay` repairs these before the first round.
@@ -220,11 +222,12 @@ impl Edits {
             Issue::Unnamed { ino } => self.name_or_clear(ino, clock)?,
 
             // Bitmaps and counts.
-            Issue::BlockBitmap { group, block, len, stored } => {
-                self.set_blocks(group, block, len, stored == 0)?
+            // The first issue of a bitmap repairs all of it.
+            Issue::BlockBitmap { group, .. } | Issue::BlockBitmapOthers { group, .. } => {
+                return self.rewrite_bitmap(RepairedBitmap::Blocks, group);
             }
-            Issue::InodeBitmap { group, ino, len, stored } => {
-                self.set_inodes(group, ino, len, stored == 0)?
+            Issue::InodeBitmap { group, .. } | Issue::InodeBitmapOthers { group, .. } => {
+                return self.rewrite_bitmap(RepairedBitmap::Inodes, group);
             }
             Issue::BlockBitmapPadding { group } => self.pad_block_bitmap(group)?,
             Issue::InodeBitmapPadding { group } => self.pad_inode_bitmap(group)?,

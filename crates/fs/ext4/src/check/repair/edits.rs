@@ -14,7 +14,9 @@ use obento_block::{BlockDevice, Overlay, check_range};
 use obento_driver::CheckOptions;
 
 use super::super::events::{Event, EventSink};
+use super::super::state::CheckState;
 use super::super::view::View;
+use super::bitmaps::RepairedBitmap;
 use crate::checksum::{Crc, inode_seed};
 use crate::group::descriptor_checksum;
 use crate::inode::seal_record;
@@ -32,10 +34,14 @@ pub(super) struct Edits {
     /// Whether the view reads from the copy, and not from a journal in front of it.
     is_direct: bool,
     now: Timestamp,
+    /// Bitmaps that were rewritten, with their groups.
+    pub(super) rewritten: BTreeSet<(RepairedBitmap, u32)>,
     /// Directories and files that were rebuilt.
     pub(super) rebuilt: BTreeSet<u32>,
     /// Number of groups, from the first on, that have no free block.
     pub(super) full_groups: u32,
+    /// The blocks and the inodes in use, which the check of this round has found.
+    pub(super) used: Option<Arc<CheckState>>,
     /// Blocks of the volume that files claim too, as they were before any repair.
     pub(super) originals: Arc<BTreeMap<u64, Vec<u8>>>,
 }
@@ -55,8 +61,10 @@ impl Edits {
             device,
             is_direct,
             now,
+            rewritten: BTreeSet::new(),
             rebuilt: BTreeSet::new(),
             full_groups: 0,
+            used: None,
             originals: Arc::default(),
         })
     }

@@ -2,8 +2,8 @@
 //!
 //! A round checks the volume ([`passes::look`]), and each issue is repaired according to its kind, in a copy of the
 //! volume in memory ([`edits`]). The next round checks the copy. A repair therefore needs to know only its own issue;
-//! the next round finds its consequences. Rounds continue until one finds nothing that can be repaired. The copy is
-//! written to the device at the end, or earlier if it is large ([`commit`]): after each repair less is wrong than
+//! the next round finds its consequences. Rounds continue until one finds nothing that can be repaired, or until each
+//! stage has used up its rounds ([`rounds`]). The copy is written to the device at the end, or earlier if it is large ([`commit`]): after each repair less is wrong than
 //! before, so a second run completes an interrupted one. Copies of blocks with several owners are written to free
 //! blocks of the device at once. A round repairs the issues of the first [`Stage`] that has any, since later ones
 //! depend on it.
@@ -32,6 +32,7 @@ mod quotas;
 mod replay;
 mod resize;
 mod room;
+mod rounds;
 mod salvage;
 mod shrink;
 mod tree;
@@ -41,9 +42,8 @@ mod usage;
 mod values;
 mod volume;
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use obento_base::{Error, Result};
 use obento_block::{BlockDevice, Overlay};
@@ -55,22 +55,15 @@ use super::journal::is_log_missing;
 use super::{passes, view};
 use crate::feature::Incompat;
 use crate::format::JOURNAL_INO as JOURNAL;
-use crate::unit::VolBlock;
 use commit::Target;
 use edits::{Copy, Edits};
 pub(crate) use growth::commit_growth;
 pub(crate) use quotas::{QuotaChange, QuotaState, change_quotas};
+use rounds::Rounds;
 pub(crate) use shrink::{minimum_blocks, planned_blocks, shrink};
 pub(crate) use tune::{JournalChange, change_journal, change_settings, recover};
 
 use crate::super_block::{ERROR_FS, SuperBlock, VALID_FS};
-
-/// Maximum number of rounds: more than any damage needs whose repairs succeed.
-const MAX_ROUNDS: u32 = 100;
-/// Maximum number of metadata blocks whose contents are kept for files that claim them.
-const MAX_ORIGINALS: usize = 256;
-/// Maximum number of repairs of an issue that is found again.
-const MAX_TRIES: u32 = 3;
 
 /// Checks and repairs. Fails with `ReadOnly`, or in the same cases as a check.
 pub(super) fn repair(
@@ -90,19 +83,12 @@ pub(super) fn repair(
     let copy = Arc::new(Overlay::new(Arc::clone(device)));
     let mut target = Target::new(device, options);
     let looking = CheckOptions { repair_mode: RepairMode::Nothing, super_block: None, ..options.clone() };
-    let mut rounds = Rounds {
-        stuck: BTreeSet::new(),
-        tries: BTreeMap::new(),
-        reported: Vec::new(),
-        known: BTreeSet::new(),
-        has_looked: false,
-        originals: Arc::default(),
-    };
+    let mut rounds = Rounds::default();
     rounds.reported.extend(replayed);
     let mut first = CheckOptions { repair_mode: RepairMode::Nothing, ..options.clone() };
-    for _ in 0..MAX_ROUNDS {
+    loop {
         let on: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&copy);
-        let issues = rounds.look(on, &first, emit)?.1;
+        let (_, issues, used) = rounds.look(on, &first, emit)?;
         if issues.iter().any(shares_journal) {
             target.spare_journal();
         }
@@ -111,9 +97,11 @@ pub(super) fn repair(
         if todo.is_empty() {
             break;
         }
+        let is_of = |stage| todo.first().is_some_and(|issue| issue.stage() == stage);
         let mut edits = Edits::open(&copy, &first)?;
         edits.originals = Arc::clone(&rounds.originals);
-        let is_cloned = todo.first().is_some_and(|issue| issue.stage() == Stage::Twice) && {
+        edits.used = Some(used).filter(|_| is_of(Stage::Counts));
+        let is_cloned = is_of(Stage::Twice) && {
             // Copies are written to the device at once, to blocks that are free there.
             if copy.changed_len() > 0 {
                 edits.super_block(commit::unfinished)?;
@@ -134,7 +122,8 @@ pub(super) fn repair(
         first = looking.clone();
     }
     let on: Arc<dyn BlockDevice> = Arc::<Copy>::clone(&copy);
-    let (mut report, left) = rounds.look(on, &looking, &mut |_| {})?;
+    let (mut report, left, _) = rounds.look(on, &looking, &mut |_| {})?;
+    let untried = if options.repair_mode == RepairMode::All { rounds.untried(&left) } else { 0 };
     let left: BTreeSet<Issue> = left.into_iter().collect();
     if target.has_begun() || copy.changed_len() > 0 || left.is_empty() && is_marked(&*copy, &looking) {
         let mut edits = Edits::open(&copy, &looking)?;
@@ -150,6 +139,9 @@ pub(super) fn repair(
         }
         emit(Event::Found(issue, repaired));
     }
+    if untried > 0 {
+        emit(Event::Found(Issue::RepairUnfinished { left: untried }, false));
+    }
     Ok(report)
 }
 
@@ -164,86 +156,6 @@ fn is_incomplete(device: &Arc<dyn BlockDevice>, sb: &SuperBlock, options: &Check
 fn is_marked(device: &dyn BlockDevice, options: &CheckOptions) -> bool {
     let is_marked = |state: u16| state & (VALID_FS | ERROR_FS) != VALID_FS;
     view::find(device, options).is_ok_and(|found| is_marked(found.super_block.raw.s_state.get()))
-}
-
-/// The state that is kept from round to round.
-struct Rounds {
-    /// Issues that cannot be repaired.
-    stuck: BTreeSet<Issue>,
-    tries: BTreeMap<Issue, u32>,
-    /// Issues in the order in which they were found.
-    reported: Vec<Issue>,
-    known: BTreeSet<Issue>,
-    has_looked: bool,
-    /// Blocks of the volume that files claim too, as they were before any repair: bitmaps are written long before the files
-    /// get copies.
-    originals: Arc<BTreeMap<u64, Vec<u8>>>,
-}
-
-impl Rounds {
-    /// Checks the volume, and records new issues. Passes progress on.
-    fn look(
-        &mut self,
-        on: Arc<dyn BlockDevice>,
-        options: &CheckOptions,
-        emit: &mut dyn FnMut(Event),
-    ) -> Result<(CheckReport, Vec<Issue>)> {
-        let mut issues = Vec::new();
-        let report = passes::look(on, options, &mut |event| match event {
-            Event::Found(issue, _) => issues.push(issue),
-            Event::Progress(_) => emit(event),
-        })?;
-        let is_first = !core::mem::replace(&mut self.has_looked, true);
-        for issue in &issues {
-            // Notes of an unfinished repair are not reported.
-            if (is_first || issue.severity() > Severity::Note) && self.known.insert(issue.clone()) {
-                self.reported.push(issue.clone());
-            }
-        }
-        issues.retain(|issue| issue.severity() > Severity::Note);
-        Ok((report, issues))
-    }
-
-    /// Keeps the contents of metadata blocks that files claim.
-    fn keep_originals(&mut self, copy: &Arc<Copy>, options: &CheckOptions, issues: &[Issue]) -> Result<()> {
-        let claimed = issues.iter().filter_map(|issue| match *issue {
-            Issue::BlockOfVolume { block, len, .. } => Some(block..block.saturating_add(len)),
-            _ => None,
-        });
-        let mut missing = claimed.flatten().filter(|block| !self.originals.contains_key(block)).peekable();
-        if missing.peek().is_none() || self.originals.len() >= MAX_ORIGINALS {
-            return Ok(());
-        }
-        let edits = Edits::open(copy, options)?;
-        let mut originals = BTreeMap::clone(&self.originals);
-        for block in missing.take(MAX_ORIGINALS.saturating_sub(self.originals.len())) {
-            originals.insert(block, edits.view.read(VolBlock(block), 1)?);
-        }
-        self.originals = Arc::new(originals);
-        Ok(())
-    }
-
-    /// Records whether an issue was repaired. An issue that is found again and again cannot be repaired.
-    fn tried(&mut self, issue: &Issue, is_repaired: bool) {
-        let tries = self.tries.entry(issue.clone()).or_insert(0);
-        *tries = tries.saturating_add(1);
-        if !is_repaired || *tries >= MAX_TRIES {
-            self.stuck.insert(issue.clone());
-        }
-    }
-
-    /// Returns the issues of the first stage that has any which may be repaired. If only safe repairs are permitted
-    /// and there are other issues, too, nothing is repaired, since the safe issues may be their consequences.
-    fn todo(&self, mut issues: Vec<Issue>, repair_mode: RepairMode) -> Vec<Issue> {
-        let has_damage = issues.iter().any(|issue| issue.severity() == Severity::Damage);
-        if repair_mode == RepairMode::Safe && has_damage {
-            return Vec::new();
-        }
-        issues.retain(|issue| !self.stuck.contains(issue));
-        let Some(first) = issues.iter().map(Issue::stage).min() else { return issues };
-        issues.retain(|issue| issue.stage() == first);
-        issues
-    }
 }
 
 /// Returns whether another file claims blocks of the journal.
