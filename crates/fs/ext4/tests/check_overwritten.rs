@@ -1,5 +1,5 @@
-//! Random bytes over metadata blocks. One repair is enough, e2fsck finds nothing after it, and it loses neither names nor
-//! contents that `e2fsck -fy` keeps. `OBENTO_SEED=n OBENTO_MUTANTS=count` select the random bytes of the campaign, and
+//! Random bytes over metadata blocks. One repair is enough, e2fsck finds nothing after it, and it loses neither names
+//! nor contents that `e2fsck -fy` keeps. `OBENTO_SEED=n OBENTO_MUTANTS=count` select the random bytes of the campaign, and
 //! `OBENTO_ONLY=base` the image.
 
 mod common;

@@ -3,10 +3,10 @@
 //! A round checks the volume ([`passes::look`]), and each issue is repaired according to its kind, in a copy of the
 //! volume in memory ([`edits`]). The next round checks the copy. A repair therefore needs to know only its own issue;
 //! the next round finds its consequences. Rounds continue until one finds nothing that can be repaired, or until each
-//! stage has used up its rounds ([`rounds`]). The copy is written to the device at the end, or earlier if it is large ([`commit`]): after each repair less is wrong than
-//! before, so a second run completes an interrupted one. Copies of blocks with several owners are written to free
-//! blocks of the device at once. A round repairs the issues of the first [`Stage`] that has any, since later ones
-//! depend on it.
+//! stage has used up its rounds ([`rounds`]). The copy is written to the device at the end, or earlier if it is large
+//! ([`commit`]): after each repair less is wrong than before, so a second run completes an interrupted one. Copies of
+//! blocks with several owners are written to free blocks of the device at once. A round repairs the issues of the first
+//! [`Stage`] that has any, since later ones depend on it.
 //! Invariant: no repair makes a readable file unreadable.
 //! Source: e2fsprogs `e2fsck/problem.c` (what is repaired without asking), `pass1.c` to `pass5.c`.
 

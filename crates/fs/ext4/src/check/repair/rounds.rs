@@ -44,8 +44,8 @@ pub(super) struct Rounds {
     spent: BTreeMap<Stage, u32>,
     /// Number of rounds that were not counted for a stage, since they repaired much.
     free_rounds: u32,
-    /// Blocks of the volume that files claim too, as they were before any repair: bitmaps are written long before the files
-    /// get copies.
+    /// Blocks of the volume that files claim too, as they were before any repair: bitmaps are written long before the
+    /// files get copies.
     pub(super) originals: Arc<BTreeMap<u64, Vec<u8>>>,
 }
 
@@ -64,8 +64,10 @@ impl Rounds {
         })?;
         let is_first = !core::mem::replace(&mut self.has_looked, true);
         for issue in &issues {
-            // Notes of an unfinished repair are not reported.
-            if (is_first || issue.severity() > Severity::Note) && self.known.insert(issue.clone()) {
+            let is_new = self.known.insert(issue.clone());
+            // The first round reports what a check without repairs reports. Notes of an unfinished repair are not
+            // reported.
+            if is_first || is_new && issue.severity() > Severity::Note {
                 self.reported.push(issue.clone());
             }
         }
