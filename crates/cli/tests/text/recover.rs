@@ -89,6 +89,40 @@ fn the_files_of_a_volume_whose_root_is_not_a_directory_are_recovered() {
 }
 
 #[test]
+fn the_files_of_a_volume_with_an_overwritten_root_and_bitmap_are_recovered() {
+    let Some(twins) = twins() else { return };
+    let size = block_size(&twins);
+    let places = ["block bitmap at ", "inode table at "].map(|wanted| group_at(&twins, wanted));
+    let image = fs::File::options().write(true).open(twins.path("disk.img")).unwrap();
+    let mut dice = Dice(33);
+    for place in places {
+        let noise = dice.text(usize::try_from(size).unwrap());
+        image.write_all_at(&noise, place).unwrap();
+    }
+    drop(image);
+    let output = twins.ours(&["recover", "disk.img", "saved"], b"");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let wanted = contents(&twins.tree());
+    let found = contents(&twins.path("saved"));
+    // The inodes of the first files are in the block of the root's inode.
+    assert!(wanted.iter().filter(|wanted| !found.contains(wanted)).count() <= 6, "{output:?}");
+    let repeated = text(&output.stderr).matches("marked as having errors").count();
+    assert!(repeated <= 1, "{output:?}");
+}
+
+#[test]
+fn a_volume_with_errors_in_which_no_file_is_found_is_not_a_success() {
+    let Some(twins) = Twins::with(&["debugfs"], "24M", |_| {}) else { return };
+    let image = twins.path("disk.img");
+    let empty = twins.ours(&["recover", "disk.img", "saved"], b"");
+    assert_eq!(empty.status.code(), Some(0), "{empty:?}");
+    run(program("debugfs").args(["-w", "-R", "set_inode_field <2> links_count 9"]).arg(&image)).unwrap();
+    let output = twins.ours(&["recover", "disk.img", "other"], b"");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(text(&output.stderr).contains("a repair of a copy found no files"), "{output:?}");
+}
+
+#[test]
 fn a_map_of_ddrescue_shows_which_files_are_damaged() {
     let Some(twins) = twins() else { return };
     let size = block_size(&twins);
@@ -133,7 +167,7 @@ fn the_rest_of_a_volume_with_overwritten_metadata_is_recovered() {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let list = text(&output.stdout);
     assert!(
-        list.contains("\"kind\":\"unrecovered\",\"path\":\"disk.img:/d/e\",\"state\":\"lost\""),
+        list.contains("\"kind\":\"unrecovered\",\"path\":\"disk.img:/d/e\",\"state\":\"damaged\""),
         "{list}"
     );
     assert!(list.contains("\"kind\":\"recovered\""), "{list}");
@@ -176,20 +210,22 @@ fn contents(folder: &std::path::Path) -> Vec<Vec<u8>> {
     contents
 }
 
+/// Returns the first byte of a structure of the first group.
+fn group_at(twins: &Twins, wanted: &str) -> u64 {
+    let output = run(program("debugfs").args(["-R", "stats"]).arg(twins.path("disk.img"))).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let at = text.find(wanted).unwrap_or_else(|| panic!("{wanted}: {text}")) + wanted.len();
+    let number: String = text[at..].trim_start().chars().take_while(char::is_ascii_digit).collect();
+    number.parse::<u64>().unwrap() * block_size(twins)
+}
+
 #[test]
 fn a_map_with_bad_metadata_gives_all_files() {
     let Some(twins) = twins() else { return };
     let size = block_size(&twins);
     let len = fs::metadata(twins.path("disk.img")).unwrap().len();
     let wanted = contents(&twins.tree());
-    let group = |wanted: &str| {
-        let output = run(program("debugfs").args(["-R", "stats"]).arg(twins.path("disk.img"))).unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        let at = text.find(wanted).unwrap_or_else(|| panic!("{wanted}: {text}")) + wanted.len();
-        let number: String = text[at..].trim_start().chars().take_while(char::is_ascii_digit).collect();
-        number.parse::<u64>().unwrap() * size
-    };
-    let inodes = group("inode table at ");
+    let inodes = group_at(&twins, "inode table at ");
     let cases = [
         ("the last sector", len - 512..len),
         ("the first sector", 0..512),
@@ -218,7 +254,7 @@ fn a_map_with_a_bad_directory_block_gives_the_files_without_names() {
     let directory = debugfs(&twins, "bmap /d/e 0") * size;
     let output = recover_with_map(&twins, from_ref(&(directory..directory + size)), "saved");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(text(&output.stdout).starts_with("lost\t-\tdisk.img:/d/e\tthe map does not list "), "{output:?}");
+    assert!(text(&output.stdout).starts_with("damaged\t-\tdisk.img:/d/e\tthe map does not list "), "{output:?}");
     assert_eq!(contents(&twins.path("saved")), contents(&twins.tree()), "{output:?}");
     assert!(text(&output.stderr).contains("20 files without a name are stored in lost+found"), "{output:?}");
 }
@@ -320,7 +356,7 @@ fn names_lost_below_a_directory_without_a_name_are_reported() {
     let list = text(&output.stdout);
     let lines: Vec<&str> = list.lines().collect();
     assert_eq!(lines.len(), 2, "{output:?}");
-    assert!(lines[0].starts_with("lost\t-\tdisk.img:/d\t"), "{list}");
+    assert!(lines[0].starts_with("damaged\t-\tdisk.img:/d\t"), "{list}");
     assert!(lines[1].starts_with("lost\t-\tdisk.img:/lost+found/#") && lines[1].contains("/f5\t"), "{list}");
-    assert!(text(&output.stderr).contains("2 entries lost"), "{output:?}");
+    assert!(text(&output.stderr).contains("1 entry lost; 1 directory damaged"), "{output:?}");
 }

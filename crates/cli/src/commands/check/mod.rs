@@ -36,9 +36,13 @@ const LEFT: u8 = 4;
 pub const FAILED: u8 = 8;
 pub const USAGE: u8 = 16;
 /// The codes of findings with an advice after their text. Notes among them are shown without --verbose, but not with
-/// --quiet: the volume is marked as having errors; a part of the volume is not checked.
-const ADVISED: [(&str, &str); 3] =
-    [("marked-with-errors", ""), ("journal-missing", JOURNAL_ADVICE), ("journal-not-read", JOURNAL_ADVICE)];
+/// --quiet: the volume is marked as having errors; a part of the volume is not checked; a repair is not complete.
+const ADVISED: [(&str, &str); 4] = [
+    ("marked-with-errors", ""),
+    ("journal-missing", JOURNAL_ADVICE),
+    ("journal-not-read", JOURNAL_ADVICE),
+    ("repair-unfinished", "; run the command again"),
+];
 const JOURNAL_ADVICE: &str = "; name it with --journal FILE";
 
 /// The page of `check`.
@@ -179,7 +183,7 @@ fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
     if context.json() {
         line(shown, &report).write(&mut out)?;
     } else if !args.quiet {
-        summary(&mut out, shown, &report, args.yes)?;
+        summary(&mut out, shown, &report, opened.repair_mode)?;
         if args.safe && report.left() > 0 {
             let all =
                 format!("'obento check -y {}' repairs all problems that can be repaired", shell_word(shown));
@@ -397,15 +401,23 @@ fn finding_line(finding: &Finding) -> Line {
     })
 }
 
-/// Writes the result of the check. `is_repair` is whether the check repairs everything that it can repair.
-fn summary(out: &mut Output, shown: &[u8], report: &CheckReport, is_repair: bool) -> std::io::Result<()> {
+/// Writes the result of the check.
+fn summary(
+    out: &mut Output,
+    shown: &[u8],
+    report: &CheckReport,
+    repair_mode: RepairMode,
+) -> std::io::Result<()> {
     let CheckReport { inodes, blocks, directories, .. } = report;
     let state = match (report.left(), report.repaired) {
         (0, 0) => "no problems".to_owned(),
         (0, 1) => "1 error, repaired".to_owned(),
         (0, repaired) => format!("{}, all repaired", things(repaired)),
-        (left, 0) if is_repair => format!("{} left, which this command cannot repair", things(left)),
-        (left, 0) => format!("{} found", things(left)),
+        (left, 0) => match repair_mode {
+            RepairMode::All => format!("{} left, which this command cannot repair", things(left)),
+            RepairMode::Safe => format!("{} found, none repaired", things(left)),
+            RepairMode::Nothing => format!("{} found", things(left)),
+        },
         (left, repaired) => format!("{} repaired, {} left", things(repaired), things(left)),
     };
     // Some formats have no fixed number of inodes.

@@ -54,8 +54,8 @@ pub const PAGE: Page = Page::new(&[
 /// Errors do not end the copy, and wrong checksums of metadata are ignored. If a directory is damaged, the
 /// command also copies the files that have lost their names and that 'obento check -y' would store in
 /// lost+found. The image is not changed. Bytes that cannot be read are zeros in the copy. The command prints
-/// a line for each incomplete file, with four fields separated by tabs: the state (lost, damaged, attributes
-/// or unwritten), the range of bytes or -, the path, and the reason.
+/// a line for each incomplete file or directory, with four fields separated by tabs: the state (lost, damaged,
+/// attributes or unwritten), the range of bytes or -, the path, and the reason.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image, or a directory in it
@@ -107,12 +107,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let bad = map.map(|map| with_map(&image, map)).transpose()?;
     let search = VolumeSearch { address: &address, options: &options, bad, context };
     let opened = search.open(image)?;
-    let mut recovery = Recovery::new(out, search.bad.is_some(), context);
+    note_notices(&opened, &address, context);
+    let prefix = [&shown(&address)[..], b":", start(&address)].concat();
+    let mut recovery = Recovery::new(out, search.bad.is_some(), prefix, args.target.clone(), context);
     let opened = search.with_root(opened, &mut recovery)?;
-    let source = source(&opened, &address, context)?;
+    let source = source(&opened, &address)?;
     context.stop_between_steps();
     let copied = copy_out_to(&[source], &target, &copy, &mut recovery).and_then(|report| {
-        copy_unnamed((&opened, &search), (&target, &copy), &mut recovery, context)?;
+        let is_empty = report.written.files + report.written.others == 0;
+        copy_unnamed((&opened, &search), (&target, &copy), is_empty, &mut recovery, context)?;
         Ok(report)
     });
     let shown = args.target.as_os_str().as_bytes();
@@ -126,8 +129,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-/// Copies the files of a whole volume without a name, if entries were lost. They are found by a repair of a copy in memory.
-/// The files that were copied before stay as they are, since a repair removes what is damaged.
+/// Copies the files of a whole volume without a name, if entries were lost or if no file was found (`is_empty`).
+/// They are found by a repair of a copy in memory. The files that were copied before stay as they are, since a
+/// repair removes what is damaged.
 ///
 /// # Errors
 ///
@@ -135,22 +139,30 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn copy_unnamed(
     (opened, search): (&ReadableVolume, &VolumeSearch<'_>),
     (target, copy): (&HostTarget, &CopyOptions),
+    is_empty: bool,
     recovery: &mut Recovery<'_>,
     context: &Context,
 ) -> Result<(), CopyError> {
     let address = search.address;
     let is_whole = address.place.as_ref().is_none_or(|place| *place == FileSelector::Path(b"/".to_vec()));
-    if !is_whole || !recovery.has_lost_entries() {
+    let has_lost = recovery.has_lost_entries();
+    if !is_whole || !has_lost && !is_empty {
         return Ok(());
     }
     let repaired = search.repaired(&opened.image).map_err(|report| report.to_string());
     let repaired = repaired.and_then(|copy| copy.ok_or_else(|| "the volume cannot be repaired".to_owned()));
-    let found = repaired.and_then(|copy| {
-        let source = source(&copy, address, context).map_err(|report| report.to_string())?;
-        Ok((copy, source))
+    let found = repaired.and_then(|(copy, errors)| {
+        let source = source(&copy, address).map_err(|report| report.to_string())?;
+        Ok((copy, errors, source))
     });
     let (repaired, source) = match found {
-        Ok(found) => found,
+        Ok((_, 0, _)) if !has_lost => return Ok(()),
+        Ok((copy, _, source)) => {
+            recovery.add_errors();
+            (copy, source)
+        }
+        // A volume without files may be of a type that cannot be repaired.
+        Err(_) if !has_lost => return Ok(()),
         Err(reason) => {
             let note = format!("files that have lost their names were not searched: {reason}");
             context.note(&shown(address), note);
@@ -164,7 +176,7 @@ fn copy_unnamed(
     let tree = TreeOptions { existing: Existing::Keep, ..copy.tree.clone() };
     let report = copy_out_to(&[source], target, &CopyOptions { tree, ..copy.clone() }, recovery)?;
     search.report_lost_names(&opened.volume, &repaired.volume, recovery);
-    recovery.add_unnamed(report.written.files + report.written.others, place);
+    recovery.add_unnamed(&report, place);
     Ok(())
 }
 
@@ -230,13 +242,26 @@ fn shown(address: &Address) -> Vec<u8> {
     [address.image.as_os_str().as_bytes(), part.as_bytes()].concat()
 }
 
-fn source(opened: &ReadableVolume, address: &Address, context: &Context) -> Result<CopySource, Report> {
-    let ReadableVolume { image, volume } = opened;
-    let shown = shown(address);
-    let info = volume.info();
+/// Prints the notices about a volume.
+fn note_notices(opened: &ReadableVolume, address: &Address, context: &Context) {
+    let info = opened.volume.info();
     for each in &info.notices {
-        context.note(&shown, notice(each, obento::driver::Access::ReadOnly, image, info.probe.fs_type));
+        let text = notice(each, obento::driver::Access::ReadOnly, &opened.image, info.probe.fs_type);
+        context.note(&shown(address), text);
     }
+}
+
+/// Returns the path of the address in the volume; empty for the root.
+fn start(address: &Address) -> &[u8] {
+    match &address.place {
+        Some(FileSelector::Path(path)) => path.strip_suffix(b"/").unwrap_or(path),
+        _ => b"",
+    }
+}
+
+fn source(opened: &ReadableVolume, address: &Address) -> Result<CopySource, Report> {
+    let volume = &opened.volume;
+    let shown = shown(address);
     let place = address.place.clone().unwrap_or(FileSelector::Path(b"/".to_vec()));
     let path = match &place {
         FileSelector::Path(path) => path.clone(),

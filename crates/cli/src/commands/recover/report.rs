@@ -1,7 +1,10 @@
 //! The list of what could not be recovered.
 
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 
 use obento::copy::{CopyReport, Observer, Problem, ProblemReason};
 use obento::host::interrupt;
@@ -42,20 +45,29 @@ pub struct Recovery<'c> {
     has_map: bool,
     progress: Progress<'c>,
     out: Out,
+    /// The start of the shown paths, and the directory that contains their copies.
+    prefix: Vec<u8>,
+    target: PathBuf,
     /// The first failure of writing the list.
     failed: io::Result<()>,
     /// The path of the last damaged file, which may have several bad ranges.
     last: Vec<u8>,
     damaged: u64,
     lost: u64,
+    /// Directories of which only a part could be read.
+    directories: u64,
     others: u64,
+    /// Whether the volume has errors, although all that it contains could be read.
+    has_errors: bool,
     /// Files without a name, and where they are stored.
     unnamed: u64,
+    /// The regular files among them.
+    unnamed_files: u64,
     unnamed_place: &'static str,
 }
 
 impl<'c> Recovery<'c> {
-    pub fn new(out: Out, has_map: bool, context: &'c Context) -> Self {
+    pub fn new(out: Out, has_map: bool, prefix: Vec<u8>, target: PathBuf, context: &'c Context) -> Self {
         let progress = Progress::new(context.messages(), "recovering");
         let last = Vec::new();
         Self {
@@ -63,53 +75,81 @@ impl<'c> Recovery<'c> {
             has_map,
             progress,
             out,
+            prefix,
+            target,
             failed: Ok(()),
             last,
             damaged: 0,
             lost: 0,
+            directories: 0,
             others: 0,
+            has_errors: false,
             unnamed: 0,
+            unnamed_files: 0,
             unnamed_place: "",
         }
     }
 
-    /// Returns whether an entry, such as a directory, could not be read.
+    /// Returns whether an entry, or a part of a directory, could not be read.
     pub fn has_lost_entries(&self) -> bool {
-        self.lost > 0
+        self.lost + self.directories > 0
+    }
+
+    /// Records that a check has found errors on the volume.
+    pub fn add_errors(&mut self) {
+        self.has_errors = true;
     }
 
     /// Adds files that were copied after the others, since no directory leads to them.
-    pub fn add_unnamed(&mut self, files: u64, place: &'static str) {
-        self.unnamed += files;
+    pub fn add_unnamed(&mut self, written: &CopyReport, place: &'static str) {
+        self.unnamed += written.written.files + written.written.others;
+        self.unnamed_files += written.written.files;
         self.unnamed_place = place;
+    }
+
+    /// Returns whether the copy of a path of the volume is a directory.
+    fn is_copied_directory(&self, path: &[u8]) -> bool {
+        let below = path.strip_prefix(&self.prefix[..]).and_then(|path| path.strip_prefix(b"/"));
+        let Some(below) = below else { return false };
+        let copy = self.target.join(OsStr::from_bytes(below));
+        !below.is_empty() && fs::symlink_metadata(copy).is_ok_and(|copy| copy.is_dir())
     }
 
     /// Prints the summary, and sets the exit code.
     pub fn finish(mut self, copied: &CopyReport, target: &[u8]) -> Outcome {
         drop(self.progress);
         let tree = &copied.written;
-        let files = tree.files + self.unnamed;
-        let recovered = files + tree.directories + tree.others;
+        let files = tree.files + self.unnamed_files;
+        let recovered = tree.files + self.unnamed + tree.directories + tree.others;
         self.failed?;
-        let Self { damaged, lost, others, unnamed, .. } = self;
+        let Self { damaged, lost, directories, others, unnamed, .. } = self;
         if self.context.json() {
             let line = Line::new("recovered").bytes("path", target).field("files", files);
             line.field("damaged", damaged)
                 .field("unnamed", unnamed)
                 .field("lost", lost)
+                .field("damaged_directories", directories)
                 .field("others", others)
                 .write(&mut self.out)?;
         } else {
             let plural = |count: u64, one: &str, many: &str| {
                 format!("{count} {}", if count == 1 { one } else { many })
             };
+            let files_found = files;
             let files = plural(files, "file recovered", "files recovered");
             let lost = plural(lost, "entry lost", "entries lost");
-            let others = match others {
+            let also = |count: u64, one, many| match count {
                 0 => String::new(),
-                others => format!("; {}", plural(others, "other problem", "other problems")),
+                count => format!("; {}", plural(count, one, many)),
             };
-            self.context.note(target, format!("{files}, {damaged} of them damaged; {lost}{others}"));
+            let directories = also(directories, "directory damaged", "directories damaged");
+            let others = also(others, "other problem", "other problems");
+            self.context
+                .note(target, format!("{files}, {damaged} of them damaged; {lost}{directories}{others}"));
+            if self.has_errors && files_found == 0 {
+                let note = "the volume has errors, and a repair of a copy found no files";
+                self.context.note(target, note);
+            }
             if unnamed > 0 {
                 let place = self.unnamed_place;
                 self.context.note(
@@ -121,7 +161,8 @@ impl<'c> Recovery<'c> {
                 );
             }
         }
-        if damaged + lost + others > 0 {
+        let is_incomplete = damaged + lost + directories + others > 0;
+        if is_incomplete || self.has_errors && tree.files + unnamed == 0 {
             self.context.raise(if recovered == 0 { 2 } else { 1 });
         }
         Ok(self.out.flush()?)
@@ -133,6 +174,11 @@ impl<'c> Recovery<'c> {
                 self.damaged += u64::from(self.last != problem.path);
                 self.last.clone_from(&problem.path);
                 ("damaged", Some(unread.range.clone()))
+            }
+            // The directory was copied before its entries were listed.
+            ProblemReason::Volume(_) if self.is_copied_directory(&problem.path) => {
+                self.directories += 1;
+                ("damaged", None)
             }
             ProblemReason::Volume(_) => {
                 self.lost += 1;

@@ -112,7 +112,7 @@ impl VolumeSearch<'_> {
         let Some(error) = opened.volume.vfs().expect_root().err().filter(|_| needs_root) else {
             return Ok(opened);
         };
-        let Some(copy) = self.repaired(&opened.image)? else { return Ok(opened) };
+        let Some((copy, _)) = self.repaired(&opened.image)? else { return Ok(opened) };
         let path = [&shown(self.address)[..], b":/"].concat();
         recovery.problem(&Problem { path, trouble: ProblemReason::Volume(error) });
         self.report_lost_names(&opened.volume, &copy.volume, recovery);
@@ -143,13 +143,14 @@ impl VolumeSearch<'_> {
         }
     }
 
-    /// Returns a copy of `image` in memory in which the volume is repaired, or `None` if it cannot be repaired. Unreadable
-    /// bytes count as zeros during the repair only: afterwards, those that the repair has not written fail again.
+    /// Returns a copy of `image` in memory in which the volume is repaired, and the number of errors that were found;
+    /// or `None` if the volume cannot be repaired. Unreadable bytes count as zeros during the repair only: afterwards,
+    /// those that the repair has not written fail again.
     ///
     /// # Errors
     ///
     /// The copy cannot be opened.
-    pub fn repaired(&self, image: &Image) -> Result<Option<ReadableVolume>, Report> {
+    pub fn repaired(&self, image: &Image) -> Result<Option<(ReadableVolume, u64)>, Report> {
         let bad = self.bad.as_ref().map(|bad| Arc::new(bad.copy()));
         let copy: Arc<dyn BlockDevice> = match &bad {
             Some(bad) => bad.clone(),
@@ -164,14 +165,15 @@ impl VolumeSearch<'_> {
         };
         let repair = || {
             let copy = Image::on_device(image.path(), copy, image.registry(), &of_copy)?;
-            match check(&copy, self.address.part.as_ref(), &checking, &mut Vec::<Finding>::new()) {
+            let report = match check(&copy, self.address.part.as_ref(), &checking, &mut Vec::<Finding>::new())
+            {
                 // A truncated volume is not repaired. Its files would be copied again.
                 Ok(report) if report.repaired == 0 && report.left() > 0 => return Ok(None),
-                Ok(_) => {}
+                Ok(report) => report,
                 Err(_) => return Ok(None),
-            }
+            };
             let volume = self.volume(&copy)?;
-            Ok::<_, OpenError>(Some(ReadableVolume { image: copy, volume }))
+            Ok::<_, OpenError>(Some((ReadableVolume { image: copy, volume }, report.found)))
         };
         let Some(bad) = bad else { return repair().map_err(open::cannot_open) };
         let (repaired, unread) = bad.with_zeros(repair);
