@@ -211,7 +211,7 @@ fn a_table_is_printed_as_json_and_disks_without_a_table_are_refused() {
     assert!(lines[2].contains("\"kind\":\"free_space\""), "{listed}");
     let (added, _) = bench.run(&["--json", "part", "disk.img", "add"], 0);
     assert!(added.contains("\"number\":2,\"start\":5242880,\"size\":10485760"), "{added}");
-    bench.refused("grow 1 5M", "the partition would overlap partition 2");
+    bench.refused("grow 1 5M", "partition 1 can have at most 4194304 bytes; partition 2 follows");
     fs::write(bench.path("empty.img"), vec![0; 1 << 20]).unwrap();
     let (_, said) = bench.run(&["part", "empty.img"], 2);
     assert!(said.contains("no partition table was found"), "{said}");

@@ -99,6 +99,11 @@ impl GptBytes {
         self.usable.0.saturating_mul(size)..self.usable.1.saturating_add(1).saturating_mul(size)
     }
 
+    /// Returns the number of bytes that the second copy takes at the end of the disk.
+    pub fn copy_len(&self) -> u64 {
+        self.entry_sectors().saturating_add(1).saturating_mul(self.sector_size())
+    }
+
     /// Returns the partitions.
     pub fn table(&self) -> Table {
         self.copy.table()
@@ -176,14 +181,22 @@ impl GptBytes {
         device.write_at(at(my), &sector)
     }
 
-    /// Adapts the record of the MBR that covers the disk to its length. All other bytes of the MBR are kept.
+    /// Adapts the record of the MBR that covers the disk to its length, or writes the record again if the MBR has no
+    /// records. All other bytes of the MBR are kept.
     fn write_protection(&self, device: &dyn BlockDevice) -> Result<()> {
         let mut sector = read_sector(device, 512, 0)?;
+        if RawMbr::of(&sector).is_none() {
+            return device.write_at(0, protective(self.last).as_bytes());
+        }
         let Ok((mbr, _)) = RawMbr::mut_from_prefix(&mut sector) else { return Ok(()) };
         let others = mbr.partition_record.iter().filter(|record| !matches!(record.os_type, 0 | PROTECTIVE));
         let is_hybrid = others.count() > 0;
         let Some(record) = mbr.partition_record.iter_mut().find(|record| record.os_type == PROTECTIVE) else {
-            return Ok(());
+            if is_hybrid {
+                return Ok(());
+            }
+            mbr.partition_record = protective(self.last).partition_record;
+            return device.write_at(0, &sector);
         };
         let sectors = u32::try_from(self.last).unwrap_or(u32::MAX);
         let is_whole = record.starting_lba.get() == 1 && !is_hybrid;

@@ -242,6 +242,22 @@ impl Table {
         Ok(!mbr::protects_gpt(device)? && matches!(gpt::read(device), Ok(Some(_))))
     }
 
+    /// Reads a GPT that is ignored because the MBR does not protect the GPT, as [`ignores_gpt`](Self::ignores_gpt)
+    /// reports. [`TableEditor::write`] then writes a protective MBR again. Returns `None` if the MBR contains partitions,
+    /// or if a GPT is absent.
+    ///
+    /// # Errors
+    ///
+    /// - `Corrupt`: a GPT exists, and no copy of it is usable.
+    /// - `Device`: the device failed.
+    pub fn read_unprotected_gpt(device: &dyn BlockDevice) -> Result<Option<Self>> {
+        let has_partitions = mbr::read(device, 512)?.is_some_and(|table| !table.partitions.is_empty());
+        if has_partitions || mbr::protects_gpt(device)? {
+            return Ok(None);
+        }
+        Ok(gpt::read(device)?.map(|table| table.with_truncation(device.len())))
+    }
+
     fn with_truncation(mut self, found: u64) -> Self {
         let expected = self.partitions.iter().map(Partition::end).max().unwrap_or(0);
         if expected > found {

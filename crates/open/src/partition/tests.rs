@@ -117,6 +117,33 @@ fn a_gpt_counts_only_if_the_mbr_protects_it() {
 }
 
 #[test]
+fn a_gpt_without_its_protective_mbr_is_written_with_the_mbr_again() {
+    for (sector_size, has_signature) in [(512, false), (512, true), (4096, false)] {
+        let good = gpt_disk(sector_size);
+        let mut bytes = good.clone();
+        bytes[440..512].fill(0);
+        if has_signature {
+            bytes[..440].fill(0x90);
+            bytes[510..512].copy_from_slice(&[0x55, 0xaa]);
+        }
+        let device = std::sync::Arc::new(MemDevice::new(bytes));
+        let table = Table::read_unprotected_gpt(&*device).unwrap().unwrap();
+        assert_eq!(Ok(table.partitions.clone()), read(&good).map(|table| table.partitions));
+        TableEditor::open(device.clone(), &table).unwrap().write().unwrap();
+        let repaired = Table::read(&*device).unwrap().unwrap();
+        assert_eq!((repaired.scheme, repaired.partitions), (Scheme::Gpt, table.partitions));
+        assert_eq!(Table::read_unprotected_gpt(&*device), Ok(None));
+        let mut code = [0; 440];
+        device.read_at(0, &mut code).unwrap();
+        assert_eq!(code == [0x90; 440], has_signature);
+    }
+    // An MBR with partitions belongs to another table.
+    let mut bytes = gpt_disk(512);
+    bytes[446..462].copy_from_slice(entry(0x83, 2048, 100).as_bytes());
+    assert_eq!(Table::read_unprotected_gpt(&MemDevice::read_only(bytes)), Ok(None));
+}
+
+#[test]
 fn the_backup_replaces_a_damaged_first_header_or_its_entries() {
     for sector_size in [512, 4096] {
         let good = gpt_disk(sector_size);

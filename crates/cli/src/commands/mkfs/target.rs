@@ -9,7 +9,7 @@ use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
 use obento::block::{BlockDevice, Slice};
 use obento::driver::Contents;
 use obento::host::HostError;
-use obento::image::{FormatTarget, PartitionChoice, PartitionContents};
+use obento::image::{FormatTarget, ImageNotice, PartitionChoice, PartitionContents};
 use obento::text::human_size;
 use obento::{Image, OpenError, Options};
 
@@ -149,6 +149,9 @@ pub fn contents_to_destroy(
     found: &[PartitionChoice],
     part: Option<&PartSelector>,
 ) -> Option<String> {
+    if part.is_none() && image.notices().contains(&ImageNotice::IgnoredGpt) {
+        return Some("a GPT whose protective MBR is missing".into());
+    }
     if let (Some(table), None) = (image.table(), part) {
         let count = table.partitions.len();
         let list: Vec<String> = found.iter().filter_map(partition).collect();

@@ -14,7 +14,7 @@ use crate::cause::Cause;
 use crate::commands::mkfs::contents_to_destroy;
 use crate::output::{Outcome, Output, not_created};
 use crate::parse::size::positive_size;
-use crate::report::{Report, printable};
+use crate::report::{Report, printable, shell_word};
 
 /// The sector size of a new file.
 const SECTOR: u64 = 512;
@@ -77,6 +77,13 @@ pub fn create_disk(disk: &Disk<'_>, path: &Path, size: u64, args: &Create) -> Ou
 /// Writes the table. Fails if the disk contains known data, and `--force` is not given.
 pub fn create(disk: &Disk<'_>, image: &Image, args: &Create) -> Outcome {
     let id = disk.disk_id(args.scheme(), &args.uuid)?;
+    if image.notices().contains(&ImageNotice::IgnoredGpt) && !args.force {
+        let help = format!(
+            "run 'obento part {} repair-backup' to write the MBR again; --force destroys the GPT",
+            shell_word(disk.shown)
+        );
+        return Err(cannot(disk, "it contains a GPT whose protective MBR is missing").help(help).into());
+    }
     if let Some(what) = to_destroy(image).filter(|_| !args.force) {
         return Err(cannot(disk, what).help("use --force to overwrite it").into());
     }
@@ -108,8 +115,7 @@ pub(super) fn contents(image: &Image) -> Option<String> {
 
 /// Returns the description of the data that a new table destroys.
 fn to_destroy(image: &Image) -> Option<String> {
-    let is_table =
-        |notice: &&ImageNotice| matches!(notice, ImageNotice::NoTable(_) | ImageNotice::IgnoredGpt);
+    let is_table = |notice: &&ImageNotice| matches!(notice, ImageNotice::NoTable(_));
     if image.notices().iter().any(|notice| is_table(&notice)) {
         return Some("it contains a partition table with errors".into());
     }

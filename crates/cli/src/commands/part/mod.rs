@@ -12,6 +12,7 @@ use obento::Image;
 use obento::address::{Address, AddressError, HostEntry, Operand, PartSelector, snapshot_of};
 use obento::driver::Access;
 use obento::env::{Random as _, SystemRandom};
+use obento::image::ImageNotice;
 use obento::partition::{
     DiskId, EditError, Guid, NewEntry, Partition, PartitionType, Placement, Scheme, Table, TableEditor,
 };
@@ -162,7 +163,7 @@ enum Action {
         #[arg(required = true, value_name = "+NAME|-NAME", allow_hyphen_values = true)]
         changes: Vec<String>,
     },
-    /// Write both copies of a GPT again, the second one at the end of the disk
+    /// Write both copies of a GPT and a lost protective MBR again, the second copy at the end of the disk
     RepairBackup,
 }
 
@@ -224,11 +225,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(Action::Create(create)) = &args.action {
         return create::create(&disk, &image, create);
     }
-    let empty = match image.table() {
+    let other = match image.table() {
+        None if image.notices().contains(&ImageNotice::IgnoredGpt) => {
+            Some(unprotected(&disk, &image, args.action.as_ref())?)
+        }
         None => Table::read_empty_mbr(&**image.device()).ok().flatten(),
         Some(_) => None,
     };
-    let Some(table) = image.table().or(empty.as_ref()) else {
+    let Some(table) = image.table().or(other.as_ref()) else {
         return Err(without_table(&disk, &image).into());
     };
     let refused = |error| disk.refused(error);
@@ -268,6 +272,26 @@ fn names_part(disk: &OsStr, context: &Context) -> bool {
     match Address::parse_with(disk, &look_up) {
         Ok(address) => address.part.is_some() || snapshot_of(&address.image, &look_up).is_some(),
         Err(error) => matches!(error, AddressError::Part { .. }),
+    }
+}
+
+/// Returns the GPT that is ignored because its protective MBR is missing, to write both again.
+///
+/// # Errors
+///
+/// The action is not that of writing the table again. Any other change would affect a table that the kernel ignores.
+fn unprotected(disk: &Disk<'_>, image: &Image, action: Option<&Action>) -> Result<Table, Report> {
+    let failed = |cause: &dyn std::fmt::Display| Report::on("cannot use", disk.shown, cause);
+    let table = Table::read_unprotected_gpt(&**image.device()).map_err(|error| failed(&error))?;
+    match (table, action) {
+        (Some(table), Some(Action::RepairBackup)) => Ok(table),
+        (table, _) => {
+            let is_intact = table.is_some_and(|table| table.notices.is_empty());
+            let gpt = if is_intact { "the GPT is intact, but" } else { "the disk has a GPT, but" };
+            let shown = shell_word(disk.shown);
+            Err(failed(&format!("{gpt} its protective MBR is missing"))
+                .help(format!("run 'obento part {shown} repair-backup' to write the MBR again")))
+        }
     }
 }
 
@@ -339,6 +363,13 @@ impl Disk<'_> {
             }
             Action::Name { part, name } => {
                 let number = self.find(editor, part)?;
+                if scheme == Scheme::Mbr {
+                    let place = shell_word([self.shown, format!("@{number}").as_bytes()].concat());
+                    let command = format!("obento tune {place} -L {}", shell_word(name));
+                    return Err(self
+                        .refused(EditError::NotInMbr { what: "name" })
+                        .help(format!("set the label of its file system instead: {command}")));
+                }
                 editor.set_name(number, name).map_err(refused)?;
             }
             Action::Uuid { part, uuid } if part == "disk" => {
@@ -346,6 +377,12 @@ impl Disk<'_> {
             }
             Action::Uuid { part, uuid } => {
                 let number = self.find(editor, part)?;
+                if scheme == Scheme::Mbr {
+                    let command = format!("obento part {} uuid disk random", shell_word(self.shown));
+                    return Err(self
+                        .refused(EditError::NotInMbr { what: "UUID" })
+                        .help(format!("only the disk has a number: {command}")));
+                }
                 editor.set_uuid(number, guid(uuid)?).map_err(refused)?;
             }
             Action::Attributes { part, changes } => {
@@ -406,6 +443,15 @@ impl Disk<'_> {
         let unit = u64::from(editor.table().sector_size);
         let len = base.checked_add(parsed).and_then(|len| len.checked_next_multiple_of(unit));
         let end = len.and_then(|len| partition.start.checked_add(len)).unwrap_or(u64::MAX);
+        if end > limit {
+            let most = limit - partition.start;
+            let next = editor.table().partitions.iter().filter(|other| other.start >= partition.end());
+            let next = next.min_by_key(|other| other.start).filter(|other| other.start - limit < unit);
+            let next = next.map_or_else(String::new, |next| format!("; partition {} follows", next.number));
+            let why = format!("partition {} can have at most {most} bytes{next}", partition.number);
+            return Err(Report::on("cannot grow", self.shown, why)
+                .help("omit the size to use all free space after the partition"));
+        }
         if end < partition.end() {
             let why = format!(
                 "partition {} has {} bytes, which is more than the new size",
@@ -492,6 +538,10 @@ impl Disk<'_> {
             EditError::OutOfRange { start, first, .. } if start < first => {
                 report.help("omit --start to use free space, or name a start such as 1M")
             }
+            EditError::PastEnd { needed, .. } => report.help(format!(
+                "make the disk at least {needed} bytes long; for a raw image: truncate -s {needed} {}",
+                shell_word(self.shown)
+            )),
             EditError::NoSpace { .. } | EditError::Overlaps { .. } | EditError::OutOfRange { .. } => {
                 report.help(format!("run 'obento part {}' to list the free space", shell_word(self.shown)))
             }

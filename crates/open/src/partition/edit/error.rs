@@ -59,6 +59,16 @@ pub enum EditError {
         /// The byte after the last usable one.
         last: u64,
     },
+    /// A partition ends after the usable bytes of a disk that was shortened.
+    #[error("{}", past_end(*number, *end, needed.saturating_sub(*end)))]
+    PastEnd {
+        /// The partition.
+        number: u32,
+        /// The byte after the partition.
+        end: u64,
+        /// The least length of the disk.
+        needed: u64,
+    },
     /// A position is not a multiple of the sector size, or the range is empty.
     #[error("the start and the size must be multiples of {sector_size} bytes, and the size must not be 0")]
     Unaligned {
@@ -119,6 +129,17 @@ fn no_space(largest: u64) -> impl fmt::Display {
     fmt::from_fn(move |f| match largest {
         0 => f.write_str("the disk has no free space for a partition"),
         _ => write!(f, "no gap between partitions is large enough: the largest gap has {largest} bytes"),
+    })
+}
+
+/// Describes the partition `number`, which ends at `end` and leaves less than `copy` bytes for the second copy of a GPT.
+fn past_end(number: u32, end: u64, copy: u64) -> impl fmt::Display {
+    fmt::from_fn(move |f| {
+        write!(f, "partition {number} ends at byte {end}, ")?;
+        match copy {
+            0 => f.write_str("which is after the end of the disk"),
+            _ => write!(f, "and the backup GPT needs {copy} bytes after it"),
+        }
     })
 }
 

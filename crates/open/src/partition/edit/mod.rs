@@ -313,30 +313,37 @@ impl TableEditor {
     ///
     /// # Errors
     ///
-    /// - `OutOfRange`: a partition does not fit.
+    /// - `PastEnd`: a partition does not fit.
     pub fn end_at(&mut self, len: u64) -> Result<(), EditError> {
         match &mut self.bytes {
             Bytes::Gpt(gpt) => gpt.end_at(len),
             Bytes::Mbr(mbr) => mbr.end_at(len),
         }
-        expect_ends(&self.table.partitions, &self.usable())
+        expect_ends(&self.table.partitions, &self.usable(), self.copy_len())
     }
 
     /// Writes the table to the device.
     ///
     /// # Errors
     ///
-    /// - `OutOfRange`: the disk is shorter than the table requires.
+    /// - `PastEnd`: the disk is shorter than the table requires.
     /// - `Device`: the device failed.
     pub fn write(&mut self) -> Result<(), EditError> {
         match &mut self.bytes {
             Bytes::Gpt(gpt) => {
                 // The copy at the end must not overwrite a partition of a truncated disk.
-                let usable = gpt.usable();
-                expect_ends(&self.table.partitions, &usable)?;
+                expect_ends(&self.table.partitions, &gpt.usable(), gpt.copy_len())?;
                 Ok(gpt.write(&*self.device)?)
             }
             Bytes::Mbr(mbr) => Ok(mbr.write()?),
+        }
+    }
+
+    /// Returns the number of bytes that the table takes at the end of the disk.
+    fn copy_len(&self) -> u64 {
+        match &self.bytes {
+            Bytes::Gpt(gpt) => gpt.copy_len(),
+            Bytes::Mbr(_) => 0,
         }
     }
 
@@ -454,9 +461,15 @@ fn expect_inside(range: &Range<u64>, usable: &Range<u64>) -> Result<(), EditErro
     Err(EditError::OutOfRange { start, end, first, last })
 }
 
-/// Checks that no partition ends after the usable bytes. Fails with `OutOfRange`. A partition that starts
-/// before the usable bytes is not an error.
-fn expect_ends(partitions: &[Partition], usable: &Range<u64>) -> Result<(), EditError> {
-    let mut late = partitions.iter().filter(|partition| partition.end() > usable.end);
-    late.try_for_each(|partition| expect_inside(&partition.range(), usable))
+/// Checks that no partition ends after the usable bytes, which `copy` bytes of the table follow. Fails with `PastEnd` and
+/// the last partition. A partition that starts before the usable bytes is not an error.
+fn expect_ends(partitions: &[Partition], usable: &Range<u64>, copy: u64) -> Result<(), EditError> {
+    let last = partitions.iter().max_by_key(|partition| partition.end());
+    match last.filter(|partition| partition.end() > usable.end) {
+        None => Ok(()),
+        Some(last) => {
+            let (number, end) = (last.number, last.end());
+            Err(EditError::PastEnd { number, end, needed: end.saturating_add(copy) })
+        }
+    }
 }
