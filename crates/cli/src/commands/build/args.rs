@@ -8,7 +8,7 @@ use obento::convert::{ConvertFormat, Qcow2Version};
 use obento::host::{Publish, UnpackLimits};
 
 use super::volume::VolumeArgs;
-use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
+use crate::parse::image_format::{ImageFormat, unknown_format};
 use crate::parse::time::source_date_epoch;
 use crate::report::Report;
 
@@ -122,10 +122,7 @@ impl Args {
     pub fn container(&self) -> Result<ConvertFormat, Report> {
         let shown = self.out().as_os_str().as_bytes();
         let format = self.format.or_else(|| ImageFormat::of_name_or_raw(self.out()));
-        let format = format.ok_or_else(|| {
-            let report = Report::on("cannot build", shown, "the name has no extension that selects a format");
-            report.help(NAME_THE_FORMAT)
-        })?;
+        let format = format.ok_or_else(|| unknown_format("cannot build", self.out()))?;
         if format != ImageFormat::Qcow2 && self.compress {
             return Err(Report::on("cannot build", shown, "--compress requires the format qcow2"));
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use obento::Registry;
@@ -34,7 +34,7 @@ const DISK_KEYS: &[&str] = &["table", "size", "uuid"];
 const BLOB_KEYS: &[&str] = &["file", "offset"];
 
 /// All keys of `[[partition]]`, some of which only some contents have.
-const PARTITION_KEYS: &[&str] = &[
+pub const PARTITION_KEYS: &[&str] = &[
     "add",
     "attributes",
     "block-size",
@@ -76,7 +76,11 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
     };
     let mut text = String::new();
     let read = opened.take(MAX_LEN + 1).read_to_string(&mut text);
-    read.map_err(|error| Report::on("cannot read", shown, error))?;
+    read.map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => Report::on("cannot use the layout", shown, "not a text file")
+            .help("name a layout in TOML; 'obento build --print-layout DISK' prints that of a disk"),
+        _ => Report::on("cannot read", shown, error),
+    })?;
     if text.len() as u64 > MAX_LEN {
         return Err(Report::on("cannot use", shown, format!("larger than {MAX_LEN} bytes")));
     }
@@ -215,11 +219,16 @@ impl Reader<'_> {
         if matches!(content, PartitionContent::Empty) && keys.has("from") {
             return Err(keys.wrong("from", "this key requires a file system, such as content = \"ext4\""));
         }
+        if matches!(content, PartitionContent::Empty) && keys.has("contents") {
+            let why = "this key names the directory of a manifest; the type of the file system is 'content'";
+            return Err(keys.wrong("contents", why).help("did you mean 'content'?"));
+        }
+        // A key of another content may be the reason why the size is missing.
+        keys.finish()?;
         let needs_size = matches!(content, PartitionContent::Empty | PartitionContent::Swap { .. });
         if needs_size && size == PartitionSize::Auto {
             return Err(keys.wrong("size", "an empty partition or a swap area requires a size"));
         }
-        keys.finish()?;
         Ok(PartitionSettings { number, offset, kind, name, uuid, attributes, size, content })
     }
 

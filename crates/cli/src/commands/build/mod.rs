@@ -7,6 +7,7 @@ mod engine;
 mod keys;
 mod layout;
 mod print;
+mod saved;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use obento::base::Quantity;
-use obento::build::{BuildFailure, BuildReport, SourceProblem, SourceReason, build, build_verified};
+use obento::build::{BuildFailure, BuildReport, NOT_A_LAYOUT, SourceProblem, SourceReason, build, build_verified};
 use obento::copy::{Observer, Problem};
 use obento::driver::FormatError;
 use obento::host::{HostError, interrupt};
@@ -33,6 +34,7 @@ use crate::progress::Progress;
 use crate::replaced::expect_replaceable;
 use crate::report::{Report, printable, subject};
 pub use args::Args;
+pub use layout::PARTITION_KEYS;
 use volume::VolumeArgs;
 
 /// The page of `build`.
@@ -79,6 +81,7 @@ fn make(args: &Args, context: &Context) -> Outcome {
         return engine::make(args, kind, context);
     }
     let (sources, settings) = args.volume(context.options().unpack())?;
+    saved::note_saved_images(&args.volume.from, context);
     let contents = settings.contents.iter().map(PathBuf::as_path);
     confine::confine(&[args.out()], sources.iter(), contents, context);
     let start = Instant::now();
@@ -185,6 +188,9 @@ fn failed(failure: BuildFailure, shown: &[u8], volume: Option<&VolumeArgs>, cont
             if path.as_os_str().as_bytes() == cannot.shown =>
         {
             of_output(because(&std::io::Error::from(errno)), path, errno)
+        }
+        BuildFailure::Host(HostError::Unselected { ref reason, .. }) if *reason == NOT_A_LAYOUT => {
+            because(&failure).help("omit 'oci:' to store the directory, or the files of the archive")
         }
         BuildFailure::UnknownType { ref fs_type } => {
             let opens = context.registry().find(fs_type).is_some();

@@ -109,13 +109,13 @@ impl Shape {
     }
 }
 
-/// Reads a number as `mkfs.jffs2` does: with `KiB` or `MiB` behind it.
+/// Reads a number as `mkfs.jffs2` does, with `KiB` or `MiB` behind it, or with a unit in lower case as in other sizes.
 fn size(text: &str) -> Option<u32> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let unit = match unit {
         "" => 1,
-        "K" | "KiB" => 1 << 10,
-        "M" | "MiB" => 1 << 20,
+        "K" | "k" | "KiB" | "kiB" => 1 << 10,
+        "M" | "m" | "MiB" | "miB" => 1 << 20,
         _ => return None,
     };
     digits.parse::<u32>().ok()?.checked_mul(unit)
