@@ -161,10 +161,10 @@ pub fn main(registry: Registry) -> ExitCode {
 
 /// Runs the subcommand that `arguments` name, and returns the exit code. The first argument is the program.
 pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
-    let cli = match parse(arguments) {
+    let cli = match parse(arguments.clone()) {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            print_error(shown(&error));
+            print_error(shown(&error, &arguments));
             return if is_check() { crate::commands::CHECK_USAGE } else { 2 };
         }
         Err(help) => {
@@ -193,10 +193,10 @@ pub fn run(arguments: Vec<OsString>, registry: Registry) -> u8 {
 }
 
 /// Returns the text of an error: a report, or the help if a command without arguments prints its help.
-fn shown(error: &clap::Error) -> String {
+fn shown(error: &clap::Error, arguments: &[OsString]) -> String {
     match error.kind() {
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => error.render().to_string(),
-        _ => format!("obento: {}\n", usage::report(error, "obento help")),
+        _ => format!("obento: {}\n", usage::report(error, "obento help", arguments)),
     }
 }
 

@@ -25,6 +25,7 @@ mod format;
 mod help;
 mod helper;
 mod json;
+mod meant;
 mod messages;
 mod open;
 mod options;
@@ -39,6 +40,7 @@ mod report;
 mod servers;
 mod shown;
 mod terminal;
+mod typed;
 mod usage;
 mod words;
 

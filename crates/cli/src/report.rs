@@ -74,6 +74,14 @@ impl Report {
         Self { cause: cause.into(), ..self }
     }
 
+    /// Replaces the name `from` of a temporary file by the name `to` that the user knows.
+    #[must_use]
+    pub fn renamed(mut self, from: &[u8], to: &[u8]) -> Self {
+        self.what = renamed(&self.what, from, to);
+        self.cause = renamed(&self.cause, from, to);
+        self
+    }
+
     /// Sets the hint: what the user can do next, without a full stop.
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Self {
@@ -173,6 +181,13 @@ pub fn to_close_because(cause: &str) -> String {
     }
 }
 
+/// Returns `text` with the name `from` of a temporary file replaced by the name `to` that the user knows.
+pub fn renamed(text: &str, from: &[u8], to: &[u8]) -> String {
+    let from = printable(from.strip_prefix(b"./").unwrap_or(from));
+    let to = printable(to);
+    text.replace(&format!("'./{from}"), &format!("'{to}")).replace(&from, &to)
+}
+
 /// Returns `'name'`, with control characters escaped.
 pub fn subject(name: impl AsRef<[u8]>) -> String {
     format!("'{}'", printable(name.as_ref()))
@@ -225,6 +240,13 @@ pub fn first_structure(fs_type: &str) -> &'static str {
 
 fn has_boot_sector(fs_type: &str) -> bool {
     matches!(fs_type, "vfat" | "exfat" | "ntfs")
+}
+
+/// Returns whether `error` is damage of the super block or the boot sector of a volume.
+pub fn is_of_super_block(error: &Error) -> bool {
+    let Error::Corrupt(corrupt) = error else { return false };
+    let text = corrupt.to_string();
+    ["super block:", "boot sector:"].iter().any(|structure| text.starts_with(structure))
 }
 
 /// Describes a notice about a volume of the type `fs_type` that was opened with `access` from `image`.

@@ -4,19 +4,25 @@
 //! used, with one exception: the kinds of errors that have no context.
 
 use std::error::Error as _;
+use std::ffi::OsString;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use crate::commands::build::PARTITION_KEYS;
+use crate::meant::unknown_command;
+use crate::parse::image_format::is_only_read;
 use crate::parse::similar::similar;
-use crate::report::{Report, subject};
-use crate::words::unknown_command;
+use crate::report::{Report, printable, subject};
+use crate::typed::TypedWords;
 
-/// Returns the report of `error`. `help` is the command that shows help: `obento help`, or `help` in a shell.
-pub fn report(error: &Error, help: &str) -> Report {
+/// Returns the report of `error`. `help` is the command that shows help: `obento help`, or `help` in a shell. `words`
+/// are the words that the user typed, after the program.
+pub fn report(error: &Error, help: &str, words: &[OsString]) -> Report {
     let arguments = texts(error, ContextKind::InvalidArg);
-    let argument = arguments.first().map_or_else(String::new, |text| named(text));
+    let typed = TypedWords::new(words);
+    let argument = arguments.first().map_or_else(String::new, |text| typed.name(&named(text)));
     match (error.kind(), arguments.is_empty()) {
         (ErrorKind::InvalidSubcommand, _) => unknown_command(error, help),
         (ErrorKind::UnknownArgument, false) => unknown(error, &arguments[0], help),
@@ -49,7 +55,7 @@ pub fn report(error: &Error, help: &str) -> Report {
             Report::plain("missing command")
                 .help(format!("'{}' lists the commands", list.trim_end_matches(" options")))
         }
-        (ErrorKind::ArgumentConflict, false) => conflict(error, &argument, help),
+        (ErrorKind::ArgumentConflict, false) => conflict(error, &named(&arguments[0]), help, &typed),
         (ErrorKind::InvalidUtf8, _) => Report::plain("an argument is not valid UTF-8"),
         _ => {
             let text = error.to_string();
@@ -113,7 +119,15 @@ fn value(error: &Error, argument: &str) -> Report {
         true => Report::plain(format!("{argument} requires a value")),
         false => Report::plain(format!("invalid value {} for {argument}", subject(&found))),
     };
-    match (texts(error, ContextKind::SuggestedValue).first(), known.is_empty()) {
+    // An image format that only another program writes is not a misspelt name.
+    if is_only_read(&found) && known.iter().any(|name| name == "qcow2") {
+        let cause = format!("{argument}: obento does not write {} images", printable(found.as_bytes()));
+        return Report::plain(cause).help(format!("use {}", all(&known, "or")));
+    }
+    // The first letter is rarely wrong: csh is not zsh.
+    let first = found.chars().next();
+    let alike = known.iter().map(String::as_str).filter(|name| name.chars().next() == first);
+    match (similar(&found, alike), known.is_empty()) {
         (Some(similar), _) => report.help(format!("did you mean '{similar}'?")),
         (None, false) => report.help(format!("use {}", all(&known, "or"))),
         (None, true) => report,
@@ -131,14 +145,39 @@ fn invalid(error: &Error, argument: &str) -> Report {
     }
 }
 
-fn conflict(error: &Error, argument: &str, help: &str) -> Report {
-    let others: Vec<String> = texts(error, ContextKind::PriorArg).iter().map(|text| named(text)).collect();
+fn conflict(error: &Error, argument: &str, help: &str, typed: &TypedWords) -> Report {
+    let all_others: Vec<String> =
+        texts(error, ContextKind::PriorArg).iter().map(|text| named(text)).collect();
+    // clap lists every option that excludes the argument, although the user typed few of them.
+    let mut others: Vec<&String> = all_others.iter().filter(|other| typed.contains(other)).collect();
+    if others.is_empty() {
+        others = all_others.iter().collect();
+    }
+    let key = (argument == "--disk").then(|| others.iter().find_map(|other| layout_key(other))).flatten();
+    let shown = typed.name(argument);
+    let others: Vec<String> = others.into_iter().map(|other| typed.name(other)).collect();
     let cause = match others.as_slice() {
-        [] => format!("{argument} cannot be used with other arguments"),
-        [other] if other == argument => format!("{argument} can be used only once"),
-        others => format!("{argument} cannot be used with {}", all(others, "or")),
+        [] => format!("{shown} cannot be used with other arguments"),
+        [other] if *other == shown => format!("{shown} can be used only once"),
+        others => format!("{shown} cannot be used with {}", all(others, "or")),
     };
-    Report::plain(cause).help(format!("'{}' describes the options", help_of(error, help)))
+    let report = Report::plain(cause);
+    match key {
+        Some(key) => {
+            report.help(format!("write '{key} = ...' in the layout; '{help} layout' describes the keys"))
+        }
+        None => report.help(format!("'{}' describes the options", help_of(error, help))),
+    }
+}
+
+/// Returns the key of a layout that has the meaning of an option of `build`.
+fn layout_key(option: &str) -> Option<&str> {
+    match option.strip_prefix("--")? {
+        "type" => Some("content"),
+        "label" => Some("fs-label"),
+        "uuid" => Some("fs-uuid"),
+        name => PARTITION_KEYS.contains(&name).then_some(name),
+    }
 }
 
 /// Returns the names of missing arguments, with the word for their kind.
@@ -227,13 +266,11 @@ fn texts(error: &Error, kind: ContextKind) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsString;
-
     use super::*;
 
     fn text(line: &str) -> String {
         let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-        report(&crate::cli::parse(words).unwrap_err(), "obento help").to_string()
+        report(&crate::cli::parse(words.clone()).unwrap_err(), "obento help", &words).to_string()
     }
 
     #[test]
@@ -241,16 +278,16 @@ mod tests {
         for (line, reported) in [
             ("obento bench quick --age 99", "invalid value '99' for --age: must be a number from 1 to 80"),
             ("obento bench quick --scale 0", "invalid value '0' for --scale: must be 1 or more"),
-            ("obento tree -L 0 a", "invalid value '0' for --level: must be 1 or more"),
+            ("obento tree -L 0 a", "invalid value '0' for -L (--level): must be 1 or more"),
             (
                 "obento convert --qcow2-version 4 a b",
                 "invalid value '4' for --qcow2-version: must be a number from 2 to 3",
             ),
             (
                 "obento tree -L 5000000000 a",
-                "invalid value '5000000000' for --level: must be a number from 1 to 4294967295",
+                "invalid value '5000000000' for -L (--level): must be a number from 1 to 4294967295",
             ),
-            ("obento tree -L x a", "invalid value 'x' for --level: not a whole number"),
+            ("obento tree -L x a", "invalid value 'x' for -L (--level): not a whole number"),
             ("obento resize a.img x", "invalid value 'x' for SIZE: not a size such as 4096, 10M or 10MB"),
         ] {
             assert_eq!(text(line), reported);
@@ -326,7 +363,7 @@ mod tests {
             ),
             (
                 "obento setfattr -n user.a -x user.b a:/b",
-                "--name cannot be used with --remove\n  help: 'obento help setfattr' describes the options",
+                "-n (--name) cannot be used with -x (--remove)\n  help: 'obento help setfattr' describes the options",
             ),
             ("obento --foo ls", "unknown option '--foo'\n  help: 'obento help options' lists the options"),
             ("obento ls --version", "unknown option '--version'\n  help: 'obento help ls' lists the options"),

@@ -5,10 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 
-use clap::error::{ContextKind, ContextValue};
 use clap::{Arg, Command};
-
-use crate::report::{Report, subject};
 
 /// Replaces the words that clap cannot parse.
 pub fn rewritten(command: &Command, arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
@@ -24,28 +21,6 @@ pub fn rewritten(command: &Command, arguments: impl IntoIterator<Item = OsString
         },
     });
     words
-}
-
-/// Returns the report of a word that is not the name of a command. `help` is the command that lists the commands.
-pub fn unknown_command(error: &clap::Error, help: &str) -> Report {
-    let text = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => Some(text.clone()),
-        Some(ContextValue::Strings(texts)) => texts.first().cloned(),
-        _ => None,
-    };
-    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
-    // The usage of a command with subcommands names the command.
-    let command = usage.split("obento ").nth(1).and_then(|rest| rest.split_whitespace().next());
-    let list = match command.filter(|word| !word.starts_with(['<', '['])) {
-        Some(command) => format!("'{help} {command}' lists the commands"),
-        None => format!("'{help}' lists the commands"),
-    };
-    let name = text(ContextKind::InvalidSubcommand).unwrap_or_default();
-    let report = Report::plain(format!("unknown command {}", subject(name)));
-    match text(ContextKind::SuggestedSubcommand) {
-        Some(known) => report.help(format!("did you mean '{known}'? {list}")),
-        None => report.help(list),
-    }
 }
 
 /// Returns the subcommand that `words` name, and its position. The first word is the program.

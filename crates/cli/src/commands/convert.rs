@@ -31,7 +31,7 @@ use crate::help::page::Page;
 use crate::json::Line;
 use crate::open;
 use crate::output::{Outcome, Output, Stop, not_created, of_output};
-use crate::parse::image_format::{ImageFormat, NAME_THE_FORMAT};
+use crate::parse::image_format::{ImageFormat, unknown_format};
 use crate::progress::Progress;
 use crate::replaced::{expect_replaceable, refuse_standard_output};
 use crate::report::{Report, shell_word};
@@ -178,11 +178,7 @@ impl Args {
     fn format(&self) -> Result<ConvertFormat, Report> {
         let shown = self.out.as_os_str().as_bytes();
         let format = self.format.or_else(|| ImageFormat::of_name(&self.out));
-        let format = format.ok_or_else(|| {
-            let report =
-                Report::on("cannot convert to", shown, "the name has no extension that selects a format");
-            report.help(NAME_THE_FORMAT)
-        })?;
+        let format = format.ok_or_else(|| unknown_format("cannot convert to", &self.out))?;
         if format != ImageFormat::Qcow2 && (self.compress || self.qcow2_version != 3) {
             let option = if self.compress { "--compress" } else { "--qcow2-version" };
             let cause = format!("{option} requires the format qcow2");

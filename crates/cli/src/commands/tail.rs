@@ -65,7 +65,8 @@ impl Part {
         let is_inverse = text.starts_with(inverse);
         let number = text.strip_prefix([inverse, plain]).unwrap_or(text);
         let count = count(number).ok_or_else(|| {
-            let report = Report::plain(format!("invalid number {}", subject(text)));
+            let option = if bytes.is_some() { "-c" } else { "-n" };
+            let report = Report::plain(format!("invalid value {} for {option}", subject(text)));
             report.help("use a number such as 20, 10k or 1M")
         })?;
         let amount = match bytes {

@@ -1,13 +1,20 @@
 //! The formats of new disk images, by name and by extension.
 
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use obento::convert::{ConvertFormat, Qcow2Version, Stream};
 
+use crate::report::{Report, printable, shell_word, subject};
+
 /// The help for an extension that does not select a format.
 pub const NAME_THE_FORMAT: &str =
     "name the format: --format raw, qcow2, vhd, vmdk, vdi, android-sparse, gz, xz or zst";
+
+/// The help for a format that obento does not write.
+const USE_A_FORMAT: &str =
+    "use a name such as disk.qcow2, or --format raw, qcow2, vhd, vmdk, vdi, android-sparse, gz, xz or zst";
 
 /// A format by name.
 #[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,6 +64,44 @@ const EXTENSIONS: &[(&str, ImageFormat)] = &[
 /// Extensions of formats that obento does not write. A raw image with such a name would mislead its readers.
 const NOT_WRITTEN: &[&str] =
     &["vhdx", "avhdx", "qcow", "qed", "dmg", "e01", "ova", "wim", "bz2", "lz4", "lzma", "zip", "7z"];
+
+/// Returns whether `name` is the name or the extension of a format that obento does not write.
+pub fn is_only_read(name: &str) -> bool {
+    NOT_WRITTEN.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
+/// Returns the report that the name of the new image `out` does not select a format. `cannot` begins the report.
+pub fn unknown_format(cannot: &str, out: &Path) -> Report {
+    let last = out.extension().map(OsStr::to_string_lossy).unwrap_or_default();
+    let refused = |cause: &str| Report::on(cannot, out.as_os_str().as_bytes(), cause);
+    if out.is_dir() {
+        return refused("is a directory").help("name a file, such as disk.qcow2");
+    }
+    if is_only_read(&last) {
+        return refused(&format!("obento does not write {} images", last.to_ascii_lowercase()))
+            .help(USE_A_FORMAT);
+    }
+    if let Some((disk, part)) = out.to_str().and_then(|name| name.rsplit_once('@'))
+        && part.parse::<u32>().is_ok()
+        && !Path::new(disk).exists()
+    {
+        let help = format!("create the disk first: obento part {} create gpt --size SIZE", shell_word(disk));
+        return refused(&format!("no such file {}", subject(disk))).help(help);
+    }
+    if last.is_empty() {
+        return refused("the name has no extension that selects a format").help(NAME_THE_FORMAT);
+    }
+    let inner = out.file_stem().map(Path::new).and_then(ImageFormat::of_name);
+    let is_packed = ImageFormat::of_extension(out).is_some_and(ImageFormat::is_packed);
+    if let Some(inner) = inner.filter(|_| is_packed) {
+        let name = clap::ValueEnum::to_possible_value(&inner);
+        let name = name.map_or_else(String::new, |value| value.get_name().to_owned());
+        return refused(&format!("a .{last} file contains a raw disk, not a {name} image"))
+            .help("use a name such as disk.img.gz; --compress compresses a qcow2 image");
+    }
+    refused(&format!("the extension '{}' selects no format", printable(last.as_bytes())))
+        .help(NAME_THE_FORMAT)
+}
 
 impl ImageFormat {
     /// Returns the format that the extension of `path` names.

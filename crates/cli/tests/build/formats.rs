@@ -102,7 +102,7 @@ fn a_whole_disk_is_built_in_a_format() {
 fn names_and_options_that_contradict_each_other_are_refused() {
     let bench = bench();
     for (line, words) in [
-        ("build root.qcow2.gz --from tree", "the name has no extension that selects a format"),
+        ("build root.qcow2.gz --from tree", "a .gz file contains a raw disk, not a qcow2 image"),
         ("build root.vmdk --compress --from tree", "--compress requires the format qcow2"),
         ("build root.img --compress --from tree", "--compress requires the format qcow2"),
     ] {

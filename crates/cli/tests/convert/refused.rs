@@ -13,8 +13,8 @@ fn nothing_is_left_of_a_conversion_that_fails() {
         assert_eq!(output.status.code(), Some(status), "{args:?}: {errors}");
         assert!(errors.contains(text), "{args:?}: {errors}");
     };
-    fails(&["convert", "disk.img", "disk.what"], 2, "the name has no extension that selects a format");
-    fails(&["convert", "disk.img", "disk.qcow2.gz"], 2, "the name has no extension that selects a format");
+    fails(&["convert", "disk.img", "disk.what"], 2, "the extension 'what' selects no format");
+    fails(&["convert", "disk.img", "disk.qcow2.gz"], 2, "a .gz file contains a raw disk, not a qcow2 image");
     fails(&["convert", "-c", "disk.img", "disk.vmdk"], 2, "--compress requires the format qcow2");
     fails(&["convert", "missing.img", "disk.vmdk"], 2, "missing.img");
     fs::write(path("there.qcow2"), "mine").unwrap();

@@ -82,10 +82,13 @@ fn a_value_that_is_not_a_number_is_reported_in_one_line() {
         first.to_owned()
     };
     for (args, line) in [
-        (&["tree", "-L", "x", "disk.img"][..], "obento: invalid value 'x' for --level: not a whole number"),
+        (
+            &["tree", "-L", "x", "disk.img"][..],
+            "obento: invalid value 'x' for -L (--level): not a whole number",
+        ),
         (
             &["tree", "-L", "99999999999999999999", "disk.img"],
-            "obento: invalid value '99999999999999999999' for --level: the number is too large",
+            "obento: invalid value '99999999999999999999' for -L (--level): the number is too large",
         ),
         (
             &["bench", "compare", "--least", "x", "a", "b"],

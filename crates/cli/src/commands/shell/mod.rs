@@ -290,13 +290,13 @@ impl<'a> Shell<'a> {
     /// Runs a command of the command line.
     fn parsed(&self, words: impl Iterator<Item = OsString>) -> u8 {
         let words: Vec<OsString> = [OsString::from("obento")].into_iter().chain(words).collect();
-        let CommandLine { options, unwritten, run } = match parse_here(words, self.context.table()) {
+        let CommandLine { options, unwritten, run } = match parse_here(words.clone(), self.context.table()) {
             Ok(line) => line,
             Err(error)
                 if error.use_stderr()
                     && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand =>
             {
-                self.fail(&usage::report(&error, "help"));
+                self.fail(&usage::report(&error, "help", &words));
                 return 2;
             }
             Err(error) => {
