@@ -3,9 +3,13 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use obento::host::ReplacedFile;
+use obento::Options;
+use obento::driver::Replay;
+use obento::host::{ReplacedFile, UnpackLimits};
+use obento::image::{ImageFile, Locking, PartitionContents};
 
-use crate::report::Report;
+use crate::context::Context;
+use crate::report::{Report, shell_word};
 
 /// Checks that `out` can be created: it does not stand for standard output; it does not exist, or it is a regular file that no process changes, and `is_forced`
 /// permits replacing it. Until the result is dropped, no process can begin to change this file. `cannot` begins the
@@ -32,4 +36,48 @@ pub fn refuse_standard_output(cannot: &str, out: &Path) -> Result<(), Report> {
     let cause = "an image cannot be written to standard output, because its parts are not written in order";
     Err(Report::on(cannot, out.as_os_str().as_bytes(), cause)
         .help("name a file; './-' is a file with this name"))
+}
+
+/// A file of the host that a command would replace, open and not decoded yet.
+///
+/// A forgotten `:/` makes an image the target: `cp disk.img:/a usb.img` would replace all files of `usb.img` by one.
+pub struct OldFile(ImageFile);
+
+impl OldFile {
+    /// Opens the file at `path`. Returns `None` if there is no regular file that this process can read.
+    pub fn open(path: &Path) -> Option<Self> {
+        path.metadata().ok().filter(|meta| meta.is_file() && meta.len() > 0)?;
+        // The file is only looked at: its lock, its journal and compressed data do not matter.
+        let unpack = UnpackLimits { bytes: Some(0), ..UnpackLimits::default() };
+        let options = Options { locking: Locking::Skip, replay: Replay::Skip, unpack, ..Options::default() };
+        ImageFile::open(path, &options).ok().map(Self)
+    }
+
+    /// Checks that the file, which the user named as `shown`, is not a disk image. `cannot` begins the report, and
+    /// `force` is what the help says to a user who wants to replace an image, after `use`.
+    ///
+    /// # Errors
+    ///
+    /// The file has a partition table or a file system.
+    pub fn expect_no_image(
+        self,
+        cannot: &str,
+        shown: &[u8],
+        force: &str,
+        context: &Context,
+    ) -> Result<(), Report> {
+        let Ok(image) = self.0.decode(context.registry()) else { return Ok(()) };
+        let found = image.probe_all();
+        let mut volumes =
+            found.iter().filter(|content| matches!(content.holds, PartitionContents::FileSystem(_)));
+        let volume = volumes.next();
+        if volume.is_none() && image.table().is_none() {
+            return Ok(());
+        }
+        let part = volume.filter(|_| volumes.next().is_some()).and_then(|volume| volume.partition.as_ref());
+        let part = part.map_or_else(String::new, |partition| format!("@{}", partition.number));
+        let root = shell_word([shown, part.as_bytes(), b":/"].concat());
+        let root = volume.map_or_else(String::new, |_| format!("{root} for its root directory, or "));
+        Err(Report::on(cannot, shown, "the file is a disk image").help(format!("use {root}{force}")))
+    }
 }

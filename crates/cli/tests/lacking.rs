@@ -55,14 +55,17 @@ fn cp_counts_the_properties_that_fat_cannot_store_and_names_one_file_for_each() 
     let lines: Vec<&str> = err.lines().collect();
     let beginnings = [
         "obento: fat.img:/: note: 3 hard links copied as separate files (too many links), such as 'fat.img:/tree/",
-        "obento: fat.img:/: note: 3 FIFOs and sockets not created (the file system does not support this type), such as 'fat.img:/tree/socket",
-        "obento: fat.img:/: note: 3 symbolic links not created (the file system does not support this type), such as 'fat.img:/tree/link",
-        "obento: fat.img:/: note: 4 entries with unsupported names not created (a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space), such as 'fat.img:/tree/wh",
+        "obento: cannot create 3 FIFOs and sockets, such as 'fat.img:/tree/socket",
+        "obento: cannot create 3 symbolic links, such as 'fat.img:/tree/link",
+        "  help: use -L to copy the files instead",
+        "obento: cannot create 4 entries with unsupported names, such as 'fat.img:/tree/wh",
     ];
     assert_eq!(lines.len(), beginnings.len(), "{err}");
     for (line, beginning) in lines.iter().zip(beginnings) {
         assert!(line.starts_with(beginning), "{line}");
     }
+    let why = "', in 'fat.img:/': the file system does not support this type";
+    assert!(lines[1].ends_with(why) && lines[2].ends_with(why), "{err}");
     assert_eq!(status, Some(1), "entries are missing");
     let (_, listed, _) = obento(folder, "ls fat.img:/tree");
     assert_eq!(listed, "file\nsecond0\nsecond1\nsecond2\n");
@@ -166,8 +169,9 @@ fn names_that_end_with_dots_and_spaces_are_counted_and_one_of_them_is_named() {
     }
     for kind in ["vfat", "exfat"] {
         says(folder, &format!("mkfs -q -t {kind} {kind}.img 4M"), 0, "");
-        let why = "6 entries with unsupported names not created (a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space), such as";
-        let copied = format!("obento: {kind}.img:/: note: {why} '{kind}.img:/tree/...'\n");
+        let why = "a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space";
+        let what = format!("6 entries with unsupported names, such as '{kind}.img:/tree/...'");
+        let copied = format!("obento: cannot create {what}, in '{kind}.img:/': {why}\n");
         says(folder, &format!("cp -r tree {kind}.img:/"), 1, &copied);
         assert_eq!(obento(folder, &format!("ls -A {kind}.img:/tree")).1, "kept.txt\n");
         let refused = "obento: cannot store 6 files, such as '/...': the name ends with a dot or a space, \

@@ -23,6 +23,7 @@ use crate::help::page::Page;
 use crate::open::{self, Found, join};
 use crate::output::{Outcome, Stop, create_output, not_written};
 use crate::progress::Progress;
+use crate::replaced::OldFile;
 use crate::report::Report;
 
 /// The page of `export`.
@@ -49,6 +50,9 @@ pub struct Args {
     /// Omit extended attributes
     #[arg(long)]
     no_xattrs: bool,
+    /// Replace FILE even if it is a disk image
+    #[arg(short, long)]
+    force: bool,
 }
 
 /// Runs the subcommand.
@@ -60,6 +64,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let is_prepared = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
     let place = path.map(|path| OutputPlace::find(path)).transpose()?;
+    // Opened here, since the rights are given up before it is decoded.
+    let old = path.filter(|_| !args.force).and_then(|path| OldFile::open(path));
     if is_prepared {
         confine(place.as_ref(), context);
     }
@@ -77,6 +83,15 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
         return write_archive(&first, output, options, context);
     };
+    if let Some(old) = old {
+        let shown = path.as_os_str().as_bytes();
+        // The archive would replace the image; a path in the image cannot be the output.
+        old.expect_no_image("cannot export to", shown, "", context).map_err(|report| {
+            report.help(
+                "name another file; to put files into the image, use 'obento cp'; --force replaces the image",
+            )
+        })?;
+    }
     context.stop_between_steps();
     let output = emptied(place.open(path)?, path, &context.host_files())?;
     let written = write_archive(&first, output, options, context);

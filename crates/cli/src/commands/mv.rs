@@ -7,6 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::ops::ControlFlow;
 
 use clap::ValueEnum;
+use obento::address::FileSelector;
 use obento::base::{FileKind, NameBuf};
 use obento::copy::{Backup, Shortage};
 use obento::driver::{Cookie, RenameFlags};
@@ -43,7 +44,7 @@ pub const PAGE: Page = Page::new(&[
     override_usage = "obento mv [OPTIONS] <SOURCE>... <TARGET>\n       obento mv [OPTIONS] -t <IMAGE:DIR> <SOURCE>..."
 )]
 pub struct Args {
-    /// Replace existing files (default)
+    /// Replace existing files (default), and also a disk image that is the target without ':/'
     #[arg(short, long, overrides_with_all = ["interactive", "no_clobber"])]
     force: bool,
     /// Ask before replacing a file
@@ -137,7 +138,7 @@ fn move_across(args: &Args, sources: &[OsString], target: &OsStr, context: &Cont
         _ => Replace::Always,
     };
     let (is_copy, into) = (args.no_target_directory, args.target_directory.is_some());
-    let moves = Moves { replace, is_copy, into, backup: args.backup.backup()? };
+    let moves = Moves { replace, is_copy, into, backup: args.backup.backup()?, may_lose_image: args.force };
     let mut verbose = Verbose::new(args.verbose);
     if let Err(report) = across::run(sources, target, &moves, &mut verbose, context) {
         context.warn(&report);
@@ -156,6 +157,14 @@ fn is_listed(spot: &NameInDirectory) -> Result<bool, Error> {
         if is_listed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     Ok(is_listed)
+}
+
+/// Returns whether the path of `to` leads through the directory `source`.
+fn is_inside(to: &Location, source: &Found) -> bool {
+    let FileSelector::Path(path) = &to.place else { return false };
+    let mut ends = path.iter().enumerate().filter(|(at, byte)| **byte == b'/' && *at > 0);
+    let above = |at: usize| to.volume.resolve(&FileSelector::Path(path[..at].to_vec()), Symlinks::Follow);
+    ends.any(|(at, _)| above(at).is_ok_and(|node| node == source.node))
 }
 
 struct Mover<'a> {
@@ -214,7 +223,7 @@ impl Mover<'_> {
     }
 
     fn find(&self, mut location: Location) -> Result<Vec<Found>, Report> {
-        if let obento::address::FileSelector::Path(path) = &mut location.place
+        if let FileSelector::Path(path) = &mut location.place
             && self.args.strip_trailing_slashes
         {
             path.truncate(trimmed(path).len().max(1));
@@ -254,7 +263,9 @@ impl Mover<'_> {
             return Ok(());
         }
         let kept = self.rename(source, &from, occupant.as_ref(), &spot).map_err(|error| {
-            if let Some(advice) = to.name_advice(error) {
+            // An invalid name has the same error.
+            let is_loop = is_dir && error == Error::Invalid && is_inside(to, source);
+            if let Some(advice) = to.name_advice(error).filter(|_| !is_loop) {
                 return failed(&"invalid name").help(advice);
             }
             // A rename needs no inode.

@@ -3,9 +3,11 @@
 mod files;
 mod hints;
 mod json;
+mod mistakes;
 mod opening;
 mod streams;
 mod terminal;
+mod traps;
 mod usage;
 
 use std::path::Path;

@@ -30,7 +30,8 @@ use crate::change::consent::agrees;
 use crate::change::{Done, Verbose};
 use crate::context::Context;
 use crate::open::{self, open_for_change, prepare};
-use crate::report::{Report, subject};
+use crate::replaced::OldFile;
+use crate::report::{Report, renamed, subject};
 
 /// The options of a move.
 pub struct Moves {
@@ -42,6 +43,20 @@ pub struct Moves {
     pub into: bool,
     /// The treatment of files that are replaced.
     pub backup: Backup,
+    /// Whether a disk image of the host may be lost, because its name is the target.
+    pub may_lose_image: bool,
+}
+
+impl Moves {
+    /// Opens the file of the host that `target` names, if a source may replace it without a question.
+    fn old_file(&self, target: &OsStr, context: &Context) -> Option<OldFile> {
+        let is_kept = self.may_lose_image || self.backup != Backup::None;
+        let is_asked = matches!(self.replace, Replace::Never | Replace::Ask);
+        match open::operand(target, context) {
+            Ok(Operand::Host(path)) if !is_kept && !is_asked => OldFile::open(&path),
+            _ => None,
+        }
+    }
 }
 
 /// Whether an existing file is replaced.
@@ -88,6 +103,8 @@ pub fn run(
         context,
     );
     let target_host = host(target, context, HostEndpoint::target)?;
+    // Opened here, since the rights are given up before it is decoded.
+    let old = moves.old_file(target, context);
     let hosts = sources.iter().map(|source| host(source, context, |path| Ok(HostEndpoint::source(path))));
     let hosts: Vec<Option<HostEndpoint>> = hosts.collect::<Result<_, _>>()?;
     let ends = || hosts.iter().flatten().chain(&target_host);
@@ -104,6 +121,11 @@ pub fn run(
             Ok(sources) => found.extend(sources),
             Err(report) => context.warn(&report),
         }
+    }
+    // An image may be moved over an earlier copy, which has the same name.
+    if let Some(old) = old.filter(|_| found.iter().any(|source| source.name() != target.name())) {
+        let force = "--force to replace the image";
+        old.expect_no_image("cannot move to", &target.shown(), force, context)?;
     }
     let is_dir = target.is_directory();
     let must = moves.into || found.len() > 1;
@@ -259,8 +281,9 @@ fn way(source: &Endpoint, to: &Endpoint, moves: &Moves) -> Result<TargetState, E
 enum MoveError {
     #[error(transparent)]
     Failed(#[from] EndError),
-    #[error(transparent)]
-    Copy(#[from] CopyError),
+    /// `text` names the target instead of the unfinished copy.
+    #[error("{text}")]
+    Copy { text: String, error: CopyError },
     /// The missing parts were reported.
     #[error("not everything was copied")]
     InPart,
@@ -270,7 +293,7 @@ impl Cause for MoveError {
     fn inner(&self) -> Option<&dyn Cause> {
         match self {
             Self::Failed(error) => Some(error),
-            Self::Copy(error) => Some(error),
+            Self::Copy { error, .. } => Some(error),
             Self::InPart => None,
         }
     }
@@ -308,14 +331,21 @@ fn copy_whole(
     (to, at): (&Endpoint, &Endpoint),
     context: &Context,
 ) -> Result<(), MoveError> {
-    let mut watch = CopyDisplay::new(context, None, None);
+    let mut watch = CopyDisplay::new(context, None, None).renaming(to.shown(), at.shown());
     // The unused name is removed then.
     context.stop_between_steps();
     let copied = copy(source, to, context, &mut watch);
     watch.finish().map_err(|_| EndError::Text("standard output cannot be written".into()))?;
+    let copied = copied.map_err(|error| {
+        let text = renamed(&error.to_string(), &to.shown(), &at.shown());
+        MoveError::Copy { text, error }
+    });
     let (mut written, problems) = copied?;
+    let unfinished = to.shown();
+    let plain = unfinished.strip_prefix(b"./").unwrap_or(&unfinished);
     for (path, _) in written.lost.values_mut().flat_map(|lost| &mut lost.examples) {
-        if let Some(below) = path.as_os_str().as_bytes().strip_prefix(&*to.shown()) {
+        let lost = path.as_os_str().as_bytes();
+        if let Some(below) = lost.strip_prefix(b"./").unwrap_or(lost).strip_prefix(plain) {
             *path = OsString::from_vec([&at.shown(), below].concat()).into();
         }
     }

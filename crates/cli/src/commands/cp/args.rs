@@ -68,7 +68,7 @@ pub struct Args {
     /// Keep existing files
     #[arg(short = 'n', long, overrides_with_all = ["force", "update"], conflicts_with_all = ["backup", "existing"])]
     no_clobber: bool,
-    /// Replace existing files (default)
+    /// Replace existing files (default), and also a disk image that is the target without ':/'
     #[arg(short, long, overrides_with_all = ["no_clobber", "update"])]
     force: bool,
     /// Replace only files that are older than the source
@@ -154,6 +154,11 @@ impl Args {
     /// Returns whether directories are copied.
     pub fn is_recursive(&self) -> bool {
         self.recursive || self.archive
+    }
+
+    /// Returns whether a disk image of the host may be lost, because its name is the target.
+    pub fn may_lose_image(&self) -> bool {
+        self.force
     }
 
     /// Returns whether the image is not trusted.

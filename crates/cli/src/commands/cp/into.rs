@@ -16,8 +16,9 @@ use obento::host::sandbox::Rights;
 use obento::vfs::Symlinks;
 use rustix::fs::{Mode, OFlags};
 
+use super::losses::report_losses_of_copy;
 use super::watch::{CopyDisplay, Names};
-use super::{Args, incomplete, report_losses, source};
+use super::{Args, incomplete, source};
 use crate::change::place::trimmed;
 use crate::context::Context;
 use crate::open::{self, Location};
@@ -200,7 +201,7 @@ pub fn copy(
     watch.finish()?;
     match copied {
         Ok(report) => {
-            report_losses(&report.written, &shown, is_untrusted, context);
+            report_losses_of_copy(&report.written, &shown, is_untrusted, context);
             Ok(Some(report))
         }
         Err(CopyError::Host(error @ (HostError::Limit { .. } | HostError::FileLimit { .. }))) => {

@@ -5,6 +5,7 @@ pub mod across;
 mod args;
 mod end;
 mod into;
+mod losses;
 mod stream;
 mod watch;
 
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use obento::address::{Address, Operand};
 use obento::base::FileKind;
 use obento::copy::{
-    CopyError, CopyOptions, CopySource, Existing, HostTarget, Loss, TargetIs, WriteReport, copy_out_to,
+    Backup, CopyError, CopyOptions, CopySource, Existing, HostTarget, TargetIs, TreeOptions, copy_out_to,
 };
 use obento::driver::Access;
 use obento::host::HostError;
@@ -28,13 +29,16 @@ use rustix::io::Errno;
 
 pub use self::args::Args;
 pub use self::into::open_target;
+pub use self::losses::report_losses;
+use self::losses::report_losses_of_copy;
 use self::watch::CopyDisplay;
 use crate::change::place::trimmed;
 use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};
-use crate::report::{Report, shell_word, subject};
+use crate::replaced::OldFile;
+use crate::report::{Report, shell_word};
 
 /// The target of copies.
 enum Target {
@@ -81,6 +85,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         opened.extend(sources.iter().map(|source| open_source(source, host, context)));
     }
     let spared = context.host_files();
+    // Opened here, since the rights are given up before it is decoded.
+    let old = match &target {
+        Target::Host(path) if !args.may_lose_image() => OldFile::open(path),
+        _ => None,
+    };
     let target = match target {
         Target::Host(path) => {
             let place = HostTarget::open(&path);
@@ -123,9 +132,24 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Target::Stream(file, path) => {
             stream::write(&found, (BufWriter::new(file), Some(&path)), &options, context)
         }
-        Target::Place(place) => to_host(found, &place.map_err(no_directory)?, (args, &options), context),
+        Target::Place(place) => {
+            let place = place.map_err(no_directory)?;
+            if let Some(old) = old.filter(|_| loses_old(&found, place.path(), &options.tree)) {
+                let shown = place.path().as_os_str().as_bytes();
+                old.expect_no_image("cannot copy to", shown, "--force to replace the image", context)?;
+            }
+            to_host(found, &place, (args, &options), context)
+        }
         Target::Host(_) | Target::Image(_) => Ok(()),
     }
+}
+
+/// Returns whether the copy replaces the file `target` by a file with another name. An image may be copied again over
+/// its last copy, which has the same name.
+fn loses_old(found: &[Found], target: &Path, tree: &TreeOptions) -> bool {
+    let is_kept = tree.existing == Existing::Keep || tree.backup != Backup::None;
+    let name = target.file_name().map(OsStr::as_bytes);
+    !is_kept && found.iter().any(|found| Some(found.location.base_name()) != name)
 }
 
 /// Separates the sources from the target.
@@ -231,7 +255,7 @@ fn to_host(
     let copied = copy_out_to(&sources, target, options, &mut watch);
     watch.finish()?;
     match copied {
-        Ok(report) => report_losses(&report.written, shown, args.is_untrusted(), context),
+        Ok(report) => report_losses_of_copy(&report.written, shown, args.is_untrusted(), context),
         Err(CopyError::Host(error @ (HostError::Limit { .. } | HostError::FileLimit { .. }))) => {
             context.warn(&incomplete(error));
         }
@@ -289,67 +313,4 @@ fn total(found: &[Found]) -> Option<u64> {
         let attr = found.node.attr().ok().filter(|attr| attr.kind == FileKind::Regular)?;
         total.checked_add(attr.size)
     })
-}
-
-/// Reports the attributes that were not preserved. Missing entries set the exit code 1; differences are notes.
-pub fn report_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, context: &Context) {
-    for (loss, lost) in &report.lost {
-        let reason = lost.examples.iter().find_map(|(_, errno)| *errno);
-        let because = match reason {
-            Some(_) if matches!(loss, Loss::Flags | Loss::Project) => "use chattr to set them".to_owned(),
-            Some(_) if *loss == Loss::Name => crate::change::lacking::NAMES.to_owned(),
-            Some(Errno::NOSPC) => "too large for the inode".to_owned(),
-            Some(Errno::EXIST) => "in a directory that other users can change".to_owned(),
-            // Everybody may create these files, if the file system supports their type.
-            Some(Errno::PERM) if matches!(loss, Loss::Symlink | Loss::Special) => {
-                "the file system does not support this type".to_owned()
-            }
-            Some(Errno::OPNOTSUPP) if *loss == Loss::Mode => {
-                "the file system does not store permissions".to_owned()
-            }
-            Some(Errno::RANGE) if *loss == Loss::Times => {
-                "the file system cannot store these times".to_owned()
-            }
-            Some(errno) => crate::report::words(std::io::Error::from(errno)),
-            None if is_untrusted => "--untrusted".to_owned(),
-            None => "the owner differs".to_owned(),
-        };
-        let count = lost.count;
-        let such_as = if count == 1 { ": " } else { ", such as " };
-        let example = lost.examples.first().map_or_else(String::new, |(path, _)| {
-            format!("{such_as}{}", subject(path.as_os_str().as_bytes()))
-        });
-        context.note(target, format!("{count} {} ({because}){example}", words(*loss, count)));
-        if (loss.is_entry() || *loss == Loss::Acl) && reason.is_some() {
-            context.raise(1);
-        }
-    }
-}
-
-/// Returns the words for `count` losses.
-fn words(loss: Loss, count: u64) -> &'static str {
-    let (one, many) = match loss {
-        Loss::Owner => ("owner not preserved", "owners not preserved"),
-        Loss::SpecialBits => (
-            "file without its set-user-ID or set-group-ID bit",
-            "files without their set-user-ID or set-group-ID bits",
-        ),
-        Loss::Mode => {
-            ("file whose permissions are not preserved", "files whose permissions are not preserved")
-        }
-        Loss::Xattr => ("extended attribute not preserved", "extended attributes not preserved"),
-        Loss::Acl => ("access control list not preserved", "access control lists not preserved"),
-        Loss::Flags => ("file without its attribute flags", "files without their attribute flags"),
-        Loss::Project => ("file without its project", "files without their projects"),
-        Loss::Times => ("file whose times are not preserved", "files whose times are not preserved"),
-        Loss::HardLink => ("hard link copied as a separate file", "hard links copied as separate files"),
-        Loss::Device => ("device node not created", "device nodes not created"),
-        Loss::Special => ("FIFO or socket not created", "FIFOs and sockets not created"),
-        Loss::Symlink => ("symbolic link not created", "symbolic links not created"),
-        Loss::Name => {
-            ("entry with an unsupported name not created", "entries with unsupported names not created")
-        }
-        _ => ("attribute not preserved", "attributes not preserved"),
-    };
-    if count == 1 { one } else { many }
 }

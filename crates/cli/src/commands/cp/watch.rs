@@ -20,6 +20,8 @@ pub struct CopyDisplay<'c> {
     names: Option<Names>,
     /// The first failure of writing names.
     failed: io::Result<()>,
+    /// The temporary name of the copy, and the name that messages show.
+    unfinished: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Writes `'disk.img:/a' -> 'b/a'` for every entry.
@@ -67,7 +69,14 @@ impl Names {
 impl<'c> CopyDisplay<'c> {
     /// A watch over `total` bytes, if that is known.
     pub fn new(context: &'c Context, total: Option<u64>, names: Option<Names>) -> Self {
-        Self { context, progress: Progress::new(context.messages(), "copying"), total, names, failed: Ok(()) }
+        let progress = Progress::new(context.messages(), "copying");
+        Self { context, progress, total, names, failed: Ok(()), unfinished: None }
+    }
+
+    /// Shows the name `to` in messages instead of `from`, the temporary name of the copy.
+    #[must_use]
+    pub fn renaming(self, from: Vec<u8>, to: Vec<u8>) -> Self {
+        Self { unfinished: Some((from, to)), ..self }
     }
 
     /// Removes the progress bar and writes out the names.
@@ -99,6 +108,9 @@ impl Observer for CopyDisplay<'_> {
             }
             trouble => Report::on("cannot copy", &problem.path, trouble),
         };
-        self.context.warn(&report);
+        self.context.warn(&match &self.unfinished {
+            Some((from, to)) => report.renamed(from, to),
+            None => report,
+        });
     }
 }
