@@ -101,10 +101,21 @@ impl Args {
     }
 }
 
+/// Returns whether `name`, the operand for the archive, is a path inside an image.
+fn is_in_image(name: &Path, context: &Context) -> bool {
+    matches!(open::operand(name.as_os_str(), context), Ok(Operand::Image(_)))
+}
+
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let Operand::Image(address) = open::operand(&args.target, context)? else {
         let shown = args.target.as_bytes();
+        if let Some(archive) = args.archive.as_ref().filter(|name| is_in_image(name, context)) {
+            let words = [archive.as_os_str().as_bytes(), shown].map(shell_word).join(" ");
+            return Err(Report::on("cannot import into", shown, "not a path inside an image")
+                .help(format!("the image comes first: obento import {words}"))
+                .into());
+        }
         return Err(Report::on("cannot import into", shown, "not a path inside an image")
             .help(format!("use {} for the root directory of the image", shell_word([shown, b":/"].concat())))
             .into());

@@ -146,8 +146,8 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
                     let holds = PartitionContents::FileSystem(found.info.probe.clone());
                     contents = vec![(PartitionChoice { partition: None, holds }, Some(found))];
                 }
-                // The table is complete, and has room for partitions.
-                Err(OpenError::NoPartitions { .. }) => {}
+                // The output describes these contents already.
+                Err(error) if is_shown(&error) && !is_forced(context) => {}
                 Err(error) => failures.push(error.into()),
             }
         }
@@ -160,6 +160,21 @@ fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
         contents,
         failures,
     })
+}
+
+/// Returns whether the reason why no file system can be opened is the contents, which are known.
+fn is_shown(error: &OpenError) -> bool {
+    match error {
+        // The table is complete, and has room for partitions or for file systems.
+        OpenError::NoPartitions { .. } | OpenError::NoneOfThese { .. } => true,
+        OpenError::NoFileSystem { looks, .. } => !looks.may_be_anything() && !looks.is_undecoded(),
+        _ => false,
+    }
+}
+
+/// Returns whether the user named the type or the super block of a file system that must be present.
+fn is_forced(context: &Context) -> bool {
+    context.options().fs_type.is_some() || context.options().superblock.is_some()
 }
 
 /// Returns the name by which `content` is opened.

@@ -16,7 +16,7 @@ use super::reports::{can_be_repaired, cannot_open, damage, not_opened};
 use crate::messages::Messages;
 use crate::options::GlobalOptions;
 use crate::progress::Meter;
-use crate::report::Report;
+use crate::report::{HELP, Report};
 use crate::servers::Servers;
 use crate::shown::{GivenNames as _, in_vain};
 
@@ -272,20 +272,26 @@ impl Opener {
         let prefix: Rc<[u8]> = prefix(address).into();
         let notices = volume.info().notices;
         let reported = notices.len();
-        let is_reported = |notice: &Notice| !matches!(notice, Notice::Hidden { .. });
+        let copy = notices.iter().any(|notice| matches!(notice, Notice::BackupSuperBlock { .. }));
+        let is_reported = |notice: &Notice| match notice {
+            Notice::Hidden { .. } => false,
+            // The notice of the copy says so.
+            Notice::Damaged(error) => !(copy && crate::report::is_of_super_block(error)),
+            _ => true,
+        };
         for notice in notices.into_iter().filter(is_reported) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
-            with.messages
-                .note(shown, crate::report::notice(&notice, access, &image, volume.info().probe.fs_type));
+            let fs_type = volume.info().probe.fs_type;
+            let text = crate::report::notice(&notice, access, &image, fs_type);
             let is_restorable = matches!(notice, Notice::BackupSuperBlock { .. })
                 && image.super_block().is_none()
                 && can_be_repaired(&volume, with.registry);
-            if is_restorable {
-                let (fs_type, image) = (volume.info().probe.fs_type, crate::report::shell_word(shown));
-                let structure = crate::report::first_structure(fs_type);
-                let command = format!("obento --fs-type {fs_type} check -y {image}");
-                with.messages.note(shown, format!("run '{command}' to restore the {structure}"));
-            }
+            let image = crate::report::shell_word(shown);
+            let help = format!(
+                "{HELP}copy the files first: obento recover {image} DIR; then \
+                 'obento --fs-type {fs_type} check -y {image}' repairs all damage"
+            );
+            with.messages.note(shown, text + if is_restorable { &help } else { "" });
         }
         if let Some(why) = in_vain(with.options.shown(), &volume) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);

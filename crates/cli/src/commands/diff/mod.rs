@@ -58,7 +58,7 @@ pub struct Args {
     /// Ignored, for compatibility: a difference is always reported without the contents of the files
     #[arg(short = 'q', long)]
     brief: bool,
-    /// Also compare permissions, owners, times of modification and extended attributes
+    /// Also compare permissions, owners, extended attributes, and times of modification except those of directories
     #[arg(short, long)]
     metadata: bool,
     /// Compare two images byte by byte, and name the structure of the first difference

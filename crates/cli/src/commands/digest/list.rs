@@ -19,7 +19,7 @@ use crate::files::{Input, Said, Task};
 use crate::json::Line as JsonLine;
 use crate::open::{self, BareOperand, Location, join};
 use crate::output::{Outcome, Output};
-use crate::report::{Report, printable};
+use crate::report::{HELP, Report, printable, shell_word};
 
 /// A line of a list.
 struct Item {
@@ -195,6 +195,20 @@ fn open_items(items: &[Item], root: Option<&OsStr>, context: &Context) -> Result
     Ok(opened)
 }
 
+/// Returns the image of `root` if the names of all items start with the directory that `root` names, so that each
+/// name would contain it twice.
+fn image_of_names<'r>(root: &'r [u8], items: &[Item]) -> Option<&'r [u8]> {
+    let end = root.windows(2).rposition(|two| two == b":/")?;
+    let directory = &root[end + 1..];
+    let prefix = [directory.strip_suffix(b"/").unwrap_or(directory), &b"/"[..]].concat();
+    let below = |item: &Item| {
+        let name = common_image(std::slice::from_ref(item)).map_or(0, |image| image.len() - 1);
+        let name = item.name[name..].strip_prefix(b"./").unwrap_or(&item.name[name..]);
+        [&b"/"[..], name.strip_prefix(b"/").unwrap_or(name)].concat().starts_with(&prefix)
+    };
+    (prefix != b"/" && items.iter().all(below)).then_some(&root[..end])
+}
+
 /// Returns the image with which all names start, as `obento` prints it: `disk.img:/` or `disk.img@2:/`.
 fn common_image(items: &[Item]) -> Option<&[u8]> {
     let first = &items.first()?.name;
@@ -306,6 +320,12 @@ impl Checker<'_> {
         };
         report(malformed, "line is malformed", "lines are malformed");
         report(unread, "file could not be read", "files could not be read");
+        let root = self.args.root.as_deref().filter(|_| unread == self.items.len() && !is_silent);
+        if let Some(image) = root.and_then(|root| image_of_names(root.as_bytes(), self.items)) {
+            let image = shell_word(image);
+            let help = format!("the names in the list start at the root directory: use --root {image}");
+            self.context.messages().print_line(&format!("{list}no file was found{HELP}{help}"));
+        }
         report(different, "checksum does not match", "checksums do not match");
         let is_nothing_verified = self.args.ignore_missing && verified == 0 && different == 0;
         if is_nothing_verified && unread == 0 && !is_silent {

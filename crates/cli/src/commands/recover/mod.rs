@@ -6,7 +6,7 @@ mod search;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Read as _;
+use std::io::{ErrorKind, Read as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -215,7 +215,12 @@ fn read_map(path: &Path) -> Result<Map, Report> {
     let shown = path.as_os_str().as_bytes();
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MAX_MAP + 1).read_to_string(&mut text));
-    let len = read.map_err(|error| Report::on("cannot read", shown, error))?;
+    let len = read.map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => {
+            Report::on("cannot use the map", shown, "not a text file").help(NAME_THE_MAP)
+        }
+        _ => Report::on("cannot read", shown, error),
+    })?;
     if len as u64 > MAX_MAP {
         let report = Report::on("cannot use the map", shown, "the map file is larger than 64 MiB");
         return Err(report.help(NAME_THE_MAP));
