@@ -219,11 +219,17 @@ fn a_container_image_is_told_from_an_archive_of_files() {
             "obento: {name}: note: this container image is stored as an archive of layers; use oci:{name} to store the \
              files of the image\n"
         );
-        check_in(at, &["build", "-q", "-F", "n.img", "--from", name], 0, "", &note);
-        check_in(at, &["build", "-q", "-F", "n.img", "--from", &format!("tar:{name}")], 0, "", "");
+        check_in(at, &["build", "-q", "-F", "--size", "8M", "n.img", "--from", name], 0, "", &note);
+        check_in(
+            at,
+            &["build", "-q", "-F", "--size", "8M", "n.img", "--from", &format!("tar:{name}")],
+            0,
+            "",
+            "",
+        );
     }
     fs::write(at.join("a.tar"), [header("manifest.json.old", b"[]"), end].concat()).unwrap();
-    check_in(at, &["build", "-q", "-F", "n.img", "--from", "a.tar"], 0, "", "");
+    check_in(at, &["build", "-q", "-F", "--size", "8M", "n.img", "--from", "a.tar"], 0, "", "");
     for source in ["a.tar", "dir"] {
         fails(
             at,
