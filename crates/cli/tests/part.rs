@@ -333,7 +333,7 @@ fn a_new_table_destroys_known_data_only_with_force() {
     let mut bytes = fs::read(&disk).unwrap();
     bytes[..512].fill(0);
     fs::write(&disk, &bytes).unwrap();
-    bench.refused("create mbr", "it contains a partition table with errors");
+    bench.refused("create mbr", "it contains a GPT whose protective MBR is missing");
     fs::write(&disk, vec![0; 30 << 10]).unwrap();
     bench.refused("create gpt", "the disk has 30720 bytes, but GPT requires at least 34816");
 }
