@@ -20,6 +20,9 @@ pub enum BenchError {
         /// The reason.
         source: io::Error,
     },
+    /// A workload that has only one phase failed.
+    #[error("the workload failed: {0}")]
+    Workload(io::Error),
     /// A program failed.
     #[error("'{program}' failed: {message}")]
     Program {

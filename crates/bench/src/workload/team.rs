@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Measure, Phase, WorkloadContext};
-use crate::error::IoContext as _;
 use crate::random::Rng;
 use crate::{BenchError, Result};
 
@@ -82,9 +81,7 @@ impl ThreadGroup {
         for end in ends {
             let died =
                 |_| BenchError::Program { program: self.name.clone(), message: "a thread died".into() };
-            // A phase without a name works in the whole file system.
-            let place = if self.name.is_empty() { "/" } else { &self.name };
-            let (begin, end) = end.map_err(died)?.during("work in", place)?;
+            let (begin, end) = end.map_err(died)?.map_err(|error| self.failed(error))?;
             span = span.map(|(first, last)| (first.min(begin), last.max(end))).or(Some((begin, end)));
         }
         let seconds = span.map_or(0.0, |(first, last)| (last - first).as_secs_f64());
@@ -97,6 +94,16 @@ impl ThreadGroup {
             bytes,
             percentiles: Default::default(),
         })
+    }
+}
+
+impl ThreadGroup {
+    /// Returns the error of a thread. The only phase of a workload has no name.
+    fn failed(&self, source: std::io::Error) -> BenchError {
+        match self.name.as_str() {
+            "" => BenchError::Workload(source),
+            name => BenchError::Io { action: "run the phase", path: name.into(), source },
+        }
     }
 }
 
@@ -131,6 +138,16 @@ mod tests {
         let phase = ThreadGroup::new("", Measure::Rate, 3).run(&context(), busy).unwrap();
         assert!(phase.seconds >= 0.06, "{}", phase.seconds);
         assert_eq!((phase.operations, phase.bytes), (3, 30));
+    }
+
+    #[test]
+    fn an_error_of_a_phase_without_a_name_names_the_workload() {
+        let error = |name: &str| {
+            let full = |_: &mut GroupMember<'_>| Err(std::io::ErrorKind::StorageFull.into());
+            ThreadGroup::new(name, Measure::Rate, 1).run(&context(), full).unwrap_err().to_string()
+        };
+        assert_eq!(error(""), "the workload failed: no storage space");
+        assert_eq!(error("create"), "cannot run the phase 'create': no storage space");
     }
 
     #[test]
