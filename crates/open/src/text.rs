@@ -23,6 +23,22 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// A path or an argument as the user typed it. Prints like [`Escaped`], but with backslashes as they are: a user who typed
+/// `C:\disk.img` recognises the name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Typed<'a>(pub &'a [u8]);
+
+impl fmt::Display for Typed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut parts = self.0.split(|&byte| byte == b'\\');
+        parts.next().map_or(Ok(()), |first| write_escaped(first, f))?;
+        parts.try_for_each(|part| {
+            f.write_str("\\")?;
+            write_escaped(part, f)
+        })
+    }
+}
+
 /// Formats a number of bytes, as in `512 B` and `1.5 MiB`.
 pub fn human_size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -71,5 +87,11 @@ mod tests {
         let shown = escaped(b"/a\x1b[2J\xff\\\xc2\x9b/\xc3\xa4").to_string();
         assert_eq!(shown, format!("{}/\u{e4}", r"/a\x1b[2J\xff\x5c\xc2\x9b"));
         assert_eq!(escaped("a\u{202e}b".as_bytes()).to_string(), r"a\xe2\x80\xaeb");
+    }
+
+    #[test]
+    fn a_backslash_that_the_user_typed_is_printed_as_typed() {
+        assert_eq!(Typed(br"C:\a\\b").to_string(), r"C:\a\\b");
+        assert_eq!(Typed(b"\\\x1b[2J\xff\\").to_string(), r"\\x1b[2J\xff\");
     }
 }

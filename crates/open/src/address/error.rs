@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::text::{Escaped, escaped};
+use crate::text::Typed;
 
 /// The error of parsing an address.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -72,6 +72,6 @@ pub enum AddressError {
     },
 }
 
-fn shown(path: &Path) -> Escaped<'_> {
-    escaped(path.as_os_str().as_encoded_bytes())
+fn shown(path: &Path) -> Typed<'_> {
+    Typed(path.as_os_str().as_encoded_bytes())
 }

@@ -45,7 +45,7 @@ use std::path::{Path, PathBuf};
 use obento_base::Ino;
 
 use crate::os_text::{OsStrExt as _, OsStringExt as _};
-use crate::text::{self, escaped};
+use crate::text::{self, Typed, escaped};
 pub use error::AddressError;
 pub use part::PartSelector;
 pub use snapshot::snapshot_of;
@@ -176,7 +176,7 @@ fn relative_path(text: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Option<Addr
     let colons = text.iter().enumerate().filter(|&(_, &byte)| byte == b':');
     let mut images = colons.filter_map(|(at, _)| Some((at, image_and_part(&text[..at], entry)?)));
     let (at, _) = images.next()?;
-    let (image, path) = (escaped(&text[..at]).to_string(), escaped(&text[at + 1..]).to_string());
+    let (image, path) = (Typed(&text[..at]).to_string(), Typed(&text[at + 1..]).to_string());
     Some(match path.starts_with('#') {
         true => AddressError::Inode { image, path },
         false => AddressError::RelativePath { image, path },

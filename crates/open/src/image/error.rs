@@ -12,7 +12,7 @@ use super::DataDescription;
 use super::refused::CannotOpen;
 use crate::address::PartSelector;
 use crate::partition::Partition;
-use crate::text::{Escaped, escaped, human_size};
+use crate::text::{Typed, escaped, human_size};
 
 /// The error of opening an image or a volume in it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -385,8 +385,8 @@ impl PartitionChoice {
     }
 }
 
-fn shown(path: &Path) -> Escaped<'_> {
-    escaped(path.as_os_str().as_encoded_bytes())
+fn shown(path: &Path) -> Typed<'_> {
+    Typed(path.as_os_str().as_encoded_bytes())
 }
 
 /// An image or a part of it.
