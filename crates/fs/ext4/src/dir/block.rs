@@ -144,7 +144,8 @@ impl<'a> BlockStore<'a> {
             || tail.det_reserved_ft != CHECKSUM_KIND
         {
             let offset = offset.saturating_add(7);
-            let (field, found) = ("det_reserved_ft", tail.det_reserved_ft.into());
+            let field = "the type of the checksum entry (det_reserved_ft)";
+            let found = tail.det_reserved_ft.into();
             return Err(Corrupt::Field { structure, field, block: number, offset, found }.into());
         }
         let (found, expected) = (tail.det_checksum.get(), Crc::new(seed).add(covered).get());

@@ -99,7 +99,8 @@ fn a_block_with_a_wrong_checksum_or_without_one_is_not_believed() {
     made.shape.checksum_seed = Some(SEED);
     let seen = all(&made.directory());
     assert!(matches!(seen[0], Err(Error::Corrupt(Corrupt::Checksum { block, .. })) if block == FIRST + 1));
-    let bare = field(Structure::Directory(DIR), "det_reserved_ft", FIRST + 2, 1019, 0);
+    let kind = "the type of the checksum entry (det_reserved_ft)";
+    let bare = field(Structure::Directory(DIR), kind, FIRST + 2, 1019, 0);
     assert_eq!(seen[1..], [Err(bare), ok("good")]);
     assert_eq!(made.directory().parent(), Ok(Ino(2)));
 }
