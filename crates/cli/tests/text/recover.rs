@@ -148,6 +148,11 @@ fn a_map_of_ddrescue_shows_which_files_are_damaged() {
     let lost = usize::try_from(size).unwrap();
     expected[lost..2 * lost].fill(0);
     assert!(found == expected);
+    // The list needs no copy.
+    let listed = twins.ours(&["recover", "--list", "--map", "map", "disk.img"], b"");
+    assert_eq!((listed.status.code(), text(&listed.stdout)), (Some(1), list), "{listed:?}");
+    let note = "22 files read, and nothing copied: 1 damaged file, 0 unreadable entries\n";
+    assert!(text(&listed.stderr).ends_with(note), "{listed:?}");
     let bad = twins.ours(&["recover", "--map", "list", "disk.img", "other"], b"");
     assert_eq!(bad.status.code(), Some(2));
     assert!(text(&bad.stderr).contains("ddrescue"), "{bad:?}");

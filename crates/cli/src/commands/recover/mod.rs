@@ -1,6 +1,7 @@
 //! `obento recover`: copies everything that can be read out of a damaged volume, and lists what cannot.
 
 mod bad;
+mod list;
 mod report;
 mod search;
 
@@ -40,6 +41,7 @@ pub const PAGE: Page = Page::new(&[
         "obento recover --map rescue.map rescue.img saved --report list",
         "Recover files from a copy of ddrescue, and list the damaged ones",
     ),
+    ("obento recover --list --map rescue.map rescue.img", "List the damaged files, and copy nothing"),
 ])
 .exit(&[
     ("0", "All files are complete."),
@@ -62,8 +64,11 @@ pub struct Args {
     #[arg(value_name = "IMAGE[:/PATH]")]
     source: OsString,
     /// The directory into which the files are copied; it must be empty, or not exist yet
-    #[arg(value_name = "DIR")]
-    target: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "list")]
+    target: Option<PathBuf>,
+    /// Copy nothing: read all files, and list those that are damaged. Files that have lost their names are not read
+    #[arg(long, conflicts_with_all = ["target", "untrusted"])]
+    list: bool,
     /// Read only the ranges that FILE, a map file of ddrescue, lists as finished
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
@@ -77,12 +82,13 @@ pub struct Args {
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
+    let Some(target_path) = &args.target else { return list::run(args, context) };
     let address = open::address(&args.source, context)?;
     let map = args.map.as_deref().map(read_map).transpose()?;
-    expect_empty(&args.target)?;
+    expect_empty(target_path)?;
     let options = Options { checksums: Checksums::Ignore, ..context.options().image_options() };
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
-    let target = HostTarget::open(&args.target).map_err(Report::plain)?;
+    let target = HostTarget::open(target_path).map_err(Report::plain)?;
     let out = match &args.report {
         Some(path) => report::Out::File(crate::output::empty_output(path)?),
         None => report::Out::Standard(Output::stdout()),
@@ -118,7 +124,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         copy_unnamed((&opened, &search), (&target, &copy), is_empty, &mut recovery, context)?;
         Ok(report)
     });
-    let shown = args.target.as_os_str().as_bytes();
+    let shown = target_path.as_os_str().as_bytes();
     match copied {
         Ok(report) => {
             cp::report_losses(&report.written, shown, args.untrusted, context);

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
+use obento::base::Quantity;
 use obento::copy::{CopyReport, Observer, Problem, ProblemReason};
 use obento::host::interrupt;
 
@@ -164,6 +165,28 @@ impl<'c> Recovery<'c> {
         let is_incomplete = damaged + lost + directories + others > 0;
         if is_incomplete || self.has_errors && tree.files + unnamed == 0 {
             self.context.raise(if recovered == 0 { 2 } else { 1 });
+        }
+        Ok(self.out.flush()?)
+    }
+
+    /// Prints the summary of a list of `files` files that were read and not copied, and sets the exit code.
+    pub fn finish_list(mut self, files: u64, source: &[u8]) -> Outcome {
+        drop(self.progress);
+        self.failed?;
+        let Self { damaged, lost, others, .. } = self;
+        if self.context.json() {
+            let line = Line::new("listed").bytes("path", source).field("files", files);
+            line.field("damaged", damaged)
+                .field("lost", lost)
+                .field("others", others)
+                .write(&mut self.out)?;
+        } else {
+            let (files, damaged) = (Quantity::new(files, "file"), Quantity::new(damaged, "damaged file"));
+            let lost = Quantity::new(lost, "unreadable entry");
+            self.context.note(source, format!("{files} read, and nothing copied: {damaged}, {lost}"));
+        }
+        if damaged + lost + others > 0 {
+            self.context.raise(1);
         }
         Ok(self.out.flush()?)
     }
