@@ -68,10 +68,12 @@ impl Meter {
         self.next = Some(now + REDRAW);
         let bar = self.bar.get_or_insert_with(|| {
             // The work before the first drawing must not count for the rate.
-            let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr()).with_position(done);
+            // The style comes first: every later call may draw.
+            let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr())
+                .with_style(style(total.is_some(), false))
+                .with_prefix(self.action)
+                .with_position(done);
             bar.reset_eta();
-            bar.set_prefix(self.action);
-            bar.set_style(style(total.is_some(), false));
             self.rated = Some(now + UNRATED);
             bar
         });
@@ -123,5 +125,7 @@ mod tests {
     fn the_templates_are_valid() {
         assert!(ProgressStyle::with_template(WITH_TOTAL).is_ok());
         assert!(ProgressStyle::with_template(WITHOUT_TOTAL).is_ok());
+        assert!(ProgressStyle::with_template(WITH_TOTAL_AND_RATE).is_ok());
+        assert!(ProgressStyle::with_template(WITHOUT_TOTAL_AND_RATE).is_ok());
     }
 }
