@@ -83,9 +83,7 @@ impl RunObserver for RunDisplay<'_> {
                 lines = vec!["skipped".to_owned()];
             }
             Some(Outcome::Failed(why)) => {
-                let report = Report::on("cannot measure", known.target.as_bytes(), why);
-                // The process of the cell reports its errors as texts.
-                self.context.warn(&hint_of_text(why).into_iter().fold(report, Report::help));
+                self.context.warn(&not_measured(&known.target, why));
                 lines = vec!["failed".to_owned()];
             }
             Some(Outcome::NotFinished(seconds)) => {
@@ -102,6 +100,17 @@ impl RunObserver for RunDisplay<'_> {
 
     fn stop(&self) -> bool {
         interrupt::is_requested()
+    }
+}
+
+/// Returns the report of a run that failed. The volume of a run, and not a disk of the host, is usually full.
+fn not_measured(target: &str, why: &str) -> Report {
+    let report = Report::on("cannot measure", target.as_bytes(), why);
+    // The process of the cell reports its errors as texts.
+    match hint_of_text(why) {
+        Some(hint) if why.contains("of the image") => report.help(hint),
+        Some(_) => report.help("use a larger --size, or reduce --scale or --file-size"),
+        None => report,
     }
 }
 
@@ -176,6 +185,18 @@ mod tests {
     use obento_bench::cell::Sample;
 
     use super::*;
+
+    #[test]
+    fn a_run_on_a_full_volume_is_reported_with_the_option_for_a_larger_volume() {
+        for words in ["no space left", "No space left on device (os error 28)"] {
+            let report = not_measured("image:ext4", &format!("the workload failed: {words}")).to_string();
+            let cause = "cannot measure 'image:ext4': the workload failed: no space left";
+            assert!(report.starts_with(cause), "{report}");
+            let help = "\n  help: use a larger --size, or reduce --scale or --file-size";
+            assert!(report.ends_with(help), "{report}");
+        }
+        assert_eq!(not_measured("a", "it died").to_string(), "cannot measure 'a': it died");
+    }
 
     #[test]
     fn a_sample_of_a_busy_machine_is_reported_as_unreliable() {
