@@ -144,6 +144,11 @@ fn failed(shown: &[u8], args: &Args, failure: &TuneFailure, short: &dyn Fn() -> 
         {
             Report::on(ACTION, shown, why).help("'obento help tune' lists the features")
         }
+        TuneFailure::Tune(TuneError::Refused { setting, why, .. }) if setting == "label" => {
+            let (option, value) = args.given("label");
+            let cause = format!("invalid value {} for {option}: {why}", subject(value.as_encoded_bytes()));
+            Report::on(ACTION, shown, cause).help("write a shorter label, without special characters")
+        }
         TuneFailure::Tune(TuneError::Refused { setting, why, .. }) => {
             let (option, value) = args.given(setting);
             let value = value.as_bytes();

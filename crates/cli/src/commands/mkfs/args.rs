@@ -14,7 +14,7 @@ use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
 use crate::parse::time::source_date_epoch;
 use crate::parse::uuid::{is_volume_id, uuid_or_volume_id};
-use crate::report::{Report, subject};
+use crate::report::{Report, shell_word, subject};
 
 const AFTER_HELP: &str = "\
 SIZE is the size of the file system, such as 10G, 10MB or 100s (sectors of 512 bytes). A number without a unit counts KiB, or blocks of \
@@ -138,6 +138,9 @@ pub struct Args {
     pub undo: Option<OsString>,
 }
 
+/// The options of `-J`, which all have a value.
+const JOURNAL_OPTIONS: [&str; 4] = ["device", "size", "location", "fast_commit_size"];
+
 /// The options that concern the host and not the driver.
 #[derive(Debug, Default)]
 pub struct HostOptions {
@@ -155,8 +158,15 @@ impl Args {
         let unit = self.block_bytes()?.map_or(1024, u64::from);
         let parse = |text: &String| {
             size_in(text, unit).filter(|&len| len > 0).ok_or_else(|| {
-                Report::plain(format!("invalid size {}", subject(text)))
-                    .help("write a size of at least 1 byte, such as 10G")
+                let report = Report::plain(format!("invalid size {}", subject(text)));
+                match self.image.to_str().filter(|image| size_in(image, unit).is_some()) {
+                    // `obento mkfs 10M disk.img`
+                    Some(size) if !std::path::Path::new(size).exists() => {
+                        let image = shell_word(text);
+                        report.help(format!("the image comes first: obento mkfs {image} {size}"))
+                    }
+                    _ => report.help("write a size of at least 1 byte, such as 10G"),
+                }
             })
         };
         self.size.as_ref().map(parse).transpose()
@@ -205,6 +215,10 @@ impl Args {
         options.settings.extend(self.settings.iter().cloned());
         let mut host = HostOptions::default();
         for (name, value) in split(&self.journal_options) {
+            if value.is_empty() && JOURNAL_OPTIONS.contains(&name.as_str()) {
+                let report = Report::plain(format!("-J {name} requires a value"));
+                return Err(report.help(format!("write -J {name}=VALUE")));
+            }
             match name.as_str() {
                 "device" => host.journal = Some(value.into()),
                 "size" => options.settings.push(("journal_size".into(), value)),
@@ -218,6 +232,9 @@ impl Args {
         }
         for (name, value) in split(&self.extended) {
             match name.as_str() {
+                "offset" if value.is_empty() => {
+                    return Err(Report::plain("-E offset requires a value").help("write an offset such as offset=1M"));
+                }
                 "offset" => {
                     let bad = || {
                         Report::plain(format!("invalid offset {}", subject(&value)))

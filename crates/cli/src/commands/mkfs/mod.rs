@@ -6,6 +6,7 @@
 pub(super) mod args;
 pub(super) mod exfat;
 pub(super) mod fat;
+mod least;
 pub(super) mod neighbours;
 pub(super) mod own;
 mod partition_type;
@@ -19,7 +20,9 @@ use std::sync::Arc;
 
 use obento::base::{DeviceError, Quantity};
 use obento::block::BlockDevice;
-use obento::driver::{Allowed, Contents, Format, FormatError, FormatNotice, Formatted};
+use obento::driver::{
+    Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted,
+};
 use obento::image::FormatTarget;
 use obento::text::{human_size, volume_id_text};
 use obento::{Error, Image, Registry};
@@ -89,13 +92,19 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
     let len = args.len()?;
     options.len = len;
     let target = Target::parse(args)?;
-    let failed = |error: FormatError| cannot_make(&target.shown, &error, format, args);
+    let failed = |error: FormatError, options: &FormatOptions| {
+        let report = cannot_make(&target, &error, format, args);
+        match error {
+            FormatError::TooSmall { .. } => least::with_least(report, format, options, args),
+            _ => report,
+        }
+    };
     if let Some(path) = &host.journal {
         options.journal = Some(open_journal(path, args.dry_run, context)?);
     }
     if args.dry_run && !target.path.exists() {
         let Some(len) = len else { return Err(needs_size(&target.shown)) };
-        let formatted = format.plan(len, &options).map_err(failed)?;
+        let formatted = format.plan(len, &options).map_err(|error| failed(error, &options))?;
         notes(&target.shown, &formatted, context);
         return Ok((target.shown, formatted));
     }
@@ -111,7 +120,7 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
     }
     if let Some(len) = len {
         // Report wrong options before a file is created or extended.
-        format.plan(len, &options).map_err(failed)?;
+        format.plan(len, &options).map_err(|error| failed(error, &options))?;
     }
     let format_target =
         FormatTarget::open(&target.path, needed).map_err(|error| cannot_create(&target.path, error))?;
@@ -128,13 +137,13 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
     } else {
         if contents == Contents::Unknown {
             // The signature of another type would make the image ambiguous. Wrong options leave it unchanged.
-            format.plan(device.len(), &options).map_err(failed)?;
+            format.plan(device.len(), &options).map_err(|error| failed(error, &options))?;
             let discard = if host.keep { own::Discard::Forbidden } else { own::Discard::Allowed };
-            own::clear(&*device, discard).map_err(|error| failed(FormatError::Device(error)))?;
+            own::clear(&*device, discard).map_err(|error| failed(FormatError::Device(error), &options))?;
         }
         format.format(&Watched::new(device.clone(), &target.shown, context), &options)
     };
-    let formatted = formatted.map_err(failed)?;
+    let formatted = formatted.map_err(|error| failed(error, &options))?;
     notes(&target.shown, &formatted, context);
     drop(device);
     format_target.keep();
@@ -187,15 +196,20 @@ fn needs_size(shown: &[u8]) -> Report {
 }
 
 /// Reports why the file system was not created, and what to do.
-fn cannot_make(shown: &[u8], error: &FormatError, format: &dyn Format, args: &Args) -> Report {
-    let report = |cause: &dyn Cause| Report::on("cannot create a file system on", shown, cause);
+fn cannot_make(target: &Target, error: &FormatError, format: &dyn Format, args: &Args) -> Report {
+    let report = |cause: &dyn Cause| Report::on("cannot create a file system on", &target.shown, cause);
     match error {
         FormatError::Device(Error::Device(
             DeviceError::Write { errno: NO_SPACE, .. } | DeviceError::Flush { errno: NO_SPACE },
         )) => report(&"no space left on the disk of the image")
             .help("free space on this disk, or choose another disk"),
         FormatError::BadValue { name: "journal_size", value, allowed } => journal_size(value, allowed),
-        FormatError::PastDevice { .. } => report(error).help("omit SIZE to use the whole device"),
+        FormatError::PastDevice { len, device_len } => {
+            let (len, device_len) = (Quantity::new(*len, "byte"), Quantity::new(*device_len, "byte"));
+            let whole = target.kind();
+            report(&format_args!("a size of {len} is larger than {whole}, which has {device_len}"))
+                .help(format!("omit SIZE to use all of {whole}"))
+        }
         FormatError::Journal(_) => {
             report(error).help("create a journal: obento mkfs -O journal_dev FILE SIZE")
         }
@@ -231,7 +245,11 @@ pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
             FormatNotice::LabelCut(label) if label.is_empty() => {
                 "the label was ignored, because the format has no label".to_owned()
             }
-            FormatNotice::LabelCut(label) => format!("the label was truncated to '{}'", printable(label)),
+            FormatNotice::LabelCut(label) => format!(
+                "the label was truncated to '{}': a label has at most {} here",
+                printable(label),
+                Quantity::new(label.len() as u64, "byte")
+            ),
             FormatNotice::NoJournal => "the volume is too small for a journal, and has none".to_owned(),
             FormatNotice::FewClusters { clusters, least } => format!(
                 "a FAT32 volume requires at least {least} clusters, and this one has {clusters}; other systems may not recognise it"

@@ -31,6 +31,12 @@ impl RefusedOptions<'_> {
                 let (what, help) = self.lacking(what, needs);
                 report(&format_args!("{what} requires {needs}")).help(help)
             }
+            FormatError::BadValue { name, value, allowed }
+                if value.is_empty() && self.options.option_of(name).is_none() =>
+            {
+                report(&format_args!("{name} requires a value"))
+                    .help(format!("write {name}=VALUE; the value is {allowed}"))
+            }
             FormatError::BadValue { name, value, allowed } => {
                 let option = self.options.option_of(name).unwrap_or(name);
                 report(&format_args!("invalid value {} for {option}", subject(value)))
@@ -67,6 +73,10 @@ impl RefusedOptions<'_> {
             // `-U` with a volume ID sets it, on any type.
             ("volume_id", _) => report(&format_args!("{fs_type} has a UUID, and no volume ID"))
                 .help("write a UUID such as 01234567-89ab-cdef-0123-456789abcdef, or random"),
+            ("cluster_size", Some(option)) if self.format.types().contains(&"vfat") => {
+                report(&format_args!("{option} is not available for {fs_type}"))
+                    .help("use -b to set the cluster size")
+            }
             (_, Some(option)) => report(&format_args!("{option} is not available for {fs_type}"))
                 .help(format!("omit {option}")),
             (_, None) => {

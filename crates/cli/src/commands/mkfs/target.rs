@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +49,18 @@ impl Target {
             },
         };
         Ok(Self { path, part, shown })
+    }
+}
+
+impl Target {
+    /// Returns the noun for the bytes that the file system fills.
+    pub fn kind(&self) -> &'static str {
+        let is_device = |meta: std::fs::Metadata| meta.file_type().is_block_device();
+        match &self.part {
+            Some(_) => "the partition",
+            None if std::fs::metadata(&self.path).is_ok_and(is_device) => "the device",
+            None => "the disk in the image file",
+        }
     }
 }
 
