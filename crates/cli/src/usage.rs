@@ -14,7 +14,7 @@ use crate::commands::build::PARTITION_KEYS;
 use crate::meant::unknown_command;
 use crate::parse::image_format::is_only_read;
 use crate::parse::similar::similar;
-use crate::report::{Report, printable, subject};
+use crate::report::{Report, printable, shell_word, subject};
 use crate::typed::TypedWords;
 
 /// Returns the report of `error`. `help` is the command that shows help: `obento help`, or `help` in a shell. `words`
@@ -97,18 +97,48 @@ fn range(found: &str) -> Option<String> {
 const NO_LIMIT: u64 = u32::MAX as u64;
 
 fn unknown(error: &Error, argument: &str, help: &str) -> Report {
+    if let Some(report) = negative_size(error, argument) {
+        return report;
+    }
     let list = format!("'{}' lists the options", help_of(error, help));
     let known: Vec<String> = texts(error, ContextKind::SuggestedArg).iter().map(|text| named(text)).collect();
     // clap also suggests names that have little in common with the argument.
     let name = |option: &str| option.trim_start_matches('-').split('=').next().unwrap_or_default().to_owned();
     let known =
         known.iter().find(|known| similar(&name(argument), [name(known).as_str()].into_iter()).is_some());
+    let known = known.cloned().or_else(|| completed(error, argument));
     match (argument.starts_with('-'), known) {
         (true, Some(known)) => Report::plain(format!("unknown option {}", subject(argument)))
             .help(format!("did you mean '{known}'? {list}")),
         (true, None) => Report::plain(format!("unknown option {}", subject(argument))).help(list),
         (false, _) => usage(error, Report::plain(format!("unexpected operand {}", subject(argument)))),
     }
+}
+
+/// Returns the report of a size such as `-1M`, which clap reads as options.
+fn negative_size(error: &Error, argument: &str) -> Option<Report> {
+    let is_number = argument.strip_prefix('-')?.starts_with(|c: char| c.is_ascii_digit());
+    let usage = lines_of_usage(error);
+    let takes_size = usage.iter().any(|line| line.contains("SIZE"));
+    let help = match command_words(error).first().map(String::as_str) {
+        Some("resize") => "write the new size, or use --minimum to shrink the volume as far as possible",
+        _ => "write a size such as 10M",
+    };
+    (is_number && takes_size).then(|| Report::plain("a size cannot start with '-'").help(help))
+}
+
+/// Returns the only option of the command that starts with `argument`, such as `--maximum` for `--max`.
+fn completed(error: &Error, argument: &str) -> Option<String> {
+    let start = argument.strip_prefix("--").filter(|start| start.len() >= 2)?;
+    let root = crate::help::command();
+    let mut command = &root;
+    for word in command_words(error) {
+        command = command.find_subcommand(word)?;
+    }
+    let options = command.get_arguments().chain(root.get_arguments()).filter(|option| !option.is_hide_set());
+    let mut names = options.filter_map(|option| option.get_long()).filter(|name| name.starts_with(start));
+    let name = names.next()?;
+    names.all(|other| other == name).then(|| format!("--{name}"))
 }
 
 /// Returns the report of a value that is missing, or that is not one of a list.
@@ -137,6 +167,11 @@ fn value(error: &Error, argument: &str) -> Report {
 fn invalid(error: &Error, argument: &str) -> Report {
     let found = texts(error, ContextKind::InvalidValue).into_iter().next().unwrap_or_default();
     let what = format!("invalid value {} for {argument}", subject(&found));
+    // `obento resize 10M disk.img`
+    if argument == "SIZE" && std::path::Path::new(&found).exists() {
+        let file = shell_word(&found);
+        return Report::new(what, "not a size").help(format!("the image comes before the size: {file} SIZE"));
+    }
     match why(error) {
         // The text names the part of the value that is wrong.
         Some(why) if why.starts_with("invalid ") || why.starts_with("unknown ") => Report::plain(why),
@@ -183,6 +218,9 @@ fn layout_key(option: &str) -> Option<&str> {
 /// Returns the names of missing arguments, with the word for their kind.
 fn missing(error: &Error, arguments: &[String]) -> String {
     let names: Vec<String> = arguments.iter().map(|text| named(text)).collect();
+    if let Some(operands) = operands(error, &names) {
+        return format!("operands {}", all(&operands, "and"));
+    }
     let is_option = |name: &String| name.starts_with('-');
     let has_options = names.iter().any(|name| is_option(name) || name.contains(" or -"));
     match (has_options, names.len()) {
@@ -195,6 +233,17 @@ fn missing(error: &Error, arguments: &[String]) -> String {
         (false, 1) => format!("operand {}", names[0]),
         (false, _) => format!("operands {}", all(&names, "and")),
     }
+}
+
+/// Returns several missing operands in the order of the usage. An operand that options can replace, as in
+/// `SIZE, --maximum or --minimum`, has the name of the operand.
+fn operands(error: &Error, names: &[String]) -> Option<Vec<String>> {
+    let has_options = names.iter().any(|name| name.contains(" or -"));
+    let name = |text: &String| text.split([',', ' ']).next().unwrap_or_default().to_owned();
+    let mut names: Vec<String> = names.iter().map(name).collect();
+    let usage = lines_of_usage(error).into_iter().next()?;
+    names.sort_by_key(|name| usage.find(name.as_str()));
+    (has_options && names.len() > 1 && names.iter().all(|name| !name.starts_with('-'))).then_some(names)
 }
 
 /// Adds the usage of the command as the hint.
@@ -211,12 +260,17 @@ fn lines_of_usage(error: &Error) -> Vec<String> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// Returns the command that shows the options of the command in the usage.
-fn help_of(error: &Error, help: &str) -> String {
+/// Returns the words of the command in the usage, such as `part` and `grow`, without the program.
+fn command_words(error: &Error) -> Vec<String> {
     let lines = lines_of_usage(error);
     let words = lines.first().into_iter().flat_map(|line| line.split_whitespace()).skip(1);
     let names = words.filter(|word| !word.starts_with(['<', '[', '-']) && !word.ends_with(['>', ']', '.']));
-    let words: Vec<&str> = [help].into_iter().chain(names).collect();
+    names.map(str::to_owned).collect()
+}
+
+/// Returns the command that shows the options of the command in the usage.
+fn help_of(error: &Error, help: &str) -> String {
+    let words: Vec<String> = [help.to_owned()].into_iter().chain(command_words(error)).collect();
     // Without a command, only the options of every command are known.
     let topic = if words.len() == 1 { " options" } else { "" };
     words.join(" ") + topic
@@ -327,6 +381,10 @@ mod tests {
             ),
             ("obento check -s a", "missing option: --safe or --yes\n  help: usage: obento check"),
             (
+                "obento resize",
+                "missing operands IMAGE[@PART] and SIZE\n  help: usage: obento resize",
+            ),
+            (
                 "obento resize a",
                 "missing argument: SIZE, --maximum or --minimum\n  help: usage: obento resize",
             ),
@@ -375,6 +433,20 @@ mod tests {
             (
                 "obento ls --recursiv a",
                 "unknown option '--recursiv'\n  help: did you mean '--recursive'? 'obento help ls' lists the options",
+            ),
+            (
+                "obento resize a -1M",
+                "a size cannot start with '-'\n  help: write the new size, or use --minimum to shrink the volume as \
+                 far as possible",
+            ),
+            ("obento mkfs a -1M", "a size cannot start with '-'\n  help: write a size such as 10M"),
+            (
+                "obento resize a --max",
+                "unknown option '--max'\n  help: did you mean '--maximum'? 'obento help resize' lists the options",
+            ),
+            (
+                "obento resize a --m",
+                "unknown option '--m'\n  help: 'obento help resize' lists the options",
             ),
             (
                 "obento part a grow -x",

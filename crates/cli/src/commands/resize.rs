@@ -14,6 +14,7 @@ use obento::engine::starter::{self, Job};
 use obento::engine::types::Type;
 use obento::env::SystemClock;
 use obento::host::IoBackend;
+use obento::partition::Scheme;
 use obento::resize::{NewSize, ResizeFailure, Resized, plan_resize};
 use obento::text::human_size;
 use obento::{Error, Image, Options};
@@ -41,6 +42,9 @@ pub const PAGE: Page = Page::new(&[
 
 /// The least number of free bytes after a partition that are reported: the usual alignment of partitions.
 const FREE_TO_REPORT: u64 = 1 << 20;
+
+/// The sectors of the copy of a GPT with 128 entries at the end of the disk.
+const GPT_COPY: u64 = 33;
 
 /// Grow or shrink a file system
 ///
@@ -108,8 +112,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let is_device = meta.is_ok_and(|meta| meta.file_type().is_block_device());
     let image = open::open_sealed(&address.image, &options, shown, context)?;
     let part = address.part.as_ref();
-    let refused = |failure| failed(shown, &image, part, &failure, is_device);
+    let refused = |failure| args.failed(&image, part, &failure, is_device);
     let behind = if args.maximum { image.partition_to_grow(part) } else { None };
+    let last = LastPartition::of(&image, part);
     let planned = plan_resize(&image, part, size).map_err(refused)?;
     let fs_type = planned.fs_type();
     let Resized { plan, partition_len } = if args.dry_run {
@@ -135,7 +140,50 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             ),
         );
     }
+    if let Some(note) = last.filter(|_| !args.dry_run && plan.len < plan.old_len && !is_device) {
+        note.print(&image, partition_len.unwrap_or(plan.len), context);
+    }
     args.report(context, fs_type, &plan, partition_len)
+}
+
+/// The last partition of a disk in a raw file, which stays as long as it is when the partition shrinks.
+struct LastPartition {
+    start: u64,
+    scheme: Scheme,
+    sector_size: u64,
+}
+
+impl LastPartition {
+    /// Returns `None` if `part` is not the last partition, or if the image is not a raw file.
+    fn of(image: &Image, part: Option<&PartSelector>) -> Option<Self> {
+        let (number, _) = image.partition_to_grow(part)?;
+        let table = image.table().filter(|_| image.layers().is_empty())?;
+        let start = table.partitions.iter().find(|partition| partition.number == number)?.start;
+        let mut others = table.partitions.iter().filter(|partition| partition.number != number);
+        let sector_size = u64::from(table.sector_size);
+        others.all(|other| other.end() <= start).then_some(Self { start, scheme: table.scheme, sector_size })
+    }
+
+    /// Prints how to shorten the file if the partition has `len` bytes now.
+    fn print(&self, image: &Image, len: u64, context: &Context) {
+        let (file, found) = (image.path().as_os_str().as_bytes(), image.device().len());
+        // A GPT has a copy after the last partition.
+        let copy = if self.scheme == Scheme::Gpt { GPT_COPY * self.sector_size } else { 0 };
+        let needed = self.start.saturating_add(len).saturating_add(copy).next_multiple_of(FREE_TO_REPORT);
+        if found < needed.saturating_add(FREE_TO_REPORT) {
+            return;
+        }
+        let word = shell_word(file);
+        let repair = match self.scheme {
+            Scheme::Gpt => format!(", and then 'obento part {word} repair-backup'"),
+            Scheme::Mbr => String::new(),
+        };
+        let size = human_size(found);
+        let note = format!(
+            "the file still has {size}; to shorten the file, run 'truncate -s {needed} {word}'{repair}"
+        );
+        context.note(file, note);
+    }
 }
 
 /// Forks a process that starts a kernel for a type that Linux grows. This process gives up its rights before it knows the
@@ -205,6 +253,28 @@ impl Args {
     }
 }
 
+impl Args {
+    /// Reports a failure, as [`failed`] does. A small number without a unit was probably not a number of bytes.
+    fn failed(
+        &self,
+        image: &Image,
+        part: Option<&PartSelector>,
+        failure: &ResizeFailure,
+        is_device: bool,
+    ) -> Report {
+        let report = failed(self.image.as_bytes(), image, part, failure, is_device);
+        match self.size {
+            Some(NewSize::Bytes(len)) if len < LEAST_VOLUME => {
+                report.also(&format!("{len} counts bytes; write {len}M for MiB"))
+            }
+            _ => report,
+        }
+    }
+}
+
+/// The least size in bytes that a user may mean.
+const LEAST_VOLUME: u64 = 1 << 16;
+
 /// Reports a failure. `is_device`: the image is a block device, whose length no command changes.
 fn failed(
     shown: &[u8],
@@ -241,6 +311,9 @@ fn failed(
             report.help(format!("run 'qemu-img resize {file} SIZE' first, and then use --maximum"))
         }
         ResizeFailure::Image { format: None, .. } => report.help("use --maximum to fill the device"),
+        ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::TooLong { .. })) => report.help(
+            "create a larger volume with 'obento mkfs', and copy the files to it with 'obento cp -a OLD:/. NEW:/'",
+        ),
         ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::TooShort { .. })) => {
             report.help("use --minimum, which may shrink the volume further")
         }
