@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "disk")]
     pub root_hash: Option<PathBuf>,
     /// Print the layout of the existing disk IMAGE for --disk, with empty partitions, and build nothing
-    #[arg(long, value_name = "IMAGE", conflicts_with_all = ["out", "VolumeArgs"])]
+    #[arg(long, value_name = "IMAGE", conflicts_with = "VolumeArgs")]
     pub print_layout: Option<std::ffi::OsString>,
     #[command(flatten)]
     pub volume: VolumeArgs,

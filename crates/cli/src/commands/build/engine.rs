@@ -6,8 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use obento::OpenError;
 use obento::build::{FillReport, build_filled};
 use obento::copy::WriteReport;
+use obento::engine::kernel_of;
 use obento::engine::tools::Maker;
 use obento::engine::types::Type;
 use obento::text::{human_size, uuid_text};
@@ -18,6 +20,7 @@ use super::{Args, BuildDisplay, failed, warn_of_lists, write_counts};
 use crate::commands::cp::report_losses;
 use crate::commands::mkfs::{created_types, own};
 use crate::context::Context;
+use crate::hint::Hint as _;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
 use crate::report::{Report, printable};
@@ -29,6 +32,10 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
     let maker = maker(kind)
         .map_err(|cause| Report::on("cannot build", shown, cause).help(created_types(context.registry())))?;
     refuse(args, &maker)?;
+    if let Some((cause, hint)) = without_kernel(kind) {
+        let report = Report::on("cannot build", shown, cause);
+        return Err(hint.into_iter().fold(report, Report::help).into());
+    }
     let (sources, settings) = args.volume(context.options().unpack())?;
     let program = own::program(&maker, args.volume.label.as_ref(), "cannot build", shown)?;
     let mut empty = own::maker(program, &maker);
@@ -71,6 +78,17 @@ pub fn make(args: &Args, kind: &'static Type, context: &Context) -> Outcome {
         }
     }
     out.finish()
+}
+
+/// Returns the reason why no kernel is available for `kind`, and the next step.
+pub(super) fn without_kernel(kind: &'static Type) -> Option<(String, Option<String>)> {
+    let error = Box::new(kernel_of(kind).err()?);
+    let (image, fs_type) = (PathBuf::new(), kind.names.first().copied().unwrap_or_default());
+    let error = OpenError::Volume { image, part: None, fs_type, is_requested: true, error };
+    let text = error.to_string();
+    // The text names the image, which does not exist yet.
+    let cause = text.split_once("': ").map_or(&*text, |(_, cause)| cause);
+    Some((cause.to_owned(), error.hint()))
 }
 
 /// Returns the command that creates an empty volume of `kind`. Fails if no known program does.

@@ -38,6 +38,9 @@ impl<'a> Source<'a> {
     pub fn wrong(&self, span: &Range<usize>, why: impl Cause) -> Report {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.bytes().filter(|&byte| byte == b'\n').count() + 1;
+        if self.path == Path::new("-") {
+            return Report::new(format!("cannot use line {line} of standard input"), why);
+        }
         let place = format!("{}:{line}", self.path.display());
         Report::on("cannot use", place.as_bytes(), why)
     }

@@ -101,7 +101,8 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
     }
     let (unpack, registry) = (context.options().unpack(), context.registry());
     let labels = partitions.iter().map(|keys| keys.text("label")).collect::<Result<_, _>>()?;
-    let context = Reader { scheme: settings.scheme, folder, threads, unpack, registry, labels };
+    let is_piped = path == Path::new("-");
+    let context = Reader { scheme: settings.scheme, folder, is_piped, threads, unpack, registry, labels };
     settings.partitions = partitions.iter().map(|keys| context.partition(keys)).collect::<Result<_, _>>()?;
     let rest = |partition: &PartitionSettings| partition.size == PartitionSize::Rest;
     let mut rests = partitions.iter().zip(&settings.partitions).filter(|(_, held)| rest(held));
@@ -180,6 +181,8 @@ struct Reader<'a> {
     scheme: Scheme,
     /// What paths are counted from.
     folder: &'a Path,
+    /// Whether the layout comes from standard input.
+    is_piped: bool,
     threads: usize,
     unpack: UnpackLimits,
     registry: &'a Registry,
@@ -273,7 +276,11 @@ impl Reader<'_> {
                 let volume = volume(keys, fs_type)?;
                 let sources = volume.sources(self.folder).map_err(|report| {
                     let key = if keys.has("from") { "from" } else { "add" };
-                    keys.wrong(key, report)
+                    let report = keys.wrong(key, report);
+                    match self.is_piped {
+                        true => report.also("paths start at the current directory"),
+                        false => report.also("paths start at the directory of the layout file"),
+                    }
                 })?;
                 let settings = Box::new(self.settings(keys, &volume)?);
                 Ok(match self.registry.engine_type(fs_type) {
@@ -333,11 +340,14 @@ fn fs_uuid(keys: &Keys<'_, '_>) -> Result<Option<[u8; 16]>, Report> {
 
 /// Returns the program that creates volumes of a type that Linux fills. Fails if no such program exists on this machine
 /// or at all, and for a key that the program does not support.
-fn maker(keys: &Keys<'_, '_>, volume: &VolumeArgs, kind: &Type) -> Result<EmptyMaker, Report> {
+fn maker(keys: &Keys<'_, '_>, volume: &VolumeArgs, kind: &'static Type) -> Result<EmptyMaker, Report> {
     let maker = engine::maker(kind).map_err(|cause| keys.wrong("content", cause))?;
     if let Some((_, key)) = engine::not_passed(volume, &maker) {
         let cause = format!("not available for this type, which {} creates", maker.tool.program);
         return Err(keys.wrong(key, cause));
+    }
+    if let Some((cause, hint)) = engine::without_kernel(kind) {
+        return Err(hint.into_iter().fold(keys.wrong("content", cause), Report::help));
     }
     let program = own::program(&maker, volume.label.as_ref(), "cannot create", volume.fs_type.as_bytes());
     let program = program.map_err(|report| keys.wrong("content", report))?;

@@ -57,6 +57,11 @@ pub const PAGE: Page = Page::new(&[
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(image) = &args.print_layout {
+        if let Some(out) = &args.out {
+            let out = out.as_os_str().as_bytes();
+            let report = Report::on("cannot build", out, "--print-layout prints a layout, and builds no image");
+            return Err(report.help(format!("omit {}", subject(out))).into());
+        }
         if context.json() {
             let report = Report::new("cannot print a layout", "a layout file has no JSON form");
             return Err(report.help("omit --json").into());
@@ -212,7 +217,14 @@ fn failed(failure: BuildFailure, shown: &[u8], volume: Option<&VolumeArgs>, cont
                 None => by_layout(error, &because),
             }
         }
-        failure => because(&failure),
+        failure => {
+            let text = failure.to_string();
+            let report = because(&failure);
+            match volume.and_then(|volume| volume.file_in(&text)) {
+                Some(file) => report.help(format!("use --add {file} to add a file that is not an archive")),
+                None => report,
+            }
+        }
     };
     Err(report.into())
 }

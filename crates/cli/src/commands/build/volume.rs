@@ -18,7 +18,7 @@ use crate::commands::mkfs::refused::GivenOptions;
 use crate::parse::settings::{split, value_for_driver};
 use crate::parse::size::size_in;
 use crate::parse::uuid::{is_volume_id, uuid};
-use crate::report::{Report, subject};
+use crate::report::{Report, shell_word, subject};
 
 /// The sources and options of a volume.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -171,6 +171,14 @@ impl VolumeArgs {
             }
         }
         Ok(())
+    }
+
+    /// Returns the value of `--add` for the source of `--from` that `text` reports as not being an archive.
+    pub fn file_in(&self, text: &str) -> Option<String> {
+        let is_named = |source: &&OsString| text.contains(&subject(source.as_bytes()));
+        let source = self.from.iter().find(is_named).filter(|_| text.contains("not a tar archive"))?;
+        let name = Path::new(source).file_name()?.as_bytes();
+        Some(shell_word([source.as_bytes(), b":/", name].concat()))
     }
 
     fn free(&self) -> &str {
@@ -334,7 +342,18 @@ fn source(text: &OsStr, folder: &Path) -> Result<BuildSource, Report> {
         return Ok(BuildSource::Archive(Input::Standard));
     }
     let path = path(bytes);
-    let meta = std::fs::metadata(&path).map_err(|error| Report::on("cannot open", bytes, error))?;
+    let meta = std::fs::metadata(&path).map_err(|error| {
+        let report = Report::on("cannot open", bytes, &error);
+        match bytes.iter().position(|&byte| byte == b':') {
+            Some(at) if bytes[..at].iter().all(u8::is_ascii_lowercase) && at > 0 => {
+                let prefix = subject(&bytes[..=at]);
+                let known = "dir:, tar:, layer:, oci:, mtree: or dump:";
+                Report::on("cannot open", bytes, format!("unknown prefix {prefix}"))
+                    .help(format!("use {known}, or write './' before a path that contains ':'"))
+            }
+            _ => report,
+        }
+    })?;
     if meta.is_dir() {
         let is_layout = path.join("oci-layout").is_file() && path.join("index.json").is_file();
         return Ok(if is_layout { BuildSource::OciLayout(path) } else { BuildSource::Directory(path) });
