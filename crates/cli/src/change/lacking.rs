@@ -2,16 +2,17 @@
 //!
 //! The driver rejects the operation and describes its limits; the hints are here.
 
-use obento::Error;
 use obento::address::FileSelector;
-use obento::base::{Attr, Mode};
+use obento::base::{Attr, FileKind, Mode};
 use obento::copy::Shortage;
 use obento::driver::StoredProperties;
 use obento::vfs::Symlinks;
+use obento::{Error, Volume};
 
 use crate::change::Done;
+use crate::format::size::exact_size;
 use crate::open::Location;
-use crate::report::{Report, shell_word};
+use crate::report::{Report, shell_word, subject};
 
 /// The rule for names on FAT and exFAT volumes.
 pub const NAMES: &str = "a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space";
@@ -33,6 +34,22 @@ pub fn expect_stored(wanted: Mode, after: &Attr, shown: &[u8]) -> Done {
 const MODES: &str = "FAT and exFAT store only whether a file is read-only; use --mount-options \
     fmask=,dmask=,umask= to set the shown permissions";
 
+/// Returns the first part of `path` that is not a directory, without the last name of the path.
+pub fn not_directory<'p>(volume: &Volume, path: &'p [u8]) -> Option<&'p [u8]> {
+    let path = path.strip_suffix(b"/").unwrap_or(path);
+    let slashes = (1..path.len()).filter(|&at| path[at] == b'/');
+    let mut parts = slashes.map(|end| &path[..end]);
+    parts.find(|part| {
+        let found = volume.resolve(&FileSelector::Path(part.to_vec()), Symlinks::Follow);
+        found.is_ok_and(|node| node.kind().is_ok_and(|kind| kind != FileKind::Directory))
+    })
+}
+
+/// Returns the hint for a file that is too large for `volume`.
+pub fn limit(volume: &Volume) -> String {
+    format!("a file on this volume has at most {}", exact_size(volume.vfs().limits().file_size_max))
+}
+
 impl Location {
     /// Returns the report that `action`, which gives this name to a file, failed, with a hint if the format does not support the name.
     pub fn failed(&self, action: &str, error: Error) -> Report {
@@ -47,7 +64,21 @@ impl Location {
     pub fn not_created(&self, action: &str, error: Error) -> Report {
         match Shortage::find(self.volume.vfs(), error) {
             Some(shortage) => Report::on(action, self.shown(), shortage),
-            None => self.in_missing_directory(Report::on(action, self.shown(), error), error),
+            None => self.with_cause(Report::on(action, self.shown(), error), error),
+        }
+    }
+
+    /// Returns `report` of `error`, which occurred when this file was opened, created or changed. If a part of the path is
+    /// not a directory, the cause names this part. If the file would be too large, the hint names the limit.
+    pub fn with_cause(&self, report: Report, error: Error) -> Report {
+        match (error, &self.place) {
+            (Error::NotDirectory, FileSelector::Path(path)) => match not_directory(&self.volume, path) {
+                Some(part) => report
+                    .because(&format!("{} is not a directory", subject([&*self.prefix, part].concat()))),
+                None => report,
+            },
+            (Error::FileTooBig, _) => report.help(limit(&self.volume)),
+            _ => self.in_missing_directory(report, error),
         }
     }
 

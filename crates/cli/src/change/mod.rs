@@ -19,6 +19,7 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 
 use obento::Error;
+use obento::address::Operand;
 use obento::driver::Access;
 use obento::host::interrupt;
 use obento::vfs::Symlinks;
@@ -26,7 +27,7 @@ use obento::walk::{Damage, Entry, Step, Walk};
 
 use crate::context::Context;
 use crate::open::{
-    BareOperand, Found, Location, join, open, open_for_change, open_volume_for_change, prepare,
+    BareOperand, Found, Location, join, open, open_for_change, open_volume_for_change, operand, prepare,
     seal_before_decoding,
 };
 use crate::output::Output;
@@ -54,10 +55,24 @@ pub fn each_place_by(
         }
     }
     let opened = arguments.iter().map(|argument| open_for_change(argument, context)).collect();
-    match reference.map_or(Ok(()), |reference| open(reference, context).map(drop)) {
+    match reference.map_or(Ok(()), |reference| open_reference(reference, context)) {
         Ok(()) => each_opened(opened, context, act),
         Err(report) => context.warn(&report),
     }
+}
+
+/// Opens the image of the file that `--reference` names.
+fn open_reference(reference: &OsString, context: &Context) -> Done {
+    let report = match open(reference, context) {
+        Ok(_) => return Ok(()),
+        Err(report) => report,
+    };
+    Err(match operand(reference, context) {
+        Ok(Operand::Host(_)) => {
+            report.help("--reference names a file in an image, such as disk.img:/etc/passwd")
+        }
+        _ => report,
+    })
 }
 
 /// Passes the volume that each of `arguments` names to `act`; the path inside is optional.

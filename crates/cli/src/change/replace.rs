@@ -61,14 +61,14 @@ impl Borrowed {
         let failed = |error: &dyn Cause| Report::on("cannot create a copy of", &shown, error);
         let node = match location.volume.resolve(&location.place, Symlinks::Follow) {
             Err(error) if error == Error::NotFound && missing == IfMissing::Make => None,
-            found => Some(found.map_err(|error| failed(&error))?),
+            found => Some(found.map_err(|error| location.with_cause(failed(&error), error))?),
         };
         match node.as_ref().map(Node::kind).transpose().map_err(|error| failed(&error))? {
             None | Some(FileKind::Regular) => {}
             Some(FileKind::Directory) => return Err(failed(&Error::IsDirectory)),
             Some(kind) => return Err(failed(&crate::format::mode::not_regular(kind))),
         }
-        let spot = location.end().map_err(|error| failed(&error))?;
+        let spot = location.end().map_err(|error| location.with_cause(failed(&error), error))?;
         let on_host = |error: io::Error| failed(&error);
         let folder = PrivateFolder::new().map_err(on_host)?;
         let (file, path) = folder.create(host_name(spot.name.as_bytes())).map_err(on_host)?;

@@ -84,7 +84,7 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
             let advice = "the file system does not support files with holes";
             return location.without(StoredProperties::HOLES, report, advice);
         }
-        report
+        location.with_cause(report, error)
     };
     let found = match makes {
         true => {

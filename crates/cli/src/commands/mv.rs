@@ -206,8 +206,12 @@ impl Mover<'_> {
         let is_dir = target_node.as_ref().is_ok_and(|node| node.kind() == Ok(FileKind::Directory));
         let must = self.args.target_directory.is_some() || sources.len() > 1 || found.len() > 1;
         if must && !is_dir {
-            let cause = target_node.err().unwrap_or(Error::NotDirectory);
-            return Err(Report::on("cannot move into", target.shown(), cause));
+            return Err(match target_node.err() {
+                Some(Error::NotFound) => across::no_directory(&target.shown(), true),
+                cause => {
+                    Report::on("cannot move into", target.shown(), cause.unwrap_or(Error::NotDirectory))
+                }
+            });
         }
         let into = must || is_dir && !self.args.no_target_directory;
         for source in found {

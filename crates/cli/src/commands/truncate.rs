@@ -114,7 +114,7 @@ fn size_of(file: &OsString, context: &Context) -> Result<u64, Report> {
 const ACTION: &str = "cannot truncate";
 
 fn truncate(location: &Location, args: &Args, reference: Option<u64>) -> Done {
-    let failed = |error: Error| Report::on(ACTION, location.shown(), error);
+    let failed = |error: Error| location.with_cause(Report::on(ACTION, location.shown(), error), error);
     let found = match location.volume.resolve(&location.place, Symlinks::Follow) {
         Err(error) if error == Error::NotFound && args.no_create => return Ok(()),
         Err(error) if error == Error::NotFound => {

@@ -27,11 +27,12 @@ use super::report_losses;
 use super::watch::CopyDisplay;
 use crate::cause::Cause;
 use crate::change::consent::agrees;
+use crate::change::place::trimmed;
 use crate::change::{Done, Verbose};
 use crate::context::Context;
 use crate::open::{self, open_for_change, prepare};
 use crate::replaced::OldFile;
-use crate::report::{Report, renamed, subject};
+use crate::report::{Report, renamed, shell_word, subject};
 
 /// The options of a move.
 pub struct Moves {
@@ -130,7 +131,10 @@ pub fn run(
     let is_dir = target.is_directory();
     let must = moves.into || found.len() > 1;
     if must && !is_dir {
-        return Err(Report::on("cannot move into", target.shown(), Error::NotDirectory));
+        return Err(match target.kind(Symlinks::Follow) {
+            Ok(None) => no_directory(&target.shown(), matches!(target, Endpoint::Image(_))),
+            _ => Report::on("cannot move into", target.shown(), Error::NotDirectory),
+        });
     }
     let mut moved = Vec::new();
     for source in found {
@@ -151,6 +155,13 @@ pub fn run(
         }
     }
     Ok(())
+}
+
+/// Returns the report of a directory for moved files that does not exist.
+pub fn no_directory(shown: &[u8], is_in_image: bool) -> Report {
+    let (mkdir, directory) = (if is_in_image { "obento mkdir" } else { "mkdir" }, shell_word(trimmed(shown)));
+    Report::on("cannot move into", shown, "no such directory")
+        .help(format!("create the directory first: {mkdir} -p {directory}"))
 }
 
 /// Gives up all rights except reading and changing what is below the host directories of the operands.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use obento::Error;
 use obento::address::{Address, Operand};
 use obento::copy::{
     CopyError, CopyFrom, CopyOptions, CopyReport, ImageTarget, TargetIs, copy_from_reader, copy_in,
@@ -19,11 +20,12 @@ use rustix::fs::{Mode, OFlags};
 use super::losses::report_losses_of_copy;
 use super::watch::{CopyDisplay, Names};
 use super::{Args, incomplete, source};
+use crate::change::lacking::not_directory;
 use crate::change::place::trimmed;
 use crate::context::Context;
 use crate::open::{self, Location};
 use crate::output::{Outcome, Stop};
-use crate::report::{Report, shell_word};
+use crate::report::{Report, shell_word, subject};
 
 /// A source, its image opened.
 enum Source {
@@ -196,7 +198,7 @@ pub fn copy(
     let into = options.target != TargetIs::Copy && target.directory().is_some();
     let names =
         verbose.then(|| Names::new(from.iter().map(|source| (source.shown(), source.name())), &shown, into));
-    let mut watch = CopyDisplay::new(context, None, names);
+    let mut watch = CopyDisplay::new(context, None, names).into_volume(&target.volume);
     let copied = copy_in(from, target, options, &mut watch);
     watch.finish()?;
     match copied {
@@ -208,8 +210,20 @@ pub fn copy(
             context.warn(&incomplete(error));
             Ok(None)
         }
+        Err(CopyError::Target { error: Error::NotDirectory, path }) => {
+            Err(below_file(&path, target).unwrap_or_else(|| {
+                super::failed("cannot copy", CopyError::Target { error: Error::NotDirectory, path })
+            }).into())
+        }
         Err(error) => Err(super::failed("cannot copy", error).into()),
     }
+}
+
+/// Returns the report of a copy with the address `path`, if a part of this path is not a directory.
+fn below_file(path: &[u8], target: &ImageTarget) -> Option<Report> {
+    let file = not_directory(&target.volume, path.strip_prefix(&*target.prefix)?)?;
+    let file = subject([&*target.prefix, file].concat());
+    Some(Report::on("cannot write", path, format!("{file} is not a directory")))
 }
 
 /// Writes standard input to a file of the image.

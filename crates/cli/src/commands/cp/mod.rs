@@ -183,8 +183,9 @@ fn open_source(source: &OsStr, target: Option<&Path>, context: &Context) -> Resu
             .help("name a file in an image as the target: obento cp - disk.img:/FILE")),
         Operand::Host(path) if is_image(&path, context)? => {
             let path = shell_word([source.as_bytes(), b":/"].concat());
-            Err(failed("not a path inside an image")
-                .help(format!("use {path} for the root directory of the image")))
+            let help = format!("use {path} for the root directory of the image");
+            let copy = target.map_or("", |_| ", or cp(1) to copy the image itself");
+            Err(failed("not a path inside an image").help(help + copy))
         }
         Operand::Host(_) => {
             let report = failed("source and target are both on the host");

@@ -5,7 +5,9 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use obento::copy::{Observer, Problem, ProblemReason};
 use obento::host::{HostError, interrupt};
+use obento::{Error, Volume};
 
+use crate::change::lacking::limit;
 use crate::context::Context;
 use crate::open::join;
 use crate::output::{Outcome, Output};
@@ -18,6 +20,8 @@ pub struct CopyDisplay<'c> {
     progress: Progress<'c>,
     total: Option<u64>,
     names: Option<Names>,
+    /// The hint for a file that is too large for the target.
+    too_large: Option<String>,
     /// The first failure of writing names.
     failed: io::Result<()>,
     /// The temporary name of the copy, and the name that messages show.
@@ -70,13 +74,18 @@ impl<'c> CopyDisplay<'c> {
     /// A watch over `total` bytes, if that is known.
     pub fn new(context: &'c Context, total: Option<u64>, names: Option<Names>) -> Self {
         let progress = Progress::new(context.messages(), "copying");
-        Self { context, progress, total, names, failed: Ok(()), unfinished: None }
+        Self { context, progress, total, names, too_large: None, failed: Ok(()), unfinished: None }
     }
 
     /// Shows the name `to` in messages instead of `from`, the temporary name of the copy.
     #[must_use]
     pub fn renaming(self, from: Vec<u8>, to: Vec<u8>) -> Self {
         Self { unfinished: Some((from, to)), ..self }
+    }
+
+    /// Adds the limit of files on `target`, the volume of the copies, to reports.
+    pub fn into_volume(self, target: &Volume) -> Self {
+        Self { too_large: Some(limit(target)), ..self }
     }
 
     /// Removes the progress bar and writes out the names.
@@ -106,7 +115,15 @@ impl Observer for CopyDisplay<'_> {
             {
                 Report::on("cannot copy", &problem.path, io::Error::from(*errno))
             }
-            trouble => Report::on("cannot copy", &problem.path, trouble),
+            trouble => {
+                let report = Report::on("cannot copy", &problem.path, trouble);
+                match (trouble, &self.too_large) {
+                    (ProblemReason::Target { error: Error::FileTooBig, .. }, Some(limit)) => {
+                        report.help(limit)
+                    }
+                    _ => report,
+                }
+            }
         };
         self.context.warn(&match &self.unfinished {
             Some((from, to)) => report.renamed(from, to),

@@ -24,6 +24,17 @@ impl Algorithm {
         }
     }
 
+    /// Returns the command that computes and verifies such checksums.
+    pub fn command(self) -> &'static str {
+        match self {
+            Self::Md5 => "md5sum",
+            Self::Sha1 => "sha1sum",
+            Self::Sha256 => "sha256sum",
+            Self::Sha512 => "sha512sum",
+            Self::Blake3 => "b3sum",
+        }
+    }
+
     /// Returns the name in messages.
     pub fn title(self) -> &'static str {
         match self {

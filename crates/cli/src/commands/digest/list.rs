@@ -43,7 +43,17 @@ pub fn run(algorithm: Algorithm, args: &Args, context: &Context) -> Outcome {
     let mut items = Vec::new();
     let mut without = Vec::new();
     for path in &args.paths {
-        let bytes = read_list(path).map_err(|error| Report::on("cannot read", path.as_bytes(), error))?;
+        let bytes = read_list(path).map_err(|error| {
+            let report = Report::on("cannot read", path.as_bytes(), error);
+            match open::operand(path, context) {
+                Ok(Operand::Image(_)) => report.help(format!(
+                    "a list is a file of the host; to read one from an image, use 'obento cat {} | obento {} -c -'",
+                    shell_word(path.as_bytes()),
+                    algorithm.command()
+                )),
+                _ => report,
+            }
+        })?;
         let before = items.len();
         for (index, line) in bytes.split(|&byte| byte == if args.zero { 0 } else { b'\n' }).enumerate() {
             match parse(algorithm, line, args.zero) {
