@@ -9,7 +9,7 @@ use obento::image::{Candidate, FallbackOutcome};
 use obento::{Error, OpenError};
 
 use super::{Cause, Complete};
-use crate::report::{printable, shell_word};
+use crate::report::{printable, shell_word, subject};
 
 const CHECK_THE_NAME: &str = "check the name";
 const OTHER_USER: &str = "check the owner and mode of the file with 'ls -l', or run as another user";
@@ -49,9 +49,13 @@ impl Cause for OpenError {
                     .to_owned()
             }
             Self::UnknownType { known, .. } => format!("the types are {}", known.join(", ")),
-            Self::NoFileSystem { looks, .. } => looks.advice.to_owned(),
+            Self::NoFileSystem { image, part, looks } => advice_on_data(looks.advice, image, part.as_ref()),
             Self::NoPartitions { image } => format!("add a partition: obento part {} add", word(image)),
             Self::Ambiguous { image, candidates, .. } => choice(image, candidates),
+            Self::NoSuchPart { part: PartSelector::Any(text), .. } if selector(text).is_some() => format!(
+                "{} is not a selector; use name=, label= or uuid=",
+                subject(selector(text).unwrap_or_default())
+            ),
             Self::NoSuchPart { list, .. } if list.is_empty() => {
                 "omit '@' and the text after it, or use @+OFFSET for a volume at that byte".to_owned()
             }
@@ -75,6 +79,19 @@ impl Cause for OpenError {
         };
         Some(hint).filter(|hint| !hint.is_empty())
     }
+}
+
+/// Returns `advice` on unknown data with the name of the image in place of `IMAGE`.
+pub fn advice_on_data(advice: &str, image: &Path, part: Option<&PartSelector>) -> String {
+    let image = image.as_os_str().as_bytes();
+    let part = part.filter(|_| !advice.contains("IMAGE@"));
+    let part = part.map_or_else(String::new, |part| format!("@{part}"));
+    advice.replace("IMAGE", &shell_word([image, part.as_bytes()].concat()))
+}
+
+/// Returns the word before the first `=` in `text`, with the `=`.
+fn selector(text: &[u8]) -> Option<&[u8]> {
+    text.iter().position(|&byte| byte == b'=').map(|at| &text[..=at])
 }
 
 /// Returns the path of an image as a word of a command.

@@ -29,7 +29,7 @@ mod address;
 mod build;
 mod copy;
 mod host;
-mod image;
+pub mod image;
 mod volume;
 
 use std::borrow::Cow;

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use obento::Image;
+use obento::base::Quantity;
 use obento::block::BlockDevice;
 use obento::convert::{
     ConvertFailure, ConvertFormat, ConvertOptions, ConvertStep, Converted, Qcow2Version, convert,
@@ -28,6 +29,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::context::Context;
 use crate::help::page::Page;
+use crate::cause::image::advice_on_data;
 use crate::json::Line;
 use crate::open;
 use crate::output::{Outcome, Output, Stop, not_created, of_output};
@@ -141,6 +143,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let converted = convert(&disk, target, &args.out, options, &mut watch);
     drop(watch);
     let converted = converted.map_err(|failure| args.failed(failure))?;
+    note_padding(format, disk.len(), shown, context);
     let digest = args.checksum.then(|| hex(&sha.finalize()));
     report(args, &(&converted).into(), digest.as_deref(), start.elapsed(), context)
 }
@@ -158,6 +161,15 @@ fn watch<'c>(
         }
         bar.1.update(done, Some(len), shown);
         if interrupt::is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// Prints that a VHD image is longer than the disk in it: a VHD image consists of whole MiB.
+fn note_padding(format: ConvertFormat, len: u64, shown: &[u8], context: &Context) {
+    let padded = len.next_multiple_of(1 << 20);
+    if format == ConvertFormat::Vhd && padded != len {
+        let (padding, padded) = (Quantity::new(padded - len, "byte"), human_size(padded));
+        context.note(shown, format!("{padding} of zeros were added: a VHD disk has whole MiB, here {padded}"));
     }
 }
 
@@ -248,7 +260,8 @@ impl Args {
         let found = found.map_err(|error| Report::on("cannot read", shown, error))?;
         if found.is_undecoded() {
             let cause = format!("the format is not supported: the data looks like {}", found.like);
-            return Err(Report::on("cannot convert", shown, cause).help(found.advice));
+            let advice = advice_on_data(found.advice, image.path(), None);
+            return Err(Report::on("cannot convert", shown, cause).help(advice));
         }
         Ok(())
     }

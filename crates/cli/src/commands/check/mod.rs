@@ -15,8 +15,8 @@ use obento::address::{Address, PartSelector};
 use obento::base::{DeviceError, Feature, Quantity};
 use obento::check::{CheckError, check};
 use obento::driver::{
-    Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, FieldValue, Finding, RepairMode,
-    Severity,
+    Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, FieldValue, Finding, Notice,
+    RepairMode, Severity,
 };
 use obento::env::SystemClock;
 use obento::image::{DiskChecksums, ImageFile, ImageNotice, Locking};
@@ -337,9 +337,7 @@ fn failure(shown: &[u8], error: &CheckError, opened: &Opened, context: &Context)
         }
         CheckError::Failed(Error::Corrupt(_)) => match probed_type(opened) {
             Some("vfat" | "exfat") => report.help("a program such as testdisk can rebuild the boot sector"),
-            Some("ext2" | "ext3" | "ext4") => {
-                report.help("use -b with the block of a copy of the super block: 8193, 32768, 98304")
-            }
+            Some("ext2" | "ext3" | "ext4") => report.help(copies(opened)),
             _ => report,
         },
         CheckError::Failed(Error::Device(DeviceError::ReadOnly)) => {
@@ -348,6 +346,48 @@ fn failure(shown: &[u8], error: &CheckError, opened: &Opened, context: &Context)
         _ => report,
     }
 }
+
+/// The usual blocks of copies of the super block of an ext volume, and the sizes of the blocks.
+const COPIES: [(u64, u64); 8] = [
+    (8193, 1024),
+    (24577, 1024),
+    (40961, 1024),
+    (16384, 2048),
+    (49152, 2048),
+    (32768, 4096),
+    (98304, 4096),
+    (163_840, 4096),
+];
+
+/// Returns the hint for an ext volume without a super block at the requested block: the copies that this volume has.
+fn copies(opened: &Opened) -> String {
+    if let Ok(volume) = opened.image.volume_to_read(opened.part.as_ref()) {
+        let copy = volume.info().notices.into_iter().find_map(|notice| match notice {
+            Notice::BackupSuperBlock { block } => Some(block),
+            _ => None,
+        });
+        return match copy {
+            Some(block) => format!("omit -b to use the copy at block {block}"),
+            None => "omit -b: the primary super block is not damaged".to_owned(),
+        };
+    }
+    let Ok((device, _)) = opened.image.volume_bytes(opened.part.as_ref()) else { return NO_COPY.to_owned() };
+    let has_copy = |(block, size): &(u64, u64)| {
+        let mut magic = [0; 2];
+        device.read_at(block * size + MAGIC_AT, &mut magic).is_ok() && magic == [0x53, 0xef]
+    };
+    let found: Vec<String> =
+        COPIES.iter().filter(|copy| has_copy(copy)).map(|(block, _)| block.to_string()).collect();
+    match found.is_empty() {
+        true => NO_COPY.to_owned(),
+        false => format!("use -b with the block of a copy of the super block: {}", found.join(", ")),
+    }
+}
+
+/// The offset of `s_magic` in a super block.
+const MAGIC_AT: u64 = 0x38;
+const NO_COPY: &str =
+    "the volume has no copy of the super block at the usual blocks; 'obento recover' copies the readable files";
 
 /// Prints findings as they are found.
 struct FindingPrinter<'a> {

@@ -65,6 +65,11 @@ pub fn run(args: &Args, target: &Address, context: &Context) -> Outcome {
     let part = target.part.as_ref();
     let (partition, found) = image.part_to_overwrite(part).map_err(open::cannot_open)?;
     expect_partition(args, target, &image, &found)?;
+    let sizes = (disk.len(), partition.len());
+    if sizes.0 > sizes.1 {
+        let failure = OverwriteFailure::TooSmall { disk: sizes.0, partition: sizes.1 };
+        return Err(failed(args, target, context, (failure, PartitionState::Unchanged)));
+    }
     if let Some(what) = contents_to_destroy(&image, &found, part).filter(|_| !args.force) {
         let report = Report::on("cannot convert to", shown, format!("it contains {what}"));
         return Err(report.help("use --force (-f) to overwrite it").into());
@@ -80,7 +85,6 @@ pub fn run(args: &Args, target: &Address, context: &Context) -> Outcome {
     let written = overwrite(&disk, &partition, options, &mut watch);
     drop(watch);
     written.map_err(|failure| failed(args, target, context, failure))?;
-    let sizes = (disk.len(), partition.len());
     note_unused_space(args, &image, part, sizes, context);
     let digest = args.checksum.then(|| hex(&sha.finalize()));
     let (disk, len) = sizes;

@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use obento::base::{Attr, FileKind, Ino, Name};
 use obento::driver::{Cookie, DirEntry};
 use obento::vfs::{Caller, Symlinks};
-use obento::{Node, Result, Volume};
+use obento::{Error, Node, Result, Volume};
 
 use super::settings::{Dereference, Hide, Indicator, Settings};
 use super::sort;
@@ -130,7 +130,7 @@ impl Listing {
                     held += size_of::<ListedEntry>() + TEXT + 2 * entry.name.as_bytes().len();
                     listing.add(entry.name.as_bytes(), entry.ino, entry.kind);
                 }
-                Err(error) => context.warn(&Report::on("cannot read all of directory", path, error)),
+                Err(error) => context.warn(&damaged(path, error)),
             }
             ControlFlow::Continue(())
         })?;
@@ -296,6 +296,15 @@ impl Listing {
             true => join(&self.path, self.name(entry)),
             false => self.name(entry).to_vec(),
         }
+    }
+}
+
+/// Returns the report of a directory that can be read only in part, with the command that copies the readable files.
+fn damaged(path: &[u8], error: Error) -> Report {
+    let report = Report::on("cannot read all of directory", path, error);
+    match error {
+        Error::Corrupt(_) => report.help("'obento recover' copies the readable files of a damaged volume"),
+        _ => report,
     }
 }
 

@@ -12,7 +12,7 @@ use obento::host::IoBackend;
 use obento::image::{ImageFile, Recording};
 use obento::provenance::{LogOptions, WriteSource};
 use obento::vfs::Atime;
-use obento::{Error, OpenError, Options};
+use obento::{Error, OpenError, Options, Volume};
 use obento_fuse::options::{AccessTimes, MountOptions, ReadWrite};
 use obento_fuse::{KernelClock, Ledger, Processes};
 
@@ -56,8 +56,11 @@ pub fn open(
         }
         opened => opened,
     };
-    let opened = opened
-        .map_err(|error| option_refused(&error, options.shown).unwrap_or_else(|| cannot_open(error)))?;
+    let opened = opened.map_err(|error| {
+        let is_for_reading = options.access == Some(ReadWrite::Write) && can_only_be_read(&error);
+        let report = option_refused(&error, options.shown).unwrap_or_else(|| cannot_open(error));
+        if is_for_reading { report.help("omit rw to mount the volume read-only") } else { report }
+    })?;
     expect_failover(&opened, shown, context)?;
     let access = opened.image.as_ref().map_or(Access::ReadOnly, |mounted| mounted.image.access());
     if options.provenance && access == Access::ReadOnly {
@@ -80,11 +83,32 @@ pub fn open(
     if access == Access::ReadOnly && is_free && !args.detached {
         context.note(shown, "this type is read-only; mounted read-only");
     }
+    if access == Access::ReadWrite && !options.fakeroot {
+        note_owner(&opened.volume, shown, context);
+    }
     options.access = Some(match access {
         Access::ReadOnly => ReadWrite::Read,
         Access::ReadWrite => ReadWrite::Write,
     });
     Ok(opened)
+}
+
+/// Prints that the user who mounts the volume cannot create files in its root directory.
+fn note_owner(volume: &Volume, shown: &[u8], context: &Context) {
+    let Ok(root) = volume.vfs().root().attr() else { return };
+    let user = rustix::process::geteuid().as_raw();
+    if !may_write((root.uid, root.mode.bits()), user) {
+        let owner = root.uid;
+        context.note(
+            shown,
+            format!("the root directory belongs to user {owner}; to change it, mount the volume with -o fakeroot"),
+        );
+    }
+}
+
+/// Returns whether `user` may create files in a directory with this owner and mode. A group may contain the user.
+fn may_write((owner, mode): (u32, u16), user: u32) -> bool {
+    user == 0 || user == owner || mode & 0o022 != 0
 }
 
 /// # Errors
@@ -288,6 +312,14 @@ mod tests {
     }
 
     #[test]
+    fn only_a_user_who_cannot_change_the_root_directory_is_told_about_fakeroot() {
+        assert!(!may_write((0, 0o755), 1000));
+        for (owner, mode, user) in [(0, 0o755, 0), (1000, 0o755, 1000), (0, 0o1777, 1000), (0, 0o775, 1000)] {
+            assert!(may_write((owner, mode), user), "{owner} {mode:o} {user}");
+        }
+    }
+
+    #[test]
     fn a_type_without_writing_is_opened_read_only_unless_changes_are_requested() {
         let folder = tempfile::tempdir().unwrap();
         let image = folder.path().join("null.img");
@@ -304,6 +336,6 @@ mod tests {
         assert_eq!(opened(None), Ok(Some(ReadWrite::Read)));
         assert_eq!(opened(Some(ReadWrite::Read)), Ok(Some(ReadWrite::Read)));
         let refused = opened(Some(ReadWrite::Write)).unwrap_err();
-        assert!(refused.contains("read-only"), "{refused}");
+        assert!(refused.ends_with("\n  help: omit rw to mount the volume read-only"), "{refused}");
     }
 }

@@ -256,13 +256,25 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         match context.json() {
             true => list::line(&disk, editor.table().scheme, partition).write(&mut out)?,
             false if before == Some(partition.len) => {
-                let size = exact_size(partition.len);
-                writeln!(out, "{}: partition {number} already has {size}", printable(disk.shown))?;
+                let (size, why) = (exact_size(partition.len), obstacle(editor.table(), partition));
+                writeln!(out, "{}: partition {number} already has {size}{why}", printable(disk.shown))?;
             }
             false => writeln!(out, "{}", list::sentence(&disk, partition))?,
         }
     }
     out.finish()
+}
+
+/// The usual alignment of partitions, which leaves smaller gaps between partitions.
+const ALIGNMENT: u64 = 1 << 20;
+
+/// Returns the words for what follows `partition` directly, so that it cannot grow.
+fn obstacle(table: &Table, partition: &Partition) -> String {
+    let mut others = table.partitions.iter().filter(|other| other.start >= partition.end());
+    match others.find(|other| other.start.saturating_sub(partition.end()) < ALIGNMENT) {
+        Some(next) => format!("; partition {} follows it", next.number),
+        None => String::new(),
+    }
 }
 
 /// Returns whether `disk` names a partition or a snapshot of an existing image, also if the partition is misspelt. It is
