@@ -137,7 +137,7 @@ fn a_hint_names_the_next_step_and_only_options_that_were_given() {
             &["ls", "zeros.img"],
             2,
             "cannot open 'zeros.img': no supported file system; the data looks like zeros\n  \
-             help: create a file system with 'obento mkfs IMAGE'\n",
+             help: create a file system with 'obento mkfs zeros.img'\n",
         ),
         (
             &["ls", "mbr.img"],

@@ -1,5 +1,6 @@
 //! The output, messages and exit codes that a user sees, on the sample image of the repository.
 
+mod causes;
 mod files;
 mod hints;
 mod json;

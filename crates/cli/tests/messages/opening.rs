@@ -138,3 +138,19 @@ fn check_reports_that_the_volume_is_marked_with_errors() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(said.lines().count() == 2 && said.contains("error"), "{said}");
 }
+
+#[test]
+fn a_build_without_the_kernel_of_the_kernel_engine_is_reported_with_the_next_step() {
+    let folder = folder();
+    let layout = "[[partition]]\ntype = \"linux-generic\"\nsize = \"400M\"\ncontent = \"xfs\"\nfrom = \".\"\n";
+    std::fs::write(folder.path().join("layout.toml"), layout).unwrap();
+    let why = "xfs volumes need the kernel engine, and OBENTO_LINUX names no program\n  help: correct OBENTO_LINUX, or \
+               unset it and install the kernel: apt-get install user-mode-linux\n";
+    for (args, what) in [
+        (["build", "new.img", "--type=xfs", "--from=."], "cannot build 'new.img': "),
+        (["build", "-q", "new.img", "--disk=layout.toml"], "cannot use 'layout.toml:4': content: "),
+    ] {
+        let output = super::command(folder.path(), &args).env("OBENTO_LINUX", "/none").output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("obento: {what}{why}"), "{args:?}");
+    }
+}

@@ -138,7 +138,7 @@ fn a_rejected_setting_is_named_by_its_option_and_its_value() {
         (
             &["tune", "plain.img", "-L", "a label of more than 16 bytes"],
             "cannot change the settings of 'plain.img': invalid value 'a label of more than 16 bytes' for -L: \
-             must have at most 16 bytes, and no NUL\n",
+             must have at most 16 bytes, and no NUL\n  help: write a shorter label, without special characters\n",
         ),
         (
             &["tune", "fat.img", "-m", "1"],
