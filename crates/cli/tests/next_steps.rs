@@ -151,7 +151,7 @@ fn a_partition_that_cannot_grow_is_reported_with_its_size() {
         assert!(run(line).status.success(), "{line}");
     }
     let said = String::from_utf8(run("part disk grow 1").stdout).unwrap();
-    assert_eq!(said, "disk: partition 1 already has 4 MiB (4194304 bytes)\n");
+    assert_eq!(said, "disk: partition 1 already has 4 MiB (4194304 bytes); partition 2 follows it\n");
     let said = String::from_utf8(run("part disk grow 2").stdout).unwrap();
     assert!(said.starts_with("disk: partition 2: Linux filesystem, 11 MiB ("), "{said}");
 }
