@@ -282,7 +282,7 @@ fn an_entry_that_cannot_be_copied_is_reported_and_the_rest_is_copied() {
     holds(at, "tree/disk.img:/tree/below/file", "file");
     check(at, &["cp", "tree/file", "tree/disk.img:/tree"], 0, "", "");
     check(at, &["cp", "tree/file", "tree/disk.img:/tree/below/file/x"], 2, "", {
-        "obento: cannot write 'tree/disk.img:/tree/below/file/x': not a directory\n"
+        "obento: cannot write 'tree/disk.img:/tree/below/file/x': 'tree/disk.img:/tree/below/file' is not a directory\n"
     });
     check(at, &["cp", "tree/file", "tree/disk.img:/tree/below/file"], 0, "", "");
     check(at, &["cp", "--reflink=always", "tree/file", "tree/disk.img:/f"], 2, "", {
