@@ -380,10 +380,7 @@ mod tests {
                 "missing option: --length or --dig-holes\n  help: usage: obento fallocate",
             ),
             ("obento check -s a", "missing option: --safe or --yes\n  help: usage: obento check"),
-            (
-                "obento resize",
-                "missing operands IMAGE[@PART] and SIZE\n  help: usage: obento resize",
-            ),
+            ("obento resize", "missing operands IMAGE[@PART] and SIZE\n  help: usage: obento resize"),
             (
                 "obento resize a",
                 "missing argument: SIZE, --maximum or --minimum\n  help: usage: obento resize",
@@ -444,10 +441,7 @@ mod tests {
                 "obento resize a --max",
                 "unknown option '--max'\n  help: did you mean '--maximum'? 'obento help resize' lists the options",
             ),
-            (
-                "obento resize a --m",
-                "unknown option '--m'\n  help: 'obento help resize' lists the options",
-            ),
+            ("obento resize a --m", "unknown option '--m'\n  help: 'obento help resize' lists the options"),
             (
                 "obento part a grow -x",
                 "unknown option '-x'\n  help: 'obento help part grow' lists the options",

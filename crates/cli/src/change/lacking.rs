@@ -73,8 +73,9 @@ impl Location {
     pub fn with_cause(&self, report: Report, error: Error) -> Report {
         match (error, &self.place) {
             (Error::NotDirectory, FileSelector::Path(path)) => match not_directory(&self.volume, path) {
-                Some(part) => report
-                    .because(&format!("{} is not a directory", subject([&*self.prefix, part].concat()))),
+                Some(part) => {
+                    report.because(&format!("{} is not a directory", subject([&*self.prefix, part].concat())))
+                }
                 None => report,
             },
             (Error::FileTooBig, _) => report.help(limit(&self.volume)),

@@ -169,7 +169,8 @@ fn note_padding(format: ConvertFormat, len: u64, shown: &[u8], context: &Context
     let padded = len.next_multiple_of(1 << 20);
     if format == ConvertFormat::Vhd && padded != len {
         let (padding, padded) = (Quantity::new(padded - len, "byte"), human_size(padded));
-        context.note(shown, format!("{padding} of zeros were added: a VHD disk has whole MiB, here {padded}"));
+        context
+            .note(shown, format!("{padding} of zeros were added: a VHD disk has whole MiB, here {padded}"));
     }
 }
 

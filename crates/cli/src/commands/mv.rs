@@ -208,9 +208,7 @@ impl Mover<'_> {
         if must && !is_dir {
             return Err(match target_node.err() {
                 Some(Error::NotFound) => across::no_directory(&target.shown(), true),
-                cause => {
-                    Report::on("cannot move into", target.shown(), cause.unwrap_or(Error::NotDirectory))
-                }
+                cause => Report::on("cannot move into", target.shown(), cause.unwrap_or(Error::NotDirectory)),
             });
         }
         let into = must || is_dir && !self.args.no_target_directory;

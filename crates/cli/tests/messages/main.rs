@@ -5,6 +5,7 @@ mod files;
 mod hints;
 mod json;
 mod mistakes;
+mod notes;
 mod opening;
 mod streams;
 mod terminal;

@@ -142,7 +142,8 @@ fn check_reports_that_the_volume_is_marked_with_errors() {
 #[test]
 fn a_build_without_the_kernel_of_the_kernel_engine_is_reported_with_the_next_step() {
     let folder = folder();
-    let layout = "[[partition]]\ntype = \"linux-generic\"\nsize = \"400M\"\ncontent = \"xfs\"\nfrom = \".\"\n";
+    let layout =
+        "[[partition]]\ntype = \"linux-generic\"\nsize = \"400M\"\ncontent = \"xfs\"\nfrom = \".\"\n";
     std::fs::write(folder.path().join("layout.toml"), layout).unwrap();
     let why = "xfs volumes need the kernel engine, and OBENTO_LINUX names no program\n  help: correct OBENTO_LINUX, or \
                unset it and install the kernel: apt-get install user-mode-linux\n";

@@ -59,7 +59,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if let Some(image) = &args.print_layout {
         if let Some(out) = &args.out {
             let out = out.as_os_str().as_bytes();
-            let report = Report::on("cannot build", out, "--print-layout prints a layout, and builds no image");
+            let report =
+                Report::on("cannot build", out, "--print-layout prints a layout, and builds no image");
             return Err(report.help(format!("omit {}", subject(out))).into());
         }
         if context.json() {

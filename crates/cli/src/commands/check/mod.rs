@@ -15,8 +15,8 @@ use obento::address::{Address, PartSelector};
 use obento::base::{DeviceError, Feature, Quantity};
 use obento::check::{CheckError, check};
 use obento::driver::{
-    Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, FieldValue, Finding, Notice,
-    RepairMode, Severity,
+    Access, CheckObserver, CheckOptions, CheckProgress, CheckReport, FieldValue, Finding, Notice, RepairMode,
+    Severity,
 };
 use obento::env::SystemClock;
 use obento::image::{DiskChecksums, ImageFile, ImageNotice, Locking};
@@ -386,8 +386,7 @@ fn copies(opened: &Opened) -> String {
 
 /// The offset of `s_magic` in a super block.
 const MAGIC_AT: u64 = 0x38;
-const NO_COPY: &str =
-    "the volume has no copy of the super block at the usual blocks; 'obento recover' copies the readable files";
+const NO_COPY: &str = "the volume has no copy of the super block at the usual blocks; 'obento recover' copies the readable files";
 
 /// Prints findings as they are found.
 struct FindingPrinter<'a> {

@@ -210,11 +210,11 @@ pub fn copy(
             context.warn(&incomplete(error));
             Ok(None)
         }
-        Err(CopyError::Target { error: Error::NotDirectory, path }) => {
-            Err(below_file(&path, target).unwrap_or_else(|| {
+        Err(CopyError::Target { error: Error::NotDirectory, path }) => Err(below_file(&path, target)
+            .unwrap_or_else(|| {
                 super::failed("cannot copy", CopyError::Target { error: Error::NotDirectory, path })
-            }).into())
-        }
+            })
+            .into()),
         Err(error) => Err(super::failed("cannot copy", error).into()),
     }
 }

@@ -233,7 +233,9 @@ impl Args {
         for (name, value) in split(&self.extended) {
             match name.as_str() {
                 "offset" if value.is_empty() => {
-                    return Err(Report::plain("-E offset requires a value").help("write an offset such as offset=1M"));
+                    return Err(
+                        Report::plain("-E offset requires a value").help("write an offset such as offset=1M")
+                    );
                 }
                 "offset" => {
                     let bad = || {

@@ -17,9 +17,7 @@ pub fn with_least(report: Report, format: &dyn Format, options: &FormatOptions, 
     };
     let is_number = args.size.as_ref().is_some_and(|size| size.bytes().all(|byte| byte.is_ascii_digit()));
     match (&args.size, &args.block_size) {
-        (Some(size), None) if is_number => {
-            report.also(&format!("{size} counts KiB; write {size}M for MiB"))
-        }
+        (Some(size), None) if is_number => report.also(&format!("{size} counts KiB; write {size}M for MiB")),
         _ => report,
     }
 }

@@ -20,9 +20,7 @@ use std::sync::Arc;
 
 use obento::base::{DeviceError, Quantity};
 use obento::block::BlockDevice;
-use obento::driver::{
-    Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted,
-};
+use obento::driver::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted};
 use obento::image::FormatTarget;
 use obento::text::{human_size, volume_id_text};
 use obento::{Error, Image, Registry};

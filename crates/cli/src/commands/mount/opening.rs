@@ -101,7 +101,9 @@ fn note_owner(volume: &Volume, shown: &[u8], context: &Context) {
         let owner = root.uid;
         context.note(
             shown,
-            format!("the root directory belongs to user {owner}; to change it, mount the volume with -o fakeroot"),
+            format!(
+                "the root directory belongs to user {owner}; to change it, mount the volume with -o fakeroot"
+            ),
         );
     }
 }

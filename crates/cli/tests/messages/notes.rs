@@ -1,0 +1,59 @@
+//! Notes about work that succeeded, and the summary of a list.
+
+use std::fs::{self, File};
+
+use super::causes::disk;
+use super::{check_in, folder_of_images, obento, volume};
+
+#[test]
+fn a_disk_whose_last_partition_shrinks_is_reported_with_the_command_that_shortens_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    assert!(obento(at, &["part", "disk.img", "create", "gpt", "--size", "64M"]).status.success());
+    assert!(obento(at, &["part", "disk.img", "add"]).status.success());
+    assert!(obento(at, &["mkfs", "-q", "disk.img@1"]).status.success());
+    let output = obento(at, &["resize", "-q", "disk.img", "20M"]);
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "obento: disk.img: note: the file still has 64 MiB; to shorten the file, run 'truncate -s 23068672 disk.img', \
+         and then 'obento part disk.img repair-backup'\n"
+    );
+    File::options().write(true).open(at.join("disk.img")).unwrap().set_len(23_068_672).unwrap();
+    assert!(obento(at, &["part", "disk.img", "repair-backup"]).status.success());
+    check_in(at, &["check", "-q", "disk.img"], 0, "", "");
+    // A partition with another one after it does not allow a shorter file.
+    disk(at, "two.img", "mbr", 2);
+    assert!(obento(at, &["mkfs", "-q", "two.img@1"]).status.success());
+    check_in(at, &["resize", "-q", "two.img@1", "2M"], 0, "", "");
+}
+
+#[test]
+fn a_vhd_image_that_is_longer_than_its_disk_is_reported() {
+    let folder = folder_of_images();
+    File::create(folder.path().join("odd.img")).unwrap().set_len((3 << 20) + 1000).unwrap();
+    check_in(
+        folder.path(),
+        &["convert", "-q", "odd.img", "odd.vhd"],
+        0,
+        "",
+        "obento: odd.vhd: note: 1047576 bytes of zeros were added: a VHD disk has whole MiB, here 4 MiB\n",
+    );
+    check_in(folder.path(), &["convert", "-q", "plain.img", "even.vhd"], 0, "", "");
+}
+
+#[test]
+fn a_list_of_damaged_files_needs_no_copy() {
+    let folder = volume();
+    fs::write(folder.path().join("map"), "0x0 ? 1\n0x0 0x800000 +\n").unwrap();
+    check_in(
+        folder.path(),
+        &["recover", "--list", "--map", "map", "disk.img"],
+        0,
+        "",
+        "obento: disk.img: note: 0 files read, and nothing copied: 0 damaged files, 0 unreadable entries\n",
+    );
+    let both = obento(folder.path(), &["recover", "--list", "disk.img", "dir"]);
+    assert_eq!(both.status.code(), Some(2), "{both:?}");
+    let neither = obento(folder.path(), &["recover", "disk.img"]);
+    assert!(String::from_utf8(neither.stderr).unwrap().starts_with("obento: missing operand DIR\n"));
+}
