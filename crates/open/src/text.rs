@@ -23,8 +23,8 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// A path or an argument as the user typed it. Prints like [`Escaped`], but with backslashes as they are: a user who typed
-/// `C:\disk.img` recognises the name.
+/// A path or an argument as the user typed it. Prints like [`Escaped`], but with backslashes as they are: a user who
+/// typed `C:\disk.img` recognises the name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Typed<'a>(pub &'a [u8]);
 

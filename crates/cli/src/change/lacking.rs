@@ -68,8 +68,8 @@ impl Location {
         }
     }
 
-    /// Returns `report` of `error`, which occurred when this file was opened, created or changed. If a part of the path is
-    /// not a directory, the cause names this part. If the file would be too large, the hint names the limit.
+    /// Returns `report` of `error`, which occurred when this file was opened, created or changed. If a part of the path
+    /// is not a directory, the cause names this part. If the file would be too large, the hint names the limit.
     pub fn with_cause(&self, report: Report, error: Error) -> Report {
         match (error, &self.place) {
             (Error::NotDirectory, FileSelector::Path(path)) => match not_directory(&self.volume, path) {

@@ -43,7 +43,8 @@ fn a_size_that_is_not_possible_is_reported_with_its_unit_and_the_least_size() {
             (
                 "resize 10M plain.img",
                 2,
-                "invalid value 'plain.img' for SIZE: not a size\n  help: the image comes before the size: plain.img SIZE",
+                "invalid value 'plain.img' for SIZE: not a size\n  help: the image comes before the size: plain.img \
+                 SIZE",
             ),
             (
                 "mkfs new.img 10",
@@ -309,18 +310,21 @@ fn an_argument_is_named_as_the_user_typed_it() {
             (
                 r"ls C:\disk.img:/",
                 2,
-                "cannot open 'C:\\disk.img': no such file\n  help: check the name, or write 'host:' before a host path that contains ':/'",
+                "cannot open 'C:\\disk.img': no such file\n  help: check the name, or write 'host:' before a host path \
+                 that contains ':/'",
             ),
             (r"ls dir\disk.img", 2, "cannot open 'dir\\disk.img': no such file\n  help: check the name"),
             (
                 "ls zeros.img",
                 2,
-                "cannot open 'zeros.img': no supported file system; the data looks like zeros\n  help: create a file system with 'obento mkfs zeros.img'",
+                "cannot open 'zeros.img': no supported file system; the data looks like zeros\n  help: create a file \
+                 system with 'obento mkfs zeros.img'",
             ),
             (
                 "ls disk.img@1",
                 2,
-                "cannot open 'disk.img@1': no supported file system; the data looks like zeros\n  help: create a file system with 'obento mkfs disk.img@1'",
+                "cannot open 'disk.img@1': no supported file system; the data looks like zeros\n  help: create a file \
+                 system with 'obento mkfs disk.img@1'",
             ),
         ],
     );

@@ -386,7 +386,8 @@ fn copies(opened: &Opened) -> String {
 
 /// The offset of `s_magic` in a super block.
 const MAGIC_AT: u64 = 0x38;
-const NO_COPY: &str = "the volume has no copy of the super block at the usual blocks; 'obento recover' copies the readable files";
+const NO_COPY: &str = "the usual blocks contain no copy of the super block; 'obento recover' copies the readable \
+                       files";
 
 /// Prints findings as they are found.
 struct FindingPrinter<'a> {
