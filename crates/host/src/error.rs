@@ -244,6 +244,9 @@ pub enum HostError {
 /// The reason why no image of a source is selected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SelectionError {
+    /// The files are no container image.
+    #[error("neither an OCI layout nor an output of docker save")]
+    NotALayout,
     /// The source has no image.
     #[error("the index lists no image")]
     NoImage,

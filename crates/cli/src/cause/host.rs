@@ -93,6 +93,9 @@ fn end_of_use(user: &User) -> String {
 
 fn selection(reason: &SelectionError) -> Option<String> {
     match reason {
+        SelectionError::NotALayout => {
+            Some("omit 'oci:' to store the directory, or the files of the archive".to_owned())
+        }
         SelectionError::NoImage => None,
         SelectionError::SeveralImages { names, .. } => {
             Some(format!("select an image with --image NAME; the names are {}", names.join(", ")))

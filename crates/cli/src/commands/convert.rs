@@ -27,9 +27,9 @@ use obento::image::{DataDescription, ImageNotice};
 use obento::text::human_size;
 use sha2::{Digest as _, Sha256};
 
+use crate::cause::image::advice_on_data;
 use crate::context::Context;
 use crate::help::page::Page;
-use crate::cause::image::advice_on_data;
 use crate::json::Line;
 use crate::open;
 use crate::output::{Outcome, Output, Stop, not_created, of_output};

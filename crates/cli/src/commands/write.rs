@@ -79,11 +79,10 @@ fn write(location: &Location, args: &Args, input: &mut dyn Read, context: &Conte
     }
     let mut written = 0;
     while len > 0 {
-        append(&node, &buffer[..len], &mut written)
-            .map_err(|error| {
-                let report = failed(&StreamError::After { error: Box::new(error.into()), bytes: written });
-                location.with_cause(report, error)
-            })?;
+        append(&node, &buffer[..len], &mut written).map_err(|error| {
+            let report = failed(&StreamError::After { error: Box::new(error.into()), bytes: written });
+            location.with_cause(report, error)
+        })?;
         if interrupt::is_requested() {
             let len = Quantity::new(written, "byte");
             context.note(&location.shown(), format!("interrupted after {len} of standard input"));

@@ -96,7 +96,7 @@ fn the_files_of_a_volume_with_an_overwritten_root_and_bitmap_are_recovered() {
     let image = fs::File::options().write(true).open(twins.path("disk.img")).unwrap();
     let mut dice = Dice(33);
     for place in places {
-        let noise = dice.text(usize::try_from(size).unwrap());
+        let noise = dice.text(size);
         image.write_all_at(&noise, place).unwrap();
     }
     drop(image);
@@ -259,7 +259,10 @@ fn a_map_with_a_bad_directory_block_gives_the_files_without_names() {
     let directory = debugfs(&twins, "bmap /d/e 0") * size;
     let output = recover_with_map(&twins, from_ref(&(directory..directory + size)), "saved");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(text(&output.stdout).starts_with("damaged\t-\tdisk.img:/d/e\tthe map does not list "), "{output:?}");
+    assert!(
+        text(&output.stdout).starts_with("damaged\t-\tdisk.img:/d/e\tthe map does not list "),
+        "{output:?}"
+    );
     assert_eq!(contents(&twins.path("saved")), contents(&twins.tree()), "{output:?}");
     assert!(text(&output.stderr).contains("20 files without a name are stored in lost+found"), "{output:?}");
 }

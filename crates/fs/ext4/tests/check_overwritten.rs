@@ -6,6 +6,7 @@ mod common;
 mod lab;
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::ops::Range;
 use std::panic::catch_unwind;
 
@@ -36,11 +37,11 @@ struct Hit {
 
 impl Hit {
     fn one(name: impl Into<String>, block: u32) -> Self {
-        Self { name: name.into(), blocks: vec![block..block + 1] }
+        Self { name: name.into(), blocks: iter::once(block..block + 1).collect() }
     }
 
     fn first(count: u32) -> Self {
-        Self { name: format!("the first {count} blocks"), blocks: vec![0..count] }
+        Self { name: format!("the first {count} blocks"), blocks: iter::once(0..count).collect() }
     }
 
     fn and(&self, other: &Self) -> Self {

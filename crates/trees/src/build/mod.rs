@@ -55,7 +55,6 @@ pub use fill::{FillReport, MakeEmpty, build_filled};
 pub use model::PathError;
 pub use options::{BuildSettings, BuildSource, ChangeMode, IdMap, Input, Owner, Pipes};
 pub use report::BuildReport;
-pub use source::NOT_A_LAYOUT;
 use source::Read;
 use stream::Stream;
 use whole::Whole;

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use obento::base::Quantity;
-use obento::build::{BuildFailure, BuildReport, NOT_A_LAYOUT, SourceProblem, SourceReason, build, build_verified};
+use obento::build::{BuildFailure, BuildReport, SourceProblem, SourceReason, build, build_verified};
 use obento::copy::{Observer, Problem};
 use obento::driver::FormatError;
 use obento::host::{HostError, interrupt};
@@ -194,9 +194,6 @@ fn failed(failure: BuildFailure, shown: &[u8], volume: Option<&VolumeArgs>, cont
             if path.as_os_str().as_bytes() == cannot.shown =>
         {
             of_output(because(&std::io::Error::from(errno)), path, errno)
-        }
-        BuildFailure::Host(HostError::Unselected { ref reason, .. }) if *reason == NOT_A_LAYOUT => {
-            because(&failure).help("omit 'oci:' to store the directory, or the files of the archive")
         }
         BuildFailure::UnknownType { ref fs_type } => {
             let opens = context.registry().find(fs_type).is_some();

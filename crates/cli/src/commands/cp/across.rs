@@ -347,9 +347,11 @@ fn copy_whole(
     context.stop_between_steps();
     let copied = copy(source, to, context, &mut watch);
     watch.finish().map_err(|_| EndError::Text("standard output cannot be written".into()))?;
-    let copied = copied.map_err(|error| {
-        let text = renamed(&error.to_string(), &to.shown(), &at.shown());
-        MoveError::Copy { text, error }
+    let copied = copied.map_err(|error| match error {
+        MoveError::Copy { text, error } => {
+            MoveError::Copy { text: renamed(&text, &to.shown(), &at.shown()), error }
+        }
+        error => error,
     });
     let (mut written, problems) = copied?;
     let unfinished = to.shown();
@@ -383,6 +385,7 @@ fn copy(
             copy_out_to(&[source_of(location)?], &host.as_target()?, &options, watch)
         }
         (Endpoint::Host(_), Endpoint::Host(_)) => return Err(EndError::from(Error::CrossDevice).into()),
-    }?;
+    };
+    let report = report.map_err(|error| MoveError::Copy { text: error.to_string(), error })?;
     Ok((report.written, report.problems))
 }

@@ -18,6 +18,7 @@ use obento::partition::{
 };
 
 use self::create::Create;
+use crate::cause::Cause;
 use crate::context::Context;
 use crate::format::size::exact_size;
 use crate::help::page::Page;
@@ -293,7 +294,7 @@ fn names_part(disk: &OsStr, context: &Context) -> bool {
 ///
 /// The action is not that of writing the table again. Any other change would affect a table that the kernel ignores.
 fn unprotected(disk: &Disk<'_>, image: &Image, action: Option<&Action>) -> Result<Table, Report> {
-    let failed = |cause: &dyn std::fmt::Display| Report::on("cannot use", disk.shown, cause);
+    let failed = |cause: &dyn Cause| Report::on("cannot use", disk.shown, cause);
     let table = Table::read_unprotected_gpt(&**image.device()).map_err(|error| failed(&error))?;
     match (table, action) {
         (Some(table), Some(Action::RepairBackup)) => Ok(table),

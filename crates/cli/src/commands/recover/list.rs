@@ -12,7 +12,7 @@ use obento::walk::{Step, Walk};
 
 use super::report::{Out, Recovery};
 use super::search::VolumeSearch;
-use super::{Args, read_map, shown, source, with_map};
+use super::{Args, note_notices, read_map, shown, source, start, with_map};
 use crate::context::Context;
 use crate::open::{self, join};
 use crate::output::{Outcome, Output, Stop};
@@ -34,9 +34,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let bad = map.map(|map| with_map(&image, map)).transpose()?;
     let search = VolumeSearch { address: &address, options: &options, bad, context };
     let opened = search.open(image)?;
-    let mut recovery = Recovery::new(out, search.bad.is_some(), context);
+    note_notices(&opened, &address, context);
+    let prefix = [&shown(&address)[..], b":", start(&address)].concat();
+    let mut recovery = Recovery::new(out, search.bad.is_some(), prefix, None, context);
     let opened = search.with_root(opened, &mut recovery)?;
-    let source = source(&opened, &address, context)?;
+    let source = source(&opened, &address)?;
     let files = read_all(&source, &mut recovery)?;
     recovery.finish_list(files, &shown(&address))
 }

@@ -115,7 +115,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let opened = search.open(image)?;
     note_notices(&opened, &address, context);
     let prefix = [&shown(&address)[..], b":", start(&address)].concat();
-    let mut recovery = Recovery::new(out, search.bad.is_some(), prefix, args.target.clone(), context);
+    let mut recovery = Recovery::new(out, search.bad.is_some(), prefix, Some(target_path.clone()), context);
     let opened = search.with_root(opened, &mut recovery)?;
     let source = source(&opened, &address)?;
     context.stop_between_steps();

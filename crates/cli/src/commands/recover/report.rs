@@ -48,7 +48,7 @@ pub struct Recovery<'c> {
     out: Out,
     /// The start of the shown paths, and the directory that contains their copies.
     prefix: Vec<u8>,
-    target: PathBuf,
+    target: Option<PathBuf>,
     /// The first failure of writing the list.
     failed: io::Result<()>,
     /// The path of the last damaged file, which may have several bad ranges.
@@ -68,7 +68,13 @@ pub struct Recovery<'c> {
 }
 
 impl<'c> Recovery<'c> {
-    pub fn new(out: Out, has_map: bool, prefix: Vec<u8>, target: PathBuf, context: &'c Context) -> Self {
+    pub fn new(
+        out: Out,
+        has_map: bool,
+        prefix: Vec<u8>,
+        target: Option<PathBuf>,
+        context: &'c Context,
+    ) -> Self {
         let progress = Progress::new(context.messages(), "recovering");
         let last = Vec::new();
         Self {
@@ -112,8 +118,9 @@ impl<'c> Recovery<'c> {
     fn is_copied_directory(&self, path: &[u8]) -> bool {
         let below = path.strip_prefix(&self.prefix[..]).and_then(|path| path.strip_prefix(b"/"));
         let Some(below) = below else { return false };
-        let copy = self.target.join(OsStr::from_bytes(below));
-        !below.is_empty() && fs::symlink_metadata(copy).is_ok_and(|copy| copy.is_dir())
+        let copy = self.target.as_ref().map(|target| target.join(OsStr::from_bytes(below)));
+        let is_directory = |copy| fs::symlink_metadata(copy).is_ok_and(|copy| copy.is_dir());
+        !below.is_empty() && copy.is_some_and(is_directory)
     }
 
     /// Prints the summary, and sets the exit code.

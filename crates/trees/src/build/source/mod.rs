@@ -26,7 +26,6 @@ use obento_env::{Clock as _, SystemClock};
 use obento_host::build::{Spool, Supply, SupplyError};
 use obento_host::{HostError, Xattr};
 
-pub use self::oci::NOT_A_LAYOUT;
 use super::history::{self, History, SourceNames};
 use super::model::{Model, PathError, names};
 use super::stream::Stream;

@@ -22,9 +22,6 @@ use super::SourceReader;
 use super::archive::{self, ContainerLayer};
 use super::store::{FilePart, Store};
 
-/// The reason of the error for files that are no container image.
-pub const NOT_A_LAYOUT: &str = "neither an OCI layout nor an output of docker save";
-
 /// The most bytes of an index, a manifest or a configuration.
 const MAX_JSON: u64 = 4 << 20;
 /// The most nested indexes.
@@ -36,7 +33,7 @@ const MAX_LAYERS: usize = 1000;
 pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), HostError> {
     let store = Store::open(reader, path)?;
     if !store.has("index.json") && !store.has("manifest.json") {
-        return Err(HostError::Unselected { path: path.into(), reason: NOT_A_LAYOUT.into() });
+        return Err(HostError::Unselected { path: path.into(), reason: SelectionError::NotALayout });
     }
     let image = Layout { path, store: &store, wanted: reader.settings.image.as_deref() };
     let layers = if store.has("index.json") || !store.has("manifest.json") {
