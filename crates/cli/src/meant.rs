@@ -52,8 +52,8 @@ const SYNONYMS: &[(&str, &str)] = &[
     ("version", "--version"),
 ];
 
-/// Returns the report of a word that is not the name of a command. `help` is the command that lists the commands.
-pub fn unknown_command(error: &clap::Error, help: &str) -> Report {
+/// Returns the report of a word that is not the name of a command of `tree`. `help` is the command that lists the commands.
+pub fn unknown_command(error: &clap::Error, tree: &Command, help: &str) -> Report {
     let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
     // The usage of a command with subcommands names the command.
     let outer = usage.split("obento ").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -64,10 +64,9 @@ pub fn unknown_command(error: &clap::Error, help: &str) -> Report {
     };
     let name = error.get(ContextKind::InvalidSubcommand).map(ToString::to_string).unwrap_or_default();
     let report = Report::plain(format!("unknown command {}", subject(&name)));
-    let tree = crate::help::command();
     let meant = match outer {
         Some(outer) => tree.find_subcommand(outer).and_then(|outer| alike(&name, outer)),
-        None => meant(&name, &tree),
+        None => meant(&name, tree),
     };
     match meant {
         Some(meant) => report.help(format!("did you mean '{meant}'? {list}")),

@@ -15,11 +15,10 @@ pub struct TypedWords<'w> {
 }
 
 impl<'w> TypedWords<'w> {
-    /// Finds the options of the command that `words` name. The first word is the program.
-    pub fn new(words: &'w [OsString]) -> Self {
-        let tree = crate::help::command();
-        let mut letters = letters(&tree);
-        if let Some((at, found)) = subcommand(&tree, words) {
+    /// Finds the options of the command of `tree` that `words` name. The first word is the program.
+    pub fn new(words: &'w [OsString], tree: &Command) -> Self {
+        let mut letters = letters(tree);
+        if let Some((at, found)) = subcommand(tree, words) {
             let mut command = found;
             letters.extend(self::letters(command));
             for word in &words[at + 1..] {
@@ -80,7 +79,7 @@ mod tests {
     fn an_option_is_named_as_it_was_typed() {
         let name = |line: &str, long: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            TypedWords::new(&words).name(long)
+            TypedWords::new(&words, &crate::help::command()).name(long)
         };
         assert_eq!(name("obento check -py a", "--yes"), "-y (--yes)");
         assert_eq!(name("obento check --yes a", "--yes"), "--yes");

@@ -21,10 +21,11 @@ use crate::typed::TypedWords;
 /// are the words that the user typed, after the program.
 pub fn report(error: &Error, help: &str, words: &[OsString]) -> Report {
     let arguments = texts(error, ContextKind::InvalidArg);
-    let typed = TypedWords::new(words);
+    let tree = crate::help::command();
+    let typed = TypedWords::new(words, &tree);
     let argument = arguments.first().map_or_else(String::new, |text| typed.name(&named(text)));
     match (error.kind(), arguments.is_empty()) {
-        (ErrorKind::InvalidSubcommand, _) => unknown_command(error, help),
+        (ErrorKind::InvalidSubcommand, _) => unknown_command(error, &tree, help),
         (ErrorKind::UnknownArgument, false) => unknown(error, &arguments[0], help),
         (ErrorKind::InvalidValue, false) => value(error, &argument),
         (ErrorKind::ValueValidation, false) => invalid(error, &argument),
