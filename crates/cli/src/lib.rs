@@ -24,6 +24,7 @@ mod find;
 mod format;
 mod help;
 mod helper;
+mod input;
 mod json;
 mod meant;
 mod messages;

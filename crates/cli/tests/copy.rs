@@ -249,6 +249,45 @@ fn no_command_waits_for_a_fifo_of_another_user() {
 }
 
 #[test]
+fn no_command_waits_for_a_fifo_of_another_user_as_its_input() {
+    let folder = folder();
+    let at = folder.path();
+    let fifo = at.join("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o666)).unwrap();
+    assert!(obento(at, &["mkfs", "-t", "ext4", "new.img", "8M"]).status.success());
+    // An own FIFO is read.
+    let writer = std::thread::spawn({
+        let fifo = fifo.clone();
+        move || fs::write(fifo, "root").unwrap()
+    });
+    let found = obento(at, &["grep", "-c", "-f", "pipe", "disk.img.zst:/etc/passwd"]);
+    assert!(String::from_utf8_lossy(&found.stdout).starts_with('1'), "{found:?}");
+    writer.join().unwrap();
+    if std::os::unix::fs::lchown(&fifo, Some(12345), None).is_err() {
+        return println!("skipped: only root can change the owner of a FIFO");
+    }
+    for arguments in [
+        &["import", "new.img:/", "pipe"][..],
+        &["cp", "pipe", "new.img:/file"],
+        &["cmp", "pipe", "disk.img.zst:/etc/passwd"],
+        &["grep", "-f", "pipe", "disk.img.zst:/etc/passwd"],
+        &["sha256sum", "-c", "pipe"],
+        &["setfattr", "--restore", "pipe", "new.img:/"],
+        &["setfacl", "--restore", "pipe", "new.img:/"],
+        &["recover", "disk.img.zst", "all", "--map", "pipe"],
+        &["build", "built.img", "--from", "pipe"],
+        &["build", "built.img", "--from", "mtree:pipe"],
+        &["build", "built.img", "--disk", "pipe"],
+        &["bench", "report", "pipe"],
+    ] {
+        let output = obento(at, arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("it is a FIFO of another user"), "{arguments:?}: {said}");
+        assert!(!output.status.success(), "{arguments:?}");
+    }
+}
+
+#[test]
 fn the_limit_on_bytes_holds_for_standard_output_too() {
     let folder = folder();
     let reported = "obento: the copy is incomplete: cannot copy 'disk.img.zst:/etc/passwd': the limit of bytes (10) is \

@@ -136,6 +136,11 @@ impl HostDir {
         }
     }
 
+    /// Opens `name` for reading, as [`open_existing_input`] does. Fails also with `ForeignLink`.
+    pub fn open_input(&self, name: &Name) -> Result<File, HostError> {
+        open_existing_input(self.handle(name)?, &self.child(name))
+    }
+
     /// Returns the status of `name`, without following a link, or `None` if the name does not exist. Fails with
     /// `System`.
     pub fn stat(&self, name: &Name) -> Result<Option<Stat>, HostError> {
@@ -237,13 +242,52 @@ pub fn open_output(path: &Path, mode: u16) -> Result<File, HostError> {
 pub fn open_existing_output(handle: impl AsFd, path: &Path) -> Result<File, HostError> {
     let failed = |errno| HostError::system("open", path, errno);
     let stat = rustix::fs::fstat(&handle).map_err(failed)?;
-    if FileType::from_raw_mode(stat.st_mode) == FileType::Fifo && !is_trusted(&handle, &stat) {
-        let system = rustix::fs::fstatfs(&handle).map_err(failed)?;
-        if u64::try_from(system.f_type) != Ok(PIPE) {
-            return Err(HostError::ForeignFifo { path: path.into() });
-        }
+    if is_foreign_fifo(&handle, &stat) {
+        return Err(HostError::ForeignFifo { path: path.into() });
     }
     reopen(handle, OFlags::WRONLY).map_err(failed)
+}
+
+/// Opens `path` for reading, following symbolic links. Fails as [`open_existing_input`] does.
+pub fn open_input(path: &Path) -> Result<File, HostError> {
+    // A handle waits for no other process.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let handle = rustix::fs::openat(CWD, path, flags, Mode::empty());
+    open_existing_input(handle.map_err(|errno| HostError::system("open", path, errno))?, path)
+}
+
+/// Opens the file of `handle`, which has the path `path`, for reading.
+///
+/// An opened FIFO waits for a writer, and a terminal waits for its user. Another user could therefore stop this process
+/// for as long as he likes. For FIFOs, see [`open_existing_output`]. A terminal that is the standard input comes from
+/// the process that started this one.
+///
+/// # Errors
+///
+/// - ForeignFifo
+/// - ForeignDevice
+/// - System
+pub fn open_existing_input(handle: impl AsFd, path: &Path) -> Result<File, HostError> {
+    let failed = |errno| HostError::system("open", path, errno);
+    let stat = rustix::fs::fstat(&handle).map_err(failed)?;
+    if is_foreign_fifo(&handle, &stat) {
+        return Err(HostError::ForeignFifo { path: path.into() });
+    }
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    let is_input = || {
+        rustix::fs::fstat(rustix::stdio::stdin()).is_ok_and(|input| FileId::of(&input) == FileId::of(&stat))
+    };
+    if is_device && !is_trusted(&handle, &stat) && !is_input() {
+        return Err(HostError::ForeignDevice { path: path.into() });
+    }
+    reopen(handle, OFlags::RDONLY).map_err(failed)
+}
+
+/// Returns whether the file is a FIFO with a name that neither root nor the user of this process controls.
+fn is_foreign_fifo(handle: impl AsFd, stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Fifo
+        && !is_trusted(&handle, stat)
+        && system_of(&handle) != Some(PIPE)
 }
 
 /// Opens the file of `handle` with `flags`, even if another file has its name by now. Fails with the errors of
@@ -350,7 +394,7 @@ fn components(path: &[u8]) -> impl Iterator<Item = Vec<u8>> + '_ {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::Write;
+    use std::io::{Read as _, Write};
     use std::os::unix::fs::{lchown, symlink};
 
     use super::*;
@@ -542,6 +586,47 @@ mod tests {
         drop(reader);
         lchown(&fifo, Some(12345), None).unwrap();
         assert!(matches!(open_output(&fifo, 0o600), Err(HostError::ForeignFifo { path }) if path == fifo));
+    }
+
+    #[test]
+    fn a_fifo_of_another_user_is_no_input_and_a_pipe_is() {
+        let (_folder, ours, _victim) = two();
+        let fifo = ours.join("fifo");
+        rustix::fs::mkfifoat(CWD, &fifo, Mode::from_raw_mode(0o666)).unwrap();
+        // With a writer, opening it does not wait.
+        let writer = rustix::fs::open(&fifo, OFlags::RDWR, Mode::empty()).unwrap();
+        rustix::io::write(&writer, b"bytes").unwrap();
+        let mut bytes = [0; 5];
+        open_input(&fifo).unwrap().read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"bytes");
+        let (pipe, _end) = rustix::pipe::pipe().unwrap();
+        let named = PathBuf::from(format!("/proc/self/fd/{}", pipe.as_raw_fd()));
+        open_input(&named).unwrap();
+        if rustix::fs::fchown(&pipe, Some(rustix::fs::Uid::from_raw(12345)), None).is_err() {
+            return println!("skipped: only root can change the owner of a FIFO");
+        }
+        open_input(&named).unwrap();
+        drop(writer);
+        lchown(&fifo, Some(12345), None).unwrap();
+        // Without a check, opening it would wait for a writer.
+        assert!(matches!(open_input(&fifo), Err(HostError::ForeignFifo { path }) if path == fifo));
+        let (dir, name) = HostDir::open_parent(&fifo).unwrap();
+        assert!(matches!(dir.open_input(&name), Err(HostError::ForeignFifo { .. })));
+    }
+
+    #[test]
+    fn a_device_of_another_user_is_no_input_and_one_of_root_is() {
+        let (_folder, ours, _victim) = two();
+        open_input(Path::new("/dev/null")).unwrap();
+        let device = ours.join("device");
+        let (kind, mode) = (FileType::CharacterDevice, Mode::from_raw_mode(0o666));
+        // The numbers of /dev/zero.
+        if rustix::fs::mknodat(CWD, &device, kind, mode, rustix::fs::makedev(1, 5)).is_err()
+            || lchown(&device, Some(12345), None).is_err()
+        {
+            return println!("skipped: only root can create a device");
+        }
+        assert!(matches!(open_input(&device), Err(HostError::ForeignDevice { path }) if path == device));
     }
 
     #[test]

@@ -121,10 +121,16 @@ pub enum HostError {
         /// The directory, or one above it.
         directory: PathBuf,
     },
-    /// A FIFO of another user, who decides how long a write to it takes.
-    #[error("cannot write to '{}': it is a FIFO of another user", PathText(path))]
+    /// A FIFO of another user, who decides how long reading or writing it takes.
+    #[error("cannot use '{}': it is a FIFO of another user", PathText(path))]
     ForeignFifo {
         /// The path of the FIFO.
+        path: PathBuf,
+    },
+    /// A character device of another user, such as a terminal.
+    #[error("cannot read '{}': it is a device of another user", PathText(path))]
+    ForeignDevice {
+        /// The path of the device.
         path: PathBuf,
     },
     /// More bytes than the caller allows.

@@ -40,7 +40,7 @@ pub mod tar;
 pub mod tree;
 
 pub use copied::CopiedEntries;
-pub use directory::{HostDir, open_existing_output, open_output, reopen};
+pub use directory::{HostDir, open_existing_input, open_existing_output, open_input, open_output, reopen};
 pub use error::{HostError, PathText, SelectionError};
 pub use file::{FileDevice, HostFile, path_of_open};
 pub use file_id::FileId;

@@ -75,7 +75,7 @@ pub mod host {
     pub use obento_host::qcow2::change::Snapshot;
     pub use obento_host::{
         CopiedEntries, FileId, HostDir, HostError, PrivateDir, SelectionError, SystemErrno, base64,
-        close_on_exec, open_existing_output, open_output, reopen,
+        close_on_exec, open_existing_input, open_existing_output, open_input, open_output, reopen,
     };
     pub use obento_host::{interrupt, path_of_open, sandbox, source};
     pub use obento_trees::{free_name, take_place, unfinished_name};

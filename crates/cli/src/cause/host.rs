@@ -51,6 +51,7 @@ impl Cause for HostError {
             Self::IsSource { .. } => "name another target",
             Self::ForeignLink { .. } => "name the target of the link",
             Self::ForeignFifo { .. } => "name another file, or use a pipe",
+            Self::ForeignDevice { .. } => "name another file",
             Self::Packed { .. } => "unpack the file first",
             Self::Unselected { reason, .. } => return selection(reason),
             _ => return self.inner()?.hint(),

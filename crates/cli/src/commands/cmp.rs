@@ -1,7 +1,6 @@
 //! `obento cmp`: compares two files byte by byte.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 
@@ -16,6 +15,7 @@ use crate::context::Context;
 use crate::files::stream::CHUNK;
 use crate::files::{Input, Piece, Stream};
 use crate::help::page::Page;
+use crate::input;
 use crate::json::Line;
 use crate::open::{self, BareOperand, Location, seal_before_decoding};
 use crate::output::{Outcome, Output, Stop, go_on};
@@ -125,7 +125,7 @@ impl Compared {
             Operand::Stdio => Some(Self { shown, input: Input::Stdin, size: None }),
             Operand::Image(_) => None,
             Operand::Host(path) => {
-                let opened = File::open(&path).map_err(failed)?;
+                let opened = input::open("cannot compare", &path)?;
                 let meta = opened.metadata().map_err(failed)?;
                 if meta.is_dir() {
                     return Err(Report::on("cannot compare", file.as_bytes(), "is a directory"));

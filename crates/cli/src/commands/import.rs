@@ -16,6 +16,7 @@ use obento::import::{ImportOptions, MemberProblem, import};
 use super::cp::report_losses;
 use crate::context::Context;
 use crate::help::page::Page;
+use crate::input;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::progress::Progress;
@@ -201,9 +202,7 @@ fn count(report: &obento::import::ImportReport) -> u64 {
 fn open_archive(path: Option<&Path>) -> Result<File, Report> {
     use std::os::fd::AsFd;
     match path {
-        Some(path) => {
-            File::open(path).map_err(|error| Report::on("cannot open", path.as_os_str().as_bytes(), error))
-        }
+        Some(path) => input::open("cannot open", path),
         None if io::stdin().is_terminal() => {
             let report = Report::new("cannot import", "refusing to read an archive from a terminal");
             Err(report.help("name a file, or use a pipe: tar -c DIR | obento import disk.img:/"))

@@ -1,7 +1,6 @@
 //! `obento setfattr`: sets and removes extended attributes as setfattr(1) of the package attr does.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
 
 use obento::address::FileSelector;
@@ -15,6 +14,7 @@ use obento::{Error, Node};
 use crate::change::{Done, each_file, each_place};
 use crate::context::Context;
 use crate::help::page::Page;
+use crate::input;
 use crate::open::{Location, join};
 use crate::output::Outcome;
 use crate::report::{Report, subject};
@@ -159,12 +159,7 @@ pub fn bytes_of_hex(digits: &[u8]) -> Option<Vec<u8>> {
 
 /// Reads a host file, or standard input.
 pub fn read_dump(file: &OsStr) -> Result<Vec<u8>, Report> {
-    let mut text = Vec::new();
-    let read = match file.as_bytes() {
-        b"-" => io::stdin().lock().read_to_end(&mut text).map(drop),
-        _ => std::fs::read(file).map(|bytes| text = bytes),
-    };
-    read.map(|()| text).map_err(|error| Report::on("cannot read", file.as_bytes(), error))
+    input::read("cannot read", file)
 }
 
 /// Returns the place of a path of a dump below `base`.

@@ -15,6 +15,7 @@ use rustix::fs::{Access, AtFlags, Dir, FileType, OFlags, ResolveFlags, Statx, St
 use rustix::io::Errno;
 
 use super::SourceFile;
+use crate::directory::open_existing_input;
 use crate::{FileId, HostDir, HostError, Xattr};
 
 /// How symbolic links are treated.
@@ -66,7 +67,7 @@ const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOC
 /// Some processors copy several times more slowly to memory that is not aligned to a cache line.
 const ALIGN: usize = 64;
 /// Waits for a writer of a FIFO, as cp(1) does.
-const STREAM: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NOCTTY);
+const STREAM: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// A directory in which only names are looked up. It needs no right to list the directory.
 const SEARCHED: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -286,7 +287,8 @@ impl SourceEntry {
     pub fn open_stream(&self) -> Result<File, HostError> {
         match &self.name {
             Some(name) if self.attr.kind == FileKind::Fifo || self.attr.kind.is_device() => {
-                self.open_as(name, STREAM).map(File::from)
+                // A handle waits for no other process.
+                open_existing_input(self.open_as(name, STREAM)?, &self.path())
             }
             _ => Err(HostError::system("read", self.path(), Errno::INVAL)),
         }

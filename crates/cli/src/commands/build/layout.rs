@@ -1,7 +1,6 @@
 //! The layout file of a disk, as `obento help layout` describes it.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -19,6 +18,7 @@ use super::volume::VolumeArgs;
 use crate::commands::mkfs::own;
 use crate::commands::setfattr::bytes_of_hex;
 use crate::context::Context;
+use crate::input;
 use crate::parse::attributes;
 use crate::parse::size::size_in;
 use crate::parse::time::source_date_epoch;
@@ -72,7 +72,7 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
     let shown = path.as_os_str().as_encoded_bytes();
     let opened: Box<dyn Read> = match path == Path::new("-") {
         true => Box::new(std::io::stdin()),
-        false => Box::new(File::open(path).map_err(|error| Report::on("cannot open", shown, error))?),
+        false => Box::new(input::open("cannot open", path)?),
     };
     let mut text = String::new();
     let read = opened.take(MAX_LEN + 1).read_to_string(&mut text);

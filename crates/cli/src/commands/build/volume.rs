@@ -10,6 +10,7 @@ use std::sync::Arc;
 use obento::base::{FileKind, Mode};
 use obento::build::{BuildSettings, BuildSource, IdMap, Input, Owner};
 use obento::driver::FreeSpace;
+use obento::host::open_input;
 
 use crate::cause::{Cause, Worded};
 use crate::change::mode::ModeChange;
@@ -365,8 +366,8 @@ fn source(text: &OsStr, folder: &Path) -> Result<BuildSource, Report> {
 
 fn is_mtree(path: &Path) -> bool {
     let mut start = [0; 6];
-    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
-    read.is_ok() && &start == b"#mtree"
+    let read = open_input(path).is_ok_and(|mut file| file.read_exact(&mut start).is_ok());
+    read && &start == b"#mtree"
 }
 
 /// Returns whether the name of a file is that of a packed manifest, such as `root.mtree.gz`. Recognising the

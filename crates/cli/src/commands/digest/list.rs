@@ -1,10 +1,8 @@
 //! `--check`: compares files with the checksums of lists that GNU coreutils, `b3sum` or obento wrote.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::Path;
 
 use obento::Error;
 use obento::address::{FileSelector, Operand, is_server};
@@ -16,6 +14,7 @@ use super::{Algorithm, Args, Sum, each};
 use crate::cause::Cause;
 use crate::context::Context;
 use crate::files::{Input, Said, Task};
+use crate::input;
 use crate::json::Line as JsonLine;
 use crate::open::{self, BareOperand, Location, join};
 use crate::output::{Outcome, Output};
@@ -43,16 +42,13 @@ pub fn run(algorithm: Algorithm, args: &Args, context: &Context) -> Outcome {
     let mut items = Vec::new();
     let mut without = Vec::new();
     for path in &args.paths {
-        let bytes = read_list(path).map_err(|error| {
-            let report = Report::on("cannot read", path.as_bytes(), error);
-            match open::operand(path, context) {
-                Ok(Operand::Image(_)) => report.help(format!(
-                    "a list is a file of the host; to read one from an image, use 'obento cat {} | obento {} -c -'",
-                    shell_word(path.as_bytes()),
-                    algorithm.command()
-                )),
-                _ => report,
-            }
+        let bytes = input::read("cannot read", path).map_err(|report| match open::operand(path, context) {
+            Ok(Operand::Image(_)) => report.help(format!(
+                "a list is a file of the host; to read one from an image, use 'obento cat {} | obento {} -c -'",
+                shell_word(path.as_bytes()),
+                algorithm.command()
+            )),
+            _ => report,
         })?;
         let before = items.len();
         for (index, line) in bytes.split(|&byte| byte == if args.zero { 0 } else { b'\n' }).enumerate() {
@@ -85,15 +81,6 @@ pub fn run(algorithm: Algorithm, args: &Args, context: &Context) -> Outcome {
     let mut checker = Checker { algorithm, args, context, items: &items, tally, out: Output::stdout() };
     each(algorithm, tasks, |said| checker.take(said))?;
     checker.finish()
-}
-
-fn read_list(path: &OsStr) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    match path == "-" {
-        true => io::stdin().lock().read_to_end(&mut bytes)?,
-        false => File::open(Path::new(path))?.read_to_end(&mut bytes)?,
-    };
-    Ok(bytes)
 }
 
 /// Parses `SUM  NAME`, `SUM *NAME` or `ALGORITHM (NAME) = SUM`. A backslash at the start means that the name is escaped.

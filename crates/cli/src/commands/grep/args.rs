@@ -1,12 +1,11 @@
 //! The options of `grep`.
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::ValueEnum;
 
+use crate::input;
 use crate::report::Report;
 
 /// Print the lines of files that match patterns
@@ -156,7 +155,7 @@ impl Args {
             patterns.extend(text.as_bytes().split(|&byte| byte == b'\n').map(<[u8]>::to_vec));
         }
         for path in &self.file {
-            let bytes = read(path).map_err(|error| Report::on("cannot read", path.as_bytes(), error))?;
+            let bytes = input::read("cannot read", path)?;
             let text = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
             if !bytes.is_empty() {
                 patterns.extend(text.split(|&byte| byte == b'\n').map(<[u8]>::to_vec));
@@ -193,12 +192,4 @@ impl Args {
 fn no_operand() -> Report {
     let report = Report::new("cannot search", "missing operand");
     report.help("name an image after the pattern: obento grep -r root disk.img:/etc")
-}
-
-fn read(path: &OsStr) -> io::Result<Vec<u8>> {
-    if path != "-" {
-        return fs::read(path);
-    }
-    let mut bytes = Vec::new();
-    io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
 }

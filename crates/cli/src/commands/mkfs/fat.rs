@@ -1,7 +1,6 @@
 //! `obento mkfs.fat`: `obento mkfs -t vfat` with the options of mkfs.fat(8).
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -9,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::args::Args as Common;
 use crate::context::Context;
 use crate::help::page::{EPOCH, Page};
+use crate::input;
 use crate::output::Outcome;
 use crate::report::{Report, subject};
 
@@ -242,7 +242,7 @@ fn text(path: &Path) -> Result<String, Report> {
     let source: Box<dyn io::Read> = if path == Path::new("-") {
         Box::new(io::stdin())
     } else {
-        Box::new(File::open(path).map_err(report)?)
+        Box::new(input::open("cannot read", path)?)
     };
     let mut bytes = Vec::new();
     source.take(TEXT_MAX).read_to_end(&mut bytes).map_err(report)?;

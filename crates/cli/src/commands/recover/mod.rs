@@ -6,7 +6,7 @@ mod report;
 mod search;
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{ErrorKind, Read as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
@@ -30,6 +30,7 @@ use self::search::{ReadableVolume, VolumeSearch};
 use crate::commands::cp;
 use crate::context::Context;
 use crate::help::page::Page;
+use crate::input;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::report::{Report, notice};
@@ -220,7 +221,8 @@ const NAME_THE_MAP: &str = "name the map file that ddrescue wrote: ddrescue DISK
 fn read_map(path: &Path) -> Result<Map, Report> {
     let shown = path.as_os_str().as_bytes();
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_MAP + 1).read_to_string(&mut text));
+    let file = input::open("cannot read", path)?;
+    let read = file.take(MAX_MAP + 1).read_to_string(&mut text);
     let len = read.map_err(|error| match error.kind() {
         ErrorKind::InvalidData => {
             Report::on("cannot use the map", shown, "not a text file").help(NAME_THE_MAP)

@@ -319,7 +319,7 @@ pub(super) fn open_at_once(path: &Path) -> Result<(File, Metadata), HostError> {
 
 /// Opens a source. Fails with `System`.
 fn open(path: &Path) -> Result<File, HostError> {
-    File::open(path).map_err(|error| HostError::of_io("open", path, &error))
+    obento_host::open_input(path)
 }
 
 fn input_name(input: &Input) -> &Path {
