@@ -6,6 +6,7 @@ use std::process::Command;
 
 use obento::address::AddressError;
 use obento::engine::tools::find_program;
+use obento::host::HostError;
 
 /// The reason why a measurement failed.
 #[derive(thiserror::Error, Debug)]
@@ -43,6 +44,9 @@ pub enum BenchError {
     /// No workload or suite has this name.
     #[error("unknown workload or suite '{0}'")]
     NoWorkload(String),
+    /// A file of the host cannot be used.
+    #[error(transparent)]
+    Host(#[from] HostError),
     /// The cell cannot be measured on this machine.
     #[error("{0}")]
     Absent(String),

@@ -2,11 +2,13 @@
 //!
 //! The file is one JSON object. `version` increases when the meaning of a field changes. New fields have defaults.
 
-use std::fs::{self, Permissions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
 
+use obento::base::NameBuf;
+use obento::block::BlockDevice as _;
+use obento::host::{AccessLimit, FreshFile, HostDir, Publish, open_input};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::error::Category;
@@ -68,35 +70,26 @@ impl Results {
         Self { format, version: VERSION, suite, started, machine, settings, size, enough, cells: Vec::new() }
     }
 
-    /// Reads a results file. Fails with `Io`, or with `Results` if the file is invalid or has a later version.
+    /// Reads a results file. Fails with `Host`, `Io`, or with `Results` if the file is invalid or has a
+    /// later version.
     pub fn load(path: &Path) -> Result<Self> {
+        Self::read(path, open_input(path)?)
+    }
+
+    fn read(path: &Path, mut file: File) -> Result<Self> {
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).during("read", path)?;
+        Self::parse(path, &text)
+    }
+
+    fn parse(path: &Path, text: &[u8]) -> Result<Self> {
         let wrong = |why: String| BenchError::Results { path: path.to_owned(), why };
-        let text = fs::read(path).during("read", path)?;
-        let results: Self = serde_json::from_slice(&text).map_err(|error| wrong(unread(&text, &error)))?;
+        let results: Self = serde_json::from_slice(text).map_err(|error| wrong(unread(text, &error)))?;
         match (results.format.as_str(), results.version) {
             (FORMAT, VERSION) => Ok(results),
             (FORMAT, version) => Err(wrong(format!("version {version} is not supported"))),
             _ => Err(wrong(OTHER_FORMAT.to_owned())),
         }
-    }
-
-    /// Writes the file atomically.
-    pub fn save(&self, path: &Path) -> Result<()> {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut text = serde_json::to_string_pretty(self)
-            .map_err(|error| BenchError::Results { path: path.to_owned(), why: error.to_string() })?;
-        text.push('\n');
-        let mode = Permissions::from_mode(0o666);
-        let mut new = tempfile::Builder::new()
-            .permissions(mode)
-            .tempfile_in(folder)
-            // The error of the system, without the name of the new file.
-            .map_err(|error| io::Error::from(error.kind()))
-            .during("create a file in", folder)?;
-        // The data is written through the descriptor, because the name may refer to another file by now.
-        new.write_all(text.as_bytes()).during("write", path)?;
-        new.persist(path).map_err(|error| error.error).during("create", path)?;
-        Ok(())
     }
 
     /// Returns the results of a cell, and adds the cell if it is new.
@@ -128,6 +121,52 @@ impl Results {
             }
         }
         all
+    }
+}
+
+/// The file that a run stores its results in.
+///
+/// A run may take hours, in which another user may change a directory of the path. Therefore the path is resolved once.
+#[derive(Debug)]
+pub struct ResultsFile {
+    path: PathBuf,
+    folder: HostDir,
+    name: NameBuf,
+}
+
+impl ResultsFile {
+    /// Opens the directory of the file `path`. Fails with `Host` if it does not exist, or if a symbolic link of another
+    /// user leads to it.
+    pub fn new(path: &Path) -> Result<Self> {
+        let (folder, name) = HostDir::open_parent(path)?;
+        Ok(Self { path: path.to_owned(), folder, name })
+    }
+
+    /// Returns the path, for messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns whether the file exists. Fails with `Host`.
+    pub fn exists(&self) -> Result<bool> {
+        Ok(self.folder.stat(&self.name)?.is_some())
+    }
+
+    /// Reads the file. Fails as [`Results::load`] does, and with `Host` if the file is a link or a FIFO of another user.
+    pub fn load(&self) -> Result<Results> {
+        Results::read(&self.path, self.folder.open_input(&self.name)?)
+    }
+
+    /// Writes the file atomically, and replaces an existing one. Fails with `Host`.
+    pub fn save(&self, results: &Results) -> Result<()> {
+        let mut text = serde_json::to_string_pretty(results)
+            .map_err(|error| BenchError::Results { path: self.path.clone(), why: error.to_string() })?;
+        text.push('\n');
+        let (folder, name, len) = (self.folder.clone(), self.name.clone(), text.len() as u64);
+        let fresh = FreshFile::within(folder, name, &self.path, len, AccessLimit::NONE)?;
+        let written = fresh.device().write_at(0, text.as_bytes());
+        written.map_err(|error| io::Error::other(error.to_string())).during("write", &self.path)?;
+        Ok(fresh.publish(Publish::Replace)?)
     }
 }
 
@@ -172,6 +211,11 @@ fn is_of_format(text: &[u8]) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::fs;
+    use std::os::unix::fs::{lchown, symlink};
+
+    use obento::host::HostError;
+
     use super::*;
     use crate::workload::Phase;
 
@@ -210,8 +254,32 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r.json");
         let written = results("", &[("a", &[1.0, 2.0]), ("b", &[3.0])]);
-        written.save(&path).unwrap();
-        assert_eq!(Results::load(&path).unwrap(), written);
+        let file = ResultsFile::new(&path).unwrap();
+        assert!(!file.exists().unwrap());
+        file.save(&results("", &[])).unwrap();
+        file.save(&written).unwrap();
+        assert!(file.exists().unwrap());
+        assert_eq!((Results::load(&path).unwrap(), file.load().unwrap()), (written.clone(), written));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn results_stay_in_the_directory_that_was_opened_before_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let [ours, victim] = ["ours", "victim"].map(|name| folder.path().join(name));
+        [&ours, &victim].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+        let file = ResultsFile::new(&ours.join("r.json")).unwrap();
+        // Another user replaces the directory during the run.
+        fs::rename(&ours, folder.path().join("old")).unwrap();
+        symlink(&victim, &ours).unwrap();
+        file.save(&results("", &[])).unwrap();
+        assert_eq!(file.load().unwrap(), Results::load(&folder.path().join("old/r.json")).unwrap());
+        assert_eq!(fs::read_dir(&victim).unwrap().count(), 0);
+        if lchown(&ours, Some(12345), None).is_err() {
+            return println!("skipped: only root can change the owner of a symbolic link");
+        }
+        let refused = ResultsFile::new(&ours.join("r.json")).unwrap_err();
+        assert!(matches!(refused, BenchError::Host(HostError::ForeignLink { .. })), "{refused}");
     }
 
     #[test]
@@ -231,7 +299,7 @@ pub(crate) mod tests {
         }
         let mut later = results("", &[]);
         later.version = 2;
-        later.save(&path).unwrap();
+        ResultsFile::new(&path).unwrap().save(&later).unwrap();
         assert!(Results::load(&path).unwrap_err().to_string().contains("version 2"));
     }
 }

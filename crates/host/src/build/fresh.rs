@@ -70,6 +70,17 @@ impl FreshFile {
             Some(errno) => HostError::system("create", target, errno),
             None => error,
         })?;
+        Self::within(folder, name, target, len, limit)
+    }
+
+    /// As [`with_limit`](Self::with_limit), for the file `name` in `folder`. `target` is for messages.
+    pub fn within(
+        folder: HostDir,
+        name: NameBuf,
+        target: &Path,
+        len: u64,
+        limit: AccessLimit,
+    ) -> Result<Self, HostError> {
         let (file, named) = make(&folder, target, limit)?;
         let device = FileDevice::from_file(file, target)?;
         let mut this = Self { device, target: target.into(), folder, name, named };

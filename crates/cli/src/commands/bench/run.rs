@@ -12,7 +12,7 @@ use obento_bench::cell;
 use obento_bench::lab::{self, Processes, RunPlan};
 use obento_bench::machine::{self, Machine};
 use obento_bench::report::{Table, text};
-use obento_bench::results::{CellResult, Results};
+use obento_bench::results::{CellResult, Results, ResultsFile};
 use obento_bench::statistics::StopRule;
 use obento_bench::suite::Suite;
 use obento_bench::target::{Mount, TargetSetup};
@@ -95,7 +95,9 @@ fn positive(text: &str) -> Result<f64, &'static str> {
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let caught = SignalGuard::new();
     let (suite, workloads) = chosen(args)?;
-    let mut results = begin(args, suite)?;
+    let output = args.output.as_deref().map(ResultsFile::new).transpose();
+    let output = output.map_err(|error| fail(Report::plain(error)))?;
+    let mut results = begin(args, output.as_ref(), suite)?;
     let targets = targets(args, suite, context.registry())?;
     // The folder is used by its path, which no other user may change.
     let place = HostDir::open_trusted(&args.dir).map_err(|error| fail(unusable(&args.dir, error)))?;
@@ -140,7 +142,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     if results.settings.file_size < machine::memory() && !plan.workloads.iter().all(only_reads) {
         context.note(b"bench", "large files fit in memory, so reads come from the cache; use a larger --file-size to measure the disk");
     }
-    let mut save = |results: &Results| args.output.as_ref().map_or(Ok(()), |path| results.save(path));
+    let mut save = |results: &Results| output.as_ref().map_or(Ok(()), |file| file.save(results));
     let whole = lab::run(&plan, &processes, &mut results, &mut watch, &mut save)
         .map_err(|error| fail(Report::plain(error)))?;
     drop((watch, folder, caught));
@@ -264,7 +266,7 @@ fn expect_usable(text: &str, target: &Target, registry: &Registry) -> Result<(),
 }
 
 /// Empty results, or those of before.
-fn begin(args: &Args, suite: Option<&'static Suite>) -> Result<Results, Stop> {
+fn begin(args: &Args, output: Option<&ResultsFile>, suite: Option<&'static Suite>) -> Result<Results, Stop> {
     // Of several things, none gives the whole its name.
     let name = match suite.filter(|_| args.names.len() == 1) {
         Some(suite) => suite.name.to_owned(),
@@ -286,20 +288,25 @@ fn begin(args: &Args, suite: Option<&'static Suite>) -> Result<Results, Stop> {
     enough.most = args.repeat_most.unwrap_or(enough.most).max(enough.least);
     let size = args.size.or(suite.map(|suite| suite.size)).unwrap_or(8 << 30);
     let fresh = Results::new(&name, Machine::default(), settings, size, enough);
-    match &args.output {
-        Some(path) if args.resume && path.exists() => {
-            let known = Results::load(path).map_err(|error| fail(Report::plain(error)))?;
+    let existing = match output {
+        Some(file) if file.exists().map_err(|error| fail(Report::plain(error)))? => Some(file),
+        _ => None,
+    };
+    match existing {
+        Some(file) if args.resume => {
+            let known = file.load().map_err(|error| fail(Report::plain(error)))?;
             if (&known.settings, known.size) != (&fresh.settings, fresh.size) {
-                let report = Report::plain(format!("'{}' was measured with other settings", path.display()));
+                let report =
+                    Report::plain(format!("'{}' was measured with other settings", file.path().display()));
                 return Err(fail(report.help("use the same options, or another file for --output")));
             }
             Ok(Results { enough, ..known })
         }
-        Some(path) if path.exists() => {
-            let name = path.as_os_str().as_encoded_bytes();
+        Some(file) => {
+            let name = file.path().as_os_str().as_encoded_bytes();
             let report = Report::on("cannot store the results in", name, "file exists");
             Err(fail(report.help("use --resume to continue with it, or name another file")))
         }
-        _ => Ok(fresh),
+        None => Ok(fresh),
     }
 }
