@@ -25,7 +25,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     pub fn new(ino: Ino, member: &Member) -> Self {
-        let mut words = member.xattrs.clone();
+        let mut words = member.xattrs.to_vec();
         words.retain(|xattr| acls::has_words(std::slice::from_ref(xattr)));
         Self { ino, path: member.path.clone(), words }
     }

@@ -290,8 +290,8 @@ impl Import<'_> {
         expect_wanted(self.observer).map_err(ProblemReason::Host)?;
         self.report.absolute += u64::from(member.path.starts_with(b"/"));
         let Some(path) = self.selection.path(&member.path)? else { return Ok(()) };
-        self.require(member.padding())?;
-        let mut xattrs = member.xattrs.clone();
+        self.require(member.additional())?;
+        let mut xattrs = member.xattrs.to_vec();
         let unknown = acls::resolve(&mut xattrs, &Owners::default());
         let mut meta = metadata(member);
         acls::settle(&mut meta.mode, &mut xattrs);

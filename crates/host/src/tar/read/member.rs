@@ -1,10 +1,11 @@
 //! A member of an archive, decoded from its header and records.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use obento_base::{DeviceNumber, Mode, Timestamp};
 
-use super::pax::PaxRecords;
+use super::pax::MemberRecords;
 use super::{Block, field};
 use crate::Xattr;
 
@@ -58,23 +59,25 @@ pub struct Member {
     /// The data ranges of a sparse file, in order and separated by holes. `None` for a file without holes.
     pub map: Option<Vec<Range<u64>>>,
     /// Extended attributes, including ACLs, sorted by name.
-    pub xattrs: Vec<Xattr>,
+    pub xattrs: Arc<[Xattr]>,
+    /// The bytes of global headers, which count for each member.
+    pub(super) repeated: u64,
 }
 
 /// The usual block of a file system. Each directory has one.
 pub const FS_BLOCK: u64 = 4096;
 
 impl Member {
-    /// Returns how many bytes more than the archive contains the blocks of a sparse file have. A run of one byte needs
-    /// a block.
-    pub fn padding(&self) -> u64 {
+    /// Returns how many bytes more than the archive contains the member needs: the blocks of a sparse file, in which a
+    /// run of one byte needs a block, and the attributes and names in global headers.
+    pub fn additional(&self) -> u64 {
         let mut end = 0;
         let paddings = self.map.iter().flatten().filter(|run| !run.is_empty()).map(|run| {
             let first = (run.start / FS_BLOCK).max(end);
             end = run.end.div_ceil(FS_BLOCK).max(end);
             (end - first).saturating_mul(FS_BLOCK).saturating_sub(run.end - run.start)
         });
-        paddings.fold(0, u64::saturating_add)
+        paddings.fold(self.repeated, u64::saturating_add)
     }
 }
 
@@ -88,7 +91,7 @@ impl Names {
     /// Reads the names from `block` and `records`. `path` and `link` are GNU's long names.
     pub(super) fn new(
         block: &Block,
-        records: &PaxRecords,
+        records: &MemberRecords,
         path: Option<Vec<u8>>,
         link: Option<Vec<u8>>,
     ) -> Self {
@@ -129,7 +132,7 @@ const DUMP_DIR: u8 = b'D';
 
 /// Returns whether data of the size in the header follows. With pax, a hard link may contain data. Other
 /// programs stored the size in a hard link without data.
-pub(super) fn has_data(block: &Block, kind: MemberKind, records: &PaxRecords) -> bool {
+pub(super) fn has_data(block: &Block, kind: MemberKind, records: &MemberRecords) -> bool {
     match kind {
         MemberKind::File | MemberKind::Other(_) | MemberKind::Continued => true,
         MemberKind::Directory => block[156] == DUMP_DIR,
@@ -142,7 +145,7 @@ impl Member {
     /// Decodes `block` and `records`. Fails with the reason if a field cannot be represented.
     pub(super) fn new(
         block: &Block,
-        records: &PaxRecords,
+        records: &MemberRecords,
         names: Names,
         kind: MemberKind,
     ) -> Result<Self, &'static str> {
@@ -174,6 +177,7 @@ impl Member {
             size: 0,
             map: None,
             xattrs: records.xattrs(),
+            repeated: records.repeated(),
         })
     }
 }

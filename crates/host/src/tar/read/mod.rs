@@ -6,7 +6,7 @@
 //!
 //! Invariant: an archive is hostile. Memory is bounded by the bytes that were read, never by the sizes in a
 //! header, and by [`MAX_RECORDS`], [`MAX_GLOBAL`], [`MAX_NAME`] and [`MAX_RUNS`]. A header with a wrong
-//! checksum is not used. The caller limits what all members need together: [`Member::padding`].
+//! checksum is not used. The caller limits what all members need together: [`Member::additional`].
 //! Invariant: after damage, the reader searches for the next valid header, so that later members are found.
 
 mod acl;
@@ -16,6 +16,7 @@ mod pax;
 mod sparse;
 
 use std::io::{self, ErrorKind, Read};
+use std::sync::Arc;
 
 use obento_base::Quantity;
 use obento_base::wire::{to_u64, to_usize};
@@ -24,7 +25,7 @@ use super::header::BLOCK;
 use crate::interrupt;
 pub use acl::{ACL_WORDS, AclName, acl_from_words};
 pub use member::{FS_BLOCK, Member, MemberKind};
-use pax::PaxRecords;
+use pax::{GlobalRecords, MemberRecords, PaxRecords};
 
 /// The most bytes of extended headers before one member: hundreds of attributes of 64 KiB.
 const MAX_RECORDS: u64 = 16 << 20;
@@ -96,7 +97,7 @@ pub struct TarReader<R> {
     /// Padding after the data.
     padding: u64,
     /// Records for all later members.
-    global: PaxRecords,
+    global: Arc<GlobalRecords>,
     /// Whether the last header was damaged, so that the reader searches for the next one.
     is_lost: bool,
     is_ended: bool,
@@ -110,7 +111,7 @@ impl<R: Read> TarReader<R> {
             offset: 0,
             left: 0,
             padding: 0,
-            global: PaxRecords::default(),
+            global: Arc::default(),
             is_lost: false,
             is_ended: false,
         }
@@ -196,11 +197,13 @@ impl<R: Read> TarReader<R> {
                 b'g' => {
                     let bytes = self.extended(size, MAX_RECORDS)?;
                     let bytes = bytes.ok_or_else(|| self.damaged(TOO_LONG))?;
-                    self.global.read(&bytes).map_err(|reason| self.damaged(reason))?;
-                    if self.global.bytes() > MAX_GLOBAL {
-                        self.global = PaxRecords::default();
+                    let global = Arc::make_mut(&mut self.global);
+                    let read = global.read(&bytes);
+                    if global.bytes() > MAX_GLOBAL {
+                        self.global = Arc::default();
                         return Err(self.damaged("the global extended headers are too long"));
                     }
+                    read.map_err(|reason| self.damaged(reason))?;
                 }
                 b'L' => ahead.path = self.long_name(size, &mut ahead.flaw)?,
                 b'K' => ahead.link = self.long_name(size, &mut ahead.flaw)?,
@@ -235,7 +238,7 @@ impl<R: Read> TarReader<R> {
     }
 
     fn member(&mut self, block: &Block, size: u64, ahead: Ahead) -> Result<Member, TarError> {
-        let records = self.global.with(ahead.records);
+        let records = MemberRecords { own: ahead.records, global: self.global.clone() };
         let names = member::Names::new(block, &records, ahead.path, ahead.link);
         let size = match records.number("size") {
             None => size,

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use obento_base::Timestamp;
+use obento_base::wire::to_u64;
 
 use crate::{Xattr, base64};
 
@@ -14,18 +16,12 @@ pub(super) struct PaxRecords {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
     /// `GNU.sparse.offset` and `GNU.sparse.numbytes`, in order.
     pub runs: Vec<(bool, Vec<u8>)>,
+    bytes: usize,
 }
 
 impl PaxRecords {
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
-    }
-
-    /// Returns the number of bytes of the records.
-    pub fn bytes(&self) -> usize {
-        let values = self.values.iter().map(|(key, value)| key.len() + value.len());
-        let runs = self.runs.iter().map(|(_, value)| value.len().max(16));
-        values.chain(runs).sum()
     }
 
     /// Adds the records in `bytes`. An empty value removes an earlier record.
@@ -38,9 +34,15 @@ impl PaxRecords {
             let (key, value) =
                 (record.get(..equals).unwrap_or_default(), record.get(equals + 1..).unwrap_or_default());
             match key {
-                b"GNU.sparse.offset" => self.runs.push((true, value.to_vec())),
-                b"GNU.sparse.numbytes" => self.runs.push((false, value.to_vec())),
-                _ => drop(self.values.insert(key.to_vec(), value.to_vec())),
+                b"GNU.sparse.offset" | b"GNU.sparse.numbytes" => {
+                    self.runs.push((key.ends_with(b"offset"), value.to_vec()));
+                    self.bytes += value.len().max(16);
+                }
+                _ => {
+                    let old = self.values.insert(key.to_vec(), value.to_vec());
+                    self.bytes -= old.map_or(0, |old| key.len() + old.len());
+                    self.bytes += key.len() + value.len();
+                }
             }
             bytes = rest;
         }
@@ -48,29 +50,28 @@ impl PaxRecords {
     }
 
     /// Returns these records, overridden by `own`.
-    pub fn with(&self, mut own: Self) -> Self {
-        for (key, value) in &self.values {
-            own.values.entry(key.clone()).or_insert_with(|| value.clone());
-        }
-        own
+    fn with(&self, own: &Self) -> Self {
+        let mut values = self.values.clone();
+        values.extend(own.values.iter().map(|(key, value)| (key.clone(), value.clone())));
+        Self { values, ..Self::default() }
     }
 
-    pub fn get(&self, key: &str) -> Option<&[u8]> {
+    /// Returns the number of bytes of the records that the file system needs for a member: not those of comments.
+    fn bytes_of_member(&self) -> u64 {
+        let values = self.values.iter().filter(|(key, _)| *key != b"comment");
+        values.map(|(key, value)| to_u64(key.len() + value.len())).sum()
+    }
+
+    fn has_xattrs(&self) -> bool {
+        self.values.keys().any(|key| is_attribute(key))
+    }
+
+    fn get(&self, key: &str) -> Option<&[u8]> {
         self.values.get(key.as_bytes()).map(Vec::as_slice).filter(|value| !value.is_empty())
     }
 
-    /// Returns a decimal number. Returns `Some(None)` if the record exists and is not a number.
-    pub fn number(&self, key: &str) -> Option<Option<u64>> {
-        self.get(key).map(decimal)
-    }
-
-    /// Returns seconds since 1970 with a fraction.
-    pub fn time(&self, key: &str) -> Option<Timestamp> {
-        time(self.get(key)?)
-    }
-
     /// Returns extended attributes in the records of any archiver.
-    pub fn xattrs(&self) -> Vec<Xattr> {
+    fn xattrs(&self) -> Vec<Xattr> {
         let mut xattrs = BTreeMap::new();
         for (key, value) in &self.values {
             if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.")
@@ -97,6 +98,87 @@ impl PaxRecords {
             }
         }
         xattrs.into_iter().map(|(name, value)| Xattr { name, value }).collect()
+    }
+}
+
+/// Returns whether a record with this key is an extended attribute.
+fn is_attribute(key: &[u8]) -> bool {
+    let prefixes: [&[u8]; 2] = [b"LIBARCHIVE.xattr.", b"SCHILY.xattr."];
+    let is_list = || super::acl::ACL_WORDS.iter().any(|(words, _)| *words == key);
+    key == b"RHT.security.selinux" || prefixes.iter().any(|prefix| key.starts_with(prefix)) || is_list()
+}
+
+/// The records for all later members.
+#[derive(Clone, Default)]
+pub(super) struct GlobalRecords {
+    records: PaxRecords,
+    /// Decoded once: an archive may have millions of members.
+    decoded: OnceLock<Decoded>,
+}
+
+#[derive(Clone)]
+struct Decoded {
+    xattrs: Arc<[Xattr]>,
+    /// The bytes that each member has in addition to those of its own headers.
+    repeated: u64,
+}
+
+impl GlobalRecords {
+    /// Adds the records in `bytes`.
+    pub fn read(&mut self, bytes: &[u8]) -> Result<(), &'static str> {
+        self.decoded = OnceLock::new();
+        self.records.read(bytes)
+    }
+
+    /// Returns the number of bytes of the records.
+    pub fn bytes(&self) -> usize {
+        self.records.bytes
+    }
+
+    fn decoded(&self) -> &Decoded {
+        self.decoded.get_or_init(|| Decoded {
+            xattrs: self.records.xattrs().into(),
+            repeated: self.records.bytes_of_member(),
+        })
+    }
+}
+
+/// The records of a member, which override the global ones.
+pub(super) struct MemberRecords {
+    pub own: PaxRecords,
+    pub global: Arc<GlobalRecords>,
+}
+
+impl MemberRecords {
+    /// Returns a value. An empty one removes the global one.
+    pub fn get(&self, key: &str) -> Option<&[u8]> {
+        match self.own.values.contains_key(key.as_bytes()) {
+            true => self.own.get(key),
+            false => self.global.records.get(key),
+        }
+    }
+
+    /// Returns a decimal number. Returns `Some(None)` if the record exists and is not a number.
+    pub fn number(&self, key: &str) -> Option<Option<u64>> {
+        self.get(key).map(decimal)
+    }
+
+    /// Returns seconds since 1970 with a fraction.
+    pub fn time(&self, key: &str) -> Option<Timestamp> {
+        time(self.get(key)?)
+    }
+
+    /// Returns extended attributes in the records of any archiver. Members without own ones share one set.
+    pub fn xattrs(&self) -> Arc<[Xattr]> {
+        match self.own.has_xattrs() {
+            true => self.global.records.with(&self.own).xattrs().into(),
+            false => self.global.decoded().xattrs.clone(),
+        }
+    }
+
+    /// Returns the bytes of the global records, which the member has in addition to those of its own headers.
+    pub fn repeated(&self) -> u64 {
+        self.global.decoded().repeated
     }
 }
 

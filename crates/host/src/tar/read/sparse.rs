@@ -6,7 +6,7 @@ use std::ops::Range;
 use obento_base::wire::to_u64;
 
 use super::member::Member;
-use super::pax::{PaxRecords, decimal};
+use super::pax::{MemberRecords, decimal};
 use super::{BLOCK, Block, MAX_RUNS, TarError, TarReader, field};
 
 const BAD_MAP: &str = "the map of holes is damaged";
@@ -32,7 +32,7 @@ impl<R: Read> TarReader<R> {
     }
 
     /// Reads the map in the records, if they contain one.
-    pub(super) fn pax_map(&mut self, records: &PaxRecords, member: &mut Member) -> Result<(), TarError> {
+    pub(super) fn pax_map(&mut self, records: &MemberRecords, member: &mut Member) -> Result<(), TarError> {
         if records.get("GNU.sparse.major") == Some(b"1") {
             let size = records.number("GNU.sparse.realsize").flatten();
             let runs = self.map_before_data()?;
@@ -42,9 +42,9 @@ impl<R: Read> TarReader<R> {
         let runs = match records.get("GNU.sparse.map") {
             Some(map) => pairs(map.split(|&byte| byte == b',').map(decimal)),
             None => {
-                let in_turn =
-                    records.runs.iter().enumerate().all(|(at, (is_offset, _))| *is_offset == (at % 2 == 0));
-                let numbers = records.runs.iter().map(|(_, value)| decimal(value));
+                let runs = &records.own.runs;
+                let in_turn = runs.iter().enumerate().all(|(at, (is_offset, _))| *is_offset == (at % 2 == 0));
+                let numbers = runs.iter().map(|(_, value)| decimal(value));
                 if in_turn { pairs(numbers) } else { None }
             }
         };

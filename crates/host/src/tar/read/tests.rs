@@ -281,6 +281,34 @@ fn global_headers_cannot_grow_without_end() {
     assert!(!errors.is_empty() && errors.iter().all(|error| error.contains("global extended headers")));
 }
 
+#[test]
+fn members_share_the_attributes_of_global_headers_and_each_counts_their_bytes() {
+    let archive = [
+        with_data("g", b'g', b"28 SCHILY.xattr.user.a=long\n"),
+        with_data("g", b'g', b"28 comment=of the archive..\n"),
+        with_data("first", b'0', b"1"),
+        with_data("x", b'x', b"25 SCHILY.xattr.user.b=2\n9 uid=55\n"),
+        with_data("own", b'0', b"1"),
+        with_data("x", b'x', b"9 uid=66\n"),
+        with_data("last", b'0', b"1"),
+    ]
+    .concat();
+    let (members, errors) = read_all(&archive);
+    assert_eq!((paths(&members), errors), (vec!["first", "own", "last"], Vec::new()));
+    let [(first, _), (own, _), (last, _)] = &members[..] else { panic!() };
+    assert!(Arc::ptr_eq(&first.xattrs, &last.xattrs));
+    let names =
+        |member: &Member| -> Vec<_> { member.xattrs.iter().map(|xattr| xattr.name.clone()).collect() };
+    assert_eq!(
+        (names(first), names(own)),
+        (vec![b"user.a".into()], vec![b"user.a".into(), b"user.b".into()])
+    );
+    assert_eq!((own.uid, last.uid), (55, 66));
+    // The key and the value of the attribute, without the comment.
+    let bytes = "SCHILY.xattr.user.a".len() as u64 + 4;
+    assert_eq!([first, own, last].map(Member::additional), [bytes; 3]);
+}
+
 proptest! {
     #[test]
     fn the_reader_ends_for_any_bytes(mut bytes in proptest::collection::vec(any::<u8>(), 0..6000), seals in 0..12_usize) {

@@ -12,13 +12,14 @@ use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 
 use obento_base::{FileKind, Mode, Name, NameBuf};
 use obento_driver::NodeId;
-use obento_driver::tree::{Body, NodeAttr};
+use obento_driver::tree::{Body, NodeAttr, XattrsId};
 use obento_host::compressed::{Stream, UnpackError};
 use obento_host::tar::{Member, MemberKind, TarError, TarReader};
-use obento_host::{HostError, SystemErrno};
+use obento_host::{HostError, SystemErrno, Xattr};
 use obento_open::image::DataDescription;
 use sha2::{Digest as _, Sha256};
 
@@ -156,6 +157,7 @@ fn read_stream(
         has_absolute: false,
         has_linked: false,
         unknown: 0,
+        last_xattrs: None,
     };
     archive.read(reader, path)?;
     if let Some(left) = &mut layer.unpacks {
@@ -184,6 +186,8 @@ struct Archive {
     has_linked: bool,
     /// The number of members of unknown types.
     unknown: u64,
+    /// The attributes of the last member, and their set in the model. Members share those of global headers.
+    last_xattrs: Option<(Arc<[Xattr]>, Option<XattrsId>)>,
 }
 
 /// The path of the bytes to the image.
@@ -294,6 +298,7 @@ impl Archive {
         if reader.is_excluded(&member.path) {
             return Ok(());
         }
+        self.tar.input_mut().stream.require(member.additional()).map_err(exceeded)?;
         let path = names(&member.path)?;
         if self.whiteouts == Whiteouts::Hide
             && (self.is_metadata(&path, member) || self.whiteout(reader, &path, member)?)
@@ -316,7 +321,7 @@ impl Archive {
                 FileKind::Regular
             }
         };
-        let attr = attr(reader, member, kind)?;
+        let attr = self.attr(reader, member, kind)?;
         let body = match kind {
             FileKind::Directory => Body::Directory,
             FileKind::Symlink => Body::Symlink,
@@ -331,6 +336,23 @@ impl Archive {
         }
         reader.put(&path, body, attr, &member.link)?;
         Ok(())
+    }
+
+    fn attr(
+        &mut self,
+        reader: &mut SourceReader<'_>,
+        member: &Member,
+        kind: FileKind,
+    ) -> Result<NodeAttr, MemberError> {
+        let mode = if kind == FileKind::Symlink { Mode::new(0o777) } else { member.mode };
+        let known = self.last_xattrs.as_ref().filter(|(last, _)| Arc::ptr_eq(last, &member.xattrs));
+        let known = known.map(|(_, set)| *set);
+        let xattrs: &[Xattr] = if known.is_some() { &[] } else { &member.xattrs };
+        let raw = Raw { kind, mode, uid: member.uid, gid: member.gid, mtime: member.mtime, xattrs };
+        let attr = reader.attr(&raw)?;
+        let xattrs = known.unwrap_or(attr.xattrs);
+        self.last_xattrs = Some((member.xattrs.clone(), xattrs));
+        Ok(NodeAttr { xattrs, ..attr })
     }
 
     /// Returns whether the member is a directory and a link to a directory has its name. The member then
@@ -405,7 +427,6 @@ impl Archive {
         attr: NodeAttr,
     ) -> Result<(), MemberError> {
         let size = member.size;
-        self.tar.input_mut().stream.require(member.padding()).map_err(exceeded)?;
         let id = match (size, self.bytes, &member.map) {
             (0, ..) => None,
             (_, Way::Copy(file, start), None) => {
@@ -501,11 +522,4 @@ impl Read for Hashed {
 fn ranges_in(map: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     let inside = map.iter().map(|range| range.start.min(size)..range.end.min(size));
     inside.filter(|range| !range.is_empty()).collect()
-}
-
-fn attr(reader: &mut SourceReader<'_>, member: &Member, kind: FileKind) -> Result<NodeAttr, MemberError> {
-    let mode = if kind == FileKind::Symlink { Mode::new(0o777) } else { member.mode };
-    let raw =
-        Raw { kind, mode, uid: member.uid, gid: member.gid, mtime: member.mtime, xattrs: &member.xattrs };
-    Ok(reader.attr(&raw)?)
 }
