@@ -1,6 +1,6 @@
 //! The options of `grep`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
 use clap::ValueEnum;
