@@ -26,6 +26,7 @@ mod help;
 mod helper;
 mod input;
 mod json;
+mod limit;
 mod meant;
 mod messages;
 mod open;

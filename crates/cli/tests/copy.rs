@@ -288,6 +288,37 @@ fn no_command_waits_for_a_fifo_of_another_user_as_its_input() {
 }
 
 #[test]
+fn a_copy_of_an_untrusted_file_has_a_limit_of_data_without_holes() {
+    let folder = folder();
+    let at = folder.path();
+    fs::write(at.join("big"), vec![7; 100_000]).unwrap();
+    let succeeds = |arguments: &[&str]| {
+        let output = obento(at, arguments);
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    succeeds(&["mkfs", "-t", "ext4", "new.img", "8M"]);
+    succeeds(&["cp", "big", "new.img:/big"]);
+    succeeds(&["truncate", "-s", "1M", "new.img:/sparse"]);
+    let small = ["--max-unpacked", "50000"];
+    for (arguments, option) in [
+        (&["exec", "new.img:/big", "--", "true"][..], "--max-unpacked"),
+        (&["find", "new.img:/big", "-exec", "true", "{}", ";"], "--max-unpacked"),
+        (&["find", "new.img:/big", "-exec", "true", "{}", "+"], "--max-unpacked"),
+        (&["recover", "new.img", "recovered"], "--max-unpacked"),
+        (&["cp", "-a", "--untrusted", "new.img:/big", "copy"], "--max-bytes"),
+    ] {
+        let output = obento(at, &[&arguments[..1], &small, &arguments[1..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("limit") && said.contains(option), "{arguments:?}: {said}");
+        assert!(!output.status.success(), "{arguments:?}");
+        let _ = fs::remove_dir_all(at.join("recovered"));
+        succeeds(arguments);
+    }
+    succeeds(&["exec", "--max-unpacked", "50000", "new.img:/sparse", "--", "true"]);
+    succeeds(&["cp", "--untrusted", "--max-unpacked", "50000", "new.img:/sparse", "sparse"]);
+}
+
+#[test]
 fn the_limit_on_bytes_holds_for_standard_output_too() {
     let folder = folder();
     let reported = "obento: the copy is incomplete: cannot copy 'disk.img.zst:/etc/passwd': the limit of bytes (10) is \

@@ -74,7 +74,7 @@ pub mod host {
     pub use obento_host::lock::{ENDING, LockNotice, Purpose, ReplacedFile, User};
     pub use obento_host::qcow2::change::Snapshot;
     pub use obento_host::{
-        CopiedEntries, FileId, HostDir, HostError, PrivateDir, SelectionError, SystemErrno, base64,
+        CopiedEntries, FileId, HostDir, HostError, HostFile, PrivateDir, SelectionError, SystemErrno, base64,
         close_on_exec, open_existing_input, open_existing_output, open_input, open_output, reopen,
     };
     pub use obento_host::{interrupt, path_of_open, sandbox, source};

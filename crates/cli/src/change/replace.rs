@@ -22,13 +22,14 @@ use std::path::{Path, PathBuf};
 use obento::base::{Attr, FileKind};
 use obento::copy::Shortage;
 use obento::driver::{RenameFlags, SetAttr, TimeChange, XattrMode};
-use obento::host::interrupt;
+use obento::host::{UnpackError, UnpackLimits, interrupt};
 use obento::vfs::{Caller, Symlinks};
 use obento::{Error, Node};
 
 use crate::cause::Cause;
 use crate::change::data_ranges::DataRanges;
 use crate::change::place::{NameInDirectory, creation_mode, new_node};
+use crate::limit::DataLimit;
 use crate::open::Location;
 use crate::private::PrivateFolder;
 use crate::report::{Report, subject};
@@ -56,7 +57,8 @@ pub enum IfMissing {
 
 impl Borrowed {
     /// Copies the file at `location` out, following symbolic links.
-    pub fn new(location: &Location, missing: IfMissing) -> Result<Self, Report> {
+    /// The file may have as much data as `limits` permit for the volume.
+    pub fn new(location: &Location, missing: IfMissing, limits: UnpackLimits) -> Result<Self, Report> {
         let shown = location.shown();
         let failed = |error: &dyn Cause| Report::on("cannot create a copy of", &shown, error);
         let node = match location.volume.resolve(&location.place, Symlinks::Follow) {
@@ -73,7 +75,8 @@ impl Borrowed {
         let folder = PrivateFolder::new().map_err(on_host)?;
         let (file, path) = folder.create(host_name(spot.name.as_bytes())).map_err(on_host)?;
         if let Some(node) = &node {
-            copy_out(node, &file).map_err(|error| match error {
+            let limit = DataLimit::of(&location.volume, limits);
+            copy_out(node, &file, limit).map_err(|error| match error {
                 Failure::Host(error) if error.kind() == io::ErrorKind::StorageFull => {
                     failed(&error).help("set TMPDIR to a directory with more free space")
                 }
@@ -101,7 +104,7 @@ impl Borrowed {
         self.write_changes(&file, &stop).map_err(|error| {
             let shortage = match error {
                 Failure::Image(error) => Shortage::find(self.spot.dir.vfs(), error),
-                Failure::Host(_) | Failure::Stopped => None,
+                Failure::Host(_) | Failure::Stopped | Failure::Limit(_) => None,
             };
             let report = match shortage {
                 Some(shortage) => Report::on("cannot write back", &self.shown, shortage),
@@ -185,6 +188,8 @@ enum Failure {
     Host(#[from] io::Error),
     #[error("stopped")]
     Stopped,
+    #[error(transparent)]
+    Limit(#[from] UnpackError),
 }
 
 impl Cause for Failure {
@@ -232,13 +237,16 @@ fn part_of(range: &Range<u64>) -> usize {
     usize::try_from(range.end - range.start).unwrap_or(CHUNK).min(CHUNK)
 }
 
-fn copy_out(node: &Node, file: &File) -> Result<(), Failure> {
+fn copy_out(node: &Node, file: &File, limit: DataLimit) -> Result<(), Failure> {
     let (size, stop) = (node.attr()?.size, Stop::new());
     file.set_len(size)?;
     let (mut buffer, mut at, mut ranges) = (vec![0; CHUNK], 0, DataRanges::of(None, Some(node)));
+    let mut copied = 0;
     while let Some(data) = ranges.next::<Failure>(at)?.filter(|data| data.start < size) {
         stop.check()?;
         let count = node.read_at(data.start, &mut buffer[..part_of(&data)])?;
+        copied += count as u64;
+        limit.check(copied)?;
         if count == 0 {
             break;
         }

@@ -144,7 +144,7 @@ fn run_on_copy(
     command: impl FnOnce(&OsStr) -> Command,
 ) -> Result<ExitStatus, Report> {
     let location = open_for_change(path, context)?;
-    let borrowed = Borrowed::new(&location, missing)?;
+    let borrowed = Borrowed::new(&location, missing, context.options().unpack())?;
     let mut command = command(borrowed.path().as_os_str());
     // In a shell, a failure stops the line.
     let deferred = context.inside().is_none().then(Deferred::new);

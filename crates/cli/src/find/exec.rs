@@ -18,8 +18,8 @@ use std::process;
 
 use obento::Error;
 use obento::base::{FileKind, Name, NameBuf};
-use obento::host::HostDir;
 use obento::host::interrupt::read_line;
+use obento::host::{HostDir, UnpackError};
 use rustix::fs::AtFlags;
 
 use super::evaluate::{EvaluationError, VisitedEntry};
@@ -44,6 +44,8 @@ pub enum CopyFailure {
     Source(Error),
     /// The copy could not be written.
     Target(io::Error),
+    /// The file has more data than the limit.
+    Limit(UnpackError),
     /// The file has no contents; `None` for a link whose target does not exist.
     NoContents(Option<FileKind>),
 }
@@ -277,6 +279,7 @@ fn failure(failure: CopyFailure) -> EvaluationError {
     const FILES_ONLY: &str = "add -type f before -exec, which requires regular files";
     EvaluationError::Command(match failure {
         CopyFailure::Source(error) => Report::plain(error),
+        CopyFailure::Limit(error) => Report::plain(error),
         // The text of the folder names the directory, and that of the system does not.
         CopyFailure::Target(error) if error.get_ref().is_some() => Report::plain(error),
         CopyFailure::Target(error) => Report::new("the temporary copy", error),

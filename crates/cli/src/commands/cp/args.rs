@@ -94,7 +94,8 @@ pub struct Args {
     /// Copy all sources into DIR
     #[arg(short = 't', long, value_name = "DIR")]
     pub target_directory: Option<OsString>,
-    /// Stop after SIZE bytes of data and extended attributes, such as 500M or 2G
+    /// Stop after SIZE bytes of data and extended attributes, such as 500M or 2G (default with --untrusted: that of
+    /// --max-unpacked)
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     max_bytes: Option<u64>,
     /// Stop after N files and directories, including those that exist on the host (default with --untrusted:

@@ -15,6 +15,7 @@ use std::io::BufWriter;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use obento::address::{Address, Operand};
 use obento::base::FileKind;
@@ -35,6 +36,7 @@ use self::watch::CopyDisplay;
 use crate::change::place::trimmed;
 use crate::context::Context;
 use crate::help::page::{BACKUP, Page};
+use crate::limit::DataLimit;
 use crate::open::{self, Found, Location};
 use crate::output::{Outcome, Output, Stop};
 use crate::replaced::OldFile;
@@ -133,6 +135,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             stream::write(&found, (BufWriter::new(file), Some(&path)), &options, context)
         }
         Target::Place(place) => {
+            let options = limited(options, &found, args, context);
             let place = place.map_err(no_directory)?;
             if let Some(old) = old.filter(|_| loses_old(&found, place.path(), &options.tree)) {
                 let shown = place.path().as_os_str().as_bytes();
@@ -225,6 +228,18 @@ pub fn is_image(path: &Path, context: &Context) -> Result<bool, Report> {
         ) => Err(open::cannot_open(error)),
         Err(_) => Ok(false),
     }
+}
+
+/// Returns `options` with the usual limit of bytes, if the images are not trusted and no other limit is given.
+fn limited(mut options: CopyOptions, found: &[Found], args: &Args, context: &Context) -> CopyOptions {
+    if args.is_untrusted() && options.tree.max_bytes == u64::MAX {
+        let mut volumes: Vec<_> = found.iter().map(|found| &found.location.volume).collect();
+        volumes.sort_unstable_by_key(|volume| Rc::as_ptr(volume));
+        volumes.dedup_by_key(|volume| Rc::as_ptr(volume));
+        let limits = volumes.iter().map(|volume| DataLimit::of(volume, context.options().unpack()).bytes());
+        options.tree.max_bytes = limits.fold(0, u64::saturating_add);
+    }
+    options
 }
 
 fn to_host(

@@ -280,7 +280,8 @@ impl Search<'_, '_> {
     /// Evaluates the expression for a file.
     fn visit(&mut self, met: &obento::walk::Entry) -> Result<Verdict, Stop> {
         let path = self.start.path_of(&met.path);
-        let view = View { met, start: self.start, symlinks: self.symlinks };
+        let view =
+            View { met, start: self.start, symlinks: self.symlinks, limits: self.context.options().unpack() };
         let entry = VisitedEntry {
             prefix: &self.start.prefix,
             path: &path,

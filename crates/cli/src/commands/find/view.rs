@@ -4,6 +4,7 @@ use std::io::{Seek, SeekFrom, Write};
 
 use obento::base::{Attr, FileKind};
 use obento::driver::Cookie;
+use obento::host::UnpackLimits;
 use obento::vfs::{Caller, Symlinks};
 use obento::volume::Owners;
 use obento::{Error, Node};
@@ -11,6 +12,7 @@ use obento::{Error, Node};
 use super::{Start, owner_id};
 use crate::find::{CopyFailure, EvaluationError, File, Owner};
 use crate::json::Line;
+use crate::limit::DataLimit;
 
 /// A file that the walk found.
 pub struct View<'a> {
@@ -18,6 +20,8 @@ pub struct View<'a> {
     pub start: &'a Start,
     /// Whether the walk follows symbolic links.
     pub symlinks: Symlinks,
+    /// For copies of files.
+    pub limits: UnpackLimits,
 }
 
 impl View<'_> {
@@ -136,16 +140,16 @@ impl File for View<'_> {
 
     fn copy_out(&self, to: std::fs::File) -> Result<u64, CopyFailure> {
         let node = self.target().map_err(CopyFailure::Source)?.ok_or(CopyFailure::NoContents(None))?;
-        copy_contents(&node, to)
+        copy_contents(&node, to, DataLimit::of(&self.start.volume, self.limits))
     }
 }
 
 /// Copies the contents of `node` to the empty host file `file`. Holes stay holes.
-fn copy_contents(node: &Node, mut file: std::fs::File) -> Result<u64, CopyFailure> {
+fn copy_contents(node: &Node, mut file: std::fs::File, limit: DataLimit) -> Result<u64, CopyFailure> {
     const CHUNK: usize = 256 << 10;
     let size = node.attr().map_err(CopyFailure::Source)?.size;
     let mut buffer = vec![0; CHUNK];
-    let mut at = 0;
+    let (mut at, mut copied) = (0, 0);
     while let Some(run) = node.run(at, size - at).map_err(CopyFailure::Source)? {
         let end = at + run.len();
         while at < end && !run.span().is_zeros() {
@@ -153,6 +157,8 @@ fn copy_contents(node: &Node, mut file: std::fs::File) -> Result<u64, CopyFailur
             if len == 0 {
                 break;
             }
+            copied += len as u64;
+            limit.check(copied).map_err(CopyFailure::Limit)?;
             file.write_all(&buffer[..len]).map_err(CopyFailure::Target)?;
             at += len as u64;
         }

@@ -31,6 +31,7 @@ use crate::commands::cp;
 use crate::context::Context;
 use crate::help::page::Page;
 use crate::input;
+use crate::limit::DataLimit;
 use crate::open;
 use crate::output::{Outcome, Output};
 use crate::report::{Report, notice};
@@ -94,7 +95,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Some(path) => report::Out::File(crate::output::empty_output(path)?),
         None => report::Out::Standard(Output::stdout()),
     };
-    let copy = CopyOptions {
+    let mut copy = CopyOptions {
         target: TargetIs::Copy,
         tree: TreeOptions {
             trust: if args.untrusted { Trust::Untrusted } else { Trust::Full },
@@ -119,6 +120,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let mut recovery = Recovery::new(out, search.bad.is_some(), prefix, Some(target_path.clone()), context);
     let opened = search.with_root(opened, &mut recovery)?;
     let source = source(&opened, &address)?;
+    copy.tree.max_bytes = DataLimit::of(&opened.volume, context.options().unpack()).bytes();
     context.stop_between_steps();
     let copied = copy_out_to(&[source], &target, &copy, &mut recovery).and_then(|report| {
         let is_empty = report.written.files + report.written.others == 0;
@@ -130,6 +132,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Ok(report) => {
             cp::report_losses(&report.written, shown, args.untrusted, context);
             recovery.finish(&report, shown)
+        }
+        Err(CopyError::Host(error @ HostError::Limit { .. })) => {
+            let report = Report::new("the copy is incomplete", error);
+            Err(report
+                .help("--max-unpacked sets this limit; the files that were copied before remain")
+                .into())
         }
         Err(CopyError::Host(HostError::Stopped)) => Err(crate::output::Stop::Interrupted),
         Err(error) => Err(error.into()),
