@@ -612,6 +612,8 @@ mod tests {
         assert!(matches!(open_input(&fifo), Err(HostError::ForeignFifo { path }) if path == fifo));
         let (dir, name) = HostDir::open_parent(&fifo).unwrap();
         assert!(matches!(dir.open_input(&name), Err(HostError::ForeignFifo { .. })));
+        let dir = crate::source::SourceDir::open_to_search(&ours).unwrap();
+        assert!(matches!(dir.open_named("fifo".as_ref()), Err(HostError::ForeignFifo { .. })));
     }
 
     #[test]

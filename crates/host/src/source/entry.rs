@@ -66,7 +66,7 @@ pub struct OpenEntry<'a> {
 const FILE: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 /// Some processors copy several times more slowly to memory that is not aligned to a cache line.
 const ALIGN: usize = 64;
-/// Waits for a writer of a FIFO, as cp(1) does.
+/// A handle, which waits for no other process.
 const STREAM: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// A directory in which only names are looked up. It needs no right to list the directory.
@@ -142,11 +142,11 @@ impl SourceDir {
         Ok(fd)
     }
 
-    /// Opens the file `name` for reading, or the target of a link of this name. Fails with `System`.
+    /// Opens the file `name` for reading, or the target of a link of this name. Fails as [`open_existing_input`] does.
     pub fn open_named(&self, name: &OsStr) -> Result<File, HostError> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(&self.0.fd, name, flags, rustix::fs::Mode::empty());
-        opened.map(File::from).map_err(|errno| HostError::system("open", self.0.path.join(name), errno))
+        let path = self.0.path.join(name);
+        let handle = rustix::fs::openat(&self.0.fd, name, STREAM, rustix::fs::Mode::empty());
+        open_existing_input(handle.map_err(|errno| HostError::system("open", &path, errno))?, &path)
     }
 
     /// Returns the path, for messages.
@@ -287,7 +287,6 @@ impl SourceEntry {
     pub fn open_stream(&self) -> Result<File, HostError> {
         match &self.name {
             Some(name) if self.attr.kind == FileKind::Fifo || self.attr.kind.is_device() => {
-                // A handle waits for no other process.
                 open_existing_input(self.open_as(name, STREAM)?, &self.path())
             }
             _ => Err(HostError::system("read", self.path(), Errno::INVAL)),
