@@ -197,6 +197,7 @@ impl Cause for Failure {
         match self {
             Self::Image(error) => Some(error),
             Self::Host(error) => Some(error),
+            Self::Limit(error) => Some(error),
             Self::Stopped => None,
         }
     }
