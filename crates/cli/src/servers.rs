@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use obento::Volume;
 use obento::driver::Access;
+use obento::host::HostDir;
 use obento_fuse_source::{FuseServer, StartError};
 use obento_nfs_source::{AddressError, Export, MountError, NfsAddress};
 
@@ -23,6 +24,11 @@ enum Server {
 enum ServerError {
     #[error(transparent)]
     Start(#[from] StartError),
+    #[error(
+        "another user can create files in the current directory, and a pattern of the shell can have produced the address \
+         from their names"
+    )]
+    Directory,
     #[error(transparent)]
     Mount(#[from] MountError),
     #[error(transparent)]
@@ -45,6 +51,7 @@ impl Cause for ServerError {
                 "check the messages of the server; one with libfuse 2 requires a mount namespace, as unshare(1) \
                  creates"
             }
+            Self::Directory => "run the command in a directory in which only you can create files, such as /",
             Self::Mount(MountError::Host { .. }) => "check the name of the host",
             Self::Mount(MountError::Connect { .. }) => {
                 "check that the server runs and that no firewall blocks the port"
@@ -112,10 +119,19 @@ fn is_export(command: &OsStr) -> bool {
     command.as_bytes().starts_with(b"nfs://")
 }
 
+/// Fails if a pattern of the shell in the current directory can have produced the command line of a server, so that it
+/// runs the command of another user. The first component of such a text is the name of a file in this directory.
+/// While only the user can rename that file, the parser of addresses finds it.
+fn expect_own_directory() -> Result<(), ServerError> {
+    let is_open = HostDir::open(Path::new(".")).and_then(|dir| dir.is_open_to_others());
+    if is_open.unwrap_or(true) { Err(ServerError::Directory) } else { Ok(()) }
+}
+
 fn started(command: &OsStr, access: Access) -> Result<Server, ServerError> {
     if is_export(command) {
         Ok(Server::Nfs(Export::open(&NfsAddress::parse(command.as_bytes())?)?))
     } else {
+        expect_own_directory()?;
         // This program is the helper, see `helper`.
         let helper = std::env::current_exe().ok();
         Ok(Server::Fuse(FuseServer::start(command, helper.as_deref(), access)?))

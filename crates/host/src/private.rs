@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use crate::handle::{self, HandleOf};
-use crate::owner::{SHARED, controller, is_own};
+use crate::owner::{SHARED, controller, is_own, is_trusted};
 use crate::{HostDir, HostError, reopen};
 
 /// Only the owner can use a private directory.
@@ -68,6 +68,24 @@ impl HostDir {
     /// Returns whether another user can exchange the entries of this directory. Fails with `System`.
     pub fn is_shared(&self) -> Result<bool, HostError> {
         Ok(!is_own(&self.own_stat()?))
+    }
+
+    /// Returns whether a user other than root and the user of this process can create, rename or remove entries of this
+    /// directory. This includes sticky directories such as `/tmp`. A private group, whose number is that of the owner,
+    /// counts as the owner. Fails with `System`.
+    pub fn is_open_to_others(&self) -> Result<bool, HostError> {
+        let stat = self.own_stat()?;
+        let is_private = stat.st_gid == stat.st_uid && !self.has_acl();
+        let shared = if is_private { Mode::WOTH.bits() } else { SHARED };
+        Ok(!is_trusted(self.as_fd(), &stat) || stat.st_mode & shared != 0)
+    }
+
+    /// Returns whether an access control list can give rights to further users and groups. The permissions of the group
+    /// are then the limit of these rights (acl(5)).
+    fn has_acl(&self) -> bool {
+        let path = format!("/proc/self/fd/{}", self.as_fd().as_raw_fd());
+        let acl = rustix::fs::getxattr_query(path, "system.posix_acl_access");
+        !matches!(acl, Err(Errno::NODATA | Errno::NOTSUP))
     }
 
     fn own_stat(&self) -> Result<Stat, HostError> {
@@ -227,7 +245,7 @@ fn is_trusted_owner(user: u32, path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs::{self, Permissions};
-    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 
     use super::*;
 
@@ -264,6 +282,49 @@ mod tests {
                 assert_eq!(untrusted(&inner), None, "{mode:o}");
             }
         }
+    }
+
+    #[test]
+    fn a_directory_is_open_to_others_if_another_user_can_create_entries() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = HostDir::open(folder.path()).unwrap();
+        let is_open = |mode| {
+            set_mode(folder.path(), mode);
+            dir.is_open_to_others().unwrap()
+        };
+        let own = fs::metadata(folder.path()).unwrap();
+        let is_private_group = own.uid() == own.gid();
+        assert!(!is_open(0o700) && !is_open(0o755) && !is_open(0o555));
+        assert!(is_open(0o777) && is_open(0o1777) && is_open(0o702));
+        assert_eq!(is_open(0o775), !is_private_group);
+        if !geteuid().is_root() {
+            return;
+        }
+        chown(folder.path(), None, Some(7)).unwrap();
+        assert!(is_open(0o775) && !is_open(0o755));
+        chown(folder.path(), Some(7), Some(7)).unwrap();
+        assert!(is_open(0o775) && is_open(0o700));
+    }
+
+    #[test]
+    fn a_directory_is_open_to_others_if_an_access_control_list_lets_them_write() {
+        let folder = tempfile::tempdir().unwrap();
+        let user = geteuid().as_raw();
+        chown(folder.path(), None, Some(user)).unwrap_or_default();
+        set_mode(folder.path(), 0o770);
+        // include/uapi/linux/posix_acl_xattr.h.
+        let entry = |tag: u16, perm: u16, id: u32| {
+            [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        let all = u32::MAX;
+        let entries = [(1, 7, all), (2, 7, user + 1), (4, 7, all), (0x10, 7, all), (0x20, 0, all)]
+            .map(|(t, p, i)| entry(t, p, i));
+        let acl = [&2_u32.to_le_bytes()[..], &entries.concat()].concat();
+        let flags = rustix::fs::XattrFlags::empty();
+        if rustix::fs::setxattr(folder.path(), "system.posix_acl_access", &acl, flags).is_err() {
+            return;
+        }
+        assert!(HostDir::open(folder.path()).unwrap().is_open_to_others().unwrap());
     }
 
     #[test]

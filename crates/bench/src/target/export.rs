@@ -1,8 +1,11 @@
 //! A directory of an NFS export or of a FUSE server, used by the client of obento in this process.
 
+use std::path::Path;
+
 use obento::Volume;
 use obento::driver::Access;
 use obento_fuse_source::FuseServer;
+use obento_host::HostDir;
 use obento_nfs_source::{Export, NfsAddress};
 
 use crate::{BenchError, Result};
@@ -23,6 +26,11 @@ fn failed(address: &str, error: &dyn std::fmt::Display) -> BenchError {
 pub fn connected(address: &str, access: Access) -> Result<Volume> {
     let failed = |error: &dyn std::fmt::Display| failed(address, error);
     if let Some(command) = address.strip_prefix("fuse:") {
+        // As for addresses on the command line of `obento`: a pattern of the shell can produce the name of a file.
+        let is_open = HostDir::open(Path::new(".")).and_then(|dir| dir.is_open_to_others());
+        if is_open.unwrap_or(true) {
+            return Err(failed(&"another user can create files in the current directory"));
+        }
         // This program is also the helper that some servers run.
         let helper = std::env::current_exe().ok();
         let server = FuseServer::start(command.as_ref(), helper.as_deref(), access);

@@ -177,6 +177,30 @@ fn no_server_is_started_with_a_folder_that_another_user_can_replace() {
 }
 
 #[test]
+fn no_server_is_started_in_a_directory_in_which_another_user_can_rename_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    fs::write(&program, "#!/bin/sh\n: >\"$0.started\"\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let has_started = |mode| {
+        let current = folder.path().join(format!("{mode:o}"));
+        fs::create_dir(&current).unwrap();
+        fs::set_permissions(&current, fs::Permissions::from_mode(mode)).unwrap();
+        let mut ls = Command::new(env!("CARGO_BIN_EXE_obento"));
+        ls.current_dir(&current).args(["ls", &format!("fuse:{}:/", program.display())]);
+        let output = ls.output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_refused = said.contains("another user can create files in the current directory");
+        assert!(!is_refused || said.contains("help: run the command in a directory"), "{said}");
+        (fs::remove_file(folder.path().join("program.started")).is_ok(), is_refused)
+    };
+    assert_eq!(has_started(0o777), (false, true));
+    assert_eq!(has_started(0o1777), (false, true));
+    assert_eq!(has_started(0o755), (true, false));
+}
+
+#[test]
 fn a_server_that_ends_before_it_runs_the_helper_is_reported_and_leaves_no_folder() {
     if !require(&[Oracle::Program("bindfs"), Oracle::Program("unshare"), Oracle::Root]) {
         return;

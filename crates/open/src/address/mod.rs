@@ -18,7 +18,8 @@
 //! 1. A text with one of the prefixes `host:`, `fuse:` and `nfs://`, or the text `-`, has the meaning in the
 //!    table. A text with the prefix `fuse:` is an error in two cases: the text has no path, or a pattern of
 //!    the shell may have produced the text. The second case applies if the whole text, or its part before any
-//!    `:`, `@` or `%`, is the name of a file.
+//!    `:`, `@`, `%` or `/`, is the name of a file. The caller must also refuse such a text if another user can
+//!    rename the file between the pattern and this check, see [`is_server`].
 //! 2. The parser looks for a colon that a path or an inode number follows. The first such colon whose left
 //!    side names an existing image (`IMAGE`, `IMAGE%NAME`, each also with `@PART`) separates the image from
 //!    the file in it.
@@ -252,13 +253,14 @@ fn server_address(text: &[u8]) -> Option<Address> {
 /// Checks that no pattern of a shell has produced the command line of a server. Such a command line would run
 /// the name of a file as a program. No file name contains `/`, so a pattern such as `*` produces no text with
 /// `:/`. Two cases produce the name of a file, perhaps with more text: a pattern such as `*/*`, and a loop
-/// that appends `:/etc` or `@2:/etc` to each name. The function detects these cases while the file exists.
+/// that appends `:/etc` or `@2:/etc` to each name. The function detects these cases while the file exists. The first
+/// component of a pattern is always a file in the current directory, even if later components were removed.
 fn expect_intended(bytes: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Result<(), AddressError> {
     if !bytes.starts_with(SERVER) {
         return Ok(());
     }
     let command = &bytes[SERVER.len()..];
-    let marks = command.iter().enumerate().filter(|&(_, byte)| b":@%".contains(byte));
+    let marks = command.iter().enumerate().filter(|&(_, byte)| b":@%/".contains(byte));
     let ends = marks.map(|(at, _)| SERVER.len() + at).chain([bytes.len()]).filter(|&end| end < PATH_MAX);
     let mut names = ends.map(|end| Path::new(OsStr::from_bytes(&bytes[..end])));
     if let Some(name) = names.find(|&name| entry(name) != HostEntry::Missing) {
@@ -272,7 +274,8 @@ fn expect_intended(bytes: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Result<(
 
 /// Returns whether `text` is an address of a FUSE server or of an NFS export. Opening such an address starts
 /// a program, or connects to a host. A caller must not open such an address if the text does not come from
-/// the user, for example if the text is a name in a list.
+/// the user, for example if the text is a name in a list, or if another user can change the current directory: a
+/// pattern of the shell produces the names of files there.
 pub fn is_server(text: &OsStr) -> bool {
     server_address(text.as_bytes()).is_some()
 }

@@ -202,6 +202,19 @@ fn the_name_of_a_file_with_an_appended_place_never_starts_a_server() {
 }
 
 #[test]
+fn a_directory_in_the_current_directory_never_starts_a_server() {
+    let host = |path: &Path| match path.to_str() {
+        Some("fuse:sh x:" | "fuse:sh y") => HostEntry::Directory,
+        _ => HostEntry::Missing,
+    };
+    // The file in the directory was removed since the shell read the directory.
+    for (text, name) in [("fuse:sh x:/file", "fuse:sh x:"), ("fuse:sh y/file:/etc", "fuse:sh y")] {
+        let parsed = Operand::parse_with(text.as_ref(), &host);
+        assert_eq!(parsed, Err(AddressError::ServerOrFile { text: name.to_owned() }));
+    }
+}
+
+#[test]
 fn a_long_command_line_of_a_server_is_no_file() {
     for len in [300, 5000] {
         let text = format!("fuse:sshfs host:/{}:/etc", "d".repeat(len));
