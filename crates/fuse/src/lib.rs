@@ -23,6 +23,7 @@
 
 mod attr;
 mod clock;
+mod copies;
 mod dirty;
 mod fusermount;
 pub mod handover;
@@ -47,6 +48,7 @@ mod unmount_listener;
 mod wire;
 
 pub use clock::KernelClock;
+pub use copies::Copies;
 pub use dirty::dirty_limit;
 pub use ledger::Ledger;
 pub use mount::{MountError, MountPlace, MountRoot, Mounted, Unmounted, Unmounter, mount};

@@ -17,6 +17,7 @@ use rustix::fs::{Access, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::copies::Copies;
 use crate::fusermount;
 use crate::mountinfo::{MountPoint, find_mount, mount_id, mount_of, mount_with_id};
 use crate::options::{AccessTimes, MountOptions};
@@ -28,7 +29,7 @@ pub(crate) const ACCESS_TIMES: &str = "trusted.obento.access_times";
 const NO_ATTRIBUTE: &str = "user.obento.none";
 
 /// The folders of all connections. Source: Documentation/filesystems/fuse/fuse.rst, "Control filesystem".
-const CONNECTIONS: &str = "/sys/fs/fuse/connections";
+pub(crate) const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 
 /// The reason why mounting or unmounting failed.
 #[derive(Debug, thiserror::Error)]
@@ -241,6 +242,12 @@ impl MountPlace {
             Ok(id) if id == self.mount.id => Ok(MountRoot(root)),
             _ => Err(MountError::Moved),
         }
+    }
+
+    /// Returns the means to end copies of this mount in other mount namespaces, for after the unmount. Returns `None` if
+    /// the mount is not found, or if this process cannot end them.
+    pub fn copies(&self) -> Option<Copies> {
+        Copies::of(&self.root().ok()?.0, &self.mount.device)
     }
 
     /// Returns a path that leads to the mount point by way of the open directory. Fails as [`root`](Self::root) does.

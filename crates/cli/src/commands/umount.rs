@@ -94,6 +94,8 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
     if args.force && !args.lazy {
         place.flush(FLUSH);
     }
+    // Servers of other programs may not survive an abort without a loss.
+    let copies = if mount.fs_type == FS_TYPE && !args.lazy { place.copies() } else { None };
     let unmounted = patiently(|| place.unmount(how)).map_err(|error| match error {
         MountError::Busy => {
             let shown = shell_word(directory.as_os_str().as_bytes());
@@ -110,6 +112,9 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
         let place = subject(other.path.as_os_str().as_bytes());
         context.note(directory.as_os_str().as_bytes(), format!("the volume is still mounted at {place}"));
         return Ok(());
+    }
+    if let Some(copies) = copies {
+        copies.end(if args.force { FLUSH } else { LONGEST });
     }
     let what = "the changes were not written to stable storage";
     let image = shell_word(mount.source.as_os_str().as_bytes());
@@ -194,6 +199,7 @@ fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
 /// Waits for the command to unmount; a mount that is in use is detached. If the input ends without the command, the server has ended.
 fn on_request(place: &MountPlace, directory: &Path) -> Result<(), Report> {
     let failed = |error| cannot(directory, error);
+    let copies = place.copies();
     // The server goes on when this process has found the mount.
     let mut byte = [0];
     if std::io::stdout().write_all(&byte).and_then(|()| std::io::stdout().flush()).is_err() {
@@ -202,11 +208,15 @@ fn on_request(place: &MountPlace, directory: &Path) -> Result<(), Report> {
     if std::io::stdin().read_exact(&mut byte).is_err() {
         return Ok(());
     }
-    let done = match place.unmount(Unmounter::default()) {
-        Err(MountError::Busy) => place.unmount(Unmounter { lazy: true, force: false }),
-        done => done,
-    };
-    done.map(drop).map_err(failed)
+    match place.unmount(Unmounter::default()) {
+        Err(MountError::Busy) => place.unmount(Unmounter { lazy: true, force: false }).map(drop),
+        Ok(_) if mounts_of_same(place.mount()).is_empty() => {
+            copies.into_iter().for_each(|copies| copies.end(LONGEST));
+            Ok(())
+        }
+        done => done.map(drop),
+    }
+    .map_err(failed)
 }
 
 /// Waits for the command of the server, and removes its socket after it ended. Ends at once if the mount does not exist.

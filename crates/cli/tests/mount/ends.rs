@@ -71,6 +71,58 @@ fn umount_succeeds_if_the_last_user_ends_while_the_command_runs() {
     panic!("only {decided} of 40 attempts were in time");
 }
 
+/// A process with a copy of each mount in its own mount namespace, which has written a file `pinned` and has it open.
+struct Pin(Child);
+
+impl Pin {
+    fn new(disk: &Disk) -> Self {
+        let mut unshare = program("unshare");
+        let script = "exec 3>mnt/pinned; echo data >&3; echo; read end";
+        unshare.args(["--mount", "--propagation", "private", "sh", "-c", script]).current_dir(disk.folder());
+        let mut pin = unshare.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        pin.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Self(pin)
+    }
+
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_copy_of_a_mount_in_another_mount_namespace_does_not_delay_umount() {
+    if !require(&[Oracle::Root, Oracle::Program("unshare")]) {
+        return;
+    }
+    for (options, force) in [("rw", false), ("rw", true), ("failover", false)] {
+        let Some(disk) = Disk::mounted(options) else { return };
+        let pin = Pin::new(&disk);
+        let begin = Instant::now();
+        disk.quietly(if force { &["umount", "--force", "mnt"] } else { &["umount", "mnt"] });
+        assert!(begin.elapsed() < Duration::from_secs(50), "{options}");
+        disk.fsck();
+        let cat = disk.obento(&["cat", "disk.img:/pinned"]);
+        assert_eq!(text(&cat.stdout), "data\n", "{options}: data of the other namespace is on the disk");
+        disk.quietly(&["touch", "disk.img:/new"]);
+        pin.end();
+    }
+}
+
+#[test]
+fn a_signal_ends_a_server_whose_mount_has_a_copy_in_another_mount_namespace() {
+    if !require(&[Oracle::Root, Oracle::Program("unshare")]) {
+        return;
+    }
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let pin = Pin::new(&disk);
+    rustix::process::kill_process(disk.server(), rustix::process::Signal::TERM).unwrap();
+    wait_until("the unmount", || !disk.is_mounted());
+    // Waits for the end of the server for ten seconds, and fails if it goes on.
+    wait_until("the end of the server", || disk.obento(&["touch", "disk.img:/new"]).status.success());
+    pin.end();
+}
+
 #[test]
 fn a_server_in_the_background_keeps_no_file_of_its_caller_open() {
     for options in ["rw", "failover"] {
