@@ -152,6 +152,24 @@ pub fn drop_capabilities_until_exec(program: &Path) -> Measure {
     }
 }
 
+/// Drops the capabilities of this thread, and of threads that it starts later, except those for unmounting. No started
+/// program gains privileges. Does nothing for a user who is not root, who unmounts through a program that is
+/// set-user-ID root.
+///
+/// Landlock is not used: a restricted process cannot unmount. Source: Linux security/landlock/fs.c
+/// `hook_sb_umount`.
+pub fn keep_unmounting() -> Measure {
+    if !rustix::process::geteuid().is_root() {
+        return Measure::Missing("the user is not root".into());
+    }
+    // The mount point can be below a directory that only another user can enter.
+    let kept = CapabilitySet::SYS_ADMIN | CapabilitySet::DAC_READ_SEARCH;
+    match rustix::thread::set_no_new_privs(true).and_then(|()| drop_capabilities(kept)) {
+        Ok(()) => Measure::Applied,
+        Err(errno) => Measure::Missing(errno.to_string()),
+    }
+}
+
 fn restrict_files(rights: Rights<'_>) -> Result<Measure, RulesetError> {
     let all = AccessFs::from_all(LANDLOCK);
     // If Landlock restricts truncation, each open file is checked for this right, which no rule grants to a reader, so
