@@ -241,6 +241,24 @@ fn a_signal_to_the_keeper_unmounts() {
 }
 
 #[test]
+fn a_signal_to_a_keeper_that_gave_up_unmounts() {
+    let Some(disk) = Disk::mounted("failover=2") else { return };
+    let first = serving(disk.folder());
+    let keeper = parent(&first);
+    kill(&first);
+    wait_until("the second server", || serving(disk.folder()) != first);
+    kill_server(&disk);
+    // The keeper answers.
+    let failed = File::create(disk.path("new")).unwrap_err();
+    assert_eq!(failed.raw_os_error(), Some(Errno::IO.raw_os_error()), "{failed}");
+    kill_process(Pid::from_raw(keeper.parse().unwrap()).unwrap(), Signal::TERM).unwrap();
+    wait_until("the unmount", || !disk.is_mounted());
+    wait_until("the end of the keeper", || !Path::new(&format!("/proc/{keeper}")).exists());
+    disk.mount_after_kill();
+    disk.umount();
+}
+
+#[test]
 fn the_keeper_has_no_capabilities_and_still_starts_servers_that_unmount() {
     if !require(&[Oracle::Root]) {
         return;

@@ -16,17 +16,16 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use obento::host::sandbox::drop_capabilities_until_exec;
 use obento_fuse::handover::{Connection, Guard, Kind, Message};
 use obento_fuse::{refuse_all, signals};
-use rustix::process::{Pid, Signal, kill_process};
 
 use super::args::Args;
-use super::{log, start};
+use super::janitor::Janitor;
+use super::recipient::Recipient;
+use super::{failover, log, start};
 use crate::context::Context;
 use crate::report::{HELP, Report, foreign_with_hint};
 
@@ -114,8 +113,7 @@ pub fn run(args: &Args, most: u32, context: &Context) -> Result<(), Report> {
     arguments.push(if args.detached { "--detached" } else { "--foreground" }.into());
     arguments.extend(start::arguments(args, context));
     let mut server = Running::start(arguments).map_err(failed)?;
-    let process = Arc::new(AtomicI32::new(0));
-    process.store(server.child.id().cast_signed(), Ordering::Relaxed);
+    let recipient = Recipient::new(&server.child).map_err(failed)?;
     let Ok(message) = server.connection.expect_at_last(Kind::Guard) else {
         // The server has reported the reason.
         let status = server.child.wait().map_err(failed)?;
@@ -132,9 +130,9 @@ pub fn run(args: &Args, most: u32, context: &Context) -> Result<(), Report> {
     // From here on, the keeper only passes descriptors on and starts servers, which regain the capabilities.
     let capabilities = drop_capabilities_until_exec(Path::new(PROGRAM));
     tracing::debug!(?capabilities, "the keeper dropped its capabilities");
-    pass_signals_on(Arc::clone(&process)).map_err(failed)?;
+    recipient.pass_signals_on().map_err(failed)?;
     let failures = Failures { recent: VecDeque::new(), most: usize::try_from(most).unwrap_or(usize::MAX) };
-    keep(server, message, failures, &process, context)
+    keep(server, message, failures, &recipient, context)
         .map_err(|why| Report::on("cannot restart the server of", image, why))
 }
 
@@ -142,23 +140,12 @@ fn exit_code(status: ExitStatus) -> u8 {
     status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// Passes the signals that end a server to the current one.
-fn pass_signals_on(process: Arc<AtomicI32>) -> io::Result<()> {
-    let pass = move || loop {
-        signals::wait();
-        if let Some(pid) = Pid::from_raw(process.load(Ordering::Relaxed)) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-    };
-    std::thread::Builder::new().name("signals".into()).spawn(pass).map(drop)
-}
-
 /// Restarts servers until the mount ends. Fails if it gives up, after the mount has ended.
 fn keep(
     mut server: Running,
     message: Message,
     mut failures: Failures,
-    process: &AtomicI32,
+    recipient: &Recipient,
     context: &Context,
 ) -> Result<(), String> {
     let Message { fields, descriptors, .. } = message;
@@ -185,18 +172,27 @@ fn keep(
             }
         };
         if let Some(why) = why {
+            recipient.give_up(janitor(&guard));
             return Err(give_up(descriptors, why));
         }
         guard.failovers += 1;
-        server = match Running::start(vec!["--revived".into()]) {
+        let next = Running::start(vec!["--revived".into()]);
+        server = match next.and_then(|next| recipient.replace(&next.child).map(|()| next)) {
             Ok(server) => server,
-            Err(error) => return Err(give_up(descriptors, format!("no process can be started: {error}"))),
+            Err(error) => {
+                recipient.give_up(janitor(&guard));
+                return Err(give_up(descriptors, format!("no process can be started: {error}")));
+            }
         };
-        process.store(server.child.id().cast_signed(), Ordering::Relaxed);
         let borrowed: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
         // If the new server has failed, its connection has ended.
         let _ = server.connection.send(Kind::Guard, &guard.encode(), &borrowed);
     }
+}
+
+/// Starts the process that unmounts the mount of the server that has failed, if the mount is found.
+fn janitor(guard: &Guard) -> Option<Janitor> {
+    Janitor::start(&failover::find(guard).ok()?).ok()
 }
 
 /// Makes all requests fail until the mount ends. Returns `why`.

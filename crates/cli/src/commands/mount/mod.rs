@@ -15,6 +15,7 @@ mod log;
 mod opened;
 mod opening;
 pub mod own;
+mod recipient;
 mod remount;
 mod server;
 mod service;
