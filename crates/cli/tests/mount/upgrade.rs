@@ -117,6 +117,25 @@ fn expect_locked(path: &Path) {
 }
 
 #[test]
+fn the_log_stays_the_same_open_file_and_is_not_found_by_its_path_again() {
+    let Some(disk) = Disk::new(&[]) else { return };
+    disk.quietly(&["mount", "--log", "log", "-o", "io_uring=off", "disk.img", "mnt"]);
+    let at = |name: &str| disk.folder().join(name);
+    fs::rename(at("log"), at("moved")).unwrap();
+    // The second server passes the file on, too.
+    for _ in 0..2 {
+        let before = disk.server();
+        upgrade(&disk);
+        wait_until("the new server", || disk.server() != before);
+        let open = fs::read_dir(format!("/proc/{}/fd", disk.server().as_raw_nonzero())).unwrap().flatten();
+        let log = at("moved").canonicalize().unwrap();
+        assert!(open.filter_map(|file| fs::read_link(file.path()).ok()).any(|file| file == log));
+        assert!(!at("log").exists());
+    }
+    disk.umount();
+}
+
+#[test]
 fn open_files_mappings_locks_and_a_nameless_file_survive_twenty_replacements_under_load() {
     if let Some(disk) = mounted("io_uring=off") {
         survives(&disk, upgrades());

@@ -18,9 +18,9 @@ use obento_fuse::handover::{
 };
 use obento_fuse::{Pauser, Server, ServingListener, Session, SessionUse, UnmountListener};
 
-use super::history;
 use super::opened::{MountedImage, OpenedMount, SharedDisk};
 use super::status::{Status, now};
+use super::{history, log};
 use crate::report::foreign;
 
 /// The longest time that a new server may take to prepare, and the time that this one may take before it pauses.
@@ -154,7 +154,7 @@ impl Desk {
             return Ok(());
         }
         let offer = offer(&self.volume, self.server.options().read_only, &self.origin.arguments);
-        connection.send(Kind::Offer, &offer.encode(), &[])?;
+        connection.send(Kind::Offer, &offer.encode(), log::descriptor().as_slice())?;
         connection.expect_within(Kind::Ready, Some(PREPARING))?;
         if hello.is_trial {
             return Ok(());

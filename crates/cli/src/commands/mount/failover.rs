@@ -16,7 +16,7 @@ use obento_fuse::{Ledger, MountError, MountPlace, Pauser, UnmountListener, signa
 use super::control::offer;
 use super::janitor::Janitor;
 use super::serving::{self, Service};
-use super::upgrade::{OfferedMount, lost, open};
+use super::upgrade::{Files, OfferedMount, lost, open};
 use super::{log, own, start, stored};
 use crate::cause::Cause;
 use crate::context::Context;
@@ -145,7 +145,8 @@ pub fn prepare(
     let guard = Guard::decode(fields).map_err(|error| text(&error))?;
     let state = State::decode(&guard.state).map_err(|error| text(&error))?;
     let offer = Offer::decode(&guard.offer).map_err(|error| text(&error))?;
-    let mount = OfferedMount::examine(offer, context)?;
+    // The keeper got the guard before the first server decoded a request.
+    let mount = OfferedMount::examine(offer, Files::Opened, context)?;
     log::start(mount.args.log.as_deref()).map_err(|error| text(&error))?;
     let pauser = Pauser::new().map_err(|error| text(&error))?;
     let place = find(&guard).map_err(|error| text(&error))?;

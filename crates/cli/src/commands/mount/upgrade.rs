@@ -4,6 +4,7 @@
 //! server leaves the mount; rights are given up; requests are served. See `obento_fuse::handover`.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -59,13 +60,24 @@ pub struct OfferedMount {
 /// A server that offers its mount.
 struct Offered {
     connection: Connection,
+    log: Option<File>,
     mount: OfferedMount,
+}
+
+/// Whether files that arguments name are opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Files {
+    /// The arguments are those of the user.
+    Opened,
+    /// The arguments are from a server that decodes an image, and cannot open files itself. The open files of the mount
+    /// arrive as descriptors.
+    Ignored,
 }
 
 impl OfferedMount {
     /// Checks whether this program can serve the mount as the other one does.
-    pub fn examine(offer: Offer, context: &Context) -> Result<Self, String> {
-        let (args, context) = parse(&offer, context)?;
+    pub fn examine(offer: Offer, files: Files, context: &Context) -> Result<Self, String> {
+        let (args, context) = parse(&offer, files, context)?;
         let mut options =
             args.mount_options(context.options().shown()).map_err(|report| report.to_string())?;
         options.access = Some(if offer.read_only { ReadWrite::Read } else { ReadWrite::Write });
@@ -91,8 +103,9 @@ fn ask(mount: &MountPoint, is_trial: bool, context: &Context) -> Result<Offered,
     connection.send(Kind::Hello, &hello.encode(), &[]).map_err(refused)?;
     let message = connection.expect(Kind::Offer).map_err(refused)?;
     let offer = Offer::decode(&message.fields).map_err(|error| error.to_string());
-    match offer.and_then(|offer| OfferedMount::examine(offer, context)) {
-        Ok(mount) => Ok(Offered { connection, mount }),
+    let log = message.descriptors.into_iter().next().map(File::from);
+    match offer.and_then(|offer| OfferedMount::examine(offer, Files::Ignored, context)) {
+        Ok(mount) => Ok(Offered { connection, log, mount }),
         Err(why) => {
             connection.refuse(&why);
             Err(why)
@@ -110,11 +123,17 @@ struct MountLine {
 }
 
 /// Parses the arguments that the other server was started with.
-fn parse(offer: &Offer, context: &Context) -> Result<(Args, Context), String> {
+fn parse(offer: &Offer, files: Files, context: &Context) -> Result<(Args, Context), String> {
     let words = offer.arguments.iter().cloned().map(OsString::from_vec);
     let unknown = |_| "this version does not support the arguments of the old server".to_owned();
     let line = MountLine::try_parse_from([OsString::from("mount")].into_iter().chain(words));
-    let MountLine { global, args } = line.map_err(unknown)?;
+    let MountLine { mut global, mut args } = line.map_err(unknown)?;
+    if files == Files::Ignored {
+        args.log = None;
+        // A mount with other files than the image cannot be passed on.
+        global.journal = None;
+        global.allow_backing = false;
+    }
     Ok((args, Context::new(global, context.registry().clone(), context.table())))
 }
 
@@ -133,7 +152,7 @@ pub fn take(this: &Args, directory: &Path, context: &Context) -> Result<(), Repo
     obento::env::thread::hold_back();
     let mount = mount_at(directory)?;
     let offered = ask(&mount, false, context).map_err(|why| cannot(directory, why))?;
-    log::start(offered.mount.args.log.as_deref()).map_err(failed)?;
+    log::start_in(offered.log).map_err(failed)?;
     let pauser = Pauser::new().map_err(failed)?;
     let place = MountPlace::open(mount).map_err(|error| cannot(directory, error))?;
     let janitor = Janitor::start(&place).map_err(failed)?;
@@ -251,4 +270,32 @@ pub fn open(
         origin,
         keeper: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use obento::Registry;
+
+    use super::*;
+
+    #[test]
+    fn files_that_the_arguments_of_a_confined_server_name_are_not_opened() {
+        let words = ["--log", "/log", "--journal", "/journal", "--allow-backing", "--", "/disk.img", "/mnt"];
+        let offer = Offer {
+            build: String::new(),
+            arguments: words.map(|word| word.as_bytes().to_vec()).to_vec(),
+            read_only: false,
+            fs_type: "ext4".into(),
+            volume_id: String::new(),
+            requires_state: false,
+        };
+        let context = Context::new(GlobalOptions::default(), Registry::empty(), crate::cli::TABLE);
+        let parsed = |files| {
+            let (args, context) = parse(&offer, files, &context).unwrap();
+            let options = context.options();
+            (args.log.is_some(), options.journal.is_some(), options.allow_backing)
+        };
+        assert_eq!(parsed(Files::Opened), (true, true, true));
+        assert_eq!(parsed(Files::Ignored), (false, false, false));
+    }
 }
