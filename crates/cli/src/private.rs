@@ -23,15 +23,21 @@ use obento::host::{HostDir, PrivateDir};
 use crate::report::{subject, words};
 
 /// Removes the folder `$0`, its working directory, if the input ends without a line. The directory that contains it is the
-/// standard output. If the program mounted a file system in the folder, only files go. That is unknown for a path whose
-/// bytes the list of mounts escapes. Signals of the terminal are meant for the process that it watches.
+/// standard output. If the program mounted a file system in the folder, only files go. The list of mounts escapes bytes of
+/// the path, but not of the name, unless the user renamed the folder. The names can be too many for one command. The
+/// program can outlive the process and still create files, so that several attempts follow. Signals of the terminal are
+/// meant for the process that it watches.
 const KEEPER: &str = r#"trap '' HUP INT QUIT TERM
 read -r line && exit
+for pause in 1 1 2 6 0; do
 here=$(pwd -P) how=-rf
+here=${here##*/}
 case $here in ''|*[[:space:]\\]*) how=-f ;; esac
-while read -r id above device root point rest; do case $point in "$here"/*) how=-f ;; esac; done < /proc/self/mountinfo
-rm $how -- ./* ./.[!.]* ./..?*
-cd /proc/self/fd/1 && rmdir -- "$0""#;
+while read -r id above device root point rest; do case $point in */"$here"/*) how=-f ;; esac; done < /proc/self/mountinfo
+printf '%s\0' ./* ./.[!.]* ./..?* | xargs -0 rm $how -- || rm $how -- ./* ./.[!.]* ./..?*
+(cd /proc/self/fd/1 && rmdir -- "$0") && exit
+sleep $pause
+done"#;
 
 /// A folder that is removed with everything in it.
 pub struct PrivateFolder {
@@ -95,8 +101,10 @@ impl Drop for PrivateFolder {
         if let Some(mut keeper) = self.keeper.take() {
             // The line signals the keeper that nothing is left to remove. Without it, the keeper tries the same.
             let pipe = keeper.stdin.take();
-            let _ = pipe.filter(|_| is_done).map(|mut pipe| pipe.write_all(b"\n"));
-            let _ = keeper.wait();
+            if is_done {
+                let _ = pipe.map(|mut pipe| pipe.write_all(b"\n"));
+                let _ = keeper.wait();
+            }
         }
     }
 }
@@ -154,6 +162,46 @@ mod tests {
         }
         std::fs::create_dir_all(folder.path().join("d/e")).unwrap();
         after_a_kill(folder);
+        assert_eq!(std::fs::read_dir(outer.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_keeper_removes_folders_in_a_directory_with_any_name() {
+        for name in ["a b", "a\\b", "a\nb", "*"] {
+            let outer = tempfile::tempdir().unwrap();
+            let directory = outer.path().join(name);
+            std::fs::create_dir(&directory).unwrap();
+            let folder = PrivateFolder::within(&directory).unwrap();
+            std::fs::create_dir_all(folder.path().join("d/e")).unwrap();
+            after_a_kill(folder);
+            assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "{name:?}");
+        }
+    }
+
+    #[test]
+    fn the_keeper_removes_more_names_than_one_command_can_have() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = PrivateFolder::within(outer.path()).unwrap();
+        // The limit is a quarter of that of the stack: usually 2 MiB.
+        for number in 0..10_000 {
+            folder.create(format!("{number:0240}")).unwrap();
+        }
+        after_a_kill(folder);
+        assert_eq!(std::fs::read_dir(outer.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_keeper_removes_files_that_a_program_creates_after_the_end_of_the_process() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = PrivateFolder::within(outer.path()).unwrap();
+        let at = folder.path().to_owned();
+        std::thread::scope(|threads| {
+            // A program that is still writing while the keeper works.
+            threads.spawn(|| {
+                (0..300).for_each(|number| drop(std::fs::write(at.join(format!("f{number}")), "x")));
+            });
+            after_a_kill(folder);
+        });
         assert_eq!(std::fs::read_dir(outer.path()).unwrap().count(), 0);
     }
 

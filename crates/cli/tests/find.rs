@@ -3,9 +3,11 @@
 //! The orders differ, so lines are sorted before they are compared. The path of the mount is replaced by that
 //! of the image: `/tmp/mount/etc` is read as `disk.img:/etc`.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use obento_testkit::image::small_ext4;
 use obento_testkit::oracle::{LoopMount, program};
@@ -509,4 +511,27 @@ fn links_that_lead_back_are_reported_and_the_rest_is_found_as_by_gnu_find() {
         let expected = of(&mut program("find"), mount.join("start").to_str().unwrap());
         assert_eq!(expected, of(obento(both.folder.path()).arg("find"), "disk.img:/start"), "{flags:?}");
     }
+}
+
+#[test]
+fn a_signal_lets_the_command_end_and_removes_the_copies() {
+    let folder = tempfile::tempdir().unwrap();
+    let copies = folder.path().join("tmp");
+    std::fs::create_dir(&copies).unwrap();
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../samples/disk.img.zst");
+    std::fs::copy(sample, folder.path().join("disk.img.zst")).unwrap();
+    let script = "echo \"$1\"; read end";
+    let mut find = obento(folder.path());
+    find.args(["find", "disk.img.zst:/etc", "-type", "f", "-exec", "sh", "-c", script, "sh", "{}", ";"]);
+    find.env("TMPDIR", &copies).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut find = find.spawn().unwrap();
+    let mut lines = BufReader::new(find.stdout.take().unwrap()).lines();
+    let copy = lines.next().unwrap().unwrap();
+    assert!(Path::new(&copy).starts_with(&copies) && Path::new(&copy).exists());
+    let process = rustix::process::Pid::from_child(&find);
+    rustix::process::kill_process(process, rustix::process::Signal::TERM).unwrap();
+    drop(find.stdin.take());
+    assert_eq!(find.wait().unwrap().signal(), Some(15));
+    assert_eq!(lines.count(), 0, "no further command runs");
+    assert_eq!(std::fs::read_dir(&copies).unwrap().count(), 0);
 }

@@ -100,6 +100,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             break;
         }
     }
+    go_on()?;
     match evaluator.finish() {
         Err(EvaluationError::Output(error)) => return Err(error.into()),
         Err(EvaluationError::Command(why)) => context.warn(&Report::new("cannot run a command", why)),
@@ -157,6 +158,9 @@ fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &Ho
     let opened: Vec<_> = arguments.iter().map(|argument| open::open(argument, context)).collect();
     if parsed.commands.is_empty() {
         context.seal();
+    } else {
+        // The copies for commands are removed before the process ends.
+        context.stop_between_steps();
     }
     let mut starts = Vec::new();
     for location in opened {
