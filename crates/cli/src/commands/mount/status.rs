@@ -1,6 +1,6 @@
 //! `--status`: the state of the servers of mounts, which they report over their control sockets.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -49,8 +49,32 @@ pub struct Status {
     pub obstacle: String,
 }
 
-/// If a server fails after at least this time, no other server of its user is asked.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The time that the servers of a user may take together. Failures count for all users, and replies for other users.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time that the servers of each user have taken.
+struct Waits {
+    user: u32,
+    taken: BTreeMap<u32, Duration>,
+}
+
+impl Waits {
+    fn new(user: u32) -> Self {
+        Self { user, taken: BTreeMap::new() }
+    }
+
+    /// Returns whether the servers of `owner` have taken all their time.
+    fn are_over(&self, owner: Option<u32>) -> bool {
+        owner.and_then(|owner| self.taken.get(&owner)).is_some_and(|taken| *taken >= PATIENCE)
+    }
+
+    /// Adds the time that a server of `owner` took until it replied or failed.
+    fn add(&mut self, owner: Option<u32>, time: Duration, has_failed: bool) {
+        if let Some(owner) = owner.filter(|owner| has_failed || *owner != self.user) {
+            *self.taken.entry(owner).or_default() += time;
+        }
+    }
+}
 
 const VERSION: u16 = 1;
 const PROCESS: u16 = 2;
@@ -166,20 +190,19 @@ pub fn run(directory: Option<&Path>, context: &Context) -> Outcome {
         }
     };
     let mut out = Output::stdout();
-    // The owners of servers that let this process wait. A user can have many mounts, and each would take the longest time.
-    let mut silent = BTreeSet::new();
+    // A user can have many mounts, and each server could take the longest time.
+    let mut waits = Waits::new(rustix::process::geteuid().as_raw());
     for mount in mounts {
-        if mount.owner().is_some_and(|owner| silent.contains(&owner)) {
-            context.warn(&cannot(&mount.path, "another server of this user does not respond"));
+        if waits.are_over(mount.owner()) {
+            context.warn(&cannot(&mount.path, "other servers of this user did not respond in time"));
             continue;
         }
         let begin = Instant::now();
-        match ask(&mount) {
+        let answer = ask(&mount);
+        waits.add(mount.owner(), begin.elapsed(), answer.is_err());
+        match answer {
             Ok(status) => print(&mount, &status, context, &mut out)?,
-            Err(why) => {
-                silent.extend(mount.owner().filter(|_| begin.elapsed() >= PATIENCE));
-                context.warn(&cannot(&mount.path, why));
-            }
+            Err(why) => context.warn(&cannot(&mount.path, why)),
         }
     }
     out.finish()
@@ -273,6 +296,22 @@ fn caches(status: &Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_servers_of_another_user_together_have_a_limited_time() {
+        let (root, user, other) = (Some(0), Some(7), Some(8));
+        let mut waits = Waits::new(0);
+        for (has_failed, seconds) in [(true, 0.9), (false, 0.9)] {
+            waits.add(user, Duration::from_secs_f64(seconds), has_failed);
+            assert!(!waits.are_over(user));
+        }
+        waits.add(user, Duration::from_millis(200), true);
+        assert!(waits.are_over(user) && !waits.are_over(other) && !waits.are_over(None));
+        waits.add(root, Duration::from_secs(60), false);
+        assert!(!waits.are_over(root), "replies of the user's own servers do not count");
+        waits.add(root, PATIENCE, true);
+        assert!(waits.are_over(root));
+    }
 
     #[test]
     fn a_status_is_decoded_as_it_was_encoded() {
