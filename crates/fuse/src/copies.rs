@@ -9,7 +9,7 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsmount, fsopen, open_tree,
 };
 
-use crate::mount::CONNECTIONS;
+use crate::mount::{CONNECTIONS, MountPlace};
 
 /// The time for which the server may take to open the root directory.
 const RESPONSE: Duration = Duration::from_secs(5);
@@ -29,21 +29,26 @@ const RESPONSE: Duration = Duration::from_secs(5);
 pub struct Copies {
     /// The file that aborts the connection to the server.
     abort: File,
-    /// A mount of the same file system without a path. Only root can create it.
+    /// A mount of the same file system without a path. Only root can create it. It keeps the file system alive.
     tree: Option<OwnedFd>,
 }
 
 impl Copies {
-    /// Opens the connection of the mount with the root `root`, which is the device `device`. Returns `None` if this process
-    /// cannot abort connections.
-    pub(crate) fn of(root: &OwnedFd, device: &str) -> Option<Self> {
+    /// Opens the connection of the mounted device `device`. Returns `None` if this process cannot abort connections.
+    pub(crate) fn of(device: &str) -> Option<Self> {
         let number = device.strip_prefix("0:")?;
         let abort = open_abort(number).inspect_err(|error| {
             tracing::debug!(%error, "copies of the mount in other mount namespaces cannot be ended");
         });
+        Some(Self { abort: abort.ok()?, tree: None })
+    }
+
+    /// Prepares to pass on the data in the cache of the kernel after the unmount of `place`. From then on, the file system
+    /// cannot end before this value is dropped.
+    pub fn prepare(&mut self, place: &MountPlace) {
         let flags =
             OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
-        Some(Self { abort: abort.ok()?, tree: open_tree(root, "", flags).ok() })
+        self.tree = place.root().ok().and_then(|root| open_tree(&root, "", flags).ok());
     }
 
     /// Ends the connection to the server, if the mount was unmounted and copies of it exist. Before, the kernel passes the
@@ -75,7 +80,7 @@ fn flush(tree: OwnedFd, longest: Duration) {
     let (sender, receiver) = mpsc::channel();
     let flush = move || {
         // The descriptor of a mount cannot be synced.
-        let opened = File::open(format!("/proc/self/fd/{}", tree.as_fd().as_raw_fd()));
+        let opened = File::open(format!("/proc/self/fd/{}", tree.as_raw_fd()));
         drop(tree);
         let _ = sender.send(());
         let flushed = opened.map(|root| rustix::fs::syncfs(&root));

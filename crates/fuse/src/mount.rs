@@ -6,7 +6,7 @@
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -247,7 +247,9 @@ impl MountPlace {
     /// Returns the means to end copies of this mount in other mount namespaces, for after the unmount. Returns `None` if
     /// the mount is not found, or if this process cannot end them.
     pub fn copies(&self) -> Option<Copies> {
-        Copies::of(&self.root().ok()?.0, &self.mount.device)
+        // The number of the device cannot change while the root is open.
+        let _root = self.root().ok()?;
+        Copies::of(&self.mount.device)
     }
 
     /// Returns a path that leads to the mount point by way of the open directory. Fails as [`root`](Self::root) does.
@@ -334,6 +336,12 @@ impl MountPlace {
 /// The open root of a mount. No other mount can take its place.
 #[derive(Debug)]
 pub struct MountRoot(OwnedFd);
+
+impl AsFd for MountRoot {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl MountRoot {
     fn path(&self) -> PathBuf {

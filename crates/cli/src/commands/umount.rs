@@ -95,7 +95,8 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
         place.flush(FLUSH);
     }
     // Servers of other programs may not survive an abort without a loss.
-    let copies = if mount.fs_type == FS_TYPE && !args.lazy { place.copies() } else { None };
+    let mut copies = if mount.fs_type == FS_TYPE && !args.lazy { place.copies() } else { None };
+    copies.iter_mut().for_each(|copies| copies.prepare(&place));
     let unmounted = patiently(|| place.unmount(how)).map_err(|error| match error {
         MountError::Busy => {
             let shown = shell_word(directory.as_os_str().as_bytes());
@@ -199,7 +200,7 @@ fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
 /// Waits for the command to unmount; a mount that is in use is detached. If the input ends without the command, the server has ended.
 fn on_request(place: &MountPlace, directory: &Path) -> Result<(), Report> {
     let failed = |error| cannot(directory, error);
-    let copies = place.copies();
+    let mut copies = place.copies();
     let capabilities = sandbox::keep_unmounting();
     tracing::debug!(?capabilities, "the process only unmounts");
     // The server goes on when this process has found the mount.
@@ -210,6 +211,7 @@ fn on_request(place: &MountPlace, directory: &Path) -> Result<(), Report> {
     if std::io::stdin().read_exact(&mut byte).is_err() {
         return Ok(());
     }
+    copies.iter_mut().for_each(|copies| copies.prepare(place));
     match place.unmount(Unmounter::default()) {
         Err(MountError::Busy) => place.unmount(Unmounter { lazy: true, force: false }).map(drop),
         Ok(_) if mounts_of_same(place.mount()).is_empty() => {
