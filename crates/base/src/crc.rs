@@ -1,4 +1,4 @@
-//! The checksums of disk formats, one function each, so that a kernel host can replace each function with its own.
+//! The checksums of disk formats, one function each. A kernel host can replace [`crc32c`] with its own function.
 //!
 //! Each function continues from a running value, as `crc32c(seed, ..)` of Linux does. It inverts neither the
 //! seed nor the result, so `f(f(seed, a), b)` is the checksum of `a` followed by `b`. If a format requires an
@@ -7,7 +7,24 @@
 //!
 //! Source of the polynomials: Linux `include/linux/crc32.h`, `lib/crc16.c`.
 
+#[cfg(any(test, not(feature = "std")))]
+use ::crc::CRC_32_ISCSI;
 use ::crc::{CRC_16_ARC, CRC_32_BZIP2, CRC_32_ISO_HDLC, Crc, Table};
+
+/// A function that computes the same value as [`crc32c`].
+pub type Crc32c = fn(seed: u32, bytes: &[u8]) -> u32;
+
+/// The function of the environment.
+static PROVIDED: spin::Once<Crc32c> = spin::Once::new();
+/// Length in bytes below which the table needs fewer instructions than a call of the environment.
+#[cfg(any(test, not(feature = "std")))]
+const SHORT: usize = 48;
+
+/// Makes [`crc32c`] call `function` for all but short runs of bytes, since a kernel may not use all instructions of
+/// the processor here. Only the first call has an effect. With the feature `std`, no call has an effect.
+pub fn provide_crc32c(function: Crc32c) {
+    PROVIDED.call_once(|| function);
+}
 
 /// Returns the CRC-32C (Castagnoli, reflected), used by ext4 `metadata_csum` and jbd2 v2 and v3.
 pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
@@ -17,12 +34,22 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
     }
     #[cfg(not(feature = "std"))]
     {
-        static TABLE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&::crc::CRC_32_ISCSI);
-        // The crate inverts its result, and reflects the initial value.
-        let mut digest = TABLE.digest_with_initial(seed.reverse_bits());
-        digest.update(bytes);
-        !digest.finalize()
+        portable_crc32c(seed, bytes)
     }
+}
+
+#[cfg(any(test, not(feature = "std")))]
+fn portable_crc32c(seed: u32, bytes: &[u8]) -> u32 {
+    static TABLE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
+    if bytes.len() >= SHORT
+        && let Some(provided) = PROVIDED.get()
+    {
+        return provided(seed, bytes);
+    }
+    // The crate inverts its result, and reflects the initial value.
+    let mut digest = TABLE.digest_with_initial(seed.reverse_bits());
+    digest.update(bytes);
+    !digest.finalize()
 }
 
 /// Returns the CRC-16 (ARC, reflected), used by ext4 `gdt_csum`.
@@ -71,6 +98,16 @@ mod tests {
         assert_eq!(!crc32_be(!0, CHECK), 0xfc89_1918);
         assert_eq!(crc32(CHECK), 0xcbf4_3926);
         assert_eq!(!crc32_le(!0, CHECK), 0xcbf4_3926);
+    }
+
+    #[test]
+    fn long_runs_use_the_function_of_the_environment_and_short_runs_the_table() {
+        let bytes = [7; SHORT];
+        assert_eq!(portable_crc32c(5, &bytes), crc32c(5, &bytes));
+        provide_crc32c(|seed, bytes| seed ^ u32::try_from(bytes.len()).unwrap());
+        provide_crc32c(|_, _| 0);
+        assert_eq!(portable_crc32c(5, &bytes), 5 ^ u32::try_from(SHORT).unwrap());
+        assert_eq!(portable_crc32c(5, &bytes[1..]), crc32c(5, &bytes[1..]));
     }
 
     #[test]
