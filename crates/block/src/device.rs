@@ -1,6 +1,7 @@
 //! The contract of a block device: see [`BlockDevice`].
 
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::any::Any;
 use core::ops::Range;
 
@@ -68,6 +69,34 @@ pub trait BlockDevice: Send + Sync {
     ///
     /// - `Flush`: the medium failed. Data written since the last successful flush may be lost.
     fn flush(&self) -> Result<()>;
+
+    /// Writes `parts`, one after the other, from byte `offset` on. A device may write them without a copy; the default
+    /// implementation copies them to one buffer, and fails with `NoMemory` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write_at`](Self::write_at).
+    fn write_parts(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        if let [only] = parts {
+            return self.write_at(offset, only);
+        }
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(parts.iter().fold(0, |len: usize, part| len.saturating_add(part.len())))?;
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        self.write_at(offset, &bytes)
+    }
+
+    /// Writes all of `buf` at byte `offset` after all data written before the call. Returns once both are on stable
+    /// storage. A device may do so in one request; the default implementation flushes before and after the write.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write_at`](Self::write_at) and [`flush`](Self::flush).
+    fn write_in_order(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.flush()?;
+        self.write_at(offset, buf)?;
+        self.flush()
+    }
 
     /// Informs the device that the bytes of `range` are no longer needed. Their contents are unspecified
     /// afterwards. A device that does not support discarding only checks `range`, and then succeeds, even if
@@ -155,6 +184,8 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
         fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()>;
         fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()>;
         fn flush(&self) -> Result<()>;
+        fn write_parts(&self, offset: u64, parts: &[&[u8]]) -> Result<()>;
+        fn write_in_order(&self, offset: u64, buf: &[u8]) -> Result<()>;
         fn discard(&self, range: Range<u64>) -> Result<()>;
         fn punch(&self, range: Range<u64>) -> Result<bool>;
         fn known_zeros(&self, range: Range<u64>) -> u64;

@@ -227,6 +227,16 @@ pub trait FileSystem: Send + Sync {
     /// - `NotDirectory`: `dir` is not a directory.
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()>;
 
+    /// Passes entries as [`read_dir`](Self::read_dir) does, but may hold locks while it calls `sink`. A driver then
+    /// need not copy the entries first. `sink` must neither call the file system nor wait for a thread that does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read_dir`](Self::read_dir).
+    fn read_dir_locked(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        self.read_dir(dir, from, sink)
+    }
+
     /// Returns the target of a symbolic link. The target is never empty and has no terminating NUL.
     ///
     /// # Errors
@@ -247,6 +257,17 @@ pub trait FileSystem: Send + Sync {
     /// 3. `Corrupt`: the extent is outside of the volume or overlaps its metadata. The error concerns this
     ///    extent only; the rest of the file stays readable.
     fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
+
+    /// Returns where the caller can read the data of `ino`, as [`map`](Self::map) does. The extent is also `Mapped` if
+    /// only the driver writes the data, but the device contains all of it now. The caller must not write to the
+    /// extent. No thread writes to `range` or moves its blocks, from the call until the caller has read the data.
+    ///
+    /// # Errors
+    ///
+    /// As for [`map`](Self::map).
+    fn map_to_read(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.map(layout, ino, range)
+    }
 
     /// Reads data for which [`map`](Self::map) returned `Span::Driver`. Reads from byte `offset` of the file
     /// into `buf`, and returns the number of bytes read. The number is less than `buf.len()` only at the end

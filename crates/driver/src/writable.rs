@@ -491,6 +491,25 @@ pub trait WritableFileSystem: Send + Sync {
     /// 5. `NoSpace`: no byte can be written, because no block is free.
     fn write(&self, layout: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
 
+    /// Writes data as [`write`](Self::write) does, for a change that was made at `when`: the times of the inode become
+    /// those that [`end_write`](Self::end_write) sets. Returns `None`, and writes nothing, if the driver cannot do so
+    /// in one change. The caller then calls `write` and sets the times.
+    ///
+    /// # Errors
+    ///
+    /// As for [`write`](Self::write).
+    fn write_delayed(
+        &self,
+        layout: &Layout<'_>,
+        ino: Ino,
+        offset: u64,
+        bytes: &[u8],
+        when: TimeChange,
+    ) -> Result<Option<usize>> {
+        let _ = (layout, ino, offset, bytes, when);
+        Ok(None)
+    }
+
     /// Turns `range` into a hole. The size does not change. `range` must not be empty. It must start at the
     /// start of a block. It must end at the end of a block, or at or past the end of the file.
     ///

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use obento_base::Result;
 use obento_base::wire::to_u64;
-use obento_block::BlockDevice;
+use obento_block::{Block, BlockDevice};
 
 /// Maximum length of a write in bytes: one large request of a disk.
 const MAX_WRITE: usize = 1 << 20;
@@ -14,43 +14,80 @@ pub(crate) struct Gather<'d> {
     device: &'d dyn BlockDevice,
     block_size: u32,
     start: u64,
-    bytes: Vec<u8>,
+    parts: Vec<Part>,
+    len: usize,
+}
+
+/// The contents of one block.
+enum Part {
+    /// A version of a cached block, which does not change.
+    Cached(Block),
+    Copied(Vec<u8>),
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Cached(block) => block,
+            Self::Copied(bytes) => bytes,
+        }
+    }
 }
 
 impl<'d> Gather<'d> {
     pub(crate) fn new(device: &'d dyn BlockDevice, block_size: u32) -> Self {
-        Self { device, block_size, start: 0, bytes: Vec::new() }
+        Self { device, block_size, start: 0, parts: Vec::new(), len: 0 }
     }
 
-    /// Writes `bytes`, the contents of one block, to block `number`. The write may be deferred until
-    /// [`Gather::finish`].
-    pub(crate) fn put(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
-        let gathered = to_u64(self.bytes.len()).checked_div(self.block_size.into()).unwrap_or(0);
-        let follows = self.start.checked_add(gathered) == Some(number);
-        if !follows || self.bytes.len().saturating_add(bytes.len()) > MAX_WRITE {
-            self.finish()?;
-            self.start = number;
+    /// Writes `block` to block `number`. The write may be deferred until [`Gather::finish`].
+    pub(crate) fn put(&mut self, number: u64, block: &Block) -> Result<()> {
+        self.add(number, Part::Cached(block.clone()))
+    }
+
+    /// Writes a copy of `bytes`, the contents of one block, to block `number`, as [`Gather::put`] does.
+    pub(crate) fn put_copy(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(bytes.len())?;
+        copy.extend_from_slice(bytes);
+        self.add(number, Part::Copied(copy))
+    }
+
+    /// Writes `block` like [`Gather::put`], with zeros in place of its first four bytes.
+    pub(crate) fn put_escaped(&mut self, number: u64, block: &Block) -> Result<()> {
+        self.put_copy(number, block)?;
+        if let Some(Part::Copied(bytes)) = self.parts.last_mut()
+            && let Some(first) = bytes.get_mut(..size_of::<u32>())
+        {
+            first.fill(0);
         }
-        self.bytes.try_reserve(bytes.len())?;
-        self.bytes.extend_from_slice(bytes);
         Ok(())
     }
 
-    /// Replaces the first four bytes of the last block, which has `len` bytes, with zeros.
-    pub(crate) fn clear_start_of_last(&mut self, len: usize) {
-        let start = self.bytes.len().saturating_sub(len);
-        if let Some(first) = self.bytes.get_mut(start..start.saturating_add(size_of::<u32>())) {
-            first.fill(0);
+    fn add(&mut self, number: u64, part: Part) -> Result<()> {
+        let gathered = to_u64(self.len).checked_div(self.block_size.into()).unwrap_or(0);
+        let follows = self.start.checked_add(gathered) == Some(number);
+        if !follows || self.len.saturating_add(part.bytes().len()) > MAX_WRITE {
+            self.finish()?;
+            self.start = number;
         }
+        self.parts.try_reserve(1)?;
+        self.len = self.len.saturating_add(part.bytes().len());
+        self.parts.push(part);
+        Ok(())
     }
 
     /// Writes the deferred blocks.
     pub(crate) fn finish(&mut self) -> Result<()> {
-        if self.bytes.is_empty() {
+        if self.parts.is_empty() {
             return Ok(());
         }
-        self.device.write_at(self.start.saturating_mul(self.block_size.into()), &self.bytes)?;
-        self.bytes.clear();
+        let mut parts = Vec::new();
+        parts.try_reserve_exact(self.parts.len())?;
+        parts.extend(self.parts.iter().map(Part::bytes));
+        self.device.write_parts(self.start.saturating_mul(self.block_size.into()), &parts)?;
+        drop(parts);
+        self.parts.clear();
+        self.len = 0;
         Ok(())
     }
 }

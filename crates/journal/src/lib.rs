@@ -58,7 +58,7 @@ pub use super_block::{Checksums, Compat, Incompat, SuperBlock, Version};
 pub use tag::{Tag, TagFlags, TagLayout, Tags};
 pub use tid::Tid;
 pub use txn::{
-    BlockMut, CommitHooks, CommitOptions, CommitStats, Credits, Extended, Log, NoHooks, Taken, Transactions,
-    Txn,
+    BlockMut, CommitHooks, CommitOptions, CommitStats, Credits, Extended, Log, NoHooks, Taken, TakenUnread,
+    Transactions, Txn,
 };
 pub use write::{JournalFeatures, JournalWriter};

@@ -144,6 +144,11 @@ impl Recorded {
         self.inner.getattr(ino).map(|attr| FileId { ino, generation: attr.generation })
     }
 
+    /// Returns whether a listing of `dir` shows all entries.
+    fn shows_all(&self, dir: Ino) -> bool {
+        dir != self.root || self.is_shown || self.dir.is_none()
+    }
+
     /// Returns whether `ino` belongs to the log.
     pub(crate) fn is_of_log(&self, ino: Ino) -> bool {
         self.dir == Some(ino) || self.owned.contains(ino)
@@ -221,6 +226,7 @@ impl FileSystem for Recorded {
         fn parent(&self, dir: Ino) -> Result<Ino>;
         fn read_link(&self, ino: Ino) -> Result<Vec<u8>>;
         fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
+        fn map_to_read(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
         fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
         fn relabel(&self) -> Option<&dyn Relabel>;
         fn trim(&self) -> Option<&dyn Trim>;
@@ -247,13 +253,20 @@ impl FileSystem for Recorded {
     }
 
     fn read_dir(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
-        if dir != self.root || self.is_shown || self.dir.is_none() {
+        if self.shows_all(dir) {
             return self.inner.read_dir(dir, from, sink);
         }
         self.inner.read_dir(dir, from, &mut |entry: Result<DirEntry<'_>>| match entry {
             Ok(entry) if Some(entry.ino) == self.dir => core::ops::ControlFlow::Continue(()),
             entry => sink(entry),
         })
+    }
+
+    fn read_dir_locked(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        match self.shows_all(dir) {
+            true => self.inner.read_dir_locked(dir, from, sink),
+            false => self.read_dir(dir, from, sink),
+        }
     }
 
     fn forget(&self, ino: Ino) {

@@ -115,6 +115,43 @@ impl Cache {
         Edit { cache: self, number, bytes, verified: false, seal: None, published: false }
     }
 
+    /// Replaces the contents of the block `number` by `bytes`, as an [`Edit`] with the mark `mark` does. Does not read
+    /// the block. `bytes` must have the length of a block. Waits like [`Cache::edit`].
+    pub fn overwrite(&self, number: u64, bytes: &[u8], mark: u32) -> Changed {
+        let cell = self.shard(number);
+        let mut block = Block::new(number, cell.spares.copy(bytes), false, &cell.spares);
+        let mut shard = cell.lock.lock();
+        let done = loop {
+            match shard.overwrite(block, mark) {
+                Ok(done) => break done,
+                Err(given_back) => block = given_back,
+            }
+            shard = cell.published.wait(&cell.lock, shard);
+        };
+        drop(shard);
+        if !done.was_pinned {
+            self.pinned.fetch_add(1, Ordering::Relaxed);
+        }
+        // Without the lock, as after an edit.
+        drop(done.old);
+        done.changed
+    }
+
+    /// Returns whether the block `number` differs from the device or may do so soon, and for how many blocks from there
+    /// on, at most `count`, the answer is the same.
+    pub fn is_pinned(&self, number: u64, count: u64) -> (bool, u64) {
+        if self.pinned() == 0 {
+            return (false, count);
+        }
+        let is_pinned = |number: u64| self.shard(number).lock.lock().is_pinned(number);
+        let first = is_pinned(number);
+        let mut same = 1_u64;
+        while same < count && is_pinned(number.saturating_add(same)) == first {
+            same = same.saturating_add(1);
+        }
+        (first, same)
+    }
+
     fn start(&self, base: &Block) -> Block {
         let cell = self.shard(base.number());
         let mut shard = cell.lock.lock();
@@ -254,6 +291,41 @@ mod tests {
         let now = cache.get(3).unwrap();
         assert_eq!((&now[..], now.is_verified(), cache.pinned()), (&[0xa1; 512][..], false, 1));
         assert!(cache.changed_by(3, 7).is_some());
+    }
+
+    #[test]
+    fn an_overwritten_block_is_not_read_and_is_pinned_until_it_is_written() {
+        let cache = cache();
+        for (mark, number, changed) in
+            [(7, 3, Changed::First), (7, 3, Changed::Again), (8, 3, Changed::First), (8, 4, Changed::First)]
+        {
+            cache.get(4).unwrap();
+            assert_eq!(cache.overwrite(number, &[0xa1; 512], mark), changed);
+        }
+        flood(&cache);
+        let found = [cache.get(3).unwrap()[0], cache.get(4).unwrap()[0], cache.get(5).unwrap()[0]];
+        assert_eq!((found, cache.pinned()), ([0xa1, 0xa1, 5], 2));
+        assert_eq!((cache.is_pinned(3, 9), cache.is_pinned(4, 1)), ((true, 2), (true, 1)));
+        assert_eq!(cache.is_pinned(1, 9), (false, 2));
+        for number in [3, 4] {
+            cache.unpin(number, 8);
+        }
+        assert_eq!((cache.pinned(), cache.is_pinned(1, 9)), (0, (false, 9)));
+        flood(&cache);
+        assert_eq!(cache.get(3).unwrap()[0], 3);
+    }
+
+    #[test]
+    fn an_overwrite_waits_for_an_edit_of_the_block() {
+        let cache = cache();
+        let mut edit = cache.edit(&cache.get(3).unwrap());
+        std::thread::scope(|scope| {
+            let overwrite = scope.spawn(|| cache.overwrite(3, &[0xa2; 512], 1));
+            edit.fill(0xa1);
+            edit.publish(1);
+            assert_eq!(overwrite.join().unwrap(), Changed::Again);
+        });
+        assert_eq!((cache.get(3).unwrap()[0], cache.pinned()), (0xa2, 1));
     }
 
     #[test]

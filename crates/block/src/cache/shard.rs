@@ -185,6 +185,32 @@ impl Shard {
         }
     }
 
+    /// Replaces the block by `block`, a change by `mark`, whether the cache contains the block or not. Returns `block`
+    /// as the error while an edit is in progress.
+    pub(super) fn overwrite(&mut self, block: Block, mark: u32) -> Result<Overwritten, Block> {
+        let number = block.number();
+        if matches!(self.index.get(&number), Some(Place::Pinned(pin)) if pin.editing) {
+            return Err(block);
+        }
+        let fresh = Place::Pinned(Pin { block, mark: Some(mark), editing: false });
+        let (changed, was_pinned, old) = match self.index.insert(number, fresh) {
+            Some(Place::Pinned(old)) if old.mark == Some(mark) => (Changed::Again, true, Some(old.block)),
+            Some(Place::Pinned(old)) => (Changed::First, true, Some(old.block)),
+            Some(Place::Clean(at)) => {
+                let old = self.slots.get(at).map(|slot| slot.block.clone());
+                self.vacate(at);
+                (Changed::First, false, old)
+            }
+            None => (Changed::First, false, None),
+        };
+        Ok(Overwritten { changed, was_pinned, old })
+    }
+
+    /// Returns whether the block is pinned.
+    pub(super) fn is_pinned(&self, number: u64) -> bool {
+        matches!(self.index.get(&number), Some(Place::Pinned(_)))
+    }
+
     /// Cancels an edit. Returns whether the block is no longer pinned.
     pub(super) fn cancel(&mut self, number: u64) -> bool {
         if let Some(Place::Pinned(pin)) = self.index.get_mut(&number) {
@@ -253,6 +279,14 @@ impl Shard {
             }
         }
     }
+}
+
+/// The result of [`Shard::overwrite`].
+pub(super) struct Overwritten {
+    pub(super) changed: Changed,
+    pub(super) was_pinned: bool,
+    /// The old version.
+    pub(super) old: Option<Block>,
 }
 
 /// Whether a change is the first change of a block with its mark.

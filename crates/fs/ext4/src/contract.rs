@@ -114,6 +114,42 @@ impl Ext4 {
         Ok(inode)
     }
 
+    /// Returns the place of the first data of `range`. `journalled` changes an extent of journalled data; its first
+    /// argument is the place of the extent.
+    fn map_data(
+        &self,
+        ino: Ino,
+        range: &Range<u64>,
+        journalled: impl FnOnce(u64, Extent) -> Extent,
+    ) -> Result<Extent> {
+        let _shared = self.shared(ino);
+        let inode = self.file(ino)?;
+        if range.is_empty() {
+            return Err(Error::Invalid);
+        }
+        if inode.has(InodeFlags::INLINE_DATA) {
+            return self.map_inline(&inode, range);
+        }
+        let extent = self.map_blocks(&inode, range)?;
+        Ok(match extent.span {
+            Span::Mapped(at) if self.writer().is_some_and(|writer| writer.is_journalled(&inode)) => {
+                journalled(at, extent)
+            }
+            _ => extent,
+        })
+    }
+
+    /// Returns the first part of an extent of journalled data, all of which is on the device, or all of which must be
+    /// read from the cache. A commit writes changed blocks to their places later.
+    fn part_on_device(&self, at: u64, extent: Extent) -> Extent {
+        let size = self.volume.block_size();
+        let blocks = size.needed(at.saturating_add(extent.len)).saturating_sub(size.whole(at));
+        let (is_changed, same) = self.volume.cache().is_pinned(size.whole(at), blocks);
+        let end = size.whole(at).saturating_add(same).saturating_mul(size.into());
+        let span = if is_changed { Span::Driver } else { extent.span };
+        Extent { span, len: extent.len.min(end.saturating_sub(at)) }
+    }
+
     fn map_inline(&self, inode: &Inode, range: &Range<u64>) -> Result<Extent> {
         let inline = self.volume.inline_data(inode)?.len(inode);
         let asked = range.end.saturating_sub(range.start);
@@ -225,25 +261,22 @@ impl FileSystem for Ext4 {
         }
     }
 
+    fn read_dir_locked(&self, dir: Ino, from: Cookie, sink: &mut EntrySink<'_>) -> Result<()> {
+        let _shared = self.shared(dir);
+        self.volume.current_list(&self.directory(dir)?, from, sink)
+    }
+
     fn read_link(&self, ino: Ino) -> Result<Vec<u8>> {
         let _shared = self.shared(ino);
         self.volume.read_target(&self.volume.user_inode(ino)?)
     }
 
     fn map(&self, _layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
-        let _shared = self.shared(ino);
-        let inode = self.file(ino)?;
-        if range.is_empty() {
-            return Err(Error::Invalid);
-        }
-        if inode.has(InodeFlags::INLINE_DATA) {
-            self.map_inline(&inode, &range)
-        } else {
-            let extent = self.map_blocks(&inode, &range)?;
-            let is_mapped = matches!(extent.span, Span::Mapped(_));
-            let is_journalled = is_mapped && self.writer().is_some_and(|writer| writer.is_journalled(&inode));
-            Ok(if is_journalled { Extent { span: Span::Driver, ..extent } } else { extent })
-        }
+        self.map_data(ino, &range, |_, extent| Extent { span: Span::Driver, ..extent })
+    }
+
+    fn map_to_read(&self, _layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent> {
+        self.map_data(ino, &range, |at, extent| self.part_on_device(at, extent))
     }
 
     fn read(&self, _layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {

@@ -75,6 +75,17 @@ impl WritableFileSystem for Ext4 {
         self.with_space(|writer| writer.write(ino, offset, bytes))
     }
 
+    fn write_delayed(
+        &self,
+        _: &Layout<'_>,
+        ino: Ino,
+        offset: u64,
+        bytes: &[u8],
+        when: TimeChange,
+    ) -> Result<Option<usize>> {
+        self.with_space(|writer| writer.write_delayed(ino, offset, bytes, when))
+    }
+
     fn punch(&self, _: &ExclusiveLayout<'_>, ino: Ino, range: Range<u64>) -> Result<()> {
         self.with_space(|writer| writer.punch(ino, range.clone()))
     }

@@ -103,9 +103,13 @@ impl Backend {
                 if !self.volume.is(&log.inner) {
                     self.volume.flush(&mut self.stats)?;
                 }
-                log.flush(&mut self.stats)?;
-                writer.write_commit(self.clock.now())?;
-                log.flush(&mut self.stats)?;
+                let now = self.clock.now();
+                if log.barrier {
+                    self.stats.flushes = self.stats.flushes.saturating_add(2);
+                    writer.write_commit_in_order(now)?;
+                } else {
+                    writer.write_commit(now)?;
+                }
                 self.count(&batch);
                 self.homes.add(batch, start);
                 Ok(())

@@ -29,7 +29,7 @@ pub(super) enum Event {
 /// The handle of one caller in the running transaction. While a thread has a handle, the thread acquires only
 /// leaf locks, begins no other transaction, and waits for no commit.
 ///
-/// A change is a call of [`Txn::edit`], [`Txn::replace`], [`Txn::note`] or [`Txn::revoke`]. If a handle is dropped
+/// A change is a call of [`Txn::edit`], [`Txn::overwrite`], [`Txn::note`] or [`Txn::revoke`]. If a handle is dropped
 /// before its first change, the drop has no effect. If a handle is dropped after a change and without [`Txn::commit`],
 /// the volume becomes read-only.
 #[must_use]
@@ -72,6 +72,12 @@ impl Taken {
     pub fn block(&self) -> &Block {
         &self.block
     }
+}
+
+/// A block whose whole contents a handle may replace.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TakenUnread {
+    number: u64,
 }
 
 /// The result of a request for more credits.
@@ -163,6 +169,12 @@ impl<'t> Txn<'t> {
         Ok(Taken { block })
     }
 
+    /// [Takes](Txn::take) a block that only [`Txn::overwrite`] changes. The block is not read. Fails with `NoMemory`.
+    pub fn take_unread(&mut self, number: u64) -> Result<TakenUnread> {
+        self.spend(number)?;
+        Ok(TakenUnread { number })
+    }
+
     /// Returns the current version of a taken block.
     pub fn view(&self, taken: &Taken) -> Block {
         self.owner.cache().peek(taken.number()).unwrap_or_else(|| taken.block.clone())
@@ -181,11 +193,14 @@ impl<'t> Txn<'t> {
     /// Replaces the whole contents of a taken block with `bytes`, which must have the length of a block. The
     /// rules of [`edit`](Self::edit) apply: the handle cannot be undone afterwards, and the call waits while
     /// another thread has write access to the block.
-    pub fn replace(&mut self, taken: &Taken, bytes: &[u8]) {
+    pub fn overwrite(&mut self, taken: TakenUnread, bytes: &[u8]) {
         self.changed = true;
-        let edit = self.owner.cache().edit_as(&taken.block, bytes);
-        let is_redone = self.owner.has_redo();
-        drop(BlockMut { edit, mark: self.tid.0, events: &mut self.events, is_redone });
+        let changed = self.owner.cache().overwrite(taken.number, bytes, self.tid.0);
+        if changed == Changed::First {
+            self.events.push(Event::Changed(taken.number));
+        } else if self.owner.has_redo() {
+            self.events.push(Event::ChangedAgain(taken.number));
+        }
     }
 
     /// Adds a taken block to the transaction without changing it, so that [`CommitHooks::before_commit`] can change

@@ -30,7 +30,7 @@ mod publish;
 mod ticker;
 mod transactions;
 
-pub use handle::{BlockMut, Extended, Taken, Txn};
+pub use handle::{BlockMut, Extended, Taken, TakenUnread, Txn};
 pub use hooks::{CommitHooks, NoHooks};
 pub use options::{CommitOptions, CommitStats, Credits, Log};
 pub use transactions::Transactions;

@@ -90,7 +90,7 @@ impl Journal {
         let mut gather = crate::gather::Gather::new(volume, block_size);
         for (&number, source) in &replayed.index {
             self.read_source(source, &mut buffer)?;
-            gather.put(number, &buffer)?;
+            gather.put_copy(number, &buffer)?;
         }
         gather.finish()?;
         volume.flush()
@@ -129,9 +129,7 @@ impl Journal {
         }
         let mut writer = JournalWriter::after(self, summary)?;
         writer.write(blocks, &[])?;
-        writer.device().flush()?;
-        writer.write_commit(now)?;
-        writer.device().flush()?;
+        writer.write_commit_in_order(now)?;
         // As in `recover`: one number is skipped.
         Ok((writer.next().next(), writer.head()))
     }

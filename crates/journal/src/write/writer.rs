@@ -3,7 +3,7 @@
 //! The writer writes a transaction in this order:
 //!
 //! 1. the control blocks, except the commit block, and the copies of the blocks; a flush;
-//! 2. the commit block; a flush.
+//! 2. the commit block; a flush. A device may combine this write and both flushes.
 //!
 //! The super block is written in the first step in these cases: the log was empty, the transaction adds the
 //! feature `REVOKE`, or the transaction is the first one after the journal was opened. Until the commit block
@@ -177,10 +177,24 @@ impl JournalWriter {
     /// Writes the commit block of transaction [`JournalWriter::next`] and advances to the next one. The
     /// transaction counts once this block and all blocks before it are on stable storage.
     pub(crate) fn write_commit(&mut self, now: Timestamp) -> Result<()> {
+        self.write_commit_by(now, |device, offset, block| device.write_at(offset, block))
+    }
+
+    /// Writes the commit block as [`JournalWriter::write_commit`] does, after all that was written before. Returns
+    /// once all of it is on stable storage.
+    pub(crate) fn write_commit_in_order(&mut self, now: Timestamp) -> Result<()> {
+        self.write_commit_by(now, |device, offset, block| device.write_in_order(offset, block))
+    }
+
+    fn write_commit_by(
+        &mut self,
+        now: Timestamp,
+        write: impl FnOnce(&dyn BlockDevice, u64, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         self.encoder.commit(self.next, now, &mut self.block);
-        let mut out = Out { journal: &self.journal, ring: &mut self.ring, gather: gather(&self.journal) };
-        out.put(&self.block)?;
-        out.gather.finish()?;
+        let at = self.ring.take().ok_or(Error::NoSpace)?;
+        let offset = self.journal.locate(at)?.saturating_mul(self.super_block.block_size.into());
+        write(&**self.journal.device(), offset, &self.block)?;
         self.next = self.next.next();
         Ok(())
     }
@@ -237,16 +251,15 @@ struct Out<'w> {
 impl Out<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         let place = self.place()?;
-        self.gather.put(place, bytes)
+        self.gather.put_copy(place, bytes)
     }
 
     fn put_copy(&mut self, block: &Block, tag: &Tag) -> Result<()> {
         let place = self.place()?;
-        self.gather.put(place, block)?;
-        if tag.flags.contains(TagFlags::ESCAPE) {
-            self.gather.clear_start_of_last(block.len());
+        match tag.flags.contains(TagFlags::ESCAPE) {
+            true => self.gather.put_escaped(place, block),
+            false => self.gather.put(place, block),
         }
-        Ok(())
     }
 
     fn place(&mut self) -> Result<u64> {

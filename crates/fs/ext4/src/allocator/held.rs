@@ -113,7 +113,8 @@ impl HeldRanges {
         for part in [goal..end, 0..end] {
             let mut at = part.start;
             while at < part.end {
-                let run = self.next_run(bitmap, at..part.end, u32::MAX);
+                // A run that is long enough is not examined to its end.
+                let run = self.next_run(bitmap, at..part.end, want);
                 let len = run.end - run.start;
                 if len >= want {
                     let run = run.start..run.start + want;

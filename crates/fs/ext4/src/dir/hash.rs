@@ -108,17 +108,29 @@ impl Hasher {
         let pad = pad | pad << 16;
         let mut words = [pad; N];
         for (word, bytes) in words.iter_mut().zip(piece.chunks(4)) {
-            *word = bytes.iter().fold(pad, |word, &byte| self.char(byte).wrapping_add(word << 8));
+            *word = match bytes.first_chunk() {
+                Some(&four) if self.are_plain(u32::from_be_bytes(four)) => u32::from_be_bytes(four),
+                _ => bytes.iter().fold(pad, |word, &byte| self.char(byte).wrapping_add(word << 8)),
+            };
         }
         words
+    }
+
+    /// Returns whether the numbers of four characters are their bytes.
+    fn are_plain(&self, four: u32) -> bool {
+        self.chars == Chars::Unsigned || four & 0x8080_8080 == 0
     }
 }
 
 /// Returns the pieces of `size` bytes that are hashed at a time. Each piece has the number of bytes from its start to
 /// the name's end.
 fn pieces(name: &[u8], size: usize) -> impl Iterator<Item = (&[u8], u32)> {
-    let left = (0..=name.len()).rev().step_by(size).map(|left| u32::try_from(left).unwrap_or(u32::MAX));
-    name.chunks(size).zip(left)
+    let mut left = name.len();
+    name.chunks(size).map(move |piece| {
+        let from_here = u32::try_from(left).unwrap_or(u32::MAX);
+        left = left.saturating_sub(piece.len());
+        (piece, from_here)
+    })
 }
 
 /// The first three rounds of MD4 (RFC 1320) on half a block, with its constants and half of its steps.

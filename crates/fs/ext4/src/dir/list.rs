@@ -8,6 +8,7 @@
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
+use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Error, Structure};
 use obento_block::Block;
 use obento_driver::{Cookie, DirEntry, EntrySink};
@@ -36,12 +37,34 @@ pub(super) struct Listing<'a, 's> {
     folder: Folder,
 }
 
-/// An entry that was read but not yet passed on.
+/// An entry that was read but not yet passed on. All slots of a block of 4 KiB fit 4 KiB.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Slot {
     hash: NameHash,
-    run: usize,
-    offset: u32,
+    place: SlotPlace,
+}
+
+/// The number of a run, and the offset of a record in it.
+///
+/// Invariant: an offset is a multiple of 4 below 2^18, and the numbers of runs are at most [`SHARED`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct SlotPlace(u32);
+
+impl SlotPlace {
+    const OFFSET: u32 = (1 << 18) - 1;
+
+    fn new(run: usize, offset: u32) -> Self {
+        let run = u32::try_from(run).unwrap_or(u32::MAX).min(u32::MAX >> 18);
+        Self(run << 18 | offset & Self::OFFSET)
+    }
+
+    fn run(self) -> usize {
+        to_usize((self.0 >> 18).into())
+    }
+
+    fn offset(self) -> u32 {
+        self.0 & Self::OFFSET
+    }
 }
 
 impl<'a, 's> Listing<'a, 's> {
@@ -127,9 +150,11 @@ impl<'a, 's> Listing<'a, 's> {
     ) -> ControlFlow<()> {
         let run = |number: usize| held.get(number).map(|(at, block)| store.records(*at, block));
         self.emit_below(shared, run, from)?;
-        let done = self.slots.iter().map(|slot| slot.run).min().unwrap_or(held.len());
+        let done = self.slots.iter().map(|slot| slot.place.run()).min().unwrap_or(held.len());
         held.drain(..done.min(held.len()));
-        self.slots.iter_mut().for_each(|slot| slot.run = slot.run.saturating_sub(done));
+        for slot in &mut self.slots {
+            slot.place = SlotPlace::new(slot.place.run().saturating_sub(done), slot.place.offset());
+        }
         ControlFlow::Continue(())
     }
 
@@ -183,7 +208,7 @@ impl<'a, 's> Listing<'a, 's> {
             if hash != found {
                 misplaced.get_or_insert_with(|| self.misplaced(run, record.offset, found.major));
             }
-            self.slots.push(Slot { hash, run: number, offset: record.offset });
+            self.slots.push(Slot { hash, place: SlotPlace::new(number, record.offset) });
         }
         (None, misplaced)
     }
@@ -200,10 +225,10 @@ impl<'a, 's> Listing<'a, 's> {
         let mut slots = core::mem::take(&mut self.slots);
         let below = shared.map_or(slots.len(), |hash| slots.partition_point(|slot| slot.hash.major < hash));
         let done = slots.drain(..below).try_for_each(|slot| {
-            let Some(run) = run(slot.run) else { return ControlFlow::Continue(()) };
+            let Some(run) = run(slot.place.run()) else { return ControlFlow::Continue(()) };
             let key = Key::new(slot.hash).max(self.free);
             self.free = key.next();
-            match run.at(slot.offset) {
+            match run.at(slot.place.offset()) {
                 Ok(record) if key >= from => self.emit(&run, &record, key.cookie()),
                 _ => ControlFlow::Continue(()),
             }

@@ -45,6 +45,18 @@ impl Inode {
         }
     }
 
+    /// Returns the times of the last change of the data and of the inode.
+    pub(crate) fn data_times(&self) -> (Timestamp, Timestamp) {
+        let Some((raw, extra)) = self.raw() else { return (Timestamp::EPOCH, Timestamp::EPOCH) };
+        let reach = extra.map_or(0, Self::extra_isize);
+        let field =
+            |end: usize, get: fn(&RawInodeExtra) -> u32| extra.filter(|_| reaches(reach, end)).map(get);
+        (
+            timestamp(raw.i_mtime.get(), field(0x8c, |e| e.i_mtime_extra.get())),
+            timestamp(raw.i_ctime.get(), field(0x88, |e| e.i_ctime_extra.get())),
+        )
+    }
+
     /// Returns the attributes from the decoded fields alone.
     fn bare_attr(&self, sb: &SuperBlock) -> Attr {
         Attr {

@@ -65,7 +65,7 @@ impl Writer {
         self.store_inode(&mut txn, &edit);
         self.hold_transferred(&edit, room);
         txn.commit();
-        Ok(self.volume().user_inode(ino)?.attr(self.volume().super_block()))
+        self.volume().attr(ino)
     }
 
     fn apply(&self, edit: &mut InodeEdit, change: &SetAttr) -> Result<()> {

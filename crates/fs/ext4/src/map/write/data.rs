@@ -4,10 +4,11 @@
 use alloc::vec::Vec;
 use core::ops::Range;
 
-use obento_base::{Attr, Error, Ino, Result, Timestamp};
+use obento_base::{Error, Ino, Result, Timestamp};
 use obento_driver::{Extent, Reserves, Span, TimeChange, WritePlace, WriteTicket};
 use obento_journal::Credits;
 
+use super::journalled::touch_data;
 use crate::inode::Inode;
 use crate::map::change::{FileMap, Nodes};
 use crate::map::tree::ExtentState;
@@ -38,8 +39,8 @@ impl Writer {
             self.without_inline(&mut inode)?;
             self.map_blocks_for_write(&inode, range)?
         };
-        let Attr { size, mtime, .. } = inode.attr(self.volume().super_block());
-        let place = WritePlace { extent, was, size, mtime };
+        let (mtime, _) = inode.data_times();
+        let place = WritePlace { extent, was, size: inode.size(), mtime };
         Ok(WriteTicket::new(ino, range, place, Some(self)).seen_at(inode.turn()))
     }
 
@@ -65,7 +66,8 @@ impl Writer {
                 if hole.is_empty() {
                     return Err(Error::FileTooBig);
                 }
-                let found = self.reservation(inode, &mut map, &hole, self.block_from(range.end))?;
+                // No reservation exists.
+                let found = self.new_reservation(inode, &mut map, &hole, self.block_from(range.end))?;
                 (mapped(found.place, found.len.into()), Span::Hole)
             }
         })
@@ -116,10 +118,7 @@ impl Writer {
         let change = self.plan_change_with(&inode, map, gained, Vec::new(), held)?;
         self.commit_change(inode.view(), change, Credits(0), |_, edit| {
             self.grow_to(edit, written.end);
-            match when {
-                TimeChange::Now => edit.touch_data(now),
-                TimeChange::At(moment) => edit.touch_data_delayed(moment),
-            }
+            touch_data(edit, when, now);
             Ok(())
         })?;
         if !is_there {
@@ -160,13 +159,13 @@ impl Writer {
     /// Returns whether a change of the data at `when` leaves the times as they are: they are these times, or were set
     /// within this tick.
     pub(super) fn is_stamped(&self, inode: &Inode, when: TimeChange, now: Timestamp) -> bool {
-        let attr = inode.attr(self.volume().super_block());
+        let (mtime, ctime) = inode.data_times();
         let nanos = |time: Timestamp| i128::from(time.secs()) * 1_000_000_000 + i128::from(time.nanos());
         let moment = when.moment(now);
         let is_fresh = |time: Timestamp| (0..TICK).contains(&(nanos(moment) - nanos(time)));
         match when {
-            TimeChange::At(_) if attr.mtime == moment => attr.ctime >= moment || is_fresh(attr.ctime),
-            _ => is_fresh(attr.mtime) && is_fresh(attr.ctime),
+            TimeChange::At(_) if mtime == moment => ctime >= moment || is_fresh(ctime),
+            _ => is_fresh(mtime) && is_fresh(ctime),
         }
     }
 

@@ -96,15 +96,40 @@ impl Writer {
         if let Some(shared) = self.shared(map, &wanted)? {
             return Ok(shared);
         }
-        if let Some(found) = self.reserved_before(inode, &wanted)? {
-            return Ok(found);
+        match self.reserved_before(inode, &wanted)? {
+            Some(found) => Ok(found),
+            None => self.reserve_hole(inode, map, hole, &wanted),
         }
-        let (whole, room) = self.room_for_data(inode, self.whole_clusters(&wanted))?;
+    }
+
+    /// As [`Self::reservation`], for a hole without a reservation at its start.
+    pub(super) fn new_reservation(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap<'_, Nodes<'_>>,
+        hole: &Range<u64>,
+        end: u64,
+    ) -> Result<Mapping> {
+        let wanted = hole.start..end.min(hole.end);
+        match self.shared(map, &wanted)? {
+            Some(shared) => Ok(shared),
+            None => self.reserve_hole(inode, map, hole, &wanted),
+        }
+    }
+
+    fn reserve_hole(
+        &self,
+        inode: &Inode,
+        map: &mut FileMap<'_, Nodes<'_>>,
+        hole: &Range<u64>,
+        wanted: &Range<u64>,
+    ) -> Result<Mapping> {
+        let (whole, room) = self.room_for_data(inode, self.whole_clusters(wanted))?;
         let reserved = self.reserve_ahead(inode, map, &whole, hole.end)?;
         let ended = self.reservations().add(inode.ino(), reserved, &whole, self.now())?;
         self.release(ended);
         self.hold_room(inode, room);
-        let found = reserved.within(&wanted).and_then(|reserved| reserved.within(&whole));
+        let found = reserved.within(wanted).and_then(|reserved| reserved.within(&whole));
         self.opened(inode, found)?.ok_or(Error::NoSpace)
     }
 
