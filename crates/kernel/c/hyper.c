@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /* The hypercalls: what Rust requires from the kernel. */
+#include <crypto/hash.h>
 #include <linux/bio.h>
 #include <linux/blkdev.h>
 #include <linux/completion.h>
@@ -215,26 +216,38 @@ int ob_dev_discard(struct block_device *bdev, u64 off, u64 len)
 		return 0;
 	return blkdev_issue_discard(bdev, off >> 9, len >> 9, GFP_NOFS);
 }
-static int ob_bio(struct block_device *bdev, bool write, u64 off, u8 *buf, size_t len)
-{
-	blk_opf_t op = write ? REQ_OP_WRITE | REQ_SYNC | REQ_META | REQ_PRIO : REQ_OP_READ | REQ_META | REQ_PRIO;
+#define OB_READ_OP (REQ_OP_READ | REQ_META | REQ_PRIO)
+#define OB_WRITE_OP (REQ_OP_WRITE | REQ_SYNC | REQ_META | REQ_PRIO)
 
+/* Adds bytes to a request, and returns how many it has room for. */
+static size_t ob_add(struct bio *bio, const u8 *buf, size_t len)
+{
+	size_t left = len;
+
+	while (left) {
+		struct page *page = is_vmalloc_addr(buf) ? vmalloc_to_page(buf) : virt_to_page(buf);
+		unsigned int n = min_t(size_t, left, PAGE_SIZE - offset_in_page(buf));
+
+		if (bio_add_page(bio, page, n, offset_in_page(buf)) != n)
+			break;
+		buf += n;
+		left -= n;
+	}
+	return len - left;
+}
+static int ob_bio(struct block_device *bdev, blk_opf_t op, u64 off, u8 *buf, size_t len)
+{
 	while (len) {
 		unsigned int pages = min_t(size_t, BIO_MAX_VECS, (len >> PAGE_SHIFT) + 2);
 		struct bio *bio = bio_alloc(bdev, pages, op, GFP_NOFS);
+		size_t n;
 		int err;
 
 		bio->bi_iter.bi_sector = off >> 9;
-		while (len) {
-			struct page *page = is_vmalloc_addr(buf) ? vmalloc_to_page(buf) : virt_to_page(buf);
-			unsigned int n = min_t(size_t, len, PAGE_SIZE - offset_in_page(buf));
-
-			if (bio_add_page(bio, page, n, offset_in_page(buf)) != n)
-				break;
-			buf += n;
-			off += n;
-			len -= n;
-		}
+		n = ob_add(bio, buf, len);
+		buf += n;
+		off += n;
+		len -= n;
 		err = submit_bio_wait(bio);
 		bio_put(bio);
 		if (err)
@@ -242,15 +255,34 @@ static int ob_bio(struct block_device *bdev, bool write, u64 off, u8 *buf, size_
 	}
 	return 0;
 }
+/* Whether the device can use a buffer: a stack may be in vmalloc space, and static data is in the module. */
+static bool ob_is_direct(u64 off, const u8 *buf, size_t len, u64 mask)
+{
+	return !((off | len | (unsigned long)buf) & mask) && !object_is_on_stack(buf) && (is_vmalloc_addr(buf) || virt_addr_valid(buf));
+}
+int ob_dev_rw(struct block_device *, bool write, u64 off, u8 *buf, size_t len);
+/* Writes after all earlier writes, and waits until both are on stable storage. */
+int ob_dev_write_in_order(struct block_device *bdev, u64 off, u8 *buf, size_t len)
+{
+	int err;
+
+	/* one request of at most this size */
+	if (len <= PAGE_SIZE && ob_is_direct(off, buf, len, bdev_logical_block_size(bdev) - 1)) {
+		ob_depth(1);
+		return ob_bio(bdev, OB_WRITE_OP | REQ_PREFLUSH | REQ_FUA, off, buf, len);
+	}
+	err = blkdev_issue_flush(bdev);
+	err = err ?: ob_dev_rw(bdev, true, off, buf, len);
+	return err ?: blkdev_issue_flush(bdev);
+}
 int ob_dev_rw(struct block_device *bdev, bool write, u64 off, u8 *buf, size_t len)
 {
 	u64 mask = bdev_logical_block_size(bdev) - 1;
 
 	ob_depth(1);
-	if (!((off | len | (unsigned long)buf) & mask) && !object_is_on_stack(buf) &&
-	    (is_vmalloc_addr(buf) || virt_addr_valid(buf)))
-		return ob_bio(bdev, write, off, buf, len);
-	/* other buffers are copied: a stack may be in vmalloc space, and static data is in the module */
+	if (ob_is_direct(off, buf, len, mask))
+		return ob_bio(bdev, write ? OB_WRITE_OP : OB_READ_OP, off, buf, len);
+	/* other buffers are copied */
 	while (len) {
 		u64 start = off & ~mask, skip = off - start;
 		size_t n = min_t(size_t, len, 65536 - skip), whole = (skip + n + mask) & ~mask;
@@ -258,10 +290,10 @@ int ob_dev_rw(struct block_device *bdev, bool write, u64 off, u8 *buf, size_t le
 		int err = b ? 0 : -ENOMEM;
 
 		if (!err && (!write || skip || n != whole))
-			err = ob_bio(bdev, false, start, b, whole);
+			err = ob_bio(bdev, OB_READ_OP, start, b, whole);
 		if (!err && write) {
 			memcpy(b + skip, buf, n);
-			err = ob_bio(bdev, true, start, b, whole);
+			err = ob_bio(bdev, OB_WRITE_OP, start, b, whole);
 		} else if (!err) {
 			memcpy(buf, b + skip, n);
 		}
@@ -273,6 +305,83 @@ int ob_dev_rw(struct block_device *bdev, bool write, u64 off, u8 *buf, size_t le
 		len -= n;
 	}
 	return 0;
+}
+
+/* The kernel selects the fastest code for the processor; without any, drivers use a table of their own. */
+static struct crypto_shash *ob_crc;
+
+void ob_init_checksums(void)
+{
+#if IS_ENABLED(CONFIG_CRYPTO_HASH)
+	struct crypto_shash *crc = crypto_alloc_shash("crc32c", 0, 0);
+
+	if (IS_ERR(crc))
+		return;
+	if (crypto_shash_descsize(crc) == sizeof(u32))
+		ob_crc = crc;
+	else
+		crypto_free_shash(crc);
+#endif
+}
+void ob_exit_checksums(void)
+{
+#if IS_ENABLED(CONFIG_CRYPTO_HASH)
+	if (ob_crc)
+		crypto_free_shash(ob_crc);
+#endif
+}
+bool ob_has_crc32c(void) { return ob_crc; }
+u32 ob_crc32c(u32 seed, const u8 *at, size_t len)
+{
+#if IS_ENABLED(CONFIG_CRYPTO_HASH)
+	/* as ext4_chksum of Linux */
+	struct {
+		struct shash_desc shash;
+		u32 ctx;
+	} desc = { .shash.tfm = ob_crc };
+
+	*(u32 *)shash_desc_ctx(&desc.shash) = seed;
+	BUG_ON(crypto_shash_update(&desc.shash, at, len));
+	return *(u32 *)shash_desc_ctx(&desc.shash);
+#else
+	return seed;	/* not called */
+#endif
+}
+
+/* Writes buffers to adjacent places, as far as the device can use them in one request each. */
+int ob_dev_write_parts(struct block_device *bdev, u64 off, const struct ob_bytes *parts, size_t count)
+{
+	u64 mask = bdev_logical_block_size(bdev) - 1;
+	size_t i = 0;
+	int err = 0;
+
+	ob_depth(1);
+	while (!err && i < count) {
+		size_t first = i, len = 0, pages = 0;
+		struct bio *bio;
+
+		/* a buffer may begin and end within a page */
+		for (; i < count && ob_is_direct(off + len, parts[i].at, parts[i].len, mask); i++) {
+			pages += (parts[i].len >> PAGE_SHIFT) + (parts[i].len & ~PAGE_MASK || offset_in_page(parts[i].at) ? 2 : 0);
+			if (pages > BIO_MAX_VECS)
+				break;
+			len += parts[i].len;
+		}
+		if (i == first) {
+			err = ob_dev_rw(bdev, true, off, (u8 *)parts[i].at, parts[i].len);
+			off += parts[i++].len;
+			continue;
+		}
+		bio = bio_alloc(bdev, min_t(size_t, pages, BIO_MAX_VECS), OB_WRITE_OP, GFP_NOFS);
+		bio->bi_iter.bi_sector = off >> 9;
+		for (; first < i; first++)
+			if (ob_add(bio, parts[first].at, parts[first].len) != parts[first].len)
+				err = -EIO;	/* the room was counted */
+		err = err ?: submit_bio_wait(bio);
+		bio_put(bio);
+		off += len;
+	}
+	return err;
 }
 
 /* For modules with drivers. */
@@ -292,3 +401,7 @@ EXPORT_SYMBOL_GPL(ob_dev_sector);
 EXPORT_SYMBOL_GPL(ob_dev_flush);
 EXPORT_SYMBOL_GPL(ob_dev_discard);
 EXPORT_SYMBOL_GPL(ob_dev_rw);
+EXPORT_SYMBOL_GPL(ob_dev_write_in_order);
+EXPORT_SYMBOL_GPL(ob_dev_write_parts);
+EXPORT_SYMBOL_GPL(ob_has_crc32c);
+EXPORT_SYMBOL_GPL(ob_crc32c);

@@ -38,7 +38,7 @@ int ob_map_known(struct inode *i, u64 start, u64 end, struct ob_place *e)
 	if (k->moved == moved)
 		window = clamp(2 * (k->end - k->start), OB_WINDOW, OB_WINDOW_MAX);
 	spin_unlock(&i->i_lock);
-	err = GATED(i->i_sb, map, i->i_ino, start, max(end, min(start + window, size)), false, e);
+	err = GATED(i->i_sb, map, i->i_ino, start, max(end, min(start + window, size)), OB_LOOK, e);
 	if (err)
 		return err;
 	if (e->kind == OB_MAPPED) {

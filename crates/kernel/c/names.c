@@ -38,7 +38,8 @@ static struct dentry *ob_lookup_op(struct inode *dir, struct dentry *d, unsigned
  */
 #define OB_LIST_MIN 4096
 #define OB_LIST_MAX 65536
-struct ob_entry { u64 ino, next; u32 kind; u16 len; u8 name[]; };
+struct ob_entry { u64 ino, next; u16 len; u8 kind; u8 name[]; };
+#define OB_ENTRY_SIZE(len) ALIGN(offsetof(struct ob_entry, name) + (len), 8)
 struct ob_listing {
 	loff_t pos;		/* of the first entry at `at` */
 	int changes;		/* of the directory, when the entries were read */
@@ -50,7 +51,7 @@ static bool ob_emit(void *data, struct ob_bytes name, u64 ino, u32 kind, u64 nex
 {
 	struct ob_listing *l = data;
 	struct ob_entry *e = (void *)(l->bytes + l->len);
-	size_t need = ALIGN(sizeof(*e) + name.len, 8);
+	size_t need = OB_ENTRY_SIZE(name.len);
 
 	if (l->len + need > l->room) {
 		l->ends = false;
@@ -92,8 +93,8 @@ static int ob_read_entries(struct inode *dir, struct ob_listing *l, loff_t pos)
 	int err;
 
 	ob_drop_entries(l);
-	/* a name of 4 bytes needs 32 bytes here, and 12 in a directory of ext4; a second read would sort it again */
-	l->room = clamp_t(loff_t, 3 * i_size_read(dir), OB_LIST_MIN, OB_LIST_MAX);
+	/* an entry needs at most twice the space of its record in a directory of ext4; a second read would sort them again */
+	l->room = clamp_t(loff_t, 2 * i_size_read(dir), OB_LIST_MIN, OB_LIST_MAX);
 	l->bytes = kvmalloc(l->room, GFP_KERNEL_ACCOUNT);
 	if (!l->bytes) {
 		l->pos = -1;
@@ -142,7 +143,7 @@ static int ob_iterate(struct file *f, struct dir_context *ctx)
 				return 0;
 			}
 			l->pos = ctx->pos = e->next + 2;
-			l->at += ALIGN(sizeof(*e) + e->len, 8);
+			l->at += OB_ENTRY_SIZE(e->len);
 		}
 		ob_drop_entries(l);
 		if (err)

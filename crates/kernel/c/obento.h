@@ -28,6 +28,8 @@ struct ob_attributes {
 };
 struct ob_place { u32 kind, pad; u64 at, len; };
 enum { OB_MAPPED, OB_HOLE, OB_UNWRITTEN, OB_DRIVER };
+/* why `map` is called; pages to read are locked until they have been read */
+enum { OB_LOOK, OB_RESERVE, OB_READ };
 struct ob_usage {
 	u64 block_size, blocks, free, available, inodes, free_inodes, name_max, size_max, granularity, link_max, id, features;
 };
@@ -63,7 +65,7 @@ typedef bool (*ob_emit_t)(void *, struct ob_bytes, u64 ino, u32 kind, u64 next);
  * The functions of a driver, which table.c lists. The first argument is the volume, if there is one.
  * A change of this list, or of a type above, needs another OB_ABI: modules of drivers are built one by one.
  */
-#define OB_ABI 1
+#define OB_ABI 2
 #define OB_CALLS(X) \
 	X(const char *, type_name, (size_t)) \
 	X(void, states, (u32 *first, u32 *last)) \
@@ -94,7 +96,7 @@ typedef bool (*ob_emit_t)(void *, struct ob_bytes, u64 ino, u32 kind, u64 next);
 	X(int, unlink, (struct ob_volume *, u64 dir, struct ob_bytes, bool is_dir)) \
 	X(int, rename, (struct ob_volume *, u64 from, struct ob_bytes, u64 to, struct ob_bytes, u32 flags, const struct ob_node *whiteout)) \
 	X(int, setattr, (struct ob_volume *, u64 ino, const struct ob_change *, struct ob_attributes *)) \
-	X(int, map, (struct ob_volume *, u64 ino, u64 start, u64 end, bool reserve, struct ob_place *)) \
+	X(int, map, (struct ob_volume *, u64 ino, u64 start, u64 end, u32 purpose, struct ob_place *)) \
 	X(int, end_write, (struct ob_volume *, u64 ino, u64 start, u64 end, const struct ob_moment *)) \
 	X(void, abandon, (struct ob_volume *, u64 ino, u64 start, u64 end)) \
 	X(int, read, (struct ob_volume *, u64 ino, u64 off, struct ob_buffer)) \
@@ -124,6 +126,8 @@ extern bool ob_dead;	/* Rust panicked: its state cannot be trusted, and every ca
 void ob_damage(struct super_block *, struct ob_bytes);
 void ob_await_threads(const struct module *);
 bool ob_who(struct ob_process *);
+void ob_init_checksums(void);
+void ob_exit_checksums(void);
 
 /* The rest of this file is for C only. */
 struct ob_sb {
@@ -161,6 +165,8 @@ struct ob_inode {
 	struct list_head uses;
 	struct ob_moment btime;
 	struct timespec64 stored_atime;	/* the volume has this one */
+	s64 stored_mtime;		/* the last one that the driver got with data, in nanoseconds */
+	u64 stored_size;		/* the size on the volume; less while the driver changes it */
 	u32 flags, project;
 	bool is_through;		/* data goes through the driver */
 	atomic_t moved;			/* blocks were freed or moved */

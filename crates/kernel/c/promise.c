@@ -62,9 +62,9 @@ static int ob_reserve_again(struct inode *i, const struct ob_ops *ops, struct ob
 	int err;
 
 	while (start < end) {
-		err = ops->map(vol, i->i_ino, start, end, false, &e);
+		err = ops->map(vol, i->i_ino, start, end, OB_LOOK, &e);
 		if (!err && e.kind != OB_MAPPED && e.kind != OB_DRIVER)
-			err = ops->map(vol, i->i_ino, start, min(end, start + round_up(e.len, unit)), true, &e);
+			err = ops->map(vol, i->i_ino, start, min(end, start + round_up(e.len, unit)), OB_RESERVE, &e);
 		if (err)
 			return err;
 		start += max(round_up(e.len, unit), unit);

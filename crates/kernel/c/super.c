@@ -29,6 +29,7 @@ void ob_fill(struct inode *i, const struct ob_attributes *a, bool times)
 
 	OBI(i)->btime = a->btime;
 	OBI(i)->flags = a->flags;
+	WRITE_ONCE(OBI(i)->stored_size, a->size);
 	OBI(i)->project = a->project;
 	i->i_mode = a->mode;
 	set_nlink(i, a->nlink);
@@ -93,8 +94,10 @@ void ob_refresh_blocks(struct inode *i)
 {
 	struct ob_attributes a;
 
-	if (!GATED(i->i_sb, getattr, i->i_ino, &a))
-		i->i_blocks = a.blocks;
+	if (GATED(i->i_sb, getattr, i->i_ino, &a))
+		return;
+	i->i_blocks = a.blocks;
+	WRITE_ONCE(OBI(i)->stored_size, a.size);
 }
 struct inode *ob_iget(struct super_block *sb, u64 ino)
 {
@@ -139,6 +142,8 @@ static struct inode *ob_alloc_inode(struct super_block *sb)
 	INIT_LIST_HEAD(&o->uses);
 	o->btime = (struct ob_moment){ };
 	o->stored_atime = (struct timespec64){ };
+	o->stored_mtime = S64_MIN;
+	o->stored_size = 0;
 	o->flags = o->project = 0;
 	o->is_through = false;
 	o->known = (struct ob_known){ };
@@ -637,9 +642,11 @@ static int __init ob_module_init(void)
 	err = ob_init_sysfs();
 	if (err)
 		goto destroy;
+	ob_init_checksums();
 	err = ob_register(&ob_drivers_here);
 	if (!err)
 		return 0;
+	ob_exit_checksums();
 	ob_exit_sysfs();
 destroy:
 	destroy_workqueue(ob_wq);
@@ -650,6 +657,7 @@ free:
 static void __exit ob_module_exit(void)
 {
 	ob_unregister(&ob_drivers_here);
+	ob_exit_checksums();
 	ob_exit_sysfs();
 	destroy_workqueue(ob_wq);
 	rcu_barrier();

@@ -3,6 +3,8 @@
  * The page cache of files whose data only the driver can access (inline and journalled data), and of volumes with blocks
  * larger than a page. The driver reads and writes runs of adjacent pages, which are copied to one buffer.
  */
+#include <linux/bio.h>
+#include <linux/blkdev.h>
 #include <linux/buffer_head.h>
 #include <linux/highmem.h>
 #include <linux/module.h>
@@ -19,7 +21,7 @@ static int ob_reserve(struct inode *i, loff_t pos, unsigned int len)
 	int err;
 
 	while (start < end) {
-		err = GATED(i->i_sb, map, i->i_ino, start, end, true, &e);
+		err = GATED(i->i_sb, map, i->i_ino, start, end, OB_RESERVE, &e);
 		if (err)
 			return err;
 		start += max_t(u64, round_up(e.len, unit), unit);
@@ -58,7 +60,8 @@ struct ob_run {
 };
 static int ob_run_start(struct ob_run *r, struct inode *i)
 {
-	*r = (struct ob_run){ .i = i, .room = OB_RUN, .data = kvmalloc(OB_RUN, GFP_NOFS | __GFP_NOWARN) };
+	*r = (struct ob_run){ .i = i, .room = clamp_t(loff_t, round_up(i_size_read(i), PAGE_SIZE), PAGE_SIZE, OB_RUN) };
+	r->data = kvmalloc(r->room, GFP_NOFS | __GFP_NOWARN);
 	if (!r->data) {
 		r->room = PAGE_SIZE;
 		r->data = kmalloc(PAGE_SIZE, GFP_NOFS);
@@ -130,27 +133,94 @@ static int ob_through_write_pages(struct address_space *m, struct writeback_cont
 	return err;
 }
 static int ob_through_writepages(struct address_space *m, struct writeback_control *wbc) { return ob_write_parts(m, wbc, ob_through_write_pages); }
-/* A page that cannot be read here is read again when it is used, and reports the error then. */
+/* A page that cannot be read ahead is read again when it is used, and reports the error then. */
+static void ob_end_read(struct bio *bio)
+{
+	struct bvec_iter_all iter;
+	struct bio_vec *v;
+
+	bio_for_each_segment_all(v, bio, iter) {
+		if (!bio->bi_status)
+			SetPageUptodate(v->bv_page);
+		unlock_page(v->bv_page);
+	}
+	bio_put(bio);
+}
+/* Reads the next pages, which are at `at` on the device. */
+static void ob_read_pages(struct readahead_control *rac, u64 at, size_t len)
+{
+	while (len) {
+		unsigned int n = min_t(size_t, len >> PAGE_SHIFT, BIO_MAX_VECS);
+		struct bio *bio = bio_alloc(rac->mapping->host->i_sb->s_bdev, n, REQ_OP_READ | REQ_RAHEAD, GFP_NOFS);
+		struct page *page;
+
+		bio->bi_iter.bi_sector = at >> SECTOR_SHIFT;
+		bio->bi_end_io = ob_end_read;
+		at += (u64)n << PAGE_SHIFT;
+		len -= (size_t)n << PAGE_SHIFT;
+		while (n-- && (page = readahead_page(rac))) {
+			if (bio_add_page(bio, page, PAGE_SIZE, 0) != PAGE_SIZE)
+				unlock_page(page);
+			put_page(page);
+		}
+		submit_bio(bio);
+	}
+}
+/* Reads the next pages through the driver. */
+static void ob_copy_pages(struct readahead_control *rac, loff_t start, size_t len, u8 *data)
+{
+	struct inode *i = rac->mapping->host;
+	int err = GATED(i->i_sb, read, i->i_ino, start, (struct ob_buffer){ data, len });
+	struct page *page;
+	size_t at;
+
+	for (at = 0; at < len && (page = readahead_page(rac)); at += PAGE_SIZE) {
+		if (!err) {
+			memcpy_to_page(page, 0, data + at, PAGE_SIZE);
+			SetPageUptodate(page);
+		}
+		unlock_page(page);
+		put_page(page);
+	}
+}
+/*
+ * The device contains most data of a file whose data is journalled. It is read to the pages, without a copy in the driver, which
+ * has the rest. The pages are locked, so no write reaches their part of the file meanwhile.
+ */
 static void ob_through_readahead(struct readahead_control *rac)
 {
 	struct inode *i = rac->mapping->host;
-	loff_t start = readahead_pos(rac);
-	size_t left = readahead_length(rac), len, at;
-	u8 *data = kvmalloc(min_t(size_t, left, OB_RUN), GFP_NOFS | __GFP_NOWARN);
+	bool is_mapped = !(SBI(i->i_sb)->limits.features & OB_IS_THROUGH);
+	loff_t start = readahead_pos(rac), size = i_size_read(i);
+	size_t left = readahead_length(rac), len;
 	struct page *page;
-	int err;
+	u8 *data = NULL;
 
-	for (; data && left; start += len, left -= len) {
-		len = min_t(size_t, left, OB_RUN);
-		err = GATED(i->i_sb, read, i->i_ino, start, (struct ob_buffer){ data, len });
-		for (at = 0; at < len && (page = readahead_page(rac)); at += PAGE_SIZE) {
-			if (!err) {
-				memcpy_to_page(page, 0, data + at, PAGE_SIZE);
-				SetPageUptodate(page);
-			}
+	for (; left; start += len, left -= len) {
+		struct ob_place e = { .kind = OB_DRIVER, .len = left };
+
+		if (is_mapped && size - start >= PAGE_SIZE &&
+		    GATED(i->i_sb, map, i->i_ino, start, min_t(loff_t, start + left, round_down(size, PAGE_SIZE)), OB_READ, &e))
+			e = (struct ob_place){ .kind = OB_DRIVER, .len = left };
+		if (e.kind == OB_MAPPED && e.len >= PAGE_SIZE) {
+			len = min_t(u64, round_down(e.len, PAGE_SIZE), left);
+			ob_read_pages(rac, e.at, len);
+			continue;
+		}
+		/* a single page needs no buffer */
+		if (e.kind == OB_DRIVER && e.len <= PAGE_SIZE && (page = readahead_page(rac))) {
+			len = PAGE_SIZE;
+			ob_fill_page(page);
 			unlock_page(page);
 			put_page(page);
+			continue;
 		}
+		if (!data)
+			data = kvmalloc(min_t(size_t, left, OB_RUN), GFP_NOFS | __GFP_NOWARN);
+		if (!data)
+			break;
+		len = min_t(u64, round_up(max_t(u64, e.len, 1), PAGE_SIZE), min_t(size_t, left, OB_RUN));
+		ob_copy_pages(rac, start, len, data);
 	}
 	kvfree(data);
 }

@@ -43,9 +43,9 @@ static int resume_changed(struct block_device *bdev, struct super_block *sb, u64
 	}
 	return err;
 }
-static int fail_to_reserve(struct ob_volume *vol, u64 ino, u64 start, u64 end, bool reserve, struct ob_place *out)
+static int fail_to_reserve(struct ob_volume *vol, u64 ino, u64 start, u64 end, u32 purpose, struct ob_place *out)
 {
-	return reserve ? -ENOSPC : ob_ops.map(vol, ino, start, end, reserve, out);
+	return purpose == OB_RESERVE ? -ENOSPC : ob_ops.map(vol, ino, start, end, purpose, out);
 }
 static int fail_to_release(struct ob_volume *vol) { return -EIO; }
 static int wait_to_sync(struct ob_volume *vol)

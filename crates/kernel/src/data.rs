@@ -23,6 +23,11 @@ use crate::volume::Volume;
 /// A source of zeros.
 static ZEROS: [u8; 4096] = [0; 4096];
 
+/// Why C asks where bytes of a file are.
+const LOOK: u32 = 0;
+const RESERVE: u32 = 1;
+const READ: u32 = 2;
+
 /// Returns where the bytes at `start` are, or reserves blocks for them.
 ///
 /// # Safety
@@ -34,18 +39,21 @@ pub unsafe extern "C" fn ob_map(
     ino: u64,
     start: u64,
     end: u64,
-    reserve: bool,
+    purpose: u32,
     out: *mut Place,
 ) -> Status {
     let lock = LayoutLock::new();
     let layout = lock.shared();
-    let extent = match reserve {
+    let (ino, range) = (Ino(ino), start..end);
+    let extent = match purpose {
+        LOOK => volume.fs.map(&layout, ino, range),
         // The page cache stores where it writes, but not the ticket.
-        true => volume
+        RESERVE => volume
             .writable()
-            .and_then(|fs| fs.begin_write(&layout, Ino(ino), start..end))
+            .and_then(|fs| fs.begin_write(&layout, ino, range))
             .map(|ticket| ticket.detach().extent),
-        false => volume.fs.map(&layout, Ino(ino), start..end),
+        READ => volume.fs.map_to_read(&layout, ino, range),
+        _ => Err(Error::NotSupported),
     };
     // SAFETY: the promise of the caller.
     unsafe { volume.put(out, extent) }
@@ -161,7 +169,8 @@ impl Volume {
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(to_u64(done));
-            let extent = self.fs.map(&layout, ino, at..at.saturating_add(to_u64(rest.len())))?;
+            // Linux locks the pages of the range.
+            let extent = self.fs.map_to_read(&layout, ino, at..at.saturating_add(to_u64(rest.len())))?;
             let len = to_usize(extent.len).clamp(1, rest.len());
             let part = rest.get_mut(..len).unwrap_or_default();
             let read = match extent.span {
@@ -226,6 +235,9 @@ impl Write<'_> {
     }
 
     fn driver(&self, at: u64, bytes: &[u8]) -> Result<usize> {
+        if let Some(len) = self.fs.write_delayed(&self.layout, self.ino, at, bytes, self.when)? {
+            return if len == 0 { Err(Error::NoSpace) } else { Ok(len.min(bytes.len())) };
+        }
         let before = self.volume.fs.getattr(self.ino)?;
         let len = self.fs.write(&self.layout, self.ino, at, bytes)?.min(bytes.len());
         if len == 0 {

@@ -1,5 +1,6 @@
 //! A block device of the kernel.
 
+use alloc::vec::Vec;
 use core::ffi::c_void;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,8 +9,12 @@ use obento_base::wire::to_u64;
 use obento_base::{DeviceError, Result};
 use obento_block::{BlockDevice, check_range};
 
+use crate::abi::{Bytes, lend};
+
 unsafe extern "C" {
     fn ob_dev_rw(bdev: *mut c_void, write: bool, offset: u64, buf: *mut u8, len: usize) -> i32;
+    fn ob_dev_write_parts(bdev: *mut c_void, offset: u64, parts: *const Bytes, count: usize) -> i32;
+    fn ob_dev_write_in_order(bdev: *mut c_void, offset: u64, buf: *const u8, len: usize) -> i32;
     fn ob_dev_flush(bdev: *mut c_void) -> i32;
     fn ob_dev_discard(bdev: *mut c_void, offset: u64, len: u64) -> i32;
     fn ob_dev_sector(bdev: *mut c_void) -> u32;
@@ -90,6 +95,31 @@ impl BlockDevice for KernelDevice {
         check_range(self.len, offset, len)?;
         // SAFETY: the device is open, the buffer has this length, and a write does not change it.
         match unsafe { ob_dev_rw(self.bdev, true, offset, buf.as_ptr().cast_mut(), buf.len()) } {
+            0 => Ok(()),
+            error => Err(DeviceError::Write { offset, len, errno: error.saturating_neg() }.into()),
+        }
+    }
+
+    fn write_parts(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        self.change()?;
+        let mut list: Vec<Bytes> = Vec::new();
+        list.try_reserve_exact(parts.len())?;
+        list.extend(parts.iter().map(|part| lend(part)));
+        let len = parts.iter().fold(0, |len: u64, part| len.saturating_add(to_u64(part.len())));
+        check_range(self.len, offset, len)?;
+        // SAFETY: the device is open, and the list and its buffers have these lengths.
+        match unsafe { ob_dev_write_parts(self.bdev, offset, list.as_ptr(), list.len()) } {
+            0 => Ok(()),
+            error => Err(DeviceError::Write { offset, len, errno: error.saturating_neg() }.into()),
+        }
+    }
+
+    fn write_in_order(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.change()?;
+        let len = to_u64(buf.len());
+        check_range(self.len, offset, len)?;
+        // SAFETY: the device is open, and the buffer has this length.
+        match unsafe { ob_dev_write_in_order(self.bdev, offset, buf.as_ptr(), buf.len()) } {
             0 => Ok(()),
             error => Err(DeviceError::Write { offset, len, errno: error.saturating_neg() }.into()),
         }

@@ -15,6 +15,7 @@
 extern crate alloc;
 
 mod abi;
+mod checksum;
 mod data;
 mod device;
 mod history;

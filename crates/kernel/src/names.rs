@@ -52,7 +52,7 @@ pub unsafe extern "C" fn ob_getattr(volume: &Volume, ino: u64, out: *mut Attribu
     unsafe { volume.put(out, volume.fs.getattr(Ino(ino))) }
 }
 
-/// Passes the entries of `dir` after `from` to `emit`.
+/// Passes the entries of `dir` after `from` to `emit`, which calls no file system.
 ///
 /// # Safety
 ///
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn ob_readdir(
     data: *mut c_void,
 ) -> Status {
     let mut damage = Ok(());
-    let listed = volume.fs.read_dir(Ino(dir), Cookie(from), &mut |entry| match entry {
+    let listed = volume.fs.read_dir_locked(Ino(dir), Cookie(from), &mut |entry| match entry {
         Ok(entry) => {
             let kind = entry.kind.map_or(0, |kind| u32::from(kind.mode_bits() >> 12));
             // SAFETY: the promise of the caller.

@@ -10,11 +10,10 @@ use obento_block::{BlockDevice, Handoff};
 use obento_driver::{Access, FileSystem, HandoverState, OpenOptions, StoredProperties, WritableFileSystem};
 use obento_prov::Recorded;
 
-use crate::Data;
 use crate::abi::{Buffer, Bytes, MountOptions, Status, Usage, count};
 use crate::device::KernelDevice;
-use crate::history;
 use crate::report::{KernelClock, errno, print};
+use crate::{Data, checksum, history};
 
 unsafe extern "Rust" {
     /// The table of the module: [`types!`](crate::types).
@@ -156,6 +155,7 @@ pub(crate) fn open(
     options: &MountOptions,
     adopt: Option<Arc<HandoverState>>,
 ) -> Result<Box<Volume>> {
+    checksum::provide();
     let kind = kind(options)?;
     let device: Arc<dyn BlockDevice> = match &handoff {
         Some(handoff) => Arc::clone(handoff) as Arc<dyn BlockDevice>,

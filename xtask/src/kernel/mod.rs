@@ -174,6 +174,12 @@ struct ProfileOptions {
     /// How often the operation is repeated.
     #[arg(long, default_value_t = 100)]
     rounds: u32,
+    /// The mount option `data=`.
+    #[arg(long, default_value = "ordered")]
+    data: String,
+    /// Include the sync after each repetition. Only with --stock.
+    #[arg(long)]
+    sync: bool,
     /// The operation, as the table of `bench` names it: `readdir, per entry`.
     phase: String,
 }

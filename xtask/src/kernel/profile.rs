@@ -1,6 +1,8 @@
-//! Where the time of an operation is spent: user-mode-linux is a process, so `perf record` samples the kernel and the module.
+//! Where the time or the instructions of an operation are spent.
 //!
-//! Samples are taken by time, since not every machine counts instructions. The addresses of functions come from the guest.
+//! User-mode-linux is a process, so `perf record` samples the kernel and the module. These samples are taken by time,
+//! since not every machine counts instructions. The addresses of functions come from the guest. The stock kernel takes
+//! samples itself, by a clock that counts instructions.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -24,8 +26,12 @@ const SYMBOLS_MIB: u64 = 16;
 
 /// Profiles one phase of the bench case, and prints the functions that take the most time.
 pub fn run(shell: &Shell, options: &ProfileOptions) -> Result<()> {
-    packages::ensure(shell, &[("/usr/bin/perf", "linux-perf"), ("/usr/bin/c++filt", "binutils")])?;
-    ensure!(!options.kernel.stock, "only user-mode-linux is a process that perf can sample");
+    packages::ensure(shell, &[("/usr/bin/c++filt", "binutils")])?;
+    if options.kernel.stock {
+        return instructions(shell, options);
+    }
+    ensure!(!options.sync, "only the stock kernel profiles a sync: use --stock");
+    packages::ensure(shell, &[("/usr/bin/perf", "linux-perf")])?;
     let (guest, target) = super::guest(shell, &options.kernel, options.module.as_deref())?;
     let folder = target.join("images");
     fs::create_dir_all(&folder)?;
@@ -37,6 +43,7 @@ pub fn run(shell: &Shell, options: &ProfileOptions) -> Result<()> {
     let start = Start::new("profile", &[&disk, &symbols])
         .word(format!("obento.type={}", options.fs_type))
         .word(format!("obento.phase={phase}"))
+        .word(format!("obento.data={}", options.data))
         .word(format!("obento.count={}", options.count))
         .word(format!("obento.rounds={}", options.rounds));
     let (console, data) = (target.join("run/console"), target.join("run/perf.data"));
@@ -53,6 +60,40 @@ pub fn run(shell: &Shell, options: &ProfileOptions) -> Result<()> {
     let samples = cmd!(shell, "perf script -i {data} -F time,ip").quiet().ignore_stderr().read()?;
     let symbols = Symbols::new(&String::from_utf8_lossy(&fs::read(&symbols)?));
     print(shell, &symbols.count(&samples, began, ended), operations)
+}
+
+/// Profiles one phase in the stock kernel, whose clock counts instructions.
+fn instructions(shell: &Shell, options: &ProfileOptions) -> Result<()> {
+    /// Instructions between samples: `sampler::PERIOD` of the guest.
+    const PERIOD: f64 = 10_000.0;
+    let (guest, target) = super::guest(shell, &options.kernel, options.module.as_deref())?;
+    let folder = target.join("images");
+    fs::create_dir_all(&folder)?;
+    let disk = folder.join("profile.img");
+    empty(&disk, MIB)?;
+    cmd!(shell, "mke2fs -q -F -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 {disk}").quiet().run()?;
+    let mut start = Start::new("profile", &[&disk])
+        .word(format!("obento.type={}", options.fs_type))
+        .word(format!("obento.phase={}", options.phase.replace(' ', "_")))
+        .word(format!("obento.data={}", options.data))
+        .word(format!("obento.synced={}", if options.sync { "yes" } else { "no" }))
+        .word("obento.sampled=yes")
+        .word(format!("obento.count={}", options.count))
+        .word(format!("obento.rounds={}", options.rounds));
+    start.counts = true;
+    start.memory = 512;
+    let text = guest.run(&start)?;
+    let line = |prefix: &str| text.lines().find_map(|line| line.trim().strip_prefix(prefix));
+    let operations: f64 = line("profile: end ").context("the phase did not end")?.parse()?;
+    let all: f64 = line("samples: ").context("no samples")?.parse()?;
+    println!("{operations} operations, {:.0} instructions each, in functions:", all * PERIOD / operations);
+    let names: Vec<_> = text.lines().filter_map(|line| line.trim().strip_prefix("sample: ")).collect();
+    let names = cmd!(shell, "c++filt").stdin(names.join("\n")).quiet().read()?;
+    for (count, name) in names.lines().filter_map(|line| line.split_once(' ')) {
+        let count: f64 = count.parse()?;
+        println!("{:9.0}  {}", count * PERIOD / operations, name.get(..150).unwrap_or(name));
+    }
+    Ok(())
 }
 
 /// Runs the kernel, and returns when the phase began and ended, in seconds since the boot of this machine.

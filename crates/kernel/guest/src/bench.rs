@@ -17,6 +17,7 @@ use anyhow::{Context as _, Result, ensure};
 use rustix::mount::MountFlags;
 
 use crate::machine::{Machine, disk, drop_caches, mount_as, umount};
+use crate::sampler::Sampler;
 
 /// The size of the large file.
 const LARGE: u64 = 32 << 20;
@@ -79,7 +80,8 @@ pub fn run(machine: &Machine) -> Result<()> {
 pub fn profile(machine: &Machine) -> Result<()> {
     let (phase, count) = (machine.value("phase"), machine.value("count").parse().context("obento.count")?);
     let rounds: u32 = machine.value("rounds").parse().context("obento.rounds")?;
-    machine.mount(0, "/m", MountFlags::NOATIME, "data=ordered")?;
+    let data = if machine.value("data").is_empty() { "ordered" } else { machine.value("data") };
+    machine.mount(0, "/m", MountFlags::NOATIME, &format!("data={data}"))?;
     std::env::set_current_dir("/m")?;
     for folder in ["d", "e"] {
         fs::create_dir(folder)?;
@@ -90,6 +92,11 @@ pub fn profile(machine: &Machine) -> Result<()> {
         action(count).with_context(|| *name)?;
     }
     rustix::fs::sync();
+    if machine.value("sampled") == "yes" {
+        sampled(PHASES[at], rounds, count, machine.value("synced") == "yes")?;
+        std::env::set_current_dir("/")?;
+        return umount("/m");
+    }
     println!("profile: begin");
     thread::sleep(PAUSE);
     let mut operations = 0;
@@ -106,6 +113,24 @@ pub fn profile(machine: &Machine) -> Result<()> {
     umount("/m")
 }
 
+/// Runs a phase several times, and prints in which functions it spends its instructions.
+fn sampled((name, action): Phase, rounds: u32, count: u64, is_synced: bool) -> Result<()> {
+    let root = File::open(".")?;
+    let mut operations = 0;
+    if name.contains("not cached") {
+        drop_caches()?;
+    }
+    let sampler = Sampler::start()?;
+    for _ in 0..rounds {
+        operations += action(count)?;
+        if is_synced {
+            rustix::fs::syncfs(&root)?;
+        }
+    }
+    println!("profile: end {operations}");
+    sampler.finish()
+}
+
 fn phases(idle: &Idle, name: &str, number: u8, count: u64) -> Result<()> {
     std::env::set_current_dir("/m")?;
     for folder in ["d", "e"] {
@@ -116,6 +141,8 @@ fn phases(idle: &Idle, name: &str, number: u8, count: u64) -> Result<()> {
         rustix::fs::syncfs(&root)?;
         if phase.contains("not cached") {
             drop_caches()?;
+            // The kernel frees the inodes later (RCU).
+            thread::sleep(PAUSE);
         }
         let (began, before) = (idle.busy()?, Requests::of(number)?);
         let operations = action(count).with_context(|| format!("{name}: {phase}"))?;

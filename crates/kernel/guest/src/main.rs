@@ -18,6 +18,7 @@ mod machine;
 mod model;
 mod mounts;
 mod quota;
+mod sampler;
 mod tree;
 mod upgrade;
 mod xv6;
