@@ -141,8 +141,8 @@ fn phases(idle: &Idle, name: &str, number: u8, count: u64) -> Result<()> {
         rustix::fs::syncfs(&root)?;
         if phase.contains("not cached") {
             drop_caches()?;
-            // The kernel frees the inodes later (RCU).
-            thread::sleep(PAUSE);
+            // The kernel frees the inodes later (RCU). Each millisecond is a million instructions of the idle thread.
+            thread::sleep(Duration::from_millis(50));
         }
         let (began, before) = (idle.busy()?, Requests::of(number)?);
         let operations = action(count).with_context(|| format!("{name}: {phase}"))?;
