@@ -14,16 +14,20 @@ use ::crc::{CRC_16_ARC, CRC_32_BZIP2, CRC_32_ISO_HDLC, Crc, Table};
 /// A function that computes the same value as [`crc32c`].
 pub type Crc32c = fn(seed: u32, bytes: &[u8]) -> u32;
 
-/// The function of the environment.
-static PROVIDED: spin::Once<Crc32c> = spin::Once::new();
+/// The function of the environment. No thread waits for the lock: another thread holds it only while it copies the
+/// pointer, and the table has the same result.
+static PROVIDED: spin::Mutex<Option<Crc32c>> = spin::Mutex::new(None);
 /// Length in bytes below which the table needs fewer instructions than a call of the environment.
 #[cfg(any(test, not(feature = "std")))]
 const SHORT: usize = 48;
 
 /// Makes [`crc32c`] call `function` for all but short runs of bytes, since a kernel may not use all instructions of
-/// the processor here. Only the first call has an effect. With the feature `std`, no call has an effect.
+/// the processor here. Only the first call has an effect, and may have none while another thread uses the function. With
+/// the feature `std`, no call has an effect.
 pub fn provide_crc32c(function: Crc32c) {
-    PROVIDED.call_once(|| function);
+    if let Some(mut provided) = PROVIDED.try_lock() {
+        provided.get_or_insert(function);
+    }
 }
 
 /// Returns the CRC-32C (Castagnoli, reflected), used by ext4 `metadata_csum` and jbd2 v2 and v3.
@@ -42,7 +46,7 @@ pub fn crc32c(seed: u32, bytes: &[u8]) -> u32 {
 fn portable_crc32c(seed: u32, bytes: &[u8]) -> u32 {
     static TABLE: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
     if bytes.len() >= SHORT
-        && let Some(provided) = PROVIDED.get()
+        && let Some(provided) = PROVIDED.try_lock().and_then(|provided| *provided)
     {
         return provided(seed, bytes);
     }

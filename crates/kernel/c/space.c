@@ -19,7 +19,6 @@ static int ob_space_op(struct inode *i, int what, loff_t start, loff_t end, bool
 	if (what == OB_ALLOCATE)
 		return GATED(i->i_sb, space, i->i_ino, what, start, end, keep);
 	atomic_inc(&OBI(i)->moved);
-	WRITE_ONCE(OBI(i)->stored_size, 0);	/* until ob_refresh */
 	truncate_pagecache_range(i, start, what == OB_COLLAPSE || what == OB_INSERT ? LLONG_MAX : end - 1);
 	err = GATED(i->i_sb, space, i->i_ino, what, start, end, keep);
 	atomic_inc(&OBI(i)->moved);
@@ -103,7 +102,7 @@ static int ob_fiemap_begin(struct inode *i, loff_t off, loff_t len, unsigned int
 {
 	struct ob_place e;
 	u64 unit = SBI(i->i_sb)->unit, start = round_down(off, unit);
-	int err = GATED(i->i_sb, map, i->i_ino, start, round_up(off + len, unit), OB_LOOK, &e);
+	int err = GATED(i->i_sb, map, i->i_ino, start, round_up(off + len, unit), false, &e);
 
 	if (err)
 		return err;
