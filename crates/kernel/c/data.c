@@ -179,12 +179,10 @@ void ob_ended(struct work_struct *work)
 		list_del_init(&io->io_list);
 		if (!err && io->io_offset < end) {
 			err = GATED(i->i_sb, end_write, i->i_ino, io->io_offset, end, &when);
-			if (!err)
-				WRITE_ONCE(OBI(i)->stored_mtime, when.secs * NSEC_PER_SEC + when.nanos);
-			if (io->io_type == IOMAP_UNWRITTEN)
+			if (io->io_type == IOMAP_UNWRITTEN) {
 				atomic_inc(&OBI(i)->ended);
-			if (io->io_type == IOMAP_UNWRITTEN || end > READ_ONCE(OBI(i)->stored_size))
 				ob_refresh_blocks(i);
+			}
 		} else if (err) {
 			GATED_V(i->i_sb, abandon, i->i_ino, io->io_offset, io->io_offset + io->io_size);
 		}
@@ -206,30 +204,8 @@ static void ob_end_bio(struct bio *bio)
 	spin_unlock_irqrestore(&s->lock, flags);
 	queue_work(ob_wq, &s->work);
 }
-/*
- * Whether nothing is left to publish once the data is on the device: all of it overwrites data of the file, as far as the volume
- * knows it, and the volume has its time. The time may be there before the data.
- */
-static bool ob_overwrites(struct iomap_ioend *io)
-{
-	struct inode *i = io->io_inode;
-	struct ob_moment when = ob_moment(i->i_mtime);
-	s64 mtime = timespec64_to_ns(&i->i_mtime);
-	u64 end = min_t(u64, io->io_offset + io->io_size, i_size_read(i));
-
-	if (io->io_type != IOMAP_MAPPED || io->io_offset >= end || end > READ_ONCE(OBI(i)->stored_size))
-		return false;
-	if (READ_ONCE(OBI(i)->stored_mtime) != mtime) {
-		if (GATED(i->i_sb, end_write, i->i_ino, io->io_offset, end, &when))
-			return false;
-		WRITE_ONCE(OBI(i)->stored_mtime, mtime);
-	}
-	return true;
-}
 static int ob_prepare_ioend(struct iomap_ioend *io, int status)
 {
-	if (!status && ob_overwrites(io))
-		return 0;
 	/* the caller has a promise, too, so this one begins in time */
 	if (io->io_type == IOMAP_UNWRITTEN)
 		atomic_inc(&SBI(io->io_inode->i_sb)->promises[OB_WRITEBACK]);
@@ -304,7 +280,6 @@ int ob_set_size(struct inode *i, loff_t size)
 	if (!err) {
 		atomic_inc(&OBI(i)->moved);
 		truncate_setsize(i, size);
-		WRITE_ONCE(OBI(i)->stored_size, 0);	/* until the caller knows it again */
 		err = GATED(i->i_sb, truncate, i->i_ino, size, false);
 		atomic_inc(&OBI(i)->moved);
 	}

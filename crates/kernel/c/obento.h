@@ -165,8 +165,6 @@ struct ob_inode {
 	struct list_head uses;
 	struct ob_moment btime;
 	struct timespec64 stored_atime;	/* the volume has this one */
-	s64 stored_mtime;		/* the last one that the driver got with data, in nanoseconds */
-	u64 stored_size;		/* the size on the volume; less while the driver changes it */
 	u32 flags, project;
 	bool is_through;		/* data goes through the driver */
 	atomic_t moved;			/* blocks were freed or moved */

@@ -102,7 +102,7 @@ static int ob_fiemap_begin(struct inode *i, loff_t off, loff_t len, unsigned int
 {
 	struct ob_place e;
 	u64 unit = SBI(i->i_sb)->unit, start = round_down(off, unit);
-	int err = GATED(i->i_sb, map, i->i_ino, start, round_up(off + len, unit), false, &e);
+	int err = GATED(i->i_sb, map, i->i_ino, start, round_up(off + len, unit), OB_LOOK, &e);
 
 	if (err)
 		return err;

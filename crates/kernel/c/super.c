@@ -29,7 +29,6 @@ void ob_fill(struct inode *i, const struct ob_attributes *a, bool times)
 
 	OBI(i)->btime = a->btime;
 	OBI(i)->flags = a->flags;
-	WRITE_ONCE(OBI(i)->stored_size, a->size);
 	OBI(i)->project = a->project;
 	i->i_mode = a->mode;
 	set_nlink(i, a->nlink);
@@ -94,10 +93,8 @@ void ob_refresh_blocks(struct inode *i)
 {
 	struct ob_attributes a;
 
-	if (GATED(i->i_sb, getattr, i->i_ino, &a))
-		return;
-	i->i_blocks = a.blocks;
-	WRITE_ONCE(OBI(i)->stored_size, a.size);
+	if (!GATED(i->i_sb, getattr, i->i_ino, &a))
+		i->i_blocks = a.blocks;
 }
 struct inode *ob_iget(struct super_block *sb, u64 ino)
 {
@@ -142,8 +139,6 @@ static struct inode *ob_alloc_inode(struct super_block *sb)
 	INIT_LIST_HEAD(&o->uses);
 	o->btime = (struct ob_moment){ };
 	o->stored_atime = (struct timespec64){ };
-	o->stored_mtime = S64_MIN;
-	o->stored_size = 0;
 	o->flags = o->project = 0;
 	o->is_through = false;
 	o->known = (struct ob_known){ };

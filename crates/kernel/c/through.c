@@ -199,7 +199,7 @@ static void ob_through_readahead(struct readahead_control *rac)
 	for (; left; start += len, left -= len) {
 		struct ob_place e = { .kind = OB_DRIVER, .len = left };
 
-		if (is_mapped && size - start >= PAGE_SIZE &&
+		if (is_mapped && start + (loff_t)PAGE_SIZE <= size &&
 		    GATED(i->i_sb, map, i->i_ino, start, min_t(loff_t, start + left, round_down(size, PAGE_SIZE)), OB_READ, &e))
 			e = (struct ob_place){ .kind = OB_DRIVER, .len = left };
 		if (e.kind == OB_MAPPED && e.len >= PAGE_SIZE) {
