@@ -86,6 +86,8 @@ impl Block {
         Self::owing(number, bytes, verified, None, spares)
     }
 
+    // Allocates, and so may panic in a kernel module: one copy of the code is enough.
+    #[inline(never)]
     fn owing(
         number: u64,
         bytes: Box<[u8]>,
