@@ -317,25 +317,33 @@ fn faults(control: &Control, root: &Path) -> Result<()> {
 /// A driver without space for dirty pages is refused. The pages stay reserved in the old driver.
 ///
 /// The volume is synced before each attempt, so a thread makes pages dirty all the time. An attempt without a dirty page
-/// succeeds, and the next one follows.
+/// succeeds, and the next one follows. Each attempt begins after a write: its sync then waits for the device, and the
+/// thread can write again meanwhile.
 fn no_space(control: &Control, root: &Path) -> Result<()> {
     const ATTEMPTS: usize = 200;
     let module = control.module()?;
-    let ended = AtomicBool::new(false);
+    let (ended, writes) = (AtomicBool::new(false), AtomicU64::new(0));
     load("faulty", "fault=reserve").context("reserve")?;
     let refused = thread::scope(|scope| -> Result<bool> {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
                 // Without the old driver, no write succeeds.
                 let _ = fs::write(root.join("dirty"), [1; 1 << 16]);
+                writes.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let attempt = || match control.write("upgrade obento_faulty") {
-            Err(Errno::NOSPC) => Ok(true),
-            Ok(()) => {
-                Ok(control.write(&format!("upgrade {module}")).map(|()| false).context("the way back")?)
+        let attempt = || {
+            let before = writes.load(Ordering::Relaxed);
+            while writes.load(Ordering::Relaxed) == before {
+                thread::yield_now();
             }
-            Err(error) => Err(error).context("reserve"),
+            match control.write("upgrade obento_faulty") {
+                Err(Errno::NOSPC) => Ok(true),
+                Ok(()) => {
+                    Ok(control.write(&format!("upgrade {module}")).map(|()| false).context("the way back")?)
+                }
+                Err(error) => Err(error).context("reserve"),
+            }
         };
         let refused = (0..ATTEMPTS).try_fold(false, |refused, _| if refused { Ok(true) } else { attempt() });
         ended.store(true, Ordering::Relaxed);
