@@ -192,10 +192,10 @@ impl Shard {
         if matches!(self.index.get(&number), Some(Place::Pinned(pin)) if pin.editing) {
             return Err(block);
         }
-        let fresh = Place::Pinned(Pin { block, mark: Some(mark), editing: false });
+        let fresh = Place::Pinned(Pin { block: Some(block), mark: Some(mark), editing: false });
         let (changed, was_pinned, old) = match self.index.insert(number, fresh) {
-            Some(Place::Pinned(old)) if old.mark == Some(mark) => (Changed::Again, true, Some(old.block)),
-            Some(Place::Pinned(old)) => (Changed::First, true, Some(old.block)),
+            Some(Place::Pinned(old)) if old.mark == Some(mark) => (Changed::Again, true, old.block),
+            Some(Place::Pinned(old)) => (Changed::First, true, old.block),
             Some(Place::Clean(at)) => {
                 let old = self.slots.get(at).map(|slot| slot.block.clone());
                 self.vacate(at);
