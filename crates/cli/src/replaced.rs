@@ -3,10 +3,10 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use obento::Options;
 use obento::driver::Replay;
-use obento::host::{ReplacedFile, UnpackLimits};
+use obento::host::{HostError, ReplacedFile, UnpackLimits};
 use obento::image::{ImageFile, Locking, PartitionContents};
+use obento::{OpenError, Options};
 
 use crate::context::Context;
 use crate::report::{Report, shell_word};
@@ -38,6 +38,9 @@ pub fn refuse_standard_output(cannot: &str, out: &Path) -> Result<(), Report> {
         .help("name a file; './-' is a file with this name"))
 }
 
+/// The layers of an image that only disks have.
+const DISK_FORMATS: [&str; 6] = ["qcow2", "vhd", "vhdx", "vmdk", "vdi", "android-sparse"];
+
 /// A file of the host that a command would replace, open and not decoded yet.
 ///
 /// A forgotten `:/` makes an image the target: `cp disk.img:/a usb.img` would replace all files of `usb.img` by one.
@@ -58,7 +61,7 @@ impl OldFile {
     ///
     /// # Errors
     ///
-    /// The file has a partition table or a file system.
+    /// The file has a partition table or a file system, or the format of a disk of a virtual machine.
     pub fn expect_no_image(
         self,
         cannot: &str,
@@ -66,12 +69,22 @@ impl OldFile {
         force: &str,
         context: &Context,
     ) -> Result<(), Report> {
-        let Ok(image) = self.0.decode(context.registry()) else { return Ok(()) };
+        let image = match self.0.decode(context.registry()) {
+            Ok(image) => image,
+            Err(OpenError::Host(HostError::Reference { .. })) => {
+                return Err(
+                    Report::on(cannot, shown, "the file is a disk image").help(format!("use {force}"))
+                );
+            }
+            Err(_) => return Ok(()),
+        };
         let found = image.probe_all();
+        // A compressed file is not necessarily a disk.
+        let is_disk = image.layers().iter().any(|layer| DISK_FORMATS.contains(layer));
         let mut volumes =
             found.iter().filter(|content| matches!(content.holds, PartitionContents::FileSystem(_)));
         let volume = volumes.next();
-        if volume.is_none() && image.table().is_none() {
+        if volume.is_none() && image.table().is_none() && !is_disk {
             return Ok(());
         }
         let part = volume.filter(|_| volumes.next().is_some()).and_then(|volume| volume.partition.as_ref());

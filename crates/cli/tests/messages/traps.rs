@@ -42,6 +42,13 @@ fn a_disk_image_is_not_replaced_by_a_copied_file_because_its_path_was_forgotten(
     assert!(obento(at, &["part", "mbr.img", "add"]).status.success());
     let why = "cannot copy to 'mbr.img': the file is a disk image\n  help: use --force to replace the image";
     spares(at, "mbr.img", &["cp", "plain.img:/notes.txt", "mbr.img"], 2, why);
+    // The disk of a virtual machine, and one that requires another file, without a file system.
+    assert!(obento(at, &["convert", "-q", "zeros.img", "vm.qcow2"]).status.success());
+    assert!(obento(at, &["convert", "-q", "--backing", "vm.qcow2", "over.qcow2"]).status.success());
+    for name in ["vm.qcow2", "over.qcow2"] {
+        let why = why.replace("mbr.img", name);
+        spares(at, name, &["cp", "plain.img:/notes.txt", name], 2, &why);
+    }
 }
 
 #[test]
@@ -64,6 +71,7 @@ fn ordinary_files_and_earlier_copies_of_an_image_are_replaced_as_by_cp() {
     for args in [
         &["mkfs", "-q", "-F", "-t", "vfat", "fat.img", "8M"][..],
         &["cp", "-n", "plain.img:/notes.txt", "fat.img"],
+        &["cp", "-u", "plain.img:/notes.txt", "fat.img"],
         &["cp", "--backup", "plain.img:/notes.txt", "fat.img"],
     ] {
         assert!(obento(at, args).status.success(), "{args:?}");
@@ -98,8 +106,7 @@ fn a_gpt_whose_protective_mbr_is_lost_is_repaired_and_not_destroyed() {
     lost[..512].fill(0);
     fs::write(at.join("gpt.img"), lost).unwrap();
     let ignored = "gpt.img: note: a GPT without a protective MBR is ignored, as in Linux; to open a volume of this \
-                   disk, name its first byte: IMAGE@+OFFSET; 'obento part IMAGE repair-backup' writes the protective \
-                   MBR again\nobento: ";
+                   disk, name its first byte: IMAGE@+OFFSET\nobento: ";
     let repair = "run 'obento part gpt.img repair-backup' to write the MBR again";
     for args in [&["part", "gpt.img"][..], &["part", "gpt.img", "add"], &["part", "gpt.img", "delete", "1"]] {
         let why = "cannot use 'gpt.img': the GPT is intact, but its protective MBR is missing";

@@ -18,6 +18,9 @@ use crate::{TABLE_MAX, read_bytes};
 const ENOSPC: i32 = 28;
 const COUNTS: &str = "reference counts";
 
+/// Maximum number of free clusters that are known for reuse. Other ones stay unused, so that a file costs little memory.
+const FREE_MAX: usize = 1 << 20;
+
 /// A block of counts.
 #[derive(Debug)]
 pub(super) struct Block {
@@ -78,19 +81,17 @@ impl Counts {
 
     fn find_free(&mut self, header: &Header) {
         let per_block = Self::per_block(header);
-        for (&index, block) in &self.blocks {
-            let first = index.saturating_mul(per_block);
-            for (cluster, &count) in (first..).zip(&block.counts) {
-                if count > 0 {
-                    self.end = cluster.saturating_add(1);
-                } else {
-                    self.free.push(cluster);
-                }
-            }
-        }
-        let end = self.end;
-        self.free.retain(|&cluster| cluster < end);
-        self.free.reverse();
+        let counted = || {
+            self.blocks.iter().flat_map(move |(&index, block)| {
+                (index.saturating_mul(per_block)..).zip(block.counts.iter().copied())
+            })
+        };
+        let end =
+            counted().filter(|&(_, count)| count > 0).last().map_or(0, |(last, _)| last.saturating_add(1));
+        let free = counted().filter(|&(cluster, count)| count == 0 && cluster < end);
+        let mut free: Vec<_> = free.map(|(cluster, _)| cluster).take(FREE_MAX).collect();
+        free.reverse();
+        (self.free, self.end) = (free, end);
     }
 
     /// Checks that the tables are counted: otherwise they would be overwritten.

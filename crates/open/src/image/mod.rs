@@ -134,7 +134,7 @@ impl fmt::Display for ImageNotice {
             Self::Table(notice) => notice.fmt(f),
             Self::NoTable(error) => write!(f, "the partition table cannot be used: {error}"),
             Self::IgnoredGpt => f.write_str(
-                "a GPT without a protective MBR is ignored, as in Linux; to open a volume of this disk, name its first byte: IMAGE@+OFFSET; 'obento part IMAGE repair-backup' writes the protective MBR again",
+                "a GPT without a protective MBR is ignored, as in Linux; to open a volume of this disk, name its first byte: IMAGE@+OFFSET",
             ),
         }
     }

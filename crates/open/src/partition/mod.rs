@@ -55,6 +55,9 @@ pub use make::{
 /// The maximum number of partitions. Valid disks have fewer, but a damaged table could contain millions.
 pub const MAX_PARTITIONS: usize = 4096;
 
+/// The entries of an MBR, in bytes from the start of the disk. Source: UEFI specification 2.10, table 5.1.
+const MBR_ENTRIES: Range<u64> = 446..510;
+
 /// The possible sector sizes, the most likely first.
 const SECTOR_SIZES: [u32; 4] = [512, 4096, 2048, 1024];
 
@@ -243,19 +246,24 @@ impl Table {
     }
 
     /// Reads a GPT that is ignored because the MBR does not protect the GPT, as [`ignores_gpt`](Self::ignores_gpt)
-    /// reports. [`TableEditor::write`] then writes a protective MBR again. Returns `None` if the MBR contains partitions,
-    /// or if a GPT is absent.
+    /// reports. [`TableEditor::write`] then writes a protective MBR again. Returns `None` if a GPT is absent, or if the
+    /// first sectors contain anything else than boot code and an undamaged GPT: data may have been written over a disk
+    /// whose backup GPT remains.
     ///
     /// # Errors
     ///
     /// - `Corrupt`: a GPT exists, and no copy of it is usable.
     /// - `Device`: the device failed.
     pub fn read_unprotected_gpt(device: &dyn BlockDevice) -> Result<Option<Self>> {
-        let has_partitions = mbr::read(device, 512)?.is_some_and(|table| !table.partitions.is_empty());
-        if has_partitions || mbr::protects_gpt(device)? {
+        if device.len() < MBR_ENTRIES.end {
             return Ok(None);
         }
-        Ok(gpt::read(device)?.map(|table| table.with_truncation(device.len())))
+        let mut entries = [0; 64];
+        device.read_at(MBR_ENTRIES.start, &mut entries)?;
+        let is_damaged =
+            |notice: &TableNotice| matches!(notice, TableNotice::Backup(_) | TableNotice::DamagedEntries(_));
+        let table = gpt::read(device)?.filter(|table| !table.notices.iter().any(is_damaged));
+        Ok(table.filter(|_| entries == [0; 64]).map(|table| table.with_truncation(device.len())))
     }
 
     fn with_truncation(mut self, found: u64) -> Self {

@@ -137,6 +137,13 @@ fn a_gpt_without_its_protective_mbr_is_written_with_the_mbr_again() {
         device.read_at(0, &mut code).unwrap();
         assert_eq!(code == [0x90; 440], has_signature);
     }
+    // Other data was written over the start of a disk with a GPT. The backup remains.
+    for damaged in [446..447, 0..20 << 10] {
+        let mut bytes = gpt_disk(512);
+        bytes[440..512].fill(0);
+        bytes[damaged].fill(0xa7);
+        assert_eq!(Table::read_unprotected_gpt(&MemDevice::read_only(bytes)), Ok(None));
+    }
     // An MBR with partitions belongs to another table.
     let mut bytes = gpt_disk(512);
     bytes[446..462].copy_from_slice(entry(0x83, 2048, 100).as_bytes());

@@ -150,7 +150,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// Returns whether the copy replaces the file `target` by a file with another name. An image may be copied again over
 /// its last copy, which has the same name.
 fn loses_old(found: &[Found], target: &Path, tree: &TreeOptions) -> bool {
-    let is_kept = tree.existing == Existing::Keep || tree.backup != Backup::None;
+    // With `--update`, the user expects that the target exists.
+    let is_kept = matches!(tree.existing, Existing::Keep | Existing::Update) || tree.backup != Backup::None;
     let name = target.file_name().map(OsStr::as_bytes);
     !is_kept && found.iter().any(|found| Some(found.location.base_name()) != name)
 }

@@ -298,8 +298,12 @@ fn unprotected(disk: &Disk<'_>, image: &Image, action: Option<&Action>) -> Resul
     let table = Table::read_unprotected_gpt(&**image.device()).map_err(|error| failed(&error))?;
     match (table, action) {
         (Some(table), Some(Action::RepairBackup)) => Ok(table),
-        (table, _) => {
-            let is_intact = table.is_some_and(|table| table.notices.is_empty());
+        (None, _) => {
+            let cause = "the disk has a GPT, but the start of the disk has other contents";
+            Err(failed(&cause).help("name a disk with partitions"))
+        }
+        (Some(table), _) => {
+            let is_intact = table.notices.is_empty();
             let gpt = if is_intact { "the GPT is intact, but" } else { "the disk has a GPT, but" };
             let shown = shell_word(disk.shown);
             Err(failed(&format!("{gpt} its protective MBR is missing"))
@@ -457,9 +461,10 @@ impl Disk<'_> {
         let len = base.checked_add(parsed).and_then(|len| len.checked_next_multiple_of(unit));
         let end = len.and_then(|len| partition.start.checked_add(len)).unwrap_or(u64::MAX);
         if end > limit {
-            let most = limit - partition.start;
+            let most = limit.saturating_sub(partition.start);
             let next = editor.table().partitions.iter().filter(|other| other.start >= partition.end());
-            let next = next.min_by_key(|other| other.start).filter(|other| other.start - limit < unit);
+            let next =
+                next.min_by_key(|other| other.start).filter(|other| other.start.abs_diff(limit) < unit);
             let next = next.map_or_else(String::new, |next| format!("; partition {} follows", next.number));
             let why = format!("partition {} can have at most {most} bytes{next}", partition.number);
             return Err(Report::on("cannot grow", self.shown, why)

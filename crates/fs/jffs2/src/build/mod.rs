@@ -26,8 +26,9 @@ use self::tree::TreeWriter;
 use crate::open::Jffs2Driver;
 use crate::scan::IMAGE_MAX;
 
-/// The start of a device, where formats have their signatures.
-const FRONT: u64 = 64 << 10;
+/// The start of a device, where formats have their signatures. That of Btrfs is behind 64 KiB, and that of UDF behind
+/// 512 KiB.
+const FRONT: u64 = 1 << 20;
 /// Bytes that are written at once.
 const WRITTEN: usize = 1 << 20;
 

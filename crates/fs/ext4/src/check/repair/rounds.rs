@@ -21,6 +21,9 @@ use crate::unit::VolBlock;
 
 /// Maximum number of rounds of a stage: more than any damage needs whose repairs succeed.
 const MAX_ROUNDS: u32 = 100;
+/// Maximum number of rounds that correct counts and bitmaps: a round of another stage that allocates or frees blocks needs
+/// one, and allocates only where the bitmaps are right.
+const MAX_COUNT_ROUNDS: u32 = 10 * MAX_ROUNDS;
 /// Number of new issues with which a round does not count.
 const PROGRESS: usize = 200;
 /// Maximum number of rounds that do not count.
@@ -121,7 +124,8 @@ impl Rounds {
         if repair_mode == RepairMode::Safe && has_damage {
             return Vec::new();
         }
-        let is_used_up = |stage: Stage| self.spent.get(&stage).is_some_and(|rounds| *rounds >= MAX_ROUNDS);
+        let max = |stage: Stage| if stage == Stage::Counts { MAX_COUNT_ROUNDS } else { MAX_ROUNDS };
+        let is_used_up = |stage: Stage| self.spent.get(&stage).is_some_and(|rounds| *rounds >= max(stage));
         issues.retain(|issue| !self.stuck.contains(issue) && !is_used_up(issue.stage()));
         let Some(first) = issues.iter().map(Issue::stage).min() else { return issues };
         issues.retain(|issue| issue.stage() == first);
