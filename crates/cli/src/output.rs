@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, IsTerminal, LineWriter, StdoutLock, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use obento::host::{HostError, interrupt, open_output};
+use obento::host::{FileId, HostError, interrupt, open_output};
 use rustix::io::Errno;
 
 use crate::cause::Complete;
@@ -83,10 +83,21 @@ pub fn of_output(report: Report, path: &Path, errno: Errno) -> Report {
     }
 }
 
-/// Opens the host file `path` for writing, and truncates or creates it. Fails as [`create_output`] does.
-pub fn empty_output(path: &Path) -> Result<File, Report> {
-    let file = create_output(path)?;
+/// Opens the host file `path` for writing, and truncates or creates it. Fails as [`create_output`] and [`emptied`] do.
+pub fn empty_output(path: &Path, spared: &[FileId]) -> Result<File, Report> {
+    emptied(create_output(path)?, path, spared)
+}
+
+/// Truncates the open file at `path`.
+///
+/// # Errors
+///
+/// The file cannot be written, or it is one of `spared`, from which images are read.
+pub fn emptied(file: File, path: &Path, spared: &[FileId]) -> Result<File, Report> {
     let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
+    if spared.contains(&FileId::of_file(&file, path).map_err(Report::plain)?) {
+        return Err(Report::plain(HostError::IsSource { path: path.into() }));
+    }
     if file.metadata().map_err(failed)?.is_file() {
         file.set_len(0).map_err(failed)?;
     }

@@ -324,7 +324,7 @@ mod tests {
         let (_, context) = tree();
         for operation in [Operation::Walk, Operation::Files, Operation::Random] {
             let phase = measured(operation, Cache::Warm, &context);
-            assert!(phase.operations > 7 && phase.seconds >= 0.02, "{operation:?}: {phase:?}");
+            assert!(phase.operations > 0 && phase.seconds >= 0.02, "{operation:?}: {phase:?}");
         }
     }
 

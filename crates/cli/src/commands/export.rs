@@ -21,7 +21,7 @@ use rustix::fs::AtFlags;
 use crate::context::Context;
 use crate::help::page::Page;
 use crate::open::{self, Found, join};
-use crate::output::{Outcome, Stop, create_output, not_written};
+use crate::output::{Outcome, Stop, create_output, emptied, not_written};
 use crate::progress::Progress;
 use crate::replaced::OldFile;
 use crate::report::Report;
@@ -147,19 +147,6 @@ fn confine(place: Option<&OutputPlace>, context: &Context) {
         // It is truncated later, which the right to write to open files does not include.
         Some(OutputPlace::File(_)) => context.confine(Rights::WriteBeneath(&[])),
     }
-}
-
-/// Truncates the open file at `path`. Fails if it cannot be written, or is one of `spared`, from which the image is
-/// read.
-fn emptied(file: File, path: &Path, spared: &[FileId]) -> Result<File, Report> {
-    let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
-    if spared.contains(&FileId::of_file(&file, path).map_err(Report::plain)?) {
-        return Err(Report::plain(HostError::IsSource { path: path.into() }));
-    }
-    if file.metadata().map_err(failed)?.is_file() {
-        file.set_len(0).map_err(failed)?;
-    }
-    Ok(file)
 }
 
 /// Returns the name of the top of the tree in the archive: `.`, or the name of a file.

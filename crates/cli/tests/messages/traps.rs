@@ -52,6 +52,24 @@ fn a_disk_image_is_not_replaced_by_a_copied_file_because_its_path_was_forgotten(
 }
 
 #[test]
+fn a_report_and_a_list_do_not_replace_the_image_that_is_read() {
+    let folder = folder_of_images();
+    let at = folder.path();
+    let before = fs::read(at.join("fat.img")).unwrap();
+    for args in [
+        &["recover", "--report", "fat.img", "fat.img", "saved"][..],
+        &["recover", "--list", "--report", "fat.img", "fat.img"],
+        &["find", "fat.img", "-fprint", "fat.img"],
+        &["find", "fat.img:/", "-fprint", "./fat.img"],
+    ] {
+        let output = obento(at, args);
+        assert!(!output.status.success(), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("fat.img"), "{args:?}: {output:?}");
+        assert!(fs::read(at.join("fat.img")).unwrap() == before, "{args:?}");
+    }
+}
+
+#[test]
 fn ordinary_files_and_earlier_copies_of_an_image_are_replaced_as_by_cp() {
     let folder = folder_of_images();
     let at = folder.path();

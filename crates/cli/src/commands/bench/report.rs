@@ -59,7 +59,7 @@ pub fn run(args: &Args, _: &Context) -> Outcome {
         }
     };
     if let Some(path) = &args.output {
-        return empty_output(path)?.write_all(made.as_bytes()).map_err(|error| {
+        return empty_output(path, &[])?.write_all(made.as_bytes()).map_err(|error| {
             Stop::Failed(Report::on("cannot write", path.as_os_str().as_encoded_bytes(), error))
         });
     }

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal};
 use std::rc::Rc;
 
+use obento::host::FileId;
 use obento::vfs::Symlinks;
 use obento::volume::Owners;
 use obento::walk::{Step, Walk};
@@ -82,7 +83,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let report = Report::new("cannot search", "--json does not support -printf, -print0 or -ls");
         return Err(report.help("omit --json, or the action that --json does not support").into());
     }
-    let sinks = sinks(&parsed)?;
+    let sinks = sinks(&parsed, starts, context)?;
     let starts = start_points(starts, args, &parsed, &world);
     let mut evaluator = Evaluator {
         expr: &parsed.expr,
@@ -114,12 +115,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 /// Returns standard output and the files of `-fprint` and similar actions. As in GNU find, names on a terminal contain no
-/// control characters, whichever action prints them.
-fn sinks(parsed: &Parsed) -> Result<Vec<Sink<'static>>, Stop> {
+/// control characters, whichever action prints them. Fails for the image of a start point, which would be emptied.
+fn sinks(parsed: &Parsed, starts: &[OsString], context: &Context) -> Result<Vec<Sink<'static>>, Stop> {
+    let images = starts.iter().filter_map(|start| open::address(start, context).ok());
+    let spared: Vec<_> = images.filter_map(|address| FileId::of_path(&address.image)).collect();
     let style = style_on(&io::stdout());
     let mut sinks = vec![Sink { out: Box::new(Output::stdout()), style }];
     for path in &parsed.outputs {
-        let file = empty_output(path.as_ref())?;
+        let file = empty_output(path.as_ref(), &spared)?;
         let style = style_on(&file);
         sinks.push(Sink { out: Box::new(BufWriter::new(file)), style });
     }

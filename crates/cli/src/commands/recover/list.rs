@@ -25,7 +25,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let options = Options { checksums: Checksums::Ignore, ..context.options().image_options() };
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     let out = match &args.report {
-        Some(path) => Out::File(crate::output::empty_output(path)?),
+        Some(path) => Out::File(crate::output::empty_output(path, &file.host_files().collect::<Vec<_>>())?),
         None => Out::Standard(Output::stdout()),
     };
     open::seal_before_decoding([&args.source], open::BareOperand::Image, Access::ReadOnly, context);

@@ -91,8 +91,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let options = Options { checksums: Checksums::Ignore, ..context.options().image_options() };
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     let target = HostTarget::open(target_path).map_err(Report::plain)?;
+    let spared: Vec<_> = file.host_files().collect();
     let out = match &args.report {
-        Some(path) => report::Out::File(crate::output::empty_output(path)?),
+        Some(path) => report::Out::File(crate::output::empty_output(path, &spared)?),
         None => report::Out::Standard(Output::stdout()),
     };
     let mut copy = CopyOptions {
@@ -101,7 +102,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             trust: if args.untrusted { Trust::Untrusted } else { Trust::Full },
             ..TreeOptions::default()
         },
-        spared: file.host_files().collect(),
+        spared,
         ..CopyOptions::archive()
     };
     // The kernel engine and backing files need rights, as for other commands.

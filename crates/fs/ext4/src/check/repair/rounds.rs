@@ -1,7 +1,8 @@
 //! The rounds of a repair: what was found and tried in earlier rounds, and the number of rounds.
 //!
-//! Each stage has its own number of rounds, so that one whose repairs do not end leaves the others theirs. A round that
-//! repairs many issues which no round repaired before does not count.
+//! Each stage has its own number of rounds. A repair ends at a stage whose rounds are used up: the later stages rely on
+//! it, for example on right bitmaps. A round with many issues that no round has tried before does not count, up to a
+//! limit.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
@@ -116,7 +117,7 @@ impl Rounds {
         to_u64(left.iter().filter(|issue| !self.stuck.contains(issue)).count())
     }
 
-    /// Returns the issues of the first stage that has any which may be repaired, and that has rounds left. If only safe
+    /// Returns the issues of the first stage that has any which may be repaired; none if its rounds are used up. If only safe
     /// repairs are permitted and there are other issues, too, nothing is repaired, since the safe issues may be their
     /// consequences.
     pub(super) fn todo(&mut self, mut issues: Vec<Issue>, repair_mode: RepairMode) -> Vec<Issue> {
@@ -126,8 +127,11 @@ impl Rounds {
         }
         let max = |stage: Stage| if stage == Stage::Counts { MAX_COUNT_ROUNDS } else { MAX_ROUNDS };
         let is_used_up = |stage: Stage| self.spent.get(&stage).is_some_and(|rounds| *rounds >= max(stage));
-        issues.retain(|issue| !self.stuck.contains(issue) && !is_used_up(issue.stage()));
+        issues.retain(|issue| !self.stuck.contains(issue));
         let Some(first) = issues.iter().map(Issue::stage).min() else { return issues };
+        if is_used_up(first) {
+            return Vec::new();
+        }
         issues.retain(|issue| issue.stage() == first);
         let fresh = issues.iter().filter(|issue| !self.tries.contains_key(issue)).count();
         if fresh < PROGRESS || self.free_rounds >= MAX_FREE_ROUNDS {
