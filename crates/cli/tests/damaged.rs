@@ -121,7 +121,9 @@ fn a_truncated_image_is_read_up_to_its_end() {
         fs::write(&cut, &original[..len]).unwrap();
         for reader in READERS {
             let status = read(&cut, reader, &format!("cut at {len}"));
-            assert!(len > 1 << 20 || !status.success(), "an image cut at {len} was read");
+            // `info` describes the partition table.
+            let is_described = reader[0] == "info" && len == 1 << 20;
+            assert!(len > 1 << 20 || !status.success() || is_described, "an image cut at {len} was read");
         }
     }
 }
