@@ -59,12 +59,14 @@ fn an_undamaged_volume_is_recovered_whole() {
     assert!(text(&again.stderr).contains("the directory is not empty"));
 }
 
-/// Adds the contents of all files below `folder`.
+/// Adds the contents of all regular files below `folder`.
 fn add_contents(folder: &std::path::Path, contents: &mut Vec<Vec<u8>>) {
     for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
-        match entry.is_dir() {
-            true => add_contents(&entry, contents),
-            false => contents.push(fs::read(entry).unwrap()),
+        let kind = entry.symlink_metadata().unwrap().file_type();
+        if kind.is_dir() {
+            add_contents(&entry, contents);
+        } else if kind.is_file() {
+            contents.push(fs::read(entry).unwrap());
         }
     }
 }
@@ -290,7 +292,9 @@ fn a_repaired_copy_shows_no_zeros_for_bad_data() {
         let changed =
             contents(&twins.path(&saved)).into_iter().filter(|found| !wanted.contains(found)).count();
         let report = text(&output.stdout);
-        let listed = report.lines().filter(|line| line.starts_with("damaged\t")).count();
+        // The directory has no range of bytes.
+        let is_file = |line: &&str| line.starts_with("damaged\t") && !line.starts_with("damaged\t-\t");
+        let listed = report.lines().filter(is_file).count();
         assert_eq!(changed, listed, "{sector}: {report}");
     }
 }
