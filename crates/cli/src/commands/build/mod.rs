@@ -218,7 +218,8 @@ fn failed(failure: BuildFailure, shown: &[u8], volume: Option<&VolumeArgs>, cont
         failure => {
             let text = failure.to_string();
             let report = because(&failure);
-            match volume.and_then(|volume| volume.file_in(&text)) {
+            // A packed file is not to be added as it is.
+            match volume.and_then(|volume| volume.file_in(&text)).filter(|_| failure.hint().is_none()) {
                 Some(file) => report.help(format!("use --add {file} to add a file that is not an archive")),
                 None => report,
             }
