@@ -141,7 +141,7 @@ fn unsupported_options_of_cp_are_reported_with_the_supported_ones() {
         "obento: cannot change 'disk.img.zst': obento reads the format zstd, but does not write it\n  help: convert the image first: zstd -dc disk.img.zst > plain.img\n"
     });
     check(at, &["cp", "disk.img.zst", "."], 1, "", {
-        "obento: cannot copy 'disk.img.zst': not a path inside an image\n  help: use disk.img.zst:/ for the root directory of the image\n"
+        "obento: cannot copy 'disk.img.zst': not a path inside an image\n  help: use disk.img.zst:/ for the root directory of the image, or cp(1) to copy the image itself\n"
     });
     check(at, &["cp", "disk.img.zst:/nowhere", "."], 1, "", {
         "obento: cannot copy 'disk.img.zst:/nowhere': no such file or directory\n"
@@ -423,8 +423,8 @@ fn info_shows_the_layers_from_outside_inwards() {
     assert!(text.contains("\"kind\":\"volume\"") && text.contains("\"partition\":1"), "{text}");
     fs::write(folder.path().join("text"), "hello\n".repeat(1000)).unwrap();
     let output = obento(folder.path(), &["info", "text"]);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("no supported file system"));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(String::from_utf8(output.stdout).unwrap().contains("text"));
 }
 
 #[test]

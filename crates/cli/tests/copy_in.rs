@@ -385,9 +385,8 @@ fn a_move_across_the_border_leaves_nothing_behind_unless_something_could_not_be_
         assert_eq!(String::from_utf8_lossy(&left.stdout), expected);
     }
     fs::write(at.join("back/huge"), vec![1; 16 << 20]).unwrap();
-    let unfinished = "'disk.img:/.obento-unfinished-baccd65a/huge'";
     let reported = format!(
-        "obento: cannot copy 'back/huge': cannot write {unfinished}: {VOLUME_IS_FULL}\
+        "obento: cannot copy 'back/huge': cannot write 'disk.img:/back/huge': {VOLUME_IS_FULL}\
          obento: cannot move 'back' to 'disk.img:/back': not everything was copied\n  \
          help: the source is unchanged\n"
     );

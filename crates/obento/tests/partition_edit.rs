@@ -174,7 +174,7 @@ fn changes_that_would_lose_a_partition_are_refused() {
     let number = |number| NewEntry { number: Some(number), ..entry(Scheme::Gpt, None, Some(MIB), 3) };
     assert_eq!(editor.add(&number(1)), Err(EditError::NumberInUse { number: 1 }));
     assert_eq!(editor.add(&number(129)), Err(EditError::BadNumber { scheme: Scheme::Gpt, number: 129 }));
-    assert!(matches!(editor.end_at(8 * MIB), Err(EditError::OutOfRange { .. })));
+    assert!(matches!(editor.end_at(8 * MIB), Err(EditError::PastEnd { .. })));
     assert_eq!(editor.set_kind(1, PartitionType::Mbr(7)), Err(EditError::WrongType { scheme: Scheme::Gpt }));
 }
 

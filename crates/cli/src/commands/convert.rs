@@ -143,7 +143,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let converted = convert(&disk, target, &args.out, options, &mut watch);
     drop(watch);
     let converted = converted.map_err(|failure| args.failed(failure))?;
-    note_padding(format, disk.len(), shown, context);
+    if !args.quiet {
+        note_padding(format, disk.len(), shown, context);
+    }
     let digest = args.checksum.then(|| hex(&sha.finalize()));
     report(args, &(&converted).into(), digest.as_deref(), start.elapsed(), context)
 }

@@ -148,7 +148,7 @@ fn a_gpt_whose_protective_mbr_is_lost_is_repaired_and_not_destroyed() {
         &["mkfs", "gpt.img"],
         2,
         "cannot create a file system on 'gpt.img': it contains a GPT whose protective MBR is missing\n  help: use \
-         --force (-F) to overwrite it",
+         --force (-f) to overwrite it",
     );
     assert!(obento(at, &["part", "gpt.img", "repair-backup"]).status.success());
     assert!(fs::read(at.join("gpt.img")).unwrap() == good);

@@ -18,7 +18,7 @@ pub const PAGE: Page = Page::new(&[
         "Run two workloads on two targets",
     ),
     (
-        "obento bench read --target image:win.ntfs --target 'mount-cmd:ntfs-3g -o ro win.ntfs $1'",
+        "obento bench read -T image:win.ntfs -T 'mount-cmd:ntfs-3g -o ro win.ntfs $1'",
         "Read the files of an existing image in two ways",
     ),
     ("obento bench report r.json --format html --output r.html", "Write a page of the results"),
