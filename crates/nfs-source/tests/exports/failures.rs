@@ -192,7 +192,7 @@ fn a_host_without_a_server_is_reported() {
 
 #[test]
 fn a_server_that_has_ended_raises_no_sigpipe() {
-    expect_no_sigpipe("a_server_that_has_ended_raises_no_sigpipe", || {
+    expect_no_sigpipe("failures::a_server_that_has_ended_raises_no_sigpipe", || {
         let (client, server) = UnixStream::pair().unwrap();
         drop(server);
         let export = Export::over(client.into(), b"root", Duration::from_secs(20)).unwrap();
