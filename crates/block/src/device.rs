@@ -71,7 +71,7 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Result<()>;
 
     /// Writes `parts`, one after the other, from byte `offset` on. A device may write them without a copy; the default
-    /// implementation copies them to one buffer, and fails with `NoMemory` if there is none.
+    /// implementation copies them to one buffer, and fails with `NoMemory` without memory for it.
     ///
     /// # Errors
     ///
