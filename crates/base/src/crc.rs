@@ -1,4 +1,4 @@
-//! The checksums of disk formats, one function each. A kernel host can replace [`crc32c`] with its own function.
+//! The checksums of disk formats, one function each. A kernel host can replace [`crc32c()`] with its own function.
 //!
 //! Each function continues from a running value, as `crc32c(seed, ..)` of Linux does. It inverts neither the
 //! seed nor the result, so `f(f(seed, a), b)` is the checksum of `a` followed by `b`. If a format requires an
@@ -11,7 +11,7 @@
 use ::crc::CRC_32_ISCSI;
 use ::crc::{CRC_16_ARC, CRC_32_BZIP2, CRC_32_ISO_HDLC, Crc, Table};
 
-/// A function that computes the same value as [`crc32c`].
+/// A function that computes the same value as [`crc32c()`].
 pub type Crc32c = fn(seed: u32, bytes: &[u8]) -> u32;
 
 /// The function of the environment. No thread waits for the lock: another thread holds it only while it copies the
@@ -21,7 +21,7 @@ static PROVIDED: spin::Mutex<Option<Crc32c>> = spin::Mutex::new(None);
 #[cfg(any(test, not(feature = "std")))]
 const SHORT: usize = 48;
 
-/// Makes [`crc32c`] call `function` for all but short runs of bytes, since a kernel may not use all instructions of
+/// Makes [`crc32c()`] call `function` for all but short runs of bytes, since a kernel may not use all instructions of
 /// the processor here. Only the first call has an effect, and may have none while another thread uses the function. With
 /// the feature `std`, no call has an effect.
 pub fn provide_crc32c(function: Crc32c) {

@@ -14,7 +14,7 @@ use obento::copy::{Observer, Problem};
 use obento::driver::Access;
 use obento::export::{ExportOptions, export};
 use obento::host::sandbox::Rights;
-use obento::host::{FileId, HostDir, HostError, interrupt};
+use obento::host::{HostDir, HostError, interrupt};
 use obento::vfs::Symlinks;
 use rustix::fs::AtFlags;
 
