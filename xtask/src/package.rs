@@ -1,8 +1,12 @@
 //! Verifies that the crates that others depend on can be published.
 
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
-use xshell::{Shell, cmd};
+use xshell::{Shell, TempDir, cmd};
 
 /// The crates, in the order of their dependencies.
 const PUBLISHED: [&str; 34] = [
@@ -78,11 +82,42 @@ pub fn run(shell: &Shell) -> Result<()> {
     );
     let lacking = lacking(&metadata)?;
     ensure!(lacking.is_empty(), "these crates lack metadata:\n  {}", lacking.join("\n  "));
+    let home = new_home(shell, &cargo_home()?)?;
+    let _home = shell.push_env("CARGO_HOME", home.path());
     let all = PUBLISHED.iter().flat_map(|name| ["--package", name]);
     cmd!(shell, "cargo package --locked --allow-dirty --no-verify {all...}").run()?;
     let core = CORE.iter().flat_map(|name| ["--package", name]);
     let quick = QUICK.iter().flat_map(|setting| ["--config", setting]);
     cmd!(shell, "cargo package --locked --allow-dirty {core...} {quick...}").run()?;
+    Ok(())
+}
+
+/// Returns cargo's folder of the user.
+fn cargo_home() -> Result<PathBuf> {
+    let named = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    named.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo"))).context("HOME is not set")
+}
+
+/// Makes a folder for cargo that shares all but the unpacked sources with the folder `home`. Cargo never unpacks a package
+/// again that has the same version, so that the sources of an earlier run would be compiled.
+fn new_home(shell: &Shell, home: &Path) -> Result<TempDir> {
+    let new = shell.create_temp_dir()?;
+    let registry = new.path().join("registry");
+    fs::create_dir(&registry)?;
+    link_entries(home, new.path(), "registry")?;
+    link_entries(&home.join("registry"), &registry, "src")?;
+    Ok(new)
+}
+
+/// Creates a symbolic link in `to` for each entry of the folder `from`, if it exists, except for the entry `left_out`.
+fn link_entries(from: &Path, to: &Path, left_out: &str) -> Result<()> {
+    let entries = from.is_dir().then(|| fs::read_dir(from)).transpose()?;
+    for entry in entries.into_iter().flatten() {
+        let entry = entry?;
+        if entry.file_name() != left_out {
+            symlink(entry.path(), to.join(entry.file_name()))?;
+        }
+    }
     Ok(())
 }
 
@@ -109,6 +144,21 @@ fn lacking(metadata: &Value) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_home_of_cargo_has_everything_but_unpacked_sources() {
+        let shell = Shell::new().unwrap();
+        let old = shell.create_temp_dir().unwrap();
+        for folder in ["bin", "registry/src/-1/obento-base-0.1.0", "registry/cache"] {
+            fs::create_dir_all(old.path().join(folder)).unwrap();
+        }
+        let new = new_home(&shell, old.path()).unwrap();
+        assert!(new.path().join("bin").is_dir());
+        assert!(new.path().join("registry/cache").is_dir());
+        assert!(!new.path().join("registry/src").exists());
+        let first = new_home(&shell, &old.path().join("missing")).unwrap();
+        assert_eq!(fs::read_dir(first.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn missing_metadata_of_published_crates_is_reported() {

@@ -1,7 +1,7 @@
 //! Runs several test programs at the same time.
 //!
-//! `cargo test` runs one after the other, so that often one long test runs alone at the end. Here up to four processors
-//! run one test each, and the longest programs start first.
+//! `cargo test` runs one after the other, so that often one long test runs alone at the end. Here several programs
+//! run at a time, one more than there are processors, because tests also wait. The longest programs start first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,18 +17,20 @@ use xshell::{Shell, cmd};
 use crate::timed::Taken;
 
 /// The programs that take minutes, the longest first. The other programs follow in the order in which they were built.
-const LONG: [&str; 16] = [
-    "types",
-    "engine",
-    "new_driver",
+const LONG: [&str; 18] = [
     "mount",
-    "damaged",
+    "engine",
+    "types",
     "matrix",
-    "faults",
-    "build",
-    "check_corpus",
-    "large_volume",
     "text",
+    "new_driver",
+    "damaged",
+    "check_corpus",
+    "build",
+    "convert",
+    "sources",
+    "faults",
+    "large_volume",
     "crash",
     "format",
     "conformance",
@@ -115,7 +117,7 @@ pub fn run(shell: &Shell, mut programs: Vec<Program>, arguments: &[String], take
         }
     };
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    thread::scope(|scope| (0..processors.min(MOST)).for_each(|_| drop(scope.spawn(work))));
+    thread::scope(|scope| (0..(processors + 1).min(MOST)).for_each(|_| drop(scope.spawn(work))));
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     ensure!(failed.is_empty(), "{}", summary(&failed));
     Ok(())

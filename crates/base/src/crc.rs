@@ -1,4 +1,5 @@
-//! The checksums of disk formats, one function each. A kernel host can replace [`crc32c()`] with its own function.
+//! The checksums of disk formats. Each function computes one checksum. A kernel host can provide a function for
+//! [`crc32c()`] ([`provide_crc32c`]).
 //!
 //! Each function continues from a running value, as `crc32c(seed, ..)` of Linux does. It inverts neither the
 //! seed nor the result, so `f(f(seed, a), b)` is the checksum of `a` followed by `b`. If a format requires an
@@ -14,16 +15,21 @@ use ::crc::{CRC_16_ARC, CRC_32_BZIP2, CRC_32_ISO_HDLC, Crc, Table};
 /// A function that computes the same value as [`crc32c()`].
 pub type Crc32c = fn(seed: u32, bytes: &[u8]) -> u32;
 
-/// The function of the environment. No thread waits for the lock: another thread holds it only while it copies the
-/// pointer, and the table has the same result.
+/// The function that the environment provides. No thread waits for the lock. If another thread holds the lock,
+/// [`crc32c()`] uses the table, which has the same result.
 static PROVIDED: spin::Mutex<Option<Crc32c>> = spin::Mutex::new(None);
 /// Length in bytes below which the table needs fewer instructions than a call of the environment.
 #[cfg(any(test, not(feature = "std")))]
 const SHORT: usize = 48;
 
-/// Makes [`crc32c()`] call `function` for all but short runs of bytes, since a kernel may not use all instructions of
-/// the processor here. Only the first call has an effect, and may have none while another thread uses the function. With
-/// the feature `std`, no call has an effect.
+/// Provides the function that [`crc32c()`] calls for 48 bytes or more. A kernel can provide a function that uses
+/// special instructions of the processor. For fewer bytes, and without a provided function, `crc32c()` uses a table.
+///
+/// A call has no effect in these cases:
+///
+/// - A function was provided before.
+/// - Another thread calls `crc32c()` or this function at the same time.
+/// - The crate has the feature `std`: `crc32c()` then never calls the provided function.
 pub fn provide_crc32c(function: Crc32c) {
     if let Some(mut provided) = PROVIDED.try_lock() {
         provided.get_or_insert(function);

@@ -44,8 +44,9 @@ impl fmt::Display for Errno {
 }
 
 impl Error {
-    /// Returns the error number that a system call of Linux would return. `Unsupported` is `EOPNOTSUPP`, `Corrupt` is
-    /// `EUCLEAN`, and `Device` is `EIO`.
+    /// Returns the error number that a system call of Linux would return: for `Refused`, the number that the
+    /// documentation of [`Refusal`] contains; for `Unsupported`, `EOPNOTSUPP`; for `Corrupt`, `EUCLEAN`; for `Device`,
+    /// `EIO`.
     pub fn errno(&self) -> Errno {
         Errno(match self {
             Self::Refused(refusal) => refusal.errno(),
@@ -65,7 +66,8 @@ macro_rules! numbers {
                 }
             }
 
-            /// Returns the refusal with this error number of Linux: the inverse of [`Error::errno`].
+            /// Returns the refusal with this error number of Linux, or `None` if no refusal has this number. This is
+            /// the inverse of [`Error::errno`] for `Error::Refused`.
             pub fn of_errno(errno: i32) -> Option<Self> {
                 Some(match errno {
                     $($number => Self::$refusal,)*

@@ -1,9 +1,9 @@
-//! The error type of all crates. It has four classes, one for each kind of cause:
+//! The error type that all crates share. Each of its four classes corresponds to a kind of cause:
 //!
 //! - `Refused`: the request of the caller is impossible.
-//! - `Unsupported`: obento does not support a feature of the volume.
+//! - `Unsupported`: obento does not support a feature of the volume, or a requested operation or option.
 //! - `Corrupt`: the volume is damaged. The error contains the location.
-//! - `Device`: the hardware or the host failed.
+//! - `Device`: the hardware, the host or a server failed, or the device rejects the access.
 //!
 //! Errors consist of typed fields. Only `Display` converts them to text.
 
@@ -21,13 +21,13 @@ pub enum Error {
     /// The request of the caller cannot be satisfied. The volume is not damaged.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// The volume uses a feature that obento does not support.
+    /// The volume has a feature, or the caller requested an operation or an option, that obento does not support.
     #[error("{0} is not supported")]
     Unsupported(Feature),
     /// The volume violates its format.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// The underlying device failed.
+    /// The underlying device failed, or rejects the access.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
@@ -90,7 +90,8 @@ pub enum Refusal {
     /// `ENOTEMPTY`: the directory has entries.
     #[error("directory not empty")]
     NotEmpty,
-    /// `ELOOP`: too many symbolic links or nested directories, or a symbolic link where none is permitted.
+    /// `ELOOP`: the path has too many symbolic links or nested directories, or the inode is a symbolic link and may not
+    /// be one.
     #[error("too many levels of symbolic links or directories")]
     Loop,
     /// `ENODATA`: the extended attribute does not exist.
@@ -110,7 +111,8 @@ pub enum Refusal {
     NoSuchOffset,
 }
 
-/// A feature that obento does not support, named as in the documentation of the format.
+/// A feature, an operation or an option that obento does not support. A feature has its name in the documentation of
+/// the format.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 pub enum Feature {
     /// A named feature, for example `encrypted file name`.
@@ -239,8 +241,8 @@ pub enum Structure {
     Node,
 }
 
-/// A violation of the format and its location. `block` is a block number of the volume. `offset` is a byte offset
-/// within that block.
+/// A violation of the format and its location. `block` is a block number of the volume, or of the journal device for a
+/// structure of an external journal. `offset` is a byte offset within that block.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Corrupt {
@@ -406,7 +408,8 @@ pub enum Corrupt {
     },
 }
 
-/// A failure of the device, or of the object that the host uses as a device.
+/// A failure of the device, or of the file or server that the host uses as a device. Or: an access that the device
+/// rejects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {

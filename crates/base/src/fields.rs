@@ -29,7 +29,7 @@ const HEAD: usize = 8;
 const STATE_HEAD: usize = 16;
 const CHECKSUM: usize = 4;
 
-/// The major and the minor version of a state. A reader refuses a state with another major version.
+/// The major and the minor version of a state. A reader rejects a state with another major version.
 pub type Version = (u16, u16);
 
 /// Fields that are being written.

@@ -30,6 +30,7 @@ mod forward;
 mod name;
 mod quantity;
 mod time;
+pub mod utf16;
 pub mod wire;
 
 pub use attr::{Attr, DeviceNumber, FileFlags, FileKind, Generation, Ino, Mode};

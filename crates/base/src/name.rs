@@ -102,22 +102,38 @@ fn is_in(table: &[(u32, u32)], c: char) -> bool {
     place.is_ok()
 }
 
-/// Writes `bytes` so that they cannot control a terminal. Backslashes, characters that are not
-/// [printable](is_printable_after), and bytes that are not UTF-8 are written as `\xNN`.
+/// Writes `bytes` so that they cannot control a terminal. The function writes escape sequences of C for backslashes,
+/// for characters that are not [printable](is_printable_after), and for bytes that are not UTF-8. An escape sequence is
+/// a letter, as in `\n`, if C defines a letter. Otherwise, it is three octal digits for each byte.
 pub fn write_escaped(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         let mut before = None;
         for c in chunk.valid().chars() {
-            if is_printable_after(before, c) && c != '\\' {
-                f.write_char(c)?;
-            } else {
-                c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+            match letter(c) {
+                Some(letter) => write!(f, "\\{letter}")?,
+                None if is_printable_after(before, c) => f.write_char(c)?,
+                None => c.encode_utf8(&mut [0; 4]).bytes().try_for_each(|byte| write!(f, "\\{byte:03o}"))?,
             }
             before = Some(c);
         }
-        chunk.invalid().iter().try_for_each(|byte| write!(f, "\\x{byte:02x}"))?;
+        chunk.invalid().iter().try_for_each(|byte| write!(f, "\\{byte:03o}"))?;
     }
     Ok(())
+}
+
+/// Returns the letter of the escape sequence of C for `c`, if C has one.
+fn letter(c: char) -> Option<char> {
+    Some(match c {
+        '\\' => '\\',
+        '\x07' => 'a',
+        '\x08' => 'b',
+        '\t' => 't',
+        '\n' => 'n',
+        '\x0b' => 'v',
+        '\x0c' => 'f',
+        '\r' => 'r',
+        _ => return None,
+    })
 }
 
 /// Displays the name as [`write_escaped`] writes it.
@@ -191,8 +207,8 @@ mod tests {
     #[test]
     fn a_hostile_name_prints_without_control_characters() {
         let name = Name::new(b"a\x1b[2J\xff\\\xc2\x9b").unwrap();
-        assert_eq!(name.to_string(), r"a\x1b[2J\xff\x5c\xc2\x9b");
-        assert_eq!(Name::new("a\u{202e}b\u{e4}".as_bytes()).unwrap().to_string(), "a\\xe2\\x80\\xaeb\u{e4}");
+        assert_eq!(name.to_string(), r"a\033[2J\377\\\302\233");
+        assert_eq!(Name::new("a\u{202e}b\u{e4}".as_bytes()).unwrap().to_string(), "a\\342\\200\\256b\u{e4}");
     }
 
     #[test]
@@ -235,8 +251,8 @@ mod tests {
     fn a_combining_mark_is_shown_only_over_a_character_of_its_own_name() {
         let shown = |text: &str| Name::new(text.as_bytes()).unwrap().to_string();
         assert_eq!(shown("e\u{301}\u{302}"), "e\u{301}\u{302}");
-        assert_eq!(shown("\u{301}e"), r"\xcc\x81e");
-        assert_eq!(shown("\u{200b}\u{301}"), r"\xe2\x80\x8b\xcc\x81");
+        assert_eq!(shown("\u{301}e"), r"\314\201e");
+        assert_eq!(shown("\u{200b}\u{301}"), r"\342\200\213\314\201");
         assert!(!is_printable_after(Some('/'), '\u{301}'));
     }
 }

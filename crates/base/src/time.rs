@@ -12,7 +12,7 @@ impl Timestamp {
     /// 1970-01-01 00:00 UTC.
     pub const EPOCH: Self = Self { secs: 0, nanos: 0 };
 
-    /// Creates a timestamp. If `nanos` is a full second or more, uses 999,999,999 instead. Such values occur
+    /// Creates a timestamp. If `nanos` is greater than 999,999,999, uses 999,999,999 instead. Such values occur
     /// only on damaged disks.
     pub const fn new(secs: i64, nanos: u32) -> Self {
         Self { secs, nanos: if nanos > 999_999_999 { 999_999_999 } else { nanos } }

@@ -15,10 +15,10 @@ use obento_base::{DeviceError, Result};
 /// numbered list apply, the method fails with the first one. A device that stores data in memory can also
 /// fail with `NoMemory`.
 ///
-/// Invariant: only [`flush`](Self::flush) orders writes. Data that was written before the last successful
-/// flush is on stable storage. After a power failure, each sector that was written since then has its old or
-/// its new contents, independently of the other sectors. A sector of [`sector_size`](Self::sector_size) bytes
-/// never has a mixture of both.
+/// Invariant: only [`flush`](Self::flush) and [`write_in_order`](Self::write_in_order) order writes. After a
+/// successful call of either method, all data that was written before the call is on stable storage. After a power
+/// failure, each sector that was written since the last such call has its old or its new contents, independently of
+/// other sectors. A sector of [`sector_size`](Self::sector_size) bytes never has a mixture of both.
 ///
 /// A read that runs at the same time as a write of the same bytes may return a mixture of old and new bytes.
 pub trait BlockDevice: Send + Sync {
@@ -48,8 +48,8 @@ pub trait BlockDevice: Send + Sync {
     /// 2. `Read`: the medium failed.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Performs several reads, in any order or in parallel. Fails as [`read_at`](Self::read_at) does, with the first
-    /// error that occurs. The contents of all buffers are then unspecified.
+    /// Performs several reads, in any order or in parallel. Fails with the first error of
+    /// [`read_at`](Self::read_at) that occurs. After an error, the contents of all buffers are unspecified.
     fn read_many(&self, requests: &mut [ReadRequest<'_>]) -> Result<()> {
         requests.iter_mut().try_for_each(|request| self.read_at(request.offset, request.buf))
     }
@@ -70,12 +70,12 @@ pub trait BlockDevice: Send + Sync {
     /// - `Flush`: the medium failed. Data written since the last successful flush may be lost.
     fn flush(&self) -> Result<()>;
 
-    /// Writes `parts`, one after the other, from byte `offset` on. A device may write them without a copy; the default
-    /// implementation copies them to one buffer, and fails with `NoMemory` without memory for it.
+    /// Writes `parts`, one after the other, from byte `offset` on. A device may write the parts without a copy. The
+    /// default implementation copies the parts to one buffer.
     ///
     /// # Errors
     ///
-    /// As for [`write_at`](Self::write_at).
+    /// As for [`write_at`](Self::write_at), or `NoMemory` if memory for the buffer is exhausted.
     fn write_parts(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         if let [only] = parts {
             return self.write_at(offset, only);
@@ -86,8 +86,9 @@ pub trait BlockDevice: Send + Sync {
         self.write_at(offset, &bytes)
     }
 
-    /// Writes all of `buf` at byte `offset` after all data written before the call. Returns once both are on stable
-    /// storage. A device may do so in one request; the default implementation flushes before and after the write.
+    /// Makes all data that was written before the call durable, and then writes all of `buf` at byte `offset`. Returns
+    /// once `buf` is on stable storage, too. A device may do so in one request. The default implementation flushes
+    /// before and after the write.
     ///
     /// # Errors
     ///
@@ -135,7 +136,8 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Returns the object of the host that contains the bytes at the start of `range`. A host can copy the bytes from
-    /// that object without passing them through the memory of the process. Returns `None` if the bytes must be read.
+    /// that object without passing them through the memory of the process. Returns `None` if the host must call
+    /// [`read_at`](Self::read_at) instead.
     fn backing(&self, range: Range<u64>) -> Option<Backing> {
         let _ = range;
         None

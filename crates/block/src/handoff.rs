@@ -1,10 +1,10 @@
 //! A device that passes from one process to another while its volume is in use: see [`Handoff`].
 //!
-//! Locking: a thread acquires the lock of the held changes first, and then the lock of their list. Writes,
-//! flushes, discards and punches hold the first lock shared. A read of a device that is not released holds
-//! the first lock shared; a read of a released device acquires no lock. [`Handoff::release`] holds the first
-//! lock exclusively during the call, and the guard of [`Handoff::freeze`] holds the first lock exclusively.
-//! Writes and flushes of a holding device, and the release, also hold the second lock.
+//! Locking: a device has two locks. A thread acquires them in this order:
+//! 1. The lock of the stored changes. Writes, flushes, discards and punches hold this lock shared. So does a read of a
+//!    device that is not released; a read of a released device acquires no lock. [`Handoff::release`] and the guard of
+//!    [`Handoff::freeze`] hold this lock exclusively.
+//! 2. The lock of the list of these changes. The release, and writes and flushes of a holding device, hold this lock.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -66,11 +66,11 @@ impl Held {
 ///
 /// Invariant: a holding device writes nothing to the underlying device before its release. At the release,
 /// the device repeats the stored writes and flushes in their original order. A crash during the release
-/// therefore has the same effect as a crash between two of these writes.
-/// Invariant: a released device never holds writes again.
+/// therefore has the same effect as a crash while the process makes these writes directly.
+/// Invariant: a released device never stores writes again.
 pub struct Handoff {
     below: Arc<dyn BlockDevice>,
-    /// Whether the device holds no writes. Never becomes `false` again.
+    /// Whether the device passes writes on instead of storing them. Never becomes `false` again.
     is_released: AtomicBool,
     held: RwLock<Option<Held>>,
 }
@@ -104,7 +104,7 @@ impl Handoff {
         Frozen { _writers: self.held.write() }
     }
 
-    /// Repeats the held writes and flushes on the underlying device, in order. Later writes are passed to the
+    /// Repeats the stored writes and flushes on the underlying device, in order. Later writes are passed to the
     /// underlying device directly. Other threads that use the device wait until the call returns. Has no
     /// effect on a released device.
     ///
@@ -177,7 +177,7 @@ impl BlockDevice for Handoff {
 
     fn discard(&self, range: Range<u64>) -> Result<()> {
         match &*self.held.read() {
-            // The contents of discarded bytes are unspecified, so the old ones may stay.
+            // The contents of discarded bytes are unspecified, so they may stay as they are.
             Some(_) if !self.is_read_only() => {
                 check_range(self.len(), range.start, range.end.saturating_sub(range.start))
             }

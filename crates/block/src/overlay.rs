@@ -150,7 +150,7 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         let changed = self.changed.read();
         let end = offset.saturating_add(to_u64(buf.len())).div_ceil(GRAIN);
         let mut among = changed.range(offset / GRAIN..end.max(offset / GRAIN)).peekable();
-        // One page that is present needs nothing of the underlying device.
+        // If the range is in one changed page, no byte of the underlying device is needed.
         if among.peek().is_none() || end.saturating_sub(offset / GRAIN) > 1 {
             self.below.read_at(offset, buf)?;
         }

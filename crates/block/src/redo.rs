@@ -13,7 +13,7 @@ pub type BlockImage = (u64, Vec<u8>);
 /// process, and survives a failure of the process. It does not survive a power failure.
 ///
 /// A process that fails loses the changes in its memory. If the process has reported such a change to a
-/// program, another process must be able to repeat the change. The first process therefore *publishes* the
+/// program as complete, another process must be able to repeat the change. A process therefore *publishes* the
 /// changed blocks ([`append`](Self::append)) before it reports the change.
 pub trait RedoLog: Send + Sync {
     /// Returns whether the calling thread handles a request that must not be divided. No change of such a request may

@@ -14,7 +14,14 @@ use crate::report::Report;
 /// such as `cannot read`, is for the report.
 pub fn open(action: &str, path: &Path) -> Result<File, Report> {
     open_input(path).map_err(|error| match error.errno() {
-        Some(errno) => Report::on(action, path.as_os_str().as_bytes(), io::Error::from(errno)),
+        Some(errno) => {
+            let shown = path.as_os_str().as_bytes();
+            let report = Report::on(action, shown, io::Error::from(errno));
+            match crate::open::partition_hint(shown) {
+                Some(hint) => report.help(hint),
+                None => report,
+            }
+        }
         None => Report::plain(error),
     })
 }

@@ -82,9 +82,9 @@ pub struct GlobalOptions {
     )]
     pub engine_memory: Option<u32>,
     /// Decompress at most SIZE bytes of a compressed image or archive, such as 20G. The default is 1 GiB plus
-    /// 100 times the compressed size; holes of an image do not count, but the blocks of sparse files in an
-    /// archive do. A temporary copy of a file, 'recover' and 'cp --untrusted' have the same limit: by default 1 GiB
-    /// plus 100 times the size of the volume
+    /// 100 times the compressed size. Holes of an image do not count; the data of sparse files in an archive counts
+    /// in whole blocks. A temporary copy of a file, 'recover' and 'cp --untrusted' have the same limit: by default
+    /// 1 GiB plus 100 times the size of the volume
     #[arg(long, global = true, value_name = "SIZE", value_parser = positive_size, help_heading = "Opening images", display_order = 913)]
     pub max_unpacked: Option<u64>,
     /// Use at most SIZE bytes of memory for the window of a decompressor, and, in a build, for extended attributes,

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use crate::cause::Complete;
 use crate::escape::{NameStyle, escape};
+use crate::open::needs_image;
 use crate::pager::Pager;
 use crate::report::{Report, shell_word};
 
@@ -63,6 +64,7 @@ pub fn not_written(path: &Path, error: HostError) -> Report {
 pub fn not_created(path: &Path, error: HostError) -> Report {
     let report = Report::plain(&error);
     match error {
+        HostError::System { .. } if obento::address::server_of(path).is_some() => needs_image(path),
         HostError::System { errno, .. } => of_output(report, path, errno),
         _ => report,
     }
@@ -77,10 +79,17 @@ pub fn of_output(report: Report, path: &Path, errno: Errno) -> Report {
             report.help(format!("create the directory first: mkdir -p {shown}"))
         }
         Errno::ACCESS | Errno::PERM if !path.exists() => report.help(format!(
-            "choose a directory that you can write to: 'ls -ld {shown}' shows its owner and mode"
+            "choose a directory that you can write to: 'ls -ld {}' shows its owner and mode",
+            shell_word(visible(directory).as_os_str().as_bytes())
         )),
         _ => report,
     }
+}
+
+/// Returns `directory`, or the lowest directory above it that the user can see.
+fn visible(directory: &Path) -> &Path {
+    let mut above = directory.ancestors().filter(|path| !path.as_os_str().is_empty());
+    above.find(|path| path.symlink_metadata().is_ok()).unwrap_or(Path::new("."))
 }
 
 /// Opens the host file `path` for writing, and truncates or creates it. Fails as [`create_output`] and [`emptied`] do.

@@ -11,9 +11,9 @@ use obento::{OpenError, Options};
 use crate::context::Context;
 use crate::report::{Report, shell_word};
 
-/// Checks that `out` can be created: it does not stand for standard output; it does not exist, or it is a regular file that no process changes, and `is_forced`
-/// permits replacing it. Until the result is dropped, no process can begin to change this file. `cannot` begins the
-/// report.
+/// Checks that `out` can be created: it does not stand for standard output; it does not exist, or it is a regular
+/// file that no process changes, and `is_forced` permits replacing it. Until the result is dropped, no process can
+/// begin to change this file. `cannot` begins the report.
 pub fn expect_replaceable(cannot: &str, out: &Path, is_forced: bool) -> Result<Option<ReplacedFile>, Report> {
     refuse_standard_output(cannot, out)?;
     let refused = |cause| Report::on(cannot, out.as_os_str().as_bytes(), cause);
@@ -69,9 +69,15 @@ impl OldFile {
         force: &str,
         context: &Context,
     ) -> Result<(), Report> {
-        let image = match self.0.decode(context.registry()) {
+        // The start of a compressed file shows whether the file contains an image.
+        let image = match self.0.with_start_of_packed().decode(context.registry()) {
             Ok(image) => image,
-            Err(OpenError::Host(HostError::Reference { .. })) => {
+            Err(OpenError::Host(
+                HostError::Reference { .. }
+                | HostError::Unsupported { .. }
+                | HostError::WrongCounts { .. }
+                | HostError::Damaged { .. },
+            )) => {
                 return Err(
                     Report::on(cannot, shown, "the file is a disk image").help(format!("use {force}"))
                 );
@@ -84,6 +90,8 @@ impl OldFile {
         let mut volumes =
             found.iter().filter(|content| matches!(content.holds, PartitionContents::FileSystem(_)));
         let volume = volumes.next();
+        // An encrypted disk, a member of a RAID, or several signatures.
+        let is_disk = is_disk || image.is_claimed();
         if volume.is_none() && image.table().is_none() && !is_disk {
             return Ok(());
         }

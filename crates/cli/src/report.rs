@@ -6,7 +6,7 @@ use std::fmt;
 
 use obento::Error;
 use obento::Image;
-use obento::base::DeviceError;
+use obento::base::{DeviceError, Quantity};
 use obento::driver::{Access, Notice};
 use obento::text::uuid_text;
 
@@ -72,6 +72,12 @@ impl Report {
     #[must_use]
     pub fn because(self, cause: &str) -> Self {
         Self { cause: cause.into(), ..self }
+    }
+
+    /// Removes the hint.
+    #[must_use]
+    pub fn without_help(self) -> Self {
+        Self { help: None, ..self }
     }
 
     /// Replaces the name `from` of a temporary file by the name `to` that the user knows.
@@ -140,6 +146,9 @@ pub fn words(error: impl fmt::Display) -> String {
 /// The hints for a disk of the host without free space: that of the image, and that of another file.
 pub const IMAGE_IS_FULL: &str = "free space on the disk of the image, or move the image to another disk";
 pub const HOST_IS_FULL: &str = "free space on the disk of the file, or choose another disk";
+/// The cause and the hint for a directory that is no mount of this program.
+pub const NOT_A_MOUNT: &str = "it is not a mount of obento";
+pub const LIST_MOUNTS: &str = "run 'obento mount --status' to list the mounts of obento";
 /// The hint for a volume without free space.
 pub const VOLUME_IS_FULL: &str =
     "the volume has too few free blocks: remove files, or enlarge the volume with 'obento resize IMAGE SIZE'";
@@ -260,6 +269,11 @@ pub fn notice(notice: &Notice, access: Access, image: &Image, fs_type: &str) -> 
             let place = if has_boot_sector(fs_type) { "in sector" } else { "at block" };
             format!("the {} is damaged; the copy {place} {block} is used", first_structure(fs_type))
         }
+        Notice::BackupTable { damaged, used } => {
+            let number = |table: &u8| u16::from(*table) + 1;
+            let (damaged, used) = (number(damaged), number(used));
+            format!("file allocation table {damaged} is damaged; table {used} has fewer errors")
+        }
         Notice::Truncated { expected, found } => {
             let len = image.device().len();
             let is_partition = image.partitions().iter().any(|part| part.len == *found && part.end() <= len);
@@ -270,12 +284,11 @@ pub fn notice(notice: &Notice, access: Access, image: &Image, fs_type: &str) -> 
             )
         }
         Notice::Replayed { transactions } => {
-            let s = if *transactions == 1 { "" } else { "s" };
             let how = match access {
                 Access::ReadOnly => "replayed in memory (use --no-replay to show the state before)",
                 Access::ReadWrite => "replayed",
             };
-            format!("not unmounted cleanly: {transactions} journal transaction{s} {how}")
+            format!("not unmounted cleanly: {} {how}", Quantity::new(*transactions, "journal transaction"))
         }
         Notice::NotReplayed => "not unmounted cleanly: the journal is not replayed".to_owned(),
         Notice::ReplayFailed(error) => {

@@ -38,17 +38,17 @@ enum ServerError {
 impl Cause for ServerError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::Start(StartError::Empty) => "write an address such as fuse:sshfs host:/dir",
+            Self::Start(StartError::Empty) => "write an address such as fuse:sshfs host:/dir:/",
             Self::Start(StartError::Program { .. }) => {
                 "check the name of the program, and that it is installed"
             }
             Self::Start(StartError::Folder { .. }) => "set TMPDIR to another directory",
             Self::Start(StartError::Refused(_)) => {
                 "check the messages of the server; it must accept /dev/fd/N as its mount point, as servers with \
-                 libfuse 3.3 and later do"
+                 libfuse 3.3 or later do"
             }
             Self::Start(StartError::Unconnected(_)) => {
-                "check the messages of the server; one with libfuse 2 requires a mount namespace, as unshare(1) \
+                "check the messages of the server; a server with libfuse 2 requires a mount namespace, as unshare(1) \
                  creates"
             }
             Self::Directory => "run the command in a directory in which only you can create files, such as /",

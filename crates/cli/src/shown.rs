@@ -7,6 +7,7 @@ use obento::Volume;
 use obento::driver::{StoredProperties, VolumeOptions};
 use obento_fuse::options::MountOptions;
 
+use crate::options::GlobalOptions;
 use crate::report::Report;
 
 /// The supported words, for messages.
@@ -16,6 +17,8 @@ pub const WORDS: &str =
 pub const KEPT: &str = "the file system stores owners, permissions and times itself";
 /// The reason why `discard` has no effect.
 const ONLY_FAT: &str = "discard is supported only on FAT and exFAT";
+/// The reason why `streams` has no effect.
+const ONLY_NTFS: &str = "only NTFS has alternate data streams";
 /// The reason why `subvolid` has no effect.
 pub const ONE_TREE: &str = "subvolid requires a Btrfs or bcachefs volume";
 
@@ -71,16 +74,35 @@ impl GivenNames for VolumeOptions {
     }
 }
 
-/// Returns why a part of `shown` has no effect on `volume`.
-pub fn in_vain(shown: VolumeOptions, volume: &Volume) -> Option<&'static str> {
-    let of_files = VolumeOptions { subvolume: None, ..shown };
-    if of_files != VolumeOptions::default() && volume.vfs().limits().keeps.contains(StoredProperties::OWNERS)
-    {
-        let only_discard = VolumeOptions { discard: true, ..VolumeOptions::default() };
-        return Some(if of_files == only_discard { ONLY_FAT } else { KEPT });
-    }
-    let has_trees = || matches!(volume.info().probe.fs_type, "btrfs" | "bcachefs");
-    (shown.subvolume.is_some() && !has_trees()).then_some(ONE_TREE)
+/// Returns the options of `shown` that have no effect on `volume`, and the reason.
+pub fn in_vain(shown: VolumeOptions, volume: &Volume) -> Option<(VolumeOptions, &'static str)> {
+    let none = VolumeOptions::default();
+    let fs_type = volume.info().probe.fs_type;
+    let keeps_owners = volume.vfs().limits().keeps.contains(StoredProperties::OWNERS);
+    let discard = VolumeOptions { discard: shown.discard, ..none };
+    let streams = VolumeOptions { hide_streams: shown.hide_streams, ..none };
+    let subvolume = VolumeOptions { subvolume: shown.subvolume, ..none };
+    let of_files = VolumeOptions { discard: false, hide_streams: false, subvolume: None, ..shown };
+    let has_trees = matches!(fs_type, "btrfs" | "bcachefs");
+    let checked = [
+        (of_files, keeps_owners, KEPT),
+        (discard, keeps_owners, ONLY_FAT),
+        (streams, fs_type != "ntfs", ONLY_NTFS),
+        (subvolume, !has_trees, ONE_TREE),
+    ];
+    let found = checked.into_iter().find(|(given, is_vain, _)| *is_vain && *given != none);
+    found.map(|(given, _, why)| (given, why))
+}
+
+/// The options of opening that the native driver of `fs_type` ignores. The kernel engine refuses them.
+pub fn ignored(options: &GlobalOptions, fs_type: &str) -> Vec<&'static str> {
+    let is_ext = fs_type.starts_with("ext");
+    let given = [
+        (options.superblock.is_some() && !is_ext, "--superblock"),
+        (options.ignore_checksums && !is_ext && fs_type != "vfat", "--ignore-checksums"),
+        (options.no_replay && !is_ext && !matches!(fs_type, "bcachefs" | "lfs" | "xv6"), "--no-replay"),
+    ];
+    given.into_iter().filter_map(|(is_ignored, name)| is_ignored.then_some(name)).collect()
 }
 
 #[cfg(test)]

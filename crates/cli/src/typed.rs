@@ -12,23 +12,34 @@ pub struct TypedWords<'w> {
     words: &'w [OsString],
     /// Long names and their letters.
     letters: Vec<(String, char)>,
+    /// The names of the command and of the commands in it.
+    command: Vec<String>,
 }
 
 impl<'w> TypedWords<'w> {
     /// Finds the options of the command of `tree` that `words` name. The first word is the program.
     pub fn new(words: &'w [OsString], tree: &Command) -> Self {
         let mut letters = letters(tree);
+        let mut names = Vec::new();
         if let Some((at, found)) = subcommand(tree, words) {
             let mut command = found;
+            names.push(command.get_name().to_owned());
             letters.extend(self::letters(command));
             for word in &words[at + 1..] {
                 if let Some(inner) = command.find_subcommand(word) {
                     command = inner;
+                    names.push(command.get_name().to_owned());
                     letters.extend(self::letters(command));
                 }
             }
         }
-        Self { words, letters }
+        Self { words, letters, command: names }
+    }
+
+    /// Returns the command that shows the options of the command that the user typed. `help` shows help.
+    pub fn help(&self, help: &str) -> String {
+        let topic = if self.command.is_empty() { "options".to_owned() } else { self.command.join(" ") };
+        format!("{help} {topic}")
     }
 
     /// Returns the letter of the option `long` if the user typed the letter.
@@ -86,5 +97,12 @@ mod tests {
         assert_eq!(name("obento part a add -s x", "--size"), "-s (--size)");
         assert_eq!(name("obento check -- -y", "--yes"), "--yes");
         assert_eq!(name("obento check -y a", "IMAGE"), "IMAGE");
+        let help = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            TypedWords::new(&words, &crate::help::command()).help("obento help")
+        };
+        assert_eq!(help("obento head -n"), "obento help head");
+        assert_eq!(help("obento part a add -s"), "obento help part add");
+        assert_eq!(help("obento -t"), "obento help options");
     }
 }

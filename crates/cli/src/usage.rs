@@ -6,6 +6,7 @@
 use std::error::Error as _;
 use std::ffi::OsString;
 use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
+use std::os::unix::ffi::OsStrExt as _;
 
 use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -26,8 +27,8 @@ pub fn report(error: &Error, help: &str, words: &[OsString]) -> Report {
     let argument = arguments.first().map_or_else(String::new, |text| typed.name(&named(text)));
     match (error.kind(), arguments.is_empty()) {
         (ErrorKind::InvalidSubcommand, _) => unknown_command(error, &tree, help),
-        (ErrorKind::UnknownArgument, false) => unknown(error, &arguments[0], help),
-        (ErrorKind::InvalidValue, false) => value(error, &argument),
+        (ErrorKind::UnknownArgument, false) => unknown(error, &arguments[0], help, &tree),
+        (ErrorKind::InvalidValue, false) => value(error, &argument, &typed.help(help)),
         (ErrorKind::ValueValidation, false) => invalid(error, &argument),
         (ErrorKind::NoEquals, false) => Report::plain(format!("{argument} requires '=' before its value")),
         (ErrorKind::MissingRequiredArgument, false) => {
@@ -57,12 +58,23 @@ pub fn report(error: &Error, help: &str, words: &[OsString]) -> Report {
                 .help(format!("'{}' lists the commands", list.trim_end_matches(" options")))
         }
         (ErrorKind::ArgumentConflict, false) => conflict(error, &named(&arguments[0]), help, &typed),
-        (ErrorKind::InvalidUtf8, _) => Report::plain("an argument is not valid UTF-8"),
+        (ErrorKind::InvalidUtf8, _) => not_text(words),
         _ => {
             let text = error.to_string();
             let text = text.strip_prefix("error: ").unwrap_or(&text);
             Report::plain(text.split("\n\n").next().unwrap_or_default().trim_end())
         }
+    }
+}
+
+/// Returns the report of a value that is not text. Paths may be any bytes, so `words` can contain several candidates.
+fn not_text(words: &[OsString]) -> Report {
+    let invalid: Vec<String> =
+        words.iter().filter(|word| word.to_str().is_none()).map(|word| subject(word.as_bytes())).collect();
+    match &invalid[..] {
+        [] => Report::plain("an argument is not valid UTF-8"),
+        [word] => Report::plain(format!("argument {word} is not valid UTF-8")),
+        words => Report::plain(format!("the value of an option is not valid UTF-8: {}", all(words, "or"))),
     }
 }
 
@@ -97,7 +109,7 @@ fn range(found: &str) -> Option<String> {
 /// The least maximum of a type of numbers, which is not a limit that a user needs to know.
 const NO_LIMIT: u64 = u32::MAX as u64;
 
-fn unknown(error: &Error, argument: &str, help: &str) -> Report {
+fn unknown(error: &Error, argument: &str, help: &str, tree: &clap::Command) -> Report {
     if let Some(report) = negative_size(error, argument) {
         return report;
     }
@@ -112,8 +124,20 @@ fn unknown(error: &Error, argument: &str, help: &str) -> Report {
         (true, Some(known)) => Report::plain(format!("unknown option {}", subject(argument)))
             .help(format!("did you mean '{known}'? {list}")),
         (true, None) => Report::plain(format!("unknown option {}", subject(argument))).help(list),
+        (false, _) if has_commands(error, tree) => {
+            let list = help_of(error, help);
+            Report::plain(format!("unknown command {}", subject(argument)))
+                .help(format!("'{list}' lists the commands"))
+        }
         (false, _) => usage(error, Report::plain(format!("unexpected operand {}", subject(argument)))),
     }
+}
+
+/// Returns whether the command in the usage has commands of its own.
+fn has_commands(error: &Error, tree: &clap::Command) -> bool {
+    let words = command_words(error);
+    let command = words.iter().try_fold(tree, |command, word| command.find_subcommand(word));
+    !words.is_empty() && command.is_some_and(clap::Command::has_subcommands)
 }
 
 /// Returns the report of a size such as `-1M`, which clap reads as options.
@@ -143,11 +167,12 @@ fn completed(error: &Error, argument: &str) -> Option<String> {
 }
 
 /// Returns the report of a value that is missing, or that is not one of a list.
-fn value(error: &Error, argument: &str) -> Report {
+fn value(error: &Error, argument: &str, help: &str) -> Report {
     let found = texts(error, ContextKind::InvalidValue).into_iter().next().unwrap_or_default();
     let known = texts(error, ContextKind::ValidValue);
     let report = match found.is_empty() {
-        true => Report::plain(format!("{argument} requires a value")),
+        true => Report::plain(format!("{argument} requires a value"))
+            .help(format!("'{help}' describes the options")),
         false => Report::plain(format!("invalid value {} for {argument}", subject(&found))),
     };
     // An image format that only another program writes is not a misspelt name.
@@ -218,7 +243,7 @@ fn layout_key(option: &str) -> Option<&str> {
 
 /// Returns the names of missing arguments, with the word for their kind.
 fn missing(error: &Error, arguments: &[String]) -> String {
-    let names: Vec<String> = arguments.iter().map(|text| named(text)).collect();
+    let names: Vec<String> = arguments.iter().flat_map(|text| text.split("> <")).map(named).collect();
     if let Some(operands) = operands(error, &names) {
         return format!("operands {}", all(&operands, "and"));
     }
@@ -226,7 +251,11 @@ fn missing(error: &Error, arguments: &[String]) -> String {
     let has_options = names.iter().any(|name| is_option(name) || name.contains(" or -"));
     match (has_options, names.len()) {
         (true, _) if names.iter().all(is_option) => format!("option: {}", all(&names, "and")),
-        (true, _) => format!("argument: {}", all(&names, "and")),
+        (true, 1) => format!("argument: {}", all(&names, "and")),
+        (true, _) if names.iter().any(|name| name.contains(" or ")) => {
+            format!("arguments: {}", names.join(", and "))
+        }
+        (true, _) => format!("arguments: {}", all(&names, "and")),
         // The usage has other names for the operands if they have different meanings.
         (false, 1) if !lines_of_usage(error).iter().any(|line| line.contains(&names[0])) => {
             "operands".to_owned()
@@ -356,7 +385,11 @@ mod tests {
             ("obento --color=x ls a", "invalid value 'x' for --color\n  help: use auto, always or never"),
             ("obento ls a --sort siz", "invalid value 'siz' for --sort\n  help: did you mean 'size'?"),
             ("obento part a create x", "invalid value 'x' for TABLE\n  help: use gpt or mbr"),
-            ("obento mount --upgrade", "--upgrade requires a value"),
+            (
+                "obento mount --upgrade",
+                "--upgrade requires a value\n  help: 'obento help mount' describes the options",
+            ),
+            ("obento -t", "-t requires a value\n  help: 'obento help options' describes the options"),
             (
                 "obento -o x ls a",
                 "unknown mount option 'x'\n  help: 'obento help mount' lists the mount options",
@@ -385,6 +418,12 @@ mod tests {
             (
                 "obento resize a",
                 "missing argument: SIZE, --maximum or --minimum\n  help: usage: obento resize",
+            ),
+            ("obento cmp", "missing operands FILE1 and FILE2\n  help: usage: obento cmp"),
+            ("obento diff", "missing operands PATH1 and PATH2\n  help: usage: obento diff"),
+            (
+                "obento truncate",
+                "missing arguments: --size or --reference, and IMAGE:PATH\n  help: usage: obento truncate",
             ),
             ("obento cmp a:/b", "missing operand: FILE1 and FILE2 are required\n  help: usage: obento cmp"),
             (
@@ -447,7 +486,8 @@ mod tests {
                 "obento part a grow -x",
                 "unknown option '-x'\n  help: 'obento help part grow' lists the options",
             ),
-            ("obento part a b", "unexpected operand 'b'\n  help: usage: obento part <DISK> [COMMAND]"),
+            ("obento part a b", "unknown command 'b'\n  help: 'obento help part' lists the commands"),
+            ("obento part a list b", "unexpected operand 'b'\n  help: usage: obento part <DISK> list"),
             ("obento cat --json a:/b", "'cat' has no JSON output\n  help: omit --json"),
             (
                 "obento types --journal a",

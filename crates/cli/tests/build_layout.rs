@@ -74,7 +74,8 @@ fn boot_loaders_and_partitions_that_overlap_are_refused() {
     let cases = [
         (
             format!("{}{ONE}", blob("8KiB")),
-            "bytes 8192 to 38192 overlap the partition table, bytes 0 to 17408",
+            "offset: a GPT occupies the first 17408 bytes\n  \
+             help: set table = \"mbr\" in [disk], or use an offset of at least 17408",
         ),
         (format!("{}{ONE}", blob("1020K")), "overlap partition 1, bytes 1048576 to 5242880"),
         (format!("{}{}{ONE}", blob("64K"), blob("80K")), "overlap "),

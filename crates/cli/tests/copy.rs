@@ -173,11 +173,17 @@ fn the_image_that_is_read_is_never_written_over() {
     fs::create_dir(at.join("dir")).unwrap();
     fs::hard_link(at.join("disk.img.zst"), at.join("dir/passwd")).unwrap();
     let before = fs::read(at.join("disk.img.zst")).unwrap();
-    let refused = |path: &str| {
+    let is_input = |path: &str| {
         format!("cannot write '{path}': the command reads this image\n  help: name another target\n")
     };
     for path in ["disk.img.zst", "link", "hard"] {
-        check(at, &["export", "disk.img.zst", "-o", path], 2, "", &format!("obento: {}", refused(path)));
+        let is_image = format!(
+            "obento: cannot export to '{path}': the file is a disk image\n  help: name another file; to put files into \
+             the image, use 'obento cp'; --force replaces the image\n"
+        );
+        check(at, &["export", "disk.img.zst", "-o", path], 2, "", &is_image);
+        let is_read = format!("obento: {}", is_input(path));
+        check(at, &["export", "--force", "disk.img.zst", "-o", path], 2, "", &is_read);
     }
     for (target, path) in [
         ("disk.img.zst", "./disk.img.zst"),
@@ -185,8 +191,8 @@ fn the_image_that_is_read_is_never_written_over() {
         ("dir", "dir/passwd"),
         ("dir/.", "dir/./passwd"),
     ] {
-        let expected = format!("obento: cannot copy 'disk.img.zst:/etc/passwd': {}", refused(path));
-        check(at, &["cp", "disk.img.zst:/etc/passwd", target], 1, "", &expected);
+        let expected = format!("obento: cannot copy 'disk.img.zst:/etc/passwd': {}", is_input(path));
+        check(at, &["cp", "--force", "disk.img.zst:/etc/passwd", target], 1, "", &expected);
     }
     assert!(fs::read(at.join("disk.img.zst")).unwrap() == before);
     assert!(fs::read(at.join("dir/passwd")).unwrap() == before);

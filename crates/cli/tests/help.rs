@@ -1,5 +1,7 @@
 //! Help, manual pages, completions, and the messages for values that options reject.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -47,6 +49,13 @@ fn help_has_an_overview_commands_and_topics() {
     fails_with(folder.path(), &["help", "cp", "nosuch"], "cannot show help on 'cp nosuch'");
     let error = "obento: cannot show help on 'nosuch': unknown command or topic\n  help: run 'obento help' to list the commands and topics\n";
     assert_eq!(String::from_utf8(obento(folder.path(), &["help", "nosuch"]).stderr).unwrap(), error);
+    let output = Command::new(env!("CARGO_BIN_EXE_obento"))
+        .arg("help")
+        .arg(OsStr::from_bytes(b"\xff"))
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("unknown command or topic"));
 }
 
 #[test]

@@ -54,23 +54,47 @@ fn cp_counts_the_properties_that_fat_cannot_store_and_names_one_file_for_each() 
     let (status, _, err) = obento(folder, "cp -r --preserve=links tree fat.img:/");
     let lines: Vec<&str> = err.lines().collect();
     let beginnings = [
-        "obento: fat.img:/: note: 3 hard links copied as separate files (too many links), such as 'fat.img:/tree/",
+        "obento: fat.img:/: note: 3 hard links copied as separate files (the file system does not support hard \
+         links), such as 'fat.img:/tree/",
         "obento: cannot create 3 FIFOs and sockets, such as 'fat.img:/tree/socket",
+        "  help: use -v to list them",
         "obento: cannot create 3 symbolic links, such as 'fat.img:/tree/link",
-        "  help: use -L to copy the files instead",
+        "  help: use -L to copy the files instead, or -v to list the links",
         "obento: cannot create 4 entries with unsupported names, such as 'fat.img:/tree/wh",
+        "  help: use -v to list them",
     ];
     assert_eq!(lines.len(), beginnings.len(), "{err}");
     for (line, beginning) in lines.iter().zip(beginnings) {
         assert!(line.starts_with(beginning), "{line}");
     }
     let why = "', in 'fat.img:/': the file system does not support this type";
-    assert!(lines[1].ends_with(why) && lines[2].ends_with(why), "{err}");
+    assert!(lines[1].ends_with(why) && lines[3].ends_with(why), "{err}");
     assert_eq!(status, Some(1), "entries are missing");
     let (_, listed, _) = obento(folder, "ls fat.img:/tree");
     assert_eq!(listed, "file\nsecond0\nsecond1\nsecond2\n");
     assert_eq!(obento(folder, "cat fat.img:/tree/second2").1, "contents");
     judge(folder, "fat.img");
+}
+
+#[test]
+fn cp_with_v_lists_the_entries_that_the_target_lacks_and_shows_no_copy_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    tree(folder);
+    says(folder, "mkfs -q -t vfat fat.img 4M", 0, "");
+    let (status, out, err) = obento(folder, "cp -av tree fat.img:/");
+    assert_eq!(status, Some(1), "{err}");
+    let copied = |name: &str| out.lines().any(|line| line.starts_with(&format!("'tree/{name}' -> ")));
+    assert!(copied("file") && copied("second0"), "{out}");
+    for name in ["link0", "link1", "link2", "socket0", "socket1", "socket2"] {
+        assert!(!copied(name), "{name}: {out}");
+        assert!(err.contains(&format!("obento: tree/{name}: note: not copied\n")), "{name}: {err}");
+    }
+    for name in ["what:0", "what:1", "what:2", "why?"] {
+        assert!(!copied(name), "{name}: {out}");
+        assert!(err.contains(&format!("cannot copy 'tree/{name}'")), "{name}: {err}");
+    }
+    assert!(!err.contains("use -v"), "{err}");
 }
 
 #[test]
@@ -90,7 +114,7 @@ fn import_makes_files_of_hard_links_and_counts_them_once() {
     for kind in ["vfat", "exfat"] {
         says(folder, &format!("mkfs -q -t {kind} {kind}.img 8M"), 0, "");
         let (_, _, err) = obento(folder, &format!("import {kind}.img:/ tree.tar"));
-        let links: Vec<&str> = err.lines().filter(|line| line.contains("oo many links")).collect();
+        let links: Vec<&str> = err.lines().filter(|line| line.contains("not support hard links")).collect();
         let beginning = format!("obento: {kind}.img:/: note: 3 hard links copied as separate files");
         assert!(links.len() == 1 && links[0].starts_with(&beginning), "{err}");
         assert_eq!(obento(folder, &format!("ls {kind}.img:/")).1, "file\nsecond0\nsecond1\nsecond2\n");
@@ -171,13 +195,14 @@ fn names_that_end_with_dots_and_spaces_are_counted_and_one_of_them_is_named() {
         says(folder, &format!("mkfs -q -t {kind} {kind}.img 4M"), 0, "");
         let why = "a name on this volume is UTF-8, contains no control character and none of \" * / : < > ? \\ |, and does not end with a dot or a space";
         let what = format!("6 entries with unsupported names, such as '{kind}.img:/tree/...'");
-        let copied = format!("obento: cannot create {what}, in '{kind}.img:/': {why}\n");
+        let copied =
+            format!("obento: cannot create {what}, in '{kind}.img:/': {why}\n  help: use -v to list them\n");
         says(folder, &format!("cp -r tree {kind}.img:/"), 1, &copied);
         assert_eq!(obento(folder, &format!("ls -A {kind}.img:/tree")).1, "kept.txt\n");
         let refused = "obento: cannot store 6 files, such as '/...': the name ends with a dot or a space, \
             which the format does not allow\n\
             obento: cannot build 'built.img': 6 files cannot be stored; nothing was written\n  \
-            help: fix these files, or omit them with --exclude\n";
+            help: rename or remove these files, or omit them with --exclude\n";
         says(folder, &format!("build -q -t {kind} built.img --from tree"), 2, refused);
         assert!(!folder.join("built.img").exists());
     }

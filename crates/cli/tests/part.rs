@@ -208,7 +208,10 @@ fn a_table_is_printed_as_json_and_disks_without_a_table_are_refused() {
         lines[1].contains("\"kind\":\"partition\"") && lines[1].contains("\"start\":1048576"),
         "{listed}"
     );
-    assert!(lines[2].contains("\"kind\":\"free_space\""), "{listed}");
+    assert!(
+        lines[2].contains("\"kind\":\"free_space\"") && lines[2].contains("\"logical\":false"),
+        "{listed}"
+    );
     let (added, _) = bench.run(&["--json", "part", "disk.img", "add"], 0);
     assert!(added.contains("\"number\":2,\"start\":5242880,\"size\":10485760"), "{added}");
     bench.refused("grow 1 5M", "partition 1 can have at most 4194304 bytes; partition 2 follows");
@@ -336,4 +339,153 @@ fn a_new_table_destroys_known_data_only_with_force() {
     bench.refused("create mbr", "it contains a GPT whose protective MBR is missing");
     fs::write(&disk, vec![0; 30 << 10]).unwrap();
     bench.refused("create gpt", "the disk has 30720 bytes, but GPT requires at least 34816");
+}
+
+/// A disk with a GPT, whose partition 1 contains an ext4 volume.
+fn gpt_with_volume() -> Bench {
+    let bench = Bench::new();
+    bench.part("create gpt --size 16M");
+    bench.part("add --size 8M --name root");
+    bench.run(&["mkfs", "-q", "disk.img@1"], 0);
+    bench
+}
+
+/// The first sectors of a GPT: the MBR, the header and the entries.
+const TABLE_SECTORS: usize = 34;
+
+#[test]
+fn a_disk_that_begins_with_zeros_gets_its_table_from_the_backup() {
+    let bench = gpt_with_volume();
+    let good = fs::read(bench.path("disk.img")).unwrap();
+    for sectors in [1, 2, 5, TABLE_SECTORS, 2048] {
+        let mut bytes = good.clone();
+        bytes[..sectors * 512].fill(0);
+        fs::write(bench.path("disk.img"), bytes).unwrap();
+        bench.run(&["part", "disk.img", "repair-backup"], 0);
+        assert!(fs::read(bench.path("disk.img")).unwrap() == good, "{sectors}");
+    }
+}
+
+#[test]
+fn a_disk_that_begins_with_other_data_does_not_get_its_table_from_the_backup() {
+    let bench = gpt_with_volume();
+    let good = fs::read(bench.path("disk.img")).unwrap();
+    for at in [0, 513, 1024, 17_000] {
+        let mut bytes = good.clone();
+        bytes[..TABLE_SECTORS * 512].fill(0);
+        bytes[at] = 1;
+        fs::write(bench.path("disk.img"), bytes).unwrap();
+        bench.refused("repair-backup", "the start of the disk has other contents");
+    }
+    // The label of Btrfs is after the table.
+    let mut bytes = good;
+    bytes[..1 << 20].fill(0);
+    bytes[65_536 + 64..][..8].copy_from_slice(b"_BHRfS_M");
+    fs::write(bench.path("disk.img"), bytes).unwrap();
+    let before = fs::read(bench.path("disk.img")).unwrap();
+    bench.run(&["part", "disk.img", "repair-backup"], 2);
+    assert!(fs::read(bench.path("disk.img")).unwrap() == before);
+}
+
+#[test]
+fn a_damaged_primary_gpt_is_a_finding_of_the_check_which_names_the_command_that_repairs_it() {
+    let bench = gpt_with_volume();
+    let good = fs::read(bench.path("disk.img")).unwrap();
+    // In the header and in the entries.
+    for (at, name) in [(600, "disk.img"), (1100, "disk.img@1")] {
+        for option in ["-n", "-p", "-y"] {
+            let mut bytes = good.clone();
+            bytes[at] ^= 0xff;
+            fs::write(bench.path("disk.img"), &bytes).unwrap();
+            let (text, said) = bench.run(&["check", option, name], 4);
+            let command = "'obento part disk.img repair-backup' writes both copies of the GPT again";
+            assert_eq!(said, format!("obento: disk.img: note: {command}\n"));
+            assert!(text.starts_with("the GPT at the start of the disk is damaged ("), "{text}");
+            assert!(text.contains("\ndisk.img: partition table: 1 error "), "{text}");
+            assert!(text.contains(&format!("\n{name}: no problems")), "{text}");
+            assert!(fs::read(bench.path("disk.img")).unwrap() == bytes, "{option} {name}");
+        }
+    }
+    bench.run(&["part", "disk.img", "repair-backup"], 0);
+    assert!(fs::read(bench.path("disk.img")).unwrap() == good);
+    let (text, _) = bench.run(&["check", "disk.img"], 0);
+    assert!(!text.contains("table"), "{text}");
+    // The record of the table comes before that of the volume.
+    let mut bytes = good;
+    bytes[600] ^= 0xff;
+    fs::write(bench.path("disk.img"), &bytes).unwrap();
+    let (text, _) = bench.run(&["--json", "check", "disk.img"], 4);
+    let checked: Vec<&str> = text.lines().filter(|line| line.contains("\"kind\":\"checked\"")).collect();
+    assert_eq!(checked.len(), 2, "{text}");
+    assert!(
+        checked[0].contains("\"table\":\"gpt\",\"clean\":false,\"found\":1,\"mended\":0,\"left\":1"),
+        "{text}"
+    );
+    assert!(checked[1].contains("\"clean\":true"), "{text}");
+}
+
+#[test]
+fn a_damaged_table_without_an_undamaged_copy_is_a_finding_that_stays() {
+    let bench = gpt_with_volume();
+    let mut bytes = fs::read(bench.path("disk.img")).unwrap();
+    // The name of the partition, in both copies of the entries.
+    let second = bytes.len() - 33 * 512;
+    bytes[1024 + 60] ^= 1;
+    bytes[second + 60] ^= 1;
+    fs::write(bench.path("disk.img"), &bytes).unwrap();
+    let (text, _) = bench.run(&["check", "-y", "disk.img@1"], 4);
+    assert!(text.contains("partition table: 1 error left, which this command cannot repair"), "{text}");
+    assert!(fs::read(bench.path("disk.img")).unwrap() == bytes);
+}
+
+/// Creates an MBR with a primary partition, an extended one and a logical one.
+fn extended(bench: &Bench) {
+    bench.run(&["part", "disk.img", "create", "mbr", "--size", "600M"], 0);
+    bench.part("add --size 64M --type 0x0c");
+    bench.part("add --type extended");
+    bench.part("add --size 100M");
+}
+
+#[test]
+fn free_space_in_an_extended_partition_is_listed_and_the_next_number_is_named() {
+    let bench = Bench::new();
+    extended(&bench);
+    let list = bench.part("list");
+    let free: Vec<&str> = list.lines().filter(|line| line.contains("free")).collect();
+    assert_eq!(free.len(), 1, "{list}");
+    let words: Vec<&str> = free[0].split_whitespace().collect();
+    assert_eq!(words[..3], ["-", "174063616", "629145600"], "{list}");
+    assert!(free[0].ends_with("free, for logical partitions"), "{list}");
+    let (listed, _) = bench.run(&["--json", "part", "disk.img", "list"], 0);
+    assert!(listed.lines().last().is_some_and(|line| line.contains("\"logical\":true")), "{listed}");
+    bench.refused(
+        "add --size 10M --number 8",
+        "the number 8 is not possible: the next logical partition has the number 6\n  \
+         help: omit --number, or use a number from 1 to 4, or 6\n",
+    );
+    bench.part("add --size 10M --number 6");
+}
+
+#[test]
+fn a_layout_describes_an_mbr_with_few_primary_partitions_and_names_the_new_numbers() {
+    let bench = Bench::new();
+    extended(&bench);
+    let (layout, said) = bench.run(&["build", "--print-layout", "disk.img"], 0);
+    assert!(layout.contains("\n[[partition]]\n# number 5 of the disk\ntype = \"0x83\"\n"), "{layout}");
+    assert!(said.contains("disk.img: note: ") && said.ends_with(": 5 becomes 2\n"), "{said}");
+    bench.part("delete 5");
+    let (layout, said) = bench.run(&["build", "--print-layout", "disk.img"], 0);
+    assert_eq!(layout.matches("[[partition]]").count(), 1, "{layout}");
+    assert!(said.contains("note: the extended partition 2 has no partitions, and is left out\n"), "{said}");
+}
+
+#[test]
+fn the_usual_codes_of_sgdisk_are_types() {
+    let bench = Bench::new();
+    bench.run(&["part", "disk.img", "create", "gpt", "--size", "20M"], 0);
+    for (code, name) in [("8300", "Linux filesystem"), ("EF00", "EFI system"), ("8200", "swap")] {
+        let added = bench.part(&format!("add --size 2M --type {code}"));
+        assert!(added.to_lowercase().contains(&name.to_lowercase()), "{code}: {added}");
+    }
+    bench.refused("add --size 2M --type 9999", "unknown type '9999'");
 }

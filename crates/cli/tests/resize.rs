@@ -654,3 +654,62 @@ fn a_partition_that_is_shorter_than_its_volume_is_grown() {
         assert!(!said.contains("grow 1") && said.contains("'obento recover'"), "{fs_type}: {said}");
     }
 }
+
+/// Lets all entries of the triply indirect block of `file`, and of the blocks below it, be one block each: 2^30 blocks.
+fn map_endlessly(image: &Path, bench: &Bench, file: &str) {
+    const BLOCK: u64 = 4096;
+    let disk = File::options().write(true).open(image).unwrap();
+    for (table, below) in [(2000_u32, 2001_u32), (2001, 2002), (2002, 2003)] {
+        let entries = below.to_le_bytes().repeat(1024);
+        disk.write_all_at(&entries, u64::from(table) * BLOCK).unwrap();
+    }
+    drop(disk);
+    for change in ["block[TIND] 2000", "size 4398046511104", "blocks 8192"] {
+        let command = format!("sif {file} {change}").replace(' ', "\u{a0}");
+        bench.judged(&format!("debugfs -w -R {command} {}", image.display()));
+    }
+}
+
+#[test]
+fn a_map_that_names_blocks_again_and_again_is_refused_in_little_memory() {
+    if !require(&ORACLES) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.make("-t ext2 -b 4096", 16 << 20);
+    for name in ["a", "dir/b", "dir/inner/c"] {
+        map_endlessly(&bench.path("image"), &bench, name);
+    }
+    for line in ["resize --minimum --dry-run image", "resize --minimum image"] {
+        let limited = format!("ulimit -v 2000000; exec \"$0\" {line}");
+        let output = Command::new("sh")
+            .args(["-c", &limited, env!("CARGO_BIN_EXE_obento")])
+            .current_dir(bench.0.path())
+            .output()
+            .unwrap();
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {said}");
+        let help = "run 'obento check -y image' first";
+        assert_eq!(
+            said,
+            format!("obento: cannot resize 'image': blocks belong to several files\n  help: {help}\n"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_volume_with_an_external_journal_is_refused_before_its_file_grows() {
+    if !require(&ORACLES) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.make("-t ext4", 16 << 20);
+    bench.judged("debugfs -w -R ssv\u{a0}journal_inum\u{a0}0 image");
+    let before = fs::read(bench.path("image")).unwrap();
+    for line in ["resize image +5M", "resize image --minimum", "resize --dry-run image 8M"] {
+        let (_, said) = bench.run(line, 2);
+        assert!(said.contains("the feature 'a journal on another device' prevents resizing"), "{said}");
+        assert!(fs::read(bench.path("image")).unwrap() == before, "{line}");
+    }
+}

@@ -1,8 +1,9 @@
 //! Building a volume with its contents in one pass.
 
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 use core::ops::Range;
 
 use obento_base::Quantity;
@@ -22,8 +23,9 @@ pub trait Build: Send + Sync {
     ///
     /// # Errors
     ///
-    /// 1. `Format`: an option is invalid, or memory is exhausted.
-    /// 2. `Unfit`: the format cannot store some files. The error lists all of these files.
+    /// 1. `Format`: an option is invalid, memory is exhausted, or the format requires
+    ///    [`plan_with`](Self::plan_with) (JFFS2).
+    /// 2. `Unfit`: the format cannot store some files. The error lists all of these files, or 1,000 of them (ext4).
     /// 3. `TooSmall`: the requested size is too small.
     fn plan<'t>(&self, tree: &'t Tree, options: &BuildOptions)
     -> Result<Box<dyn BuildPlan + 't>, BuildError>;
@@ -120,7 +122,8 @@ pub struct BuildOptions {
 /// Free space of a new volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FreeSpace {
-    /// This percentage of the blocks and of the inodes is free.
+    /// At least this percentage of the blocks is free. ext4 applies the percentage to the inodes, too. JFFS2 ignores
+    /// the percentage.
     Free(u8),
     /// As little as possible: the journal has its minimum size, and no space is reserved for growing the volume.
     Least,
@@ -139,8 +142,9 @@ pub trait BuildPlan: Send + Sync {
     /// Passes no location for a file without data, nor for data that the driver writes itself.
     fn places(&self, node: NodeId, sink: &mut dyn FnMut(Range<u64>, u64));
 
-    /// Writes everything except the data of files to `device`. Apart from file data that the caller has written, the
-    /// device must read as zeros. The signature of the volume is written last.
+    /// Writes everything to `device` except the data of files that the caller copies. The caller copies the data whose
+    /// locations [`places`](Self::places) or [`Receive::place`] returned. Apart from this data, the device must read as
+    /// zeros before the call. The signature of the volume is written last.
     ///
     /// # Errors
     ///
@@ -149,113 +153,102 @@ pub trait BuildPlan: Send + Sync {
 }
 
 /// The reason why a volume cannot be built.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BuildError {
     /// The options of the volume are invalid for every tree. Exception: [`FormatError::Device`] reports a
     /// source that cannot be read, a device that failed, or exhausted memory.
-    Format(FormatError),
+    #[error(transparent)]
+    Format(#[from] FormatError),
     /// The tree does not fit into the requested size.
+    #[error("{}", too_small(*len, *needed))]
     TooSmall {
         /// Size of the volume in bytes.
         len: u64,
-        /// A size in bytes that is sufficient.
+        /// A size in bytes that is sufficient. Equal to `len` if no sufficient size is known.
         needed: u64,
     },
     /// The format cannot store these files.
+    #[error("{} cannot be stored", Quantity::new(to_u64(.0.len()), "file"))]
     Unfit(Vec<(NodeId, Unfit)>),
 }
 
 /// The reason why a format cannot store a file.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Unfit {
     /// The name is longer than this number of bytes.
+    #[error("the name is longer than {0} bytes")]
     Name(u32),
     /// The file has more names, or the directory more subdirectories, than the format permits. The number is the
     /// maximum link count of an inode.
+    #[error("the file has more than {0} links")]
     Links(u32),
     /// The file is larger than this number of bytes.
+    #[error("the file is longer than {0} bytes")]
     Size(u64),
     /// The target of the symbolic link is empty or longer than this number of bytes.
+    #[error("the target is empty or longer than {0} bytes")]
     Target(u32),
     /// A timestamp is out of range.
+    #[error("the time cannot be stored")]
     Time,
     /// The device number is out of range.
+    #[error("the device number cannot be stored")]
     Device,
     /// The namespace of an extended attribute is not supported by the format, or an access control list is malformed.
+    #[error("an extended attribute has a name or value that cannot be stored")]
     XattrName,
     /// The extended attributes are too large.
+    #[error("the extended attributes are too large")]
     Xattrs,
     /// The extended attributes are too large for a volume without this feature.
+    #[error("the extended attributes are too large without the feature {0}")]
     XattrsNeed(&'static str),
     /// The directory has too many entries.
+    #[error("the directory has too many entries")]
     Directory,
     /// The name contains characters that the format does not allow.
+    #[error("the name has characters that cannot be stored")]
     Characters,
     /// The name ends with a dot or a space, which the format does not allow.
+    #[error("the name ends with a dot or a space, which the format does not allow")]
     LastCharacter,
     /// The format treats the name as equal to another name in the directory, for example because the two
     /// names differ only in case.
+    #[error("the format treats the name as equal to another name in the directory")]
     Twice,
     /// The format does not support files of this type.
+    #[error("the format does not support files of this type")]
     Kind,
     /// The format reserves the name for a certain directory, and the file is not that directory.
+    #[error("the format reserves the name for another directory")]
     Reserved,
 }
 
-impl fmt::Display for Unfit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(max) => write!(f, "the name is longer than {max} bytes"),
-            Self::Links(max) => write!(f, "the file has more than {max} links"),
-            Self::Size(max) => write!(f, "the file is longer than {max} bytes"),
-            Self::Target(max) => write!(f, "the target is empty or longer than {max} bytes"),
-            Self::Time => f.write_str("the time cannot be stored"),
-            Self::Device => f.write_str("the device number cannot be stored"),
-            Self::XattrName => f.write_str("an extended attribute has a name or value that cannot be stored"),
-            Self::Xattrs => f.write_str("the extended attributes are too large"),
-            Self::XattrsNeed(feature) => {
-                write!(f, "the extended attributes are too large without the feature {feature}")
-            }
-            Self::Directory => f.write_str("the directory has too many entries"),
-            Self::Characters => f.write_str("the name has characters that cannot be stored"),
-            Self::LastCharacter => {
-                f.write_str("the name ends with a dot or a space, which the format does not allow")
-            }
-            Self::Twice => {
-                f.write_str("the format treats the name as equal to another name in the directory")
-            }
-            Self::Kind => f.write_str("the format does not support files of this type"),
-            Self::Reserved => f.write_str("the format reserves the name for another directory"),
-        }
-    }
-}
-
-impl fmt::Display for BuildError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Format(error) => error.fmt(f),
-            Self::TooSmall { len, needed } => {
-                let len = Quantity::new(*len, "byte");
-                write!(f, "a size of {len} is too small; {needed} bytes are required")
-            }
-            Self::Unfit(files) => {
-                let count = Quantity::new(to_u64(files.len()), "file");
-                write!(f, "{count} cannot be stored")
-            }
-        }
-    }
-}
-
-impl core::error::Error for BuildError {}
-
-impl From<FormatError> for BuildError {
-    fn from(error: FormatError) -> Self {
-        Self::Format(error)
+fn too_small(len: u64, needed: u64) -> String {
+    let size = Quantity::new(len, "byte");
+    match needed > len {
+        true => format!("a size of {size} is too small; {needed} bytes are required"),
+        // No sufficient size is known.
+        false => format!("the files do not fit in {size}"),
     }
 }
 
 impl From<obento_base::Error> for BuildError {
     fn from(error: obento_base::Error) -> Self {
         Self::Format(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString as _;
+
+    use super::*;
+
+    #[test]
+    fn a_size_that_is_too_small_is_reported_with_a_sufficient_size_only_if_one_is_known() {
+        let text = |needed| BuildError::TooSmall { len: 4096, needed }.to_string();
+        assert_eq!(text(8192), "a size of 4096 bytes is too small; 8192 bytes are required");
+        assert_eq!(text(4096), "the files do not fit in 4096 bytes");
     }
 }

@@ -61,7 +61,8 @@ pub trait Trim: Send + Sync {
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `Device`: the device failed.
-    /// 3. `Corrupt`: a part of the volume is damaged. The driver has discarded the free ranges of all other parts.
+    /// 3. `NotSupported`: the kernel cannot discard the free space of volumes of this type (kernel engine).
+    /// 4. `Corrupt`: a part of the volume is damaged. The driver has discarded the free ranges of all other parts.
     fn trim(&self, min_len: u64) -> Result<u64> {
         self.trim_within(0..u64::MAX, min_len)
     }
@@ -89,8 +90,8 @@ pub fn whole_units(place: &Range<u64>, range: &Range<u64>, unit: u64) -> Range<u
     start..end.saturating_sub(cut)
 }
 
-/// Renames that leave a whiteout, as `RENAME_WHITEOUT` of rename(2) does. The upper layer of a union file system such
-/// as overlayfs must support these renames.
+/// Renames that leave a whiteout, as `RENAME_WHITEOUT` of rename(2) does. A union file system such as overlayfs uses
+/// these renames on its upper layer.
 pub trait Whiteouts: Send + Sync {
     /// [Moves a name](crate::WritableFileSystem::rename), and gives the old name to a new inode with the
     /// attributes of `whiteout`, in one atomic change. The old name exists at every moment. The new inode is

@@ -45,11 +45,14 @@ pub trait Check: Send + Sync {
     /// The caller calls this method only if [`Driver::probe`](crate::Driver::probe) returned `None`. Writes
     /// nothing.
     ///
-    /// If the driver supports [`CheckOptions::super_block`] (ext4) and the option selects a super block, the
-    /// driver tries only this super block. Otherwise, the driver searches for:
+    /// If [`CheckOptions::super_block`] selects a super block, ext4 tries only this super block. Otherwise, these
+    /// drivers search for:
     ///
-    /// - a super block or a backup whose fields are valid, although the signature is damaged;
-    /// - for FAT, a boot sector whose other fields agree with the rest of the volume.
+    /// - ext4: a super block or a backup whose fields are valid, although the signature is damaged;
+    /// - FAT: a boot sector whose other fields agree with the rest of the volume;
+    /// - NTFS: a boot sector that leads to the master file table, or a copy of the boot sector.
+    ///
+    /// The default implementation returns `false`.
     fn finds(&self, _device: &Arc<dyn BlockDevice>, _options: &CheckOptions) -> bool {
         false
     }
@@ -72,19 +75,22 @@ pub enum RepairMode {
 pub struct CheckOptions {
     /// Permitted repairs.
     pub repair_mode: RepairMode,
-    /// Whether to check a volume that is marked clean.
+    /// Has no effect. Every driver checks the whole volume, even if the volume is marked clean.
     pub force: bool,
     /// Whether to create files from unreferenced data. Only formats whose own checker has this option support it
     /// (exFAT).
     pub rescue: bool,
-    /// Block number of the super block to use instead of the primary one, in units of `block_size`.
+    /// Block number of the super block to use instead of the primary one (ext4). The unit is the block size of the
+    /// volume; the driver tries every block size. Other drivers ignore this option.
     pub super_block: Option<u64>,
-    /// Block size in bytes, for finding `super_block`. With `None`, the driver tries every block size.
+    /// Required block size of `super_block` in bytes. If that super block has another block size, the check fails with
+    /// `Corrupt`. With `None`, the driver accepts every block size.
     pub block_size: Option<u32>,
     /// The result of [`Driver::probe`](crate::Driver::probe) for this device, as in
     /// [`OpenOptions::probe`](crate::OpenOptions::probe).
     pub probe: Option<Probe>,
-    /// Maximum number of threads; with 0 or 1, only the calling thread works.
+    /// Maximum number of threads (ext4). With 0 or 1, only the calling thread works. Other drivers always use only the
+    /// calling thread.
     pub threads: u32,
     /// Source of timestamps.
     pub clock: Arc<dyn Clock>,
@@ -230,7 +236,8 @@ impl CheckObserver for Vec<Finding> {
 pub struct CheckReport {
     /// Label of the volume; empty if it has none.
     pub label: Vec<u8>,
-    /// Whether the volume was checked. A volume that is marked clean is skipped unless `force` is set.
+    /// Whether the files of the volume were checked. The value is `false` if the device is shorter than the volume
+    /// (FAT).
     pub checked: bool,
     /// Number of allocated inodes, and number of all inodes.
     pub inodes: (u64, u64),
@@ -242,18 +249,17 @@ pub struct CheckReport {
     pub block_size: u32,
     /// Number of findings that are not notes. Repaired findings are counted.
     pub found: u64,
-    /// Number of repaired findings.
+    /// Number of repaired findings that are not notes.
     pub repaired: u64,
 }
 
 impl CheckReport {
-    /// Returns the number of findings that were not repaired.
+    /// Returns the number of findings that were not repaired. Notes are not counted.
     pub fn left(&self) -> u64 {
         self.found.saturating_sub(self.repaired)
     }
 
-    /// Returns whether no finding is left. The result is also `true` if the volume was skipped
-    /// ([`checked`](Self::checked) is `false`).
+    /// Returns whether every finding was repaired. Notes are not counted.
     pub fn is_clean(&self) -> bool {
         self.left() == 0
     }
@@ -292,7 +298,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_not_a_name_are_displayed_like_a_name() {
-        assert_eq!(escaped_name("a/\u{e4}\n".as_bytes()).to_string(), "a/\u{e4}\\x0a");
+        assert_eq!(escaped_name("a/\u{e4}\n".as_bytes()).to_string(), "a/\u{e4}\\n");
         assert_eq!(escaped_name(b"").to_string(), "");
     }
 }

@@ -26,8 +26,8 @@ pub enum Span {
 }
 
 impl Span {
-    /// Returns whether the data reads as zeros because no data was written: a hole or an unwritten extent.
-    /// `lseek(SEEK_DATA)` skips such extents. A result of `false` does not mean that a byte differs from zero.
+    /// Returns whether the extent is a hole or unwritten, and therefore reads as zeros. `lseek(SEEK_DATA)` skips such
+    /// extents. If the result is `false`, the data may still consist of zeros only.
     pub fn is_zeros(self) -> bool {
         matches!(self, Self::Hole | Self::Unwritten)
     }

@@ -32,7 +32,7 @@ pub struct DirEntry<'a> {
     pub next: Cookie,
 }
 
-/// A function that receives the entries of a listing one by one. The function returns `ControlFlow::Break` to
+/// A function that receives the entries of a listing, one per call. The function returns `ControlFlow::Break` to
 /// end the listing. If a block of the directory is damaged, the driver passes an `Err`, and then continues
 /// with the entries that it can read.
 pub type EntrySink<'s> = dyn FnMut(Result<DirEntry<'_>>) -> ControlFlow<()> + 's;

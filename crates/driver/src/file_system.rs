@@ -60,7 +60,7 @@ bitflags::bitflags! {
     pub struct StoredProperties: u16 {
         /// All permission bits. Without this flag, the driver stores at most one property of a mode that the
         /// caller sets: whether the file is writable. The driver ignores the other bits. A driver that cannot
-        /// change volumes may return other modes (NTFS).
+        /// change volumes may derive the modes from other data of the volume, such as access control lists (NTFS).
         const MODES = 1;
         /// Owner and group. Without this flag, all files have the same owner and group, which
         /// [`VolumeOptions`](crate::VolumeOptions) may select, and setting another owner fails with
@@ -160,17 +160,21 @@ pub trait FileSystem: Send + Sync {
 
     /// Returns the usage of the volume as a process that calls statfs(2) on the inode `ino` sees it.
     ///
-    /// Two conditions together reduce the numbers to the limits of the project of `ino`, as in `ext4_statfs` of
-    /// Linux: `ino` has the flag `PROJECT_INHERIT`, and the driver enforces these limits. The default implementation
-    /// returns the same numbers as [`statfs`](Self::statfs).
+    /// The driver reduces the numbers to the limits of the project of `ino`, as `ext4_statfs` of Linux does, if both
+    /// conditions apply:
+    ///
+    /// - `ino` has the flag `PROJECT_INHERIT`.
+    /// - The driver enforces the limits of projects.
+    ///
+    /// The default implementation returns the same numbers as [`statfs`](Self::statfs).
     fn statfs_at(&self, ino: Ino) -> Result<StatFs> {
         let _ = ino;
         self.statfs()
     }
 
     /// Returns the device to which the offsets in [`Span::Mapped`](crate::Span::Mapped) refer, or `None` if the
-    /// driver never maps data. If a dirty journal was replayed in memory, the returned device has the contents of the
-    /// volume after the replay.
+    /// driver never maps data. If a dirty journal was replayed in memory, the mapped data on the returned device is the
+    /// data after the replay. Other blocks may have the contents before the replay (xv6).
     fn device(&self) -> Option<&Arc<dyn BlockDevice>>;
 
     /// Returns the use of the driver's cache of metadata, or `None` if the driver has no such cache.
@@ -259,8 +263,9 @@ pub trait FileSystem: Send + Sync {
     fn map(&self, layout: &Layout<'_>, ino: Ino, range: Range<u64>) -> Result<Extent>;
 
     /// Returns where the caller can read the data of `ino`, as [`map`](Self::map) does. The extent is also `Mapped` if
-    /// only the driver writes the data, but the device contains all of it now. The caller must not write to the
-    /// extent. No thread writes to `range` or moves its blocks, from the call until the caller has read the data.
+    /// only the driver writes the data, but the device contains the current data. The caller must not write to the
+    /// extent. The caller must ensure that no thread writes to `range`, or moves its blocks, before the caller has read
+    /// the data.
     ///
     /// # Errors
     ///
@@ -279,9 +284,8 @@ pub trait FileSystem: Send + Sync {
     fn read(&self, layout: &Layout<'_>, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
     /// Starts a use of `ino`, whose number the caller got from a listing. Returns whether the number is still
-    /// valid. If the result is `false`, the caller must look up the name instead. The result can be `false`
-    /// only for a driver whose files are on a server: such a driver drops the numbers of listed files that
-    /// are not in use.
+    /// valid. If the result is `false`, the caller must look up the name instead. Only a driver whose files are on a
+    /// server returns `false`. Such a driver drops the numbers of listed files that are not in use.
     ///
     /// The caller also calls `acquire` after `lookup` or `create`, if another thread may have called `forget`
     /// for the same inode since then.
@@ -333,8 +337,8 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
-    /// Returns the operation that discards free space, if the volume is open for writing and the driver can find the
-    /// free space.
+    /// Returns the operation that discards free space, if the volume is open for writing and the driver has this
+    /// operation.
     fn trim(&self) -> Option<&dyn Trim> {
         None
     }

@@ -40,9 +40,9 @@ pub trait Format: Send + Sync {
 
     /// Creates a volume at the start of `device`. No part of the previous contents is visible in the volume.
     ///
-    /// Afterwards, the volume is on stable storage. The driver first erases the signatures of previous volumes, and
-    /// writes the new signature last. After a device error or a crash between these two steps, no driver recognises a
-    /// volume on the device.
+    /// After success, the volume is on stable storage. The driver first erases the signatures of previous contents at
+    /// both ends of the requested length ([`erase_signatures`](crate::erase_signatures)), and writes the new signature
+    /// last. After a device error or a crash between these two steps, no driver recognises a volume on the device.
     ///
     /// # Errors
     ///
@@ -62,8 +62,11 @@ pub struct FormatOptions {
     /// the formats' own programs do. A driver whose format has no label ignores the label.
     /// [`FormatNotice::LabelCut`] reports a label that was truncated or ignored.
     pub label: Vec<u8>,
-    /// UUID; `None` generates a random one. FAT uses the first four bytes as the serial number, the most
-    /// significant byte first. exFAT stores the UUID as the GUID of the volume.
+    /// UUID; `None` generates a random UUID. Exceptions:
+    ///
+    /// - FAT uses the first four bytes as the serial number, in big-endian order.
+    /// - exFAT stores the UUID as the GUID of the volume. With `None`, the volume has no GUID.
+    /// - JFFS2 ignores the UUID.
     pub uuid: Option<[u8; 16]>,
     /// Block size in bytes; `None` uses the default of the type for this length.
     pub block_size: Option<u32>,
@@ -85,8 +88,8 @@ pub struct FormatOptions {
 /// The contents of a device before a volume is created on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Contents {
-    /// Unknown. If the device can be zeroed without writing ([`BlockDevice::punch`]), the driver may zero the whole
-    /// volume in this way. Otherwise, it writes the necessary zeros.
+    /// Unknown. If the device can be zeroed without writing ([`BlockDevice::punch`]), the driver may zero the
+    /// whole volume in this way. Otherwise, it writes the necessary zeros. Bytes after the volume do not change.
     #[default]
     Unknown,
     /// Unknown, as for [`Unknown`](Self::Unknown). The driver does not zero the device as a whole: it writes only the
@@ -210,14 +213,16 @@ impl fmt::Display for Allowed {
 }
 
 /// The reason why a volume was not created.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FormatError {
     /// The format has no such setting.
+    #[error("unknown setting '{}'", name.escape_default())]
     UnknownSetting {
         /// Name of the setting.
         name: String,
     },
     /// The value of a setting is invalid.
+    #[error("invalid value '{}' for {name} (expected {allowed})", value.escape_default())]
     BadValue {
         /// Name of the setting.
         name: &'static str,
@@ -227,11 +232,13 @@ pub enum FormatError {
         allowed: Allowed,
     },
     /// The format has no such feature, or the feature cannot be selected.
+    #[error("unknown feature '{}'", name.escape_default())]
     UnknownFeature {
         /// Name of the feature.
         name: String,
     },
     /// A feature or setting requires another feature or setting.
+    #[error("{what} requires {needs}")]
     Needs {
         /// The feature or setting.
         what: &'static str,
@@ -239,6 +246,7 @@ pub enum FormatError {
         needs: &'static str,
     },
     /// Two features or settings exclude each other.
+    #[error("{what} excludes {other}")]
     Excludes {
         /// The first feature or setting.
         what: &'static str,
@@ -246,6 +254,7 @@ pub enum FormatError {
         other: &'static str,
     },
     /// The volume is too small.
+    #[error("a size of {} is too small for {what}", bytes(len))]
     TooSmall {
         /// The part that does not fit.
         what: &'static str,
@@ -253,6 +262,7 @@ pub enum FormatError {
         len: u64,
     },
     /// The volume is too large for its features or its block size.
+    #[error("a size of {} is too large for these settings; the maximum is {}", bytes(len), bytes(max))]
     TooLarge {
         /// Length of the volume in bytes.
         len: u64,
@@ -260,6 +270,7 @@ pub enum FormatError {
         max: u64,
     },
     /// A number exceeds its limit.
+    #[error("{found} {what} are too many; the maximum is {max}")]
     TooMany {
         /// The objects that are counted.
         what: &'static str,
@@ -269,6 +280,7 @@ pub enum FormatError {
         max: u64,
     },
     /// The tables of a block group are larger than the group.
+    #[error("a size of {} is too large for blocks of {}", bytes(len), bytes(block_size))]
     GroupTables {
         /// Length of the volume in bytes.
         len: u64,
@@ -276,6 +288,7 @@ pub enum FormatError {
         block_size: u64,
     },
     /// The settings give the volume fewer inodes than its contents need.
+    #[error("{} cannot store the contents, which need {needed}", Quantity::new(*found, "inode"))]
     TooFewInodes {
         /// The number of inodes of the volume.
         found: u64,
@@ -283,6 +296,7 @@ pub enum FormatError {
         needed: u64,
     },
     /// The requested length exceeds the length of the device.
+    #[error("a size of {} is larger than the device, which has {}", bytes(len), bytes(device_len))]
     PastDevice {
         /// Requested length in bytes.
         len: u64,
@@ -290,12 +304,15 @@ pub enum FormatError {
         device_len: u64,
     },
     /// The format has this feature, but obento does not create it.
+    #[error("creating {0} is not supported")]
     Unsupported(Feature),
     /// The device for the external journal contains no journal for this volume. The text is the reason, and
     /// continues the phrase "the device for the journal".
+    #[error("the device for the journal {0}")]
     Journal(&'static str),
     /// The device failed, or memory is exhausted.
-    Device(Error),
+    #[error(transparent)]
+    Device(#[from] Error),
 }
 
 impl FormatError {
@@ -305,50 +322,8 @@ impl FormatError {
     }
 }
 
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownSetting { name } => write!(f, "unknown setting '{}'", name.escape_default()),
-            Self::BadValue { name, value, allowed } => {
-                write!(f, "invalid value '{}' for {name} (expected {allowed})", value.escape_default())
-            }
-            Self::UnknownFeature { name } => write!(f, "unknown feature '{}'", name.escape_default()),
-            Self::Needs { what, needs } => write!(f, "{what} requires {needs}"),
-            Self::Excludes { what, other } => write!(f, "{what} excludes {other}"),
-            Self::TooSmall { what, len } => {
-                write!(f, "a size of {} is too small for {what}", Quantity::new(*len, "byte"))
-            }
-            Self::TooLarge { len, max } => {
-                let (len, max) = (Quantity::new(*len, "byte"), Quantity::new(*max, "byte"));
-                write!(f, "a size of {len} is too large for these settings; the maximum is {max}")
-            }
-            Self::TooMany { what, found, max } => {
-                write!(f, "{found} {what} are too many; the maximum is {max}")
-            }
-            Self::GroupTables { len, block_size } => {
-                let (len, block) = (Quantity::new(*len, "byte"), Quantity::new(*block_size, "byte"));
-                write!(f, "a size of {len} is too large for blocks of {block}")
-            }
-            Self::TooFewInodes { found, needed } => {
-                write!(f, "{} cannot store the contents, which need {needed}", Quantity::new(*found, "inode"))
-            }
-            Self::PastDevice { len, device_len } => {
-                let (len, device_len) = (Quantity::new(*len, "byte"), Quantity::new(*device_len, "byte"));
-                write!(f, "a size of {len} is larger than the device, which has {device_len}")
-            }
-            Self::Unsupported(feature) => write!(f, "creating {feature} is not supported"),
-            Self::Journal(why) => write!(f, "the device for the journal {why}"),
-            Self::Device(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for FormatError {}
-
-impl From<Error> for FormatError {
-    fn from(error: Error) -> Self {
-        Self::Device(error)
-    }
+fn bytes(count: &u64) -> Quantity {
+    Quantity::new(*count, "byte")
 }
 
 /// A remark about a new volume. The volume was created nevertheless.

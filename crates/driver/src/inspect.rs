@@ -12,7 +12,7 @@ use obento_env::IN_KERNEL;
 pub enum Target {
     /// A super block, by its index among the copies. Index 0 is the primary super block.
     SuperBlock(u32),
-    /// The descriptor of the block group with this number.
+    /// The descriptor of the block group with this number. For LFS, the segment with this number.
     Group(u64),
     /// An inode and its mapping.
     Inode(Ino),
@@ -42,7 +42,7 @@ pub enum FieldValue {
 pub struct Field {
     /// Name in the specification of the format.
     pub name: &'static str,
-    /// Byte offset on the volume.
+    /// Byte offset on the volume. For a field of an external journal, the byte offset on the device of the journal.
     pub offset: u64,
     /// Length in bytes.
     pub len: u32,
@@ -85,9 +85,9 @@ pub trait Inspect: Send + Sync {
     ///
     /// # Errors
     ///
-    /// - `NotFound`: the volume has no structure with this number.
+    /// - `NotFound`: the number in `target` exceeds the number of such structures, or refers to a free inode.
     /// - `Invalid`: the inode of [`Target::Directory`] is not a directory.
-    /// - `NotSupported`: the volume has no such structure, or the driver cannot decode it.
+    /// - `NotSupported`: the volume has no structures of this kind, or the driver cannot decode them.
     fn inspect(&self, target: Target, sink: &mut dyn FnMut(Result<Record>)) -> Result<()>;
 
     /// Returns the use of the byte at `offset` bytes from the start of the volume.

@@ -4,8 +4,8 @@ use obento_env::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The lock of the mapping of one inode. The mapping is the location of the data of a file.
 ///
-/// The caller of a driver either owns one `LayoutLock` per inode (`vfs`), or enforces the following rules
-/// with other locks (the kernel module):
+/// The caller of a driver enforces the following rules. `vfs` owns one `LayoutLock` per inode for this purpose; the
+/// kernel module uses other locks.
 ///
 /// - A thread holds the lock shared from `map` or `begin_write` until the I/O and `end_write` have completed,
 ///   and during `read`, `write` and `allocate`.

@@ -77,6 +77,7 @@ mod capability;
 mod check;
 mod data;
 mod entry;
+mod erase;
 mod file_system;
 mod format;
 mod handover;
@@ -105,6 +106,7 @@ pub use check::{
 };
 pub use data::{Extent, Span};
 pub use entry::{Cookie, DirEntry, EntrySink};
+pub use erase::erase_signatures;
 pub use file_system::{Crash, FileSystem, Limits, StatFs, StoredProperties};
 pub use format::{Allowed, Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted, Setting};
 pub use handover::VolumeState;

@@ -29,7 +29,8 @@ pub enum Replay {
     /// Presents the volume as if the journal had been replayed.
     #[default]
     InMemory,
-    /// Presents the volume without the changes in the journal.
+    /// Presents the volume without the changes in the journal. With the kernel engine, `open` fails with
+    /// `Unsupported`.
     Skip,
 }
 
@@ -57,10 +58,10 @@ pub struct Journalling {
     /// drivers always flush.
     pub barrier: bool,
     /// Maximum age of a change before the driver commits the change. The limit requires an environment with threads.
-    /// Zero disables periodic commits.
+    /// Zero disables commits by age.
     ///
-    /// Exception: a driver that uses `obento-inodes` (xv6) starts no thread. Before each change, it commits the earlier
-    /// changes if the oldest one has reached this age, in whole seconds (at least one).
+    /// Exception: xv6 starts no thread. Before each change, xv6 commits the earlier changes if the oldest of them has
+    /// reached this age. xv6 rounds the age down to whole seconds, and up to one second if it is shorter.
     pub commit_interval: Duration,
 }
 
@@ -125,8 +126,9 @@ pub struct OpenOptions {
     pub access: Access,
     /// Treatment of a dirty journal, with `Access::ReadOnly`.
     pub replay: Replay,
-    /// Block number of the super block to use instead of the primary one, as for `e2fsck -b`. The unit is the block
-    /// size of the volume; the driver tries every block size.
+    /// Block number of the super block to use instead of the primary one, as for `e2fsck -b` (ext4). The unit is the
+    /// block size of the volume; the driver tries every block size. With the kernel engine, `open` fails with
+    /// `Unsupported`. Other drivers ignore this option.
     pub super_block: Option<u64>,
     /// The result of [`Driver::probe`] for this device. The device must not have changed since the call of `probe`.
     /// `None` if the caller has not called `probe`, or if the driver did not recognise the volume.
@@ -207,9 +209,13 @@ pub enum Checksums {
     /// The driver reports a structure with a wrong checksum as damaged.
     #[default]
     Verify,
-    /// The driver ignores wrong checksums. This has no effect on a volume that is opened for changes: the driver then
-    /// verifies all checksums.
+    /// The driver ignores wrong checksums (ext4), or uses the chain of a file in another FAT if the chain in the first
+    /// FAT is not complete (FAT). This has no effect on a volume that is opened for changes: the driver then verifies
+    /// all checksums. With the kernel engine, `open` fails with `Unsupported`. Other drivers treat this value as
+    /// [`Verify`](Self::Verify).
     Ignore,
+    /// Like [`Ignore`](Self::Ignore), but the kernel engine treats this value as [`Verify`](Self::Verify).
+    IgnoreIfSupported,
 }
 
 /// A remark about a volume. The volume was opened.
@@ -222,6 +228,15 @@ pub enum Notice {
     BackupSuperBlock {
         /// Block number of the used super block.
         block: u64,
+    },
+    /// The file allocation table `damaged` has more impossible entries than the table `used`. Free space is counted in the
+    /// table `used`. A reader that ignores checksums uses this table for a chain that `damaged` does not have in full. The
+    /// first table has number 0.
+    BackupTable {
+        /// Number of the damaged table.
+        damaged: u8,
+        /// Number of the table with fewer impossible entries.
+        used: u8,
     },
     /// The image is shorter than the volume.
     Truncated {
@@ -311,8 +326,8 @@ pub trait Driver: Send + Sync {
     fn probe(&self, device: &dyn BlockDevice) -> Result<Option<Probe>>;
 
     /// Returns whether the journal of the volume on `device` may be on another device. The result is `true` if the
-    /// super block refers to another device, or if the primary super block is damaged. If the result is `false`,
-    /// [`OpenOptions::journal`] has no effect.
+    /// super block refers to another device, or if the primary super block is damaged. If the result is `false`, the
+    /// driver does not need [`OpenOptions::journal`].
     ///
     /// # Errors
     ///
@@ -330,9 +345,12 @@ pub trait Driver: Send + Sync {
     /// 1. `NotSupported`: the driver does not support a value in [`OpenOptions::shown`].
     /// 2. `Corrupt`: no usable super block exists. With `Access::ReadWrite`, ext4 and exFAT also return this
     ///    error if the primary super block is damaged.
-    /// 3. `Unsupported`: the volume has an incompatible feature that the driver does not support.
-    /// 4. `DeviceError::OutOfBounds`, with `Access::ReadWrite`, if the driver can change volumes: the device
-    ///    is shorter than the volume. exFAT and xv6 check this error after the errors 5 and 6.
+    /// 3. `Unsupported`, in one of these cases:
+    ///    - The volume has an incompatible feature that the driver does not support.
+    ///    - The kernel engine is unavailable, or does not find the signature of the type.
+    ///    - The options select a super block, [`Replay::Skip`], [`Checksums::Ignore`] or a journal (kernel engine).
+    /// 4. `DeviceError::OutOfBounds`, with `Access::ReadWrite`: the driver can change volumes, and the device is
+    ///    shorter than the volume. exFAT and xv6 check this error after the errors 5 and 6.
     /// 5. With `Access::ReadWrite`, one of these errors:
     ///    - `Unsupported(Writing)`: the driver cannot change volumes ([`access`](Self::access) is
     ///      `ReadOnly`).
@@ -343,7 +361,7 @@ pub trait Driver: Send + Sync {
     ///    - The external journal of the volume is missing.
     /// 7. `NotFound`: the volume has no tree with the number [`VolumeOptions::subvolume`].
     ///
-    /// The kernel engine checks the errors 4 to 7 in another order.
+    /// The kernel engine checks the errors 3 to 7 in another order.
     ///
     /// The position of this error depends on the driver:
     ///

@@ -74,7 +74,8 @@ pub enum Evidence {
     /// The signature of the format is where the format requires it.
     #[default]
     Signature,
-    /// The signature of the format is missing, but the device contains a copy of the super block or a super block
-    /// with valid fields. If another format has a signature on the same device, the other format takes precedence.
+    /// The signature of the format is missing, but the device contains other structures of the format, such as a
+    /// backup of the super block. If another format has a signature on the same device, the other format takes
+    /// precedence.
     Traces,
 }

@@ -3,7 +3,6 @@
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use obento_base::{Error, Quantity};
 use obento_block::BlockDevice;
@@ -41,91 +40,63 @@ pub struct ResizePlan {
 }
 
 /// The reason why a driver does not change the size of a volume.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ResizeRefusal {
     /// The contents do not fit into the requested length.
+    #[error("the contents do not fit; a size of {min} bytes is large enough")]
     TooShort {
         /// The smallest sufficient length in bytes: the result of [`Resize::minimum`].
         min: u64,
     },
     /// The journal is too small for the change of a file or directory.
+    #[error("the journal is too small for a change of {blocks} blocks at once")]
     Journal {
         /// The number of blocks that would change at once.
         blocks: usize,
     },
     /// The requested length exceeds the limit of the volume.
+    #[error("the volume can have at most {} ({why})", Quantity::new(*max, "byte"))]
     TooLong {
         /// The maximum length in bytes.
         max: u64,
         /// The property of the volume that sets the limit.
         why: &'static str,
     },
+    /// The driver changes the size of volumes of this type only to a larger length.
+    #[error("volumes of this type can only be resized to at least {min} bytes")]
+    OfType {
+        /// The smallest length in bytes to which the size can change.
+        min: u64,
+    },
     /// Volumes of this type can grow, but not shrink.
+    #[error("volumes of this type can grow, but not shrink")]
     OnlyGrows,
     /// A feature of the volume prevents the change.
+    #[error("the feature '{0}' prevents resizing")]
     Feature(&'static str),
     /// The volume is marked as having errors, or a structure is damaged. A check repairs the volume.
+    #[error("{0}")]
     NeedsCheck(&'static str),
     /// The volume has too little free space for the structures of the new size, such as the tables of a new
     /// block group.
+    #[error("the volume has no room for the structures of the new size")]
     NoRoom,
 }
 
-impl fmt::Display for ResizeRefusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::TooShort { min } => {
-                write!(f, "the contents do not fit; a size of {min} bytes is large enough")
-            }
-            Self::Journal { blocks } => {
-                write!(f, "the journal is too small for a change of {blocks} blocks at once")
-            }
-            Self::TooLong { max, why } => {
-                write!(f, "the volume can have at most {} ({why})", Quantity::new(*max, "byte"))
-            }
-            Self::OnlyGrows => f.write_str("volumes of this type can grow, but not shrink"),
-            Self::Feature(name) => write!(f, "the feature '{name}' prevents resizing"),
-            Self::NeedsCheck(why) => f.write_str(why),
-            Self::NoRoom => f.write_str("the volume has no room for the structures of the new size"),
-        }
-    }
-}
-
 /// The reason why the size was not changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ResizeError {
     /// The volume cannot have this size. Nothing was changed, except that the driver may have replayed the
     /// journal (ext4).
-    Refused(ResizeRefusal),
-    /// The volume is damaged, or the device failed.
-    Failed(Error),
+    #[error(transparent)]
+    Refused(#[from] ResizeRefusal),
+    /// The volume is damaged, the device failed or is too short, or the kernel engine is unavailable.
+    #[error(transparent)]
+    Failed(#[from] Error),
 }
 
 /// The result of a step of a resize.
 pub type ResizeResult<T> = core::result::Result<T, ResizeError>;
-
-impl fmt::Display for ResizeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(why) => why.fmt(f),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for ResizeError {}
-
-impl From<Error> for ResizeError {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<ResizeRefusal> for ResizeError {
-    fn from(why: ResizeRefusal) -> Self {
-        Self::Refused(why)
-    }
-}
 
 /// A function that receives the progress of a resize. The first argument is the number of completed units of
 /// work, and the second argument is the total number of units.
@@ -142,7 +113,8 @@ pub trait Resize: Send + Sync {
     /// # Errors
     ///
     /// - `Refused`: the volume cannot have this size.
-    /// - `Failed`: the volume is damaged, the device failed, or the kernel engine is unavailable.
+    /// - `Failed`: the volume is damaged, the device failed or does not contain the whole volume, or the kernel engine
+    ///   is unavailable.
     fn plan(&self, device: &Arc<dyn BlockDevice>, len: u64) -> Result<ResizePlan, ResizeError>;
 
     /// Returns the smallest length in bytes to which [`resize`](Self::resize) can shrink the volume on `device`. Writes
@@ -162,8 +134,9 @@ pub trait Resize: Send + Sync {
     /// - `Refused`: the volume cannot have this size. Nothing was changed, except that the driver may have
     ///   replayed the journal (ext4).
     /// - `Failed` with `DeviceError::OutOfBounds`: the device is too short. Nothing was changed.
-    /// - `Failed`: the volume is damaged, or the device failed. After a failure of the device, the volume has the old
-    ///   or the new size, or is marked as having errors. In the last case, a check repairs the volume.
+    /// - `Failed`: the volume is damaged, the device failed, or the kernel engine is unavailable. After a failure of
+    ///   the device, the volume has the old or the new size, or is marked as having errors. In the last case, a check
+    ///   repairs the volume.
     fn resize(
         &self,
         device: Arc<dyn BlockDevice>,

@@ -1,7 +1,7 @@
 //! The events of a check, and repairs in rounds ([`check_in_rounds`]).
 //!
-//! A round checks the whole volume, and collects issues with the edits that repair them. The permitted edits are then
-//! applied, and the next round checks the volume again. Several rounds are necessary because one inconsistency can hide
+//! A round checks the whole volume, and collects issues with the edits that repair them. [`check_in_rounds`] applies
+//! the permitted edits, and starts the next round. Several rounds are necessary, because one inconsistency can hide
 //! another.
 
 use alloc::sync::Arc;
@@ -103,7 +103,8 @@ pub struct CheckRound<V, I, E> {
 ///
 /// Each issue is passed to `emit` in one of these rounds:
 ///
-/// - A note: in the first round. Later rounds report only notes that they repair. The report counts no notes.
+/// - A note: in the first round. Later rounds report only notes that they repair and that no earlier round repaired.
+///   The report counts no notes.
 /// - A repaired issue: in the round that repairs the issue. If the repair had no effect, the last round finds
 ///   the issue again, and also reports the issue as not repaired.
 /// - Any other issue: in the last round.
@@ -118,6 +119,8 @@ pub fn check_in_rounds<V, I: CheckIssue, E>(
     mut apply: impl FnMut(&V, &mut dyn Iterator<Item = &E>) -> Result<(), Error>,
 ) -> Result<CheckReport, Error> {
     let (mut repaired, mut before, mut has_noted, mut left) = (0_u64, Vec::new(), false, MAX_ROUNDS);
+    // Notes that earlier rounds repaired. A repair without effect is not reported again.
+    let mut repaired_notes = Vec::new();
     loop {
         left = left.saturating_sub(1);
         let CheckRound { view, found, mut report } = look(emit)?;
@@ -132,7 +135,11 @@ pub fn check_in_rounds<V, I: CheckIssue, E>(
             let is_repaired = view.is_some() && item.is_repairable(repair_mode);
             let Some(issue) = item.issue else { continue };
             if issue.severity() == Severity::Note {
-                if !has_noted || is_repaired {
+                let is_new = !has_noted || is_repaired && !repaired_notes.contains(&issue);
+                if is_new && is_repaired {
+                    repaired_notes.push(issue.clone());
+                }
+                if is_new {
                     emit(CheckEvent::Found(issue, is_repaired));
                 }
             } else if is_repaired {
@@ -240,6 +247,23 @@ mod tests {
             assert_eq!((report.found, report.repaired), (numbers.len() as u64 - 1, numbers.len() as u64 - 1));
         }
         assert_eq!(check(&[100], RepairMode::Nothing).0, [(100, false)]);
+    }
+
+    #[test]
+    fn a_note_whose_repair_has_no_effect_is_reported_once() {
+        let (mut left, mut events) = (Vec::from([4, 6, 8]), Vec::new());
+        let look = |_: &mut dyn FnMut(CheckEvent<Wrong>)| {
+            let numbers = left.pop().into_iter().chain([100]);
+            let found =
+                numbers.map(|number| FoundIssue { issue: Some(Wrong(number)), edits: Vec::from([number]) });
+            Ok(CheckRound { view: Some(()), found: found.collect(), report: CheckReport::default() })
+        };
+        let mut emit = |event| match event {
+            CheckEvent::Found(Wrong(number), repaired) => events.push((number, repaired)),
+            CheckEvent::Progress(_) => {}
+        };
+        check_in_rounds(RepairMode::Safe, &mut emit, look, |_, _| Ok(())).unwrap();
+        assert_eq!(events, [(8, true), (100, true), (6, true), (4, true)]);
     }
 
     #[test]

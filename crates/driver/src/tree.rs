@@ -149,9 +149,12 @@ pub type XattrList = Arc<[XattrPair]>;
 
 /// A complete tree. The names of each directory are sorted by their bytes.
 ///
-/// The root has number 0. The numbering processes one directory at a time, starting with the root. It numbers the nodes
-/// of the directory in the order of their names. It then processes the subdirectories in the same order, each together
-/// with all directories below it. A node with several names is numbered at its first name.
+/// The root has number 0. The other numbers are assigned directory by directory, starting with the root:
+///
+/// 1. The nodes in the directory get the next numbers, in the order of their names. A node that already has a number
+///    keeps it.
+/// 2. The same two steps apply to each subdirectory, in the order of their names. A subdirectory is completed with all
+///    directories below it before the next one starts.
 #[derive(Debug)]
 pub struct Tree {
     texts: Texts,

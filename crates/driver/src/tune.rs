@@ -1,5 +1,6 @@
 //! Changing the settings of an existing volume.
 
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -16,7 +17,7 @@ pub struct TuneOptions {
     pub label: Option<Vec<u8>>,
     /// The new UUID.
     pub uuid: Option<[u8; 16]>,
-    /// The new serial number, for a format that has a serial number instead of a UUID.
+    /// The new serial number, for a format that has a serial number.
     pub serial: Option<u32>,
     /// Settings of the format as names and values.
     pub settings: Vec<(String, String)>,
@@ -52,28 +53,31 @@ impl TuneOptions {
 }
 
 /// The reason why settings were not changed.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TuneError {
     /// The setting cannot have this value on this volume.
+    #[error("{setting}: {why}{}", shown(step))]
     Refused {
         /// The setting.
         setting: String,
         /// The reason. It can contain the value that the user gave.
         why: String,
-        /// What the user can do next.
+        /// The next step for the user.
         step: Option<String>,
     },
     /// The format does not have the setting, or the setting cannot be changed on this volume, whatever its value.
+    #[error("{setting}: {why}{}", shown(step))]
     Unavailable {
         /// The setting.
         setting: String,
         /// The reason. It can contain the value that the user gave.
         why: String,
-        /// What the user can do next.
+        /// The next step for the user.
         step: Option<String>,
     },
     /// The volume is damaged, or the device failed.
-    Failed(Error),
+    #[error(transparent)]
+    Failed(#[from] Error),
 }
 
 impl TuneError {
@@ -87,7 +91,7 @@ impl TuneError {
         Self::Unavailable { setting: setting.to_string(), why: why.to_string(), step: None }
     }
 
-    /// Sets what the user can do next. A failure has no such step.
+    /// Sets the next step for the user. Has no effect on [`Failed`](Self::Failed).
     #[must_use]
     pub fn with_step(mut self, next: impl fmt::Display) -> Self {
         if let Self::Refused { step, .. } | Self::Unavailable { step, .. } = &mut self {
@@ -97,24 +101,9 @@ impl TuneError {
     }
 }
 
-impl fmt::Display for TuneError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused { setting, why, step } | Self::Unavailable { setting, why, step } => {
-                write!(f, "{setting}: {why}")?;
-                step.as_ref().map_or(Ok(()), |step| write!(f, "; {step}"))
-            }
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for TuneError {}
-
-impl From<Error> for TuneError {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
+/// Returns the next step as a text that an error appends to its message.
+fn shown(step: &Option<String>) -> String {
+    step.as_ref().map(|step| format!("; {step}")).unwrap_or_default()
 }
 
 /// Changes the settings of a volume that is not open.
@@ -126,7 +115,7 @@ pub trait Tune: Send + Sync {
     ///
     /// - `Failed` with `ReadOnly`: the device is read-only. Nothing was changed.
     /// - `Refused`: the value of a setting is not possible on this volume. For example, the options contain a
-    ///   UUID, and the format has a serial number instead, or the reverse. Nothing was changed.
+    ///   UUID, and the driver can change only a serial number, or the reverse. Nothing was changed.
     /// - `Unavailable`: the format does not have the setting, or the setting cannot be changed on this volume, whatever
     ///   its value. Nothing was changed.
     /// - `Failed`: the volume is damaged, the device failed, or the volume has too little free space. After a

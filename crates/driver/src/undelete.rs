@@ -65,6 +65,19 @@ pub enum UnsearchedReason {
     /// An entry of the directory is damaged. If the entry is a subdirectory, the subdirectory was not
     /// searched.
     Entry,
+    /// The directory was deleted, and the start of its space belongs to another file now.
+    Overwritten,
+    /// The directory was deleted, and a part of its space belongs to another file now.
+    PartlyOverwritten,
+    /// The directory was deleted, and its end was not found. Its entries may fill its space exactly.
+    NoEnd,
+}
+
+impl UnsearchedReason {
+    /// Returns whether the part may not exist: the directory may be complete, or contained no deleted files.
+    pub fn is_uncertain(self) -> bool {
+        matches!(self, Self::Overwritten | Self::PartlyOverwritten | Self::NoEnd)
+    }
 }
 
 impl fmt::Display for UnsearchedReason {
@@ -75,6 +88,9 @@ impl fmt::Display for UnsearchedReason {
             Self::Shared => f.write_str("a cluster also belongs to another directory"),
             Self::TooLong => f.write_str("it is longer than the format allows"),
             Self::Entry => f.write_str("an entry is damaged"),
+            Self::Overwritten => f.write_str("the start of this deleted directory was overwritten"),
+            Self::PartlyOverwritten => f.write_str("a part of this deleted directory was overwritten"),
+            Self::NoEnd => f.write_str("the end of this deleted directory was not found"),
         }
     }
 }
@@ -105,8 +121,8 @@ pub struct DeletedFile {
 pub enum Certainty {
     /// The start of the space of the file is in use by another file, or the location of the space is lost.
     Overwritten,
-    /// A part of the space is in use, belongs to another deleted file as well, or was not found. Or the first bytes
-    /// are not those of files with this extension.
+    /// A part of the space is in use, belongs to another deleted file as well, or was not found. Or no file with this
+    /// extension begins with the bytes that were found.
     Doubtful,
     /// All of the space is free, but its location was chosen among several places.
     Possible,

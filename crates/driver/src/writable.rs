@@ -256,7 +256,9 @@ pub type AskUsage<'a> = dyn FnMut(&Attr) -> Result<Usage> + 'a;
 /// # Exceptions to the order of errors
 ///
 /// - A driver that never supports `punch`, `allocate`, `zero_range`, `collapse` or `insert` may return
-///   `NotSupported` before it checks the range.
+///   `NotSupported` before it checks the inode and the range.
+/// - The kernel engine and the FUSE driver return `FileTooBig` before `NotSupported` (`allocate`, `zero_range`).
+///   For a range that ends after `file_size_max`, they also return `FileTooBig` from `punch`.
 /// - If the index of a directory is full, ext4 returns `NoSpace` directly after the check of the new name
 ///   (`create`, `link`, `rename`).
 pub trait WritableFileSystem: Send + Sync {
@@ -414,14 +416,16 @@ pub trait WritableFileSystem: Send + Sync {
     ///
     /// A block that was a hole or unwritten has unspecified contents. The caller therefore writes the whole
     /// [frame](WriteTicket::frame), with zeros around the data. If `range` starts after the last block of the
-    /// file, the bytes between the end of the file and the end of that block must also become zeros. The caller
-    /// writes these zeros before it calls `end_write`.
+    /// file, the caller also zeroes the bytes of that block after the end of the file. The caller writes these zeros
+    /// before it calls `end_write`.
     ///
     /// Several writes of a file may be open at the same time if no block is in two of their ranges. They may end in any
-    /// order. If one of them is dropped, or if the file grows by `write` or [`allocate`](Self::allocate), the others
-    /// keep their blocks. If a later range becomes part of the file first, the range of an open write reads as zeros
-    /// until this write ends. A change that needs the exclusive layout lock may release the blocks of a
-    /// [detached](WriteTicket::detach) ticket, and the caller must not write to these blocks afterwards.
+    /// order. An open write keeps its blocks if another write is dropped, or if the file grows by `write` or
+    /// [`allocate`](Self::allocate). If the write of a later range ends first, the range of an open write reads as
+    /// zeros until this write ends.
+    ///
+    /// A change that needs the exclusive layout lock may release the blocks of a [detached](WriteTicket::detach)
+    /// ticket. The caller must not write to these blocks afterwards.
     ///
     /// The ticket borrows the shared layout guard of the caller. The driver holds no lock of its own while the ticket
     /// exists.
@@ -431,7 +435,7 @@ pub trait WritableFileSystem: Send + Sync {
     /// 1. `IsDirectory`: `ino` is a directory.
     /// 2. `Invalid`: `ino` is not a regular file, or `range` is empty.
     /// 3. `FileTooBig`: `range.end` exceeds `file_size_max`, or the limit of the mapping of this file. A
-    ///    driver may round the limit up to a whole block before it compares (ext4, FAT, tmpfs).
+    ///    driver may round the limit up to a whole block before it compares (ext4, FAT, tmpfs, kernel engine).
     /// 4. `NoSpace`: not even the first block can be allocated.
     fn begin_write<'a>(
         &'a self,
@@ -451,8 +455,8 @@ pub trait WritableFileSystem: Send + Sync {
     /// part of the file. If the file ends before the end of the range, its size becomes the end of the range.
     ///
     /// `mtime` becomes `when`. `ctime` also becomes `when`, unless `when` is [`TimeChange::At`] and `ctime` is later.
-    /// Exception: if a write changes neither the mapping nor the size, a driver may keep times that are less than 4 ms
-    /// earlier than `when` (ext4).
+    /// Exception: if a write changes neither the mapping nor the size, a driver may keep times less than 4 ms earlier
+    /// than `when` (ext4).
     ///
     /// A caller that accepted the data earlier passes the time of acceptance, which [`now`](Self::now) returned then. A
     /// caller that maintains the times itself passes [`WriteTicket::mtime`].
@@ -471,7 +475,7 @@ pub trait WritableFileSystem: Send + Sync {
     ///    if it ends in the same block as the limit. The caller must therefore check the limit itself.
     /// 4. `Invalid`: a block of the range is neither part of the file nor reserved (ext4, FAT, exFAT), or the
     ///    driver never maps data for writing. In the last case, a driver may return `NotSupported` instead
-    ///    (NFS).
+    ///    (NFS, FUSE).
     /// 5. `NoSpace`: the mapping of the file needs another block, and no block is free (ext4). The blocks of the data
     ///    were reserved by `begin_write`. [`WriteTicket::reserve_mapping`] excludes this error.
     fn end_write(&self, ticket: WriteTicket<'_>, when: TimeChange) -> Result<()>;
@@ -491,9 +495,14 @@ pub trait WritableFileSystem: Send + Sync {
     /// 5. `NoSpace`: no byte can be written, because no block is free.
     fn write(&self, layout: &Layout<'_>, ino: Ino, offset: u64, bytes: &[u8]) -> Result<usize>;
 
-    /// Writes data as [`write`](Self::write) does, for a change that was made at `when`: the times of the inode become
-    /// those that [`end_write`](Self::end_write) sets. Returns `None`, and writes nothing, if the driver cannot do so
-    /// in one change. The caller then calls `write` and sets the times.
+    /// Writes data as [`write`](Self::write) does, and sets the times of the inode as [`end_write`](Self::end_write)
+    /// does for `when`. Returns `None`, and writes nothing, in these cases:
+    ///
+    /// - The driver cannot write the data and set the times in one change.
+    /// - `begin_write` would return `Mapped`, and `when` is not `Now`.
+    ///
+    /// After `None`, the caller calls `begin_write`. If that call returns `Driver`, the caller calls `write`, and then
+    /// sets the times with `set_attr`.
     ///
     /// # Errors
     ///
@@ -566,6 +575,9 @@ pub trait WritableFileSystem: Send + Sync {
     ///
     /// The change is atomic if the extents to move fit into one transaction. Otherwise, after a failure or a crash,
     /// the file has its old size, and a part of the following data has moved.
+    ///
+    /// A crash can undo moves that are not durable. `begin_write` waits until they are. A host that overwrites mapped
+    /// blocks without `begin_write` must call `sync_file` first.
     ///
     /// # Errors
     ///

@@ -77,8 +77,7 @@ impl<'a> WriteTicket<'a> {
 
     /// Issues another ticket for blocks whose first ticket was [detached](Self::detach). `range` is in bytes
     /// of the file. The new ticket contains neither the place of the data nor the previous state of the file.
-    /// Before the caller passes the ticket to `end_write`, it must have written the data. To release the
-    /// blocks instead, the caller drops the ticket.
+    /// The caller writes the data and passes the ticket to `end_write`, or drops the ticket to release the blocks.
     pub fn resumed(ino: Ino, range: &Range<u64>, driver: Option<&'a dyn Reserves>) -> Self {
         let extent = Extent { len: range.end.saturating_sub(range.start), span: Span::Driver };
         let place = WritePlace { extent, was: Span::Driver, size: 0, mtime: Timestamp::EPOCH };
@@ -156,12 +155,12 @@ impl<'a> WriteTicket<'a> {
         Ok(())
     }
 
-    /// Reserves the blocks that the mapping of the file may need to publish the range of the ticket, all of which
-    /// `begin_write` reserved. A caller that reports success before it calls `end_write` needs this method: afterwards,
-    /// `end_write` does not fail with `NoSpace`, if
+    /// Reserves the blocks that the mapping of the file may need to publish the range of the ticket. Each block of the
+    /// range must be part of the file, or be reserved by `begin_write`. A caller that reports success before it calls
+    /// `end_write` needs this method. Afterwards, `end_write` does not fail with `NoSpace` under these conditions:
     ///
-    /// - the parts of the range are published in the order of the file;
-    /// - no other change of the mapping of the file precedes them, except overwriting in place.
+    /// - The parts of the range are published in the order of the file.
+    /// - No other change of the mapping of the file precedes them, except overwriting in place.
     ///
     /// The blocks for the mapping are released when the whole range was published or released.
     ///

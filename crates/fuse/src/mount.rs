@@ -10,8 +10,6 @@ use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
-use std::time::Duration;
 
 use rustix::fs::{Access, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
@@ -314,22 +312,22 @@ impl MountPlace {
         std::fs::write(file, "1")
     }
 
-    /// Passes written data from the cache of the kernel to the server. Waits for at most `longest`, because the server
-    /// may not respond. Does nothing if this process cannot abort the connection, and would thus wait for the server.
-    pub fn flush(&self, longest: Duration) {
-        let can_abort = rustix::process::geteuid().is_root()
-            || self.abort_file().is_some_and(|file| rustix::fs::access(file, Access::WRITE_OK).is_ok());
-        let Some(root) = self.path().ok().filter(|_| can_abort) else { return };
-        let (sender, receiver) = mpsc::channel::<()>();
-        let flush = move || {
-            let flushed = File::open(root).map(rustix::fs::syncfs);
-            tracing::debug!(?flushed, "the kernel has passed written data to the server");
-            drop(sender);
-        };
-        if std::thread::Builder::new().name("flush".into()).spawn(flush).is_ok() {
-            // The end of the thread is the only message.
-            let _ = receiver.recv_timeout(longest);
-        }
+    /// Returns whether this process can abort the connection to the server. Otherwise the process would wait for a server
+    /// that does not respond.
+    pub fn can_abort(&self) -> bool {
+        rustix::process::geteuid().is_root()
+            || self.abort_file().is_some_and(|file| rustix::fs::access(file, Access::WRITE_OK).is_ok())
+    }
+
+    /// Passes written data from the cache of the kernel to the server. If the server is stopped, the process cannot end
+    /// before the server continues, even if the connection is aborted.
+    ///
+    /// # Errors
+    ///
+    /// Those of open(2) and syncfs(2), and those of [`root`](Self::root).
+    pub fn sync(&self) -> Result<(), MountError> {
+        let root = File::open(self.path()?).map_err(MountError::NoDirectory)?;
+        rustix::fs::syncfs(root).map_err(MountError::Refused)
     }
 }
 

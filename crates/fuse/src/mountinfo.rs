@@ -34,6 +34,11 @@ impl MountPoint {
         matches!(self.fs_type.as_str(), "fuse" | "fuseblk") || self.fs_type.starts_with("fuse.")
     }
 
+    /// Returns whether the kernel allows only reading, at this mount point or in the whole file system.
+    pub fn is_read_only(&self) -> bool {
+        [&self.flags, &self.options].iter().any(|words| words.split(',').any(|word| word == "ro"))
+    }
+
     /// Returns the user who mounted the file system.
     pub fn owner(&self) -> Option<u32> {
         self.options.split(',').find_map(|option| option.strip_prefix("user_id=")?.parse().ok())
@@ -133,5 +138,18 @@ mod tests {
         assert!(mount.is_fuse());
         assert_eq!(mount.owner(), Some(7));
         assert_eq!(mount.flags, "rw,nosuid");
+        assert!(!mount.is_read_only());
+    }
+
+    #[test]
+    fn a_mount_is_read_only_by_its_own_flags_or_those_of_the_file_system() {
+        for (flags, options, is_read_only) in [
+            ("ro,nosuid", "rw,user_id=0", true),
+            ("rw", "ro,user_id=0", true),
+            ("rw,norelatime", "rw,root=7", false),
+        ] {
+            let line = format!("36 35 0:45 / /mnt {flags} shared:1 - fuse.obento /disk.img {options}");
+            assert_eq!(parse(line.as_bytes()).unwrap().is_read_only(), is_read_only, "{line}");
+        }
     }
 }

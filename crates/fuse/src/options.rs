@@ -9,6 +9,7 @@ use std::time::Duration;
 use obento_base::Mode;
 use obento_driver::{DataMode, Journalling, QuotaLimits, VolumeOptions};
 use rustix::mount::MountFlags;
+use strsim::levenshtein;
 
 use crate::session_options::RingChoice;
 
@@ -168,7 +169,7 @@ impl OptionError {
     pub fn similar(&self) -> Option<&'static str> {
         let Self::Unknown { word } = self else { return None };
         let name = word.split('=').next().unwrap_or_default();
-        let close = KNOWN.iter().chain(TAKEN).map(|known| (distance(name, known), *known)).min();
+        let close = KNOWN.iter().chain(TAKEN).map(|known| (levenshtein(name, known), *known)).min();
         let is_similar = |distance| distance <= 2 && distance * 2 <= name.chars().count();
         close.filter(|&(distance, _)| is_similar(distance)).map(|(_, known)| known)
     }
@@ -284,6 +285,12 @@ impl MountOptions {
     pub fn settle(&mut self) -> Result<(), OptionError> {
         if self.fakeroot && self.allow_other {
             return Err(impossible("allow_other", "with fakeroot, all users would have the rights of root"));
+        }
+        if self.no_replay && self.access != Some(ReadWrite::Read) && !self.remount {
+            return Err(impossible(
+                "norecovery",
+                "it requires ro: without its journal, the volume is in a past state",
+            ));
         }
         if !self.limits.is_empty() {
             // A write must fail before its data is accepted, and the kernel does not name the writer of cached data.
@@ -543,20 +550,6 @@ fn split(words: &str) -> Vec<String> {
     list
 }
 
-/// Returns the number of letters to insert, remove or replace to get from one word to the other (Levenshtein).
-fn distance(from: &str, to: &str) -> usize {
-    let mut row: Vec<usize> = (0..=to.chars().count()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.chars().enumerate() {
-            let changed = diagonal + usize::from(a != b);
-            diagonal = row[j + 1];
-            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -613,6 +606,17 @@ mod tests {
                 taken(word).unwrap_err(),
                 format!("invalid value '{value}' for the mount option '{name}': expected {wanted}")
             );
+        }
+    }
+
+    #[test]
+    fn a_mount_without_a_replay_must_be_read_only() {
+        for words in ["norecovery", "noload", "rw,norecovery", "ro,noload,rw"] {
+            let text = taken(words).unwrap().settle().unwrap_err().to_string();
+            assert!(text.starts_with("cannot use the mount option 'norecovery': it requires ro"), "{text}");
+        }
+        for words in ["ro,norecovery", "noload,ro", "norecovery,remount"] {
+            taken(words).unwrap().settle().unwrap();
         }
     }
 

@@ -243,15 +243,7 @@ impl Drop for Served {
 fn the_kernel_never_receives_a_root_that_is_not_a_directory() {
     let inner = Arc::new(Tmpfs::new(Options::new(Arc::new(FixedClock(Timestamp::EPOCH)))));
     let name = Name::new(b"file").unwrap();
-    let new = NewNode {
-        kind: FileKind::Regular,
-        mode: Mode::new(0o644),
-        uid: 0,
-        gid: 0,
-        rdev: DeviceNumber::default(),
-        target: b"",
-    };
-    let file = inner.writable().unwrap().create(inner.root(), name, &new).unwrap().ino;
+    let file = inner.writable().unwrap().create(inner.root(), name, &NEW).unwrap().ino;
     let mut served = Served::greeted(Counting::with_root(inner, file), false, MINOR, plain);
     assert_eq!(served.try_ask(GETATTR, 1, &[0; 16]), Err(-libc::EUCLEAN));
     assert_eq!(served.try_ask(SETATTR, 1, &[0; 88]), Err(-libc::EUCLEAN));
@@ -326,18 +318,10 @@ fn data_is_not_sent_to_kernels_that_do_not_clear_the_rest_of_a_page() {
 /// The kernel takes two spellings for two names. On a mount that is not writable, neither of them becomes stale.
 #[test]
 fn names_that_are_compared_without_case_are_cached_if_the_mount_is_read_only() {
-    let new = NewNode {
-        kind: FileKind::Regular,
-        mode: Mode::new(0o644),
-        uid: 0,
-        gid: 0,
-        rdev: DeviceNumber::default(),
-        target: b"",
-    };
     for read_only in [false, true] {
         let fs = volume(&FatDriver::default());
         let vfs = Vfs::new(fs.clone());
-        vfs.create(&Caller::Owner, &vfs.root(), Name::new(b"file").unwrap(), &new).unwrap();
+        vfs.create(&Caller::Owner, &vfs.root(), Name::new(b"file").unwrap(), &NEW).unwrap();
         vfs.sync().unwrap();
         drop(vfs);
         let options = ServerOptions { read_only, ..ServerOptions::default() };

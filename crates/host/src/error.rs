@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn an_error_says_what_failed_where_and_why_and_never_repeats_control_characters() {
         let error = HostError::system("open", "/tmp/a\x1b[2Jb", Errno::NOENT);
-        assert_eq!(error.to_string(), r"cannot open '/tmp/a\x1b[2Jb': no such file or directory");
+        assert_eq!(error.to_string(), r"cannot open '/tmp/a\033[2Jb': no such file or directory");
         assert_eq!(error.errno(), Some(Errno::NOENT));
     }
 }

@@ -141,7 +141,31 @@ fn a_disk_with_more_data_than_the_limit_is_not_converted() {
             let refused = converted((2 << 20) - 1).unwrap_err();
             assert!(matches!(refused, ConvertError::Unpack(_)), "{suffix}: {refused}");
         }
-        converted(2 << 20).unwrap_or_else(|error| panic!("{suffix}: {error}"));
+        // The zeros are read.
+        converted((2 << 20) + (8 << 20) / 64).unwrap_or_else(|error| panic!("{suffix}: {error}"));
+    }
+}
+
+#[test]
+fn zeros_and_patterns_that_are_read_or_compressed_count_towards_the_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    for (output, suffix, _) in OUTPUTS {
+        for byte in [0, 7] {
+            if byte != 0 && suffix != "simg" {
+                continue;
+            }
+            let disk: Arc<dyn BlockDevice> = Arc::new(MemDevice::read_only(vec![byte; 8 << 20]));
+            let converted = |limit: u64| {
+                let path = folder.path().join(suffix);
+                let file = File::create(&path).unwrap();
+                let format = writer(output, disk.len(), IDENTITY).unwrap();
+                let source = Source { limit: Some(limit), ..kept(&disk) };
+                convert(source, &file, &path, format, None, &mut |_| ControlFlow::Continue(()))
+            };
+            let refused = converted((8 << 20) / 64 - 1).unwrap_err();
+            assert!(matches!(refused, ConvertError::Unpack(_)), "{suffix}: {refused}");
+            converted((8 << 20) / 64).unwrap_or_else(|error| panic!("{suffix}: {error}"));
+        }
     }
 }
 

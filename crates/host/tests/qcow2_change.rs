@@ -5,9 +5,10 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use obento_base::{Error, Result};
+use obento_base::{DeviceError, Error, Result};
 use obento_block::{BlockDevice, check_range};
 use obento_containers::qcow2::{Compression, GrowingFile, Qcow2, View};
 use obento_host::FileDevice;
@@ -414,4 +415,99 @@ fn a_cut_at_every_write_loses_nothing_that_was_synced() {
     }
     println!("{judged} states");
     assert!(judged > 1000);
+}
+
+/// A file whose write or growth number `fails_at` finds no space on the medium.
+struct FullOnce {
+    file: Recorder,
+    count: AtomicU64,
+    fails_at: u64,
+}
+
+impl FullOnce {
+    fn step(&self, offset: u64, len: u64) -> Result<()> {
+        if self.count.fetch_add(1, Ordering::Relaxed) == self.fails_at {
+            return Err(DeviceError::Write { offset, len, errno: 28 }.into());
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for FullOnce {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+    fn is_read_only(&self) -> bool {
+        false
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, buf)
+    }
+    fn write_at(&self, offset: u64, buf: &[u8]) -> Result<()> {
+        self.step(offset, u64::try_from(buf.len()).unwrap())?;
+        self.file.write_at(offset, buf)
+    }
+    fn flush(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl GrowingFile for FullOnce {
+    fn grow(&self, len: u64) -> Result<()> {
+        self.step(len, 0)?;
+        self.file.grow(len)
+    }
+}
+
+/// Applies changes to an image in a file that is full at one write. Applies the change that failed again if `retries`.
+/// Returns whether the file was full, and the image.
+fn changed_when_full(image: &[u8], fails_at: u64, retries: bool) -> (bool, Vec<u8>) {
+    let file = FullOnce { file: Recorder::new(image.to_vec()), count: AtomicU64::new(0), fails_at };
+    let file = Arc::new(file);
+    let disk = Qcow2::open(file.clone(), None, &View::Active, no_unpacking).expect("the image opens");
+    let mut model = contents(&disk);
+    let mut plan = changes(7, 12, 3);
+    plan.push(Change::Flush);
+    for change in plan {
+        let done = apply(&change, &disk, &mut model);
+        if done.is_err() && (retries || matches!(change, Change::Flush)) {
+            apply(&change, &disk, &mut model).unwrap();
+        }
+    }
+    if retries {
+        assert!(contents(&disk) == model, "full at write {fails_at}");
+    }
+    let was_full = file.count.load(Ordering::Relaxed) > fails_at;
+    drop(disk);
+    let state = file.file.state.lock().unwrap();
+    (was_full, state.0.clone())
+}
+
+#[test]
+fn a_full_medium_leaves_no_cluster_that_is_counted_and_not_used() {
+    if !has_programs() {
+        return;
+    }
+    let fixture = Fixture::new();
+    let _ = fixture.images();
+    let path = fixture.path("full.qcow2");
+    // A file with clusters of 512 bytes soon needs new tables and new blocks of counts.
+    let args = ["convert", "-f", "raw", "-O", "qcow2", "-o", "cluster_size=512"];
+    qemu_img(&args, &[&fixture.path("raw"), &fixture.path("tiny")]);
+    for (name, step) in [("plain", 1), ("snapshot", 2), ("tiny", 37)] {
+        let image = fs::read(fixture.path(name)).unwrap();
+        let mut judged = 0;
+        for fails_at in (0..).step_by(step) {
+            let (was_full, after) = changed_when_full(&image, fails_at, fails_at % 2 == 0);
+            if !was_full {
+                break;
+            }
+            fs::write(&path, after).unwrap();
+            let output = Command::new("qemu-img").args(["check", "-f", "qcow2"]).arg(&path).output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.success(), "{name}, full at write {fails_at}: {text}");
+            judged += 1;
+        }
+        assert!(judged > 10, "{name}: {judged}");
+    }
 }

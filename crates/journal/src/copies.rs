@@ -2,8 +2,11 @@
 //! of transactions whose blocks have been written to their home locations.
 //!
 //! The log is a ring, and a checkpoint only moves its start. Descriptors and copies before the start therefore stay in
-//! the log until later transactions overwrite them. A copy counts as overwritten in two cases: the block contains a
-//! control block, or its checksum differs from the checksum in the tag (`CSUM_V2`, `CSUM_V3`).
+//! the log until later transactions overwrite them. A copy counts as overwritten in these cases:
+//!
+//! - Its block contains a control block, or cannot be read.
+//! - Its checksum differs from the checksum in the tag (`CSUM_V2`, `CSUM_V3`).
+//! - An earlier copy of the same descriptor counts as overwritten.
 //!
 //! Invariant: there are at most as many copies as the log has blocks, because each block of the log belongs to at most
 //! one copy.
@@ -35,7 +38,7 @@ pub struct OldCopy {
 impl Journal {
     /// Returns all copies in the log. The keys of the map are block numbers of the volume. `volume_blocks` is
     /// the number of blocks of the volume. The copies of a block are sorted by transaction, the newest last.
-    /// Skips blocks of the log that cannot be read.
+    /// Skips descriptors that cannot be read.
     ///
     /// # Errors
     ///

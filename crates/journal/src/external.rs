@@ -49,7 +49,7 @@ const _: () = assert!(size_of::<RawLabel>() == 0x78);
 /// The properties of a journal device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ExternalJournal {
-    /// UUID of the device, by which file systems refer to it.
+    /// UUID of the device. A file system refers to the device by this UUID.
     pub uuid: [u8; 16],
     /// Block size in bytes.
     pub block_size: u32,

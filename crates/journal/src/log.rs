@@ -130,7 +130,7 @@ impl<'j> Walk<'j> {
         let (found, expected) = match control {
             Control::Commit => {
                 let found = self.commit()?.h_chksum.first().map_or(0, |sum| sum.get());
-                // The first sector of a torn commit block suffices: the rest consisted of zeros, and the
+                // The first sector of a torn commit block suffices: the rest should be zeros, and the
                 // committed blocks were flushed before (`jbd2_commit_block_csum_verify_partial`).
                 if found == checksum::partial_commit_block(seed, &self.block) {
                     return Ok(None);

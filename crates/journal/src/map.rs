@@ -1,7 +1,7 @@
 //! The locations of the blocks of a journal on its device.
 //!
-//! Invariant: runs are sorted by the block number of the journal and do not overlap, since they are only
-//! appended.
+//! Invariant: runs are sorted by the block number of the journal and do not overlap, since [`Runs::push`] rejects any
+//! other run.
 
 use alloc::vec::Vec;
 

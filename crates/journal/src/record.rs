@@ -1,4 +1,4 @@
-//! The records of the log for display. They are not validated, so damaged records are displayed too.
+//! The records of the log for display. A record with a wrong checksum is returned, together with the error.
 
 use alloc::vec::Vec;
 
@@ -41,14 +41,15 @@ pub enum LogRecordKind {
 
 impl Journal {
     /// Returns an iterator over the control blocks of the log, including those of an incomplete last
-    /// transaction. The first block that does not belong to the log ends the list. The list is empty if the
-    /// journal is clean. Fails with `NoMemory`.
+    /// transaction. The iterator ends before the first block that does not belong to the log, and after an error. It
+    /// returns no block if the journal is clean. Fails with `NoMemory`.
     pub fn records(&self) -> Result<LogRecords<'_>> {
         Ok(LogRecords { walk: Some(Walk::new(self)?), seed: self.super_block().seed() })
     }
 }
 
-/// An iterator over the control blocks of a log.
+/// An iterator over the control blocks of a log. It returns an error if a control block cannot be read, or if the list
+/// in a revoke block is damaged.
 pub struct LogRecords<'j> {
     walk: Option<Walk<'j>>,
     seed: u32,

@@ -9,17 +9,18 @@
 //!    that revoked the block.
 //!
 //! The end of the log and errors:
-//! - A block that is not a control block of the expected transaction ends the log. If no commit block of the last
-//!   transaction precedes this block, the last transaction is incomplete, and its blocks are dropped. This is the
-//!   normal end.
+//! - A block that is not a control block of the expected transaction ends the log. If this block follows control
+//!   blocks without a commit block, the last transaction is incomplete, and its blocks are dropped. Both are normal
+//!   ends.
 //! - If a descriptor or revoke block has a wrong checksum and the commit block of its transaction is present, the
-//!   whole replay fails. Exception: if the time of this commit is earlier than that of the previous commit, the
-//!   transaction is a remnant of an earlier use of the journal. The log then ends before the transaction.
-//! - A commit block with a wrong checksum ends the log before its transaction. Whether the block is also
-//!   reported as damage depends on the feature `ASYNC_COMMIT`. Without this feature, the block is damage,
-//!   unless its time is earlier than the time of the previous commit. With this feature, an interrupted
-//!   commit can leave such a block. The block is therefore damage only with v1 checksums, and only if another
-//!   commit block follows.
+//!   whole replay fails. Exception: if this commit has an earlier time than the previous commit, the transaction is a
+//!   remnant of an earlier use of the journal. The log then ends before the transaction.
+//! - A commit block with a wrong checksum ends the log before its transaction. If its time is earlier than the time of
+//!   the previous commit, the block is a remnant, and no damage is reported. Otherwise, the report depends on the
+//!   feature `ASYNC_COMMIT`:
+//!   - Without this feature, the block is reported as damage.
+//!   - With this feature, an interrupted commit can leave such a block. The block is therefore reported as damage only
+//!     with v1 checksums, and only if another commit block follows.
 //! - A data block is lost if its checksum is wrong, or if its tag contains a block number outside of the volume. The
 //!   rest is replayed, and the damage is reported.
 //!
@@ -39,8 +40,8 @@ use crate::super_block::{Checksums, Incompat};
 use crate::tag::TagFlags;
 use crate::{Journal, Tag, Tid};
 
-/// Maximum number of different blocks: more than the log of any default journal contains (262,144), and
-/// limits memory to about 64 MiB.
+/// Maximum number of different blocks. It exceeds the number of blocks of any default journal (262,144), and limits
+/// memory to about 64 MiB.
 const MAX_BLOCKS: usize = 1 << 20;
 
 /// The result of [`Journal::replay_index`].
@@ -66,7 +67,8 @@ pub struct Summary {
     pub next: Tid,
     /// The block of the journal at which the log continues.
     pub head: u32,
-    /// Number of replayed copies. A block that several transactions wrote counts several times.
+    /// Number of valid copies that no revocation excludes. If several transactions wrote a block, each of its copies
+    /// is counted, although only the last copy is used.
     pub blocks: u64,
     /// Number of copies that were not replayed because the same or a later transaction revoked their block.
     pub revoked: u64,

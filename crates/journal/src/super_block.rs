@@ -57,11 +57,11 @@ pub enum Version {
 pub enum Checksums {
     /// No checksums.
     None,
-    /// One per transaction, in its commit block.
+    /// One checksum per transaction, in its commit block.
     V1,
-    /// One per block; 16 bits for data blocks.
+    /// One checksum per block, of 16 bits for data blocks.
     V2,
-    /// One per block.
+    /// One checksum per block, of 32 bits.
     V3,
 }
 
@@ -83,14 +83,15 @@ pub struct SuperBlock {
     pub len: u32,
     /// First block of the log.
     pub first: u32,
-    /// The block after the log: the start of the area for fast commits, or the end of the journal if it has no such
-    /// area.
+    /// The block after the log. It is the start of the area for fast commits, or the length of the journal if the
+    /// journal has no such area.
     pub log_end: u32,
     /// First expected transaction.
     pub sequence: Tid,
     /// Start of the log; 0 if there is nothing to replay.
     pub start: u32,
-    /// The error number of Linux that aborted the journal; 0 if the journal was not aborted.
+    /// The error that aborted the journal; 0 if the journal was not aborted. The value is the negative error number of
+    /// Linux as an unsigned number, for example 2^32 - 5 for `EIO`.
     pub errno: u32,
     /// Features that a reader may ignore.
     pub compat: Compat,
@@ -105,7 +106,7 @@ pub struct SuperBlock {
 }
 
 impl SuperBlock {
-    /// Length of the super block in bytes, at most the minimum block size.
+    /// Length of the super block in bytes. It equals the minimum block size.
     pub const LEN: usize = size_of::<RawSuperBlock>();
 
     /// Decodes the first [`SuperBlock::LEN`] bytes of `bytes`, from block `block` of the device, for a
@@ -240,7 +241,7 @@ impl SuperBlock {
         self.first..self.log_end
     }
 
-    /// Returns the blocks of fast commits. The first block after the log is unused
+    /// Returns the blocks of fast commits. The first block of their area is unused
     /// (`journal_load_superblock`: `j_fc_first` is `j_last + 1`).
     pub fn fast_commits(&self) -> Range<u32> {
         self.log_end.saturating_add(1).min(self.len)..self.len

@@ -3,7 +3,7 @@
  * The data of files through the page cache: iomap asks the driver where blocks are, and a completed write publishes them.
  *
  * A write reserves blocks before it fills pages, so write(2) reports a full volume. Data is on the device before any metadata
- * names its blocks, so `data=ordered` costs nothing.
+ * names its blocks, so `data=ordered` costs nothing. An overwrite publishes its time before its data.
  */
 #include <linux/backing-dev.h>
 #include <linux/blkdev.h>
@@ -115,7 +115,14 @@ static int ob_report_begin(struct inode *i, loff_t off, loff_t len, unsigned int
 const struct iomap_ops ob_report_ops = { .iomap_begin = ob_report_begin };
 
 /* writing back */
-struct ob_wpc { struct iomap_writepage_ctx ctx; int moved; };
+struct ob_wpc {
+	struct iomap_writepage_ctx ctx;
+	int moved;
+	bool is_stamped;		/* the volume has `mtime`, and at least `size` bytes of the file while `moved` is equal */
+	struct timespec64 mtime;
+	u64 size;
+};
+static bool ob_is_stamped(const struct ob_wpc *wpc, const struct inode *i) { return wpc->is_stamped && timespec64_equal(&wpc->mtime, &i->i_mtime); }
 
 /* The dirty pages after `off`, up to 1 MiB: what is reserved and written at once. */
 static u64 ob_dirty_end(struct inode *i, loff_t off)
@@ -128,6 +135,42 @@ static u64 ob_dirty_end(struct inode *i, loff_t off)
 		n++;
 	return (u64)n << PAGE_SHIFT;
 }
+/*
+ * Publishes the modification time before the data overwrites written blocks at `off`, and asks how large the file is on the volume.
+ * The answers are valid for this call of writepages: a write has stored its time before it locks a page.
+ */
+static int ob_stamp(struct ob_wpc *wpc, struct inode *i, u64 off)
+{
+	struct timespec64 mtime = i->i_mtime;
+	struct ob_moment when = ob_moment(mtime);
+	struct ob_attributes a;
+	int err = GATED(i->i_sb, getattr, i->i_ino, &a);
+
+	if (!err && off < a.size)
+		err = GATED(i->i_sb, end_write, i->i_ino, off, min_t(u64, off + i_blocksize(i), a.size), &when);
+	if (err)
+		return err;
+	wpc->is_stamped = off < a.size;
+	wpc->mtime = mtime;
+	wpc->size = a.size;
+	return 0;
+}
+/*
+ * An overwrite within the size on the volume leaves nothing to publish. In the last page of that size, the size in memory may grow
+ * until the page is locked, so this page is an extent of its own.
+ */
+static int ob_map_overwrite(struct ob_wpc *wpc, struct inode *i, u64 off, struct ob_place *e)
+{
+	int err = ob_is_stamped(wpc, i) ? 0 : ob_stamp(wpc, i, off);
+	u64 pages = round_down(wpc->size, PAGE_SIZE), next = round_down(off, PAGE_SIZE) + PAGE_SIZE;
+
+	if (err)
+		return err;
+	e->len = min(e->len, max(pages, next) - off);
+	if (off >= pages && min_t(u64, next, i_size_read(i)) > wpc->size)
+		wpc->ctx.iomap.type = IOMAP_UNWRITTEN;
+	return 0;
+}
 static int ob_map_blocks(struct iomap_writepage_ctx *ctx, struct inode *i, loff_t off)
 {
 	struct ob_wpc *wpc = container_of(ctx, struct ob_wpc, ctx);
@@ -136,7 +179,9 @@ static int ob_map_blocks(struct iomap_writepage_ctx *ctx, struct inode *i, loff_
 	struct ob_place e;
 	int err, moved = atomic_read(&OBI(i)->moved);
 
-	if (off >= m->offset && off < m->offset + m->length && wpc->moved == moved)
+	if (wpc->moved != moved)
+		wpc->is_stamped = false;
+	else if (off >= m->offset && off < m->offset + m->length && (m->type != IOMAP_MAPPED || ob_is_stamped(wpc, i)))
 		return 0;
 	end = ob_dirty_end(i, off);
 	err = ob_known(i, off, end, &e) ? 0 : GATED(i->i_sb, map, i->i_ino, off, end, OB_LOOK, &e);
@@ -144,6 +189,8 @@ static int ob_map_blocks(struct iomap_writepage_ctx *ctx, struct inode *i, loff_
 	if (!err && e.kind != OB_MAPPED) {
 		m->type = IOMAP_UNWRITTEN;	/* it was reserved when the page was filled */
 		err = GATED(i->i_sb, map, i->i_ino, off, min_t(u64, end, off + round_up(e.len, i_blocksize(i))), OB_RESERVE, &e);
+	} else if (!err) {
+		err = ob_map_overwrite(wpc, i, off, &e);
 	}
 	if (!err && e.kind != OB_MAPPED)
 		err = -EIO;
@@ -179,15 +226,12 @@ void ob_ended(struct work_struct *work)
 		list_del_init(&io->io_list);
 		if (!err && io->io_offset < end) {
 			err = GATED(i->i_sb, end_write, i->i_ino, io->io_offset, end, &when);
-			if (io->io_type == IOMAP_UNWRITTEN) {
-				atomic_inc(&OBI(i)->ended);
-				ob_refresh_blocks(i);
-			}
+			atomic_inc(&OBI(i)->ended);
+			ob_refresh_blocks(i);
 		} else if (err) {
 			GATED_V(i->i_sb, abandon, i->i_ino, io->io_offset, io->io_offset + io->io_size);
 		}
-		if (io->io_type == IOMAP_UNWRITTEN)
-			ob_end_promise(s, OB_WRITEBACK);
+		ob_end_promise(s, OB_WRITEBACK);
 		iomap_finish_ioends(io, err);
 		cond_resched();
 	}
@@ -206,9 +250,11 @@ static void ob_end_bio(struct bio *bio)
 }
 static int ob_prepare_ioend(struct iomap_ioend *io, int status)
 {
+	/* nothing is published after an overwrite, so it ends in the interrupt */
+	if (io->io_type != IOMAP_UNWRITTEN)
+		return status;
 	/* the caller has a promise, too, so this one begins in time */
-	if (io->io_type == IOMAP_UNWRITTEN)
-		atomic_inc(&SBI(io->io_inode->i_sb)->promises[OB_WRITEBACK]);
+	atomic_inc(&SBI(io->io_inode->i_sb)->promises[OB_WRITEBACK]);
 	io->io_bio->bi_end_io = ob_end_bio;
 	return status;
 }

@@ -159,6 +159,7 @@ struct ob_sb {
 	struct completion hidden;
 	bool is_shown;
 };
+#define OB_INLINE_FL 0x10000000	/* EXT4_INLINE_DATA_FL */
 struct ob_known { u64 start, end, at; int moved; };	/* an extent of written blocks */
 struct ob_inode {
 	struct inode vfs;
@@ -167,6 +168,7 @@ struct ob_inode {
 	struct timespec64 stored_atime;	/* the volume has this one */
 	u32 flags, project;
 	bool is_through;		/* data goes through the driver */
+	u32 unreserved;			/* `upgrades` + 1: that driver reserves nothing for a write within the size */
 	atomic_t moved;			/* blocks were freed or moved */
 	atomic_t ended;			/* a write has completed */
 	struct ob_known known;		/* under i_lock; valid while `moved` is equal */

@@ -24,6 +24,20 @@ static int ob_space_op(struct inode *i, int what, loff_t start, loff_t end, bool
 	atomic_inc(&OBI(i)->moved);
 	return err;
 }
+/* Moves the blocks after `end` or `start`; a file without an error has the size `size` afterwards. */
+static int ob_move(struct inode *i, int what, loff_t start, loff_t end, loff_t size)
+{
+	struct ob_attributes now;
+	int err = ob_space_op(i, what, start, end, true);
+
+	/* an insert that fails midway has its new size, and so has a collapse that was done but could not be synced */
+	if (err && !GATED(i->i_sb, getattr, i->i_ino, &now))
+		size = now.size;
+	else if (err)
+		return err;
+	i_size_write(i, size);
+	return err;
+}
 static int ob_punch_or_zero(struct inode *i, int what, loff_t start, loff_t end, bool keep)
 {
 	loff_t unit = SBI(i->i_sb)->unit, first = round_up(start, unit), last = round_down(end, unit);
@@ -74,14 +88,10 @@ long ob_fallocate(struct file *f, int mode, loff_t start, loff_t len)
 		/* the parts of blocks at both ends get space, too */
 		err = err ?: ob_punch_or_zero(i, OB_ZERO, start, end, keep) ?: ob_space_op(i, OB_ALLOCATE, start, end, keep);
 	} else if (mode & FALLOC_FL_COLLAPSE_RANGE) {
-		err = (start | end) & (unit - 1) || end >= size ? -EINVAL : ob_space_op(i, OB_COLLAPSE, start, end, true);
-		if (!err)
-			i_size_write(i, size - len);
+		err = (start | end) & (unit - 1) || end >= size ? -EINVAL : ob_move(i, OB_COLLAPSE, start, end, size - len);
 	} else if (mode & FALLOC_FL_INSERT_RANGE) {
 		err = (start | end) & (unit - 1) || start >= size ? -EINVAL :
-			size + len > i->i_sb->s_maxbytes ? -EFBIG : ob_space_op(i, OB_INSERT, start, end, true);
-		if (!err)
-			i_size_write(i, size + len);
+			size + len > i->i_sb->s_maxbytes ? -EFBIG : ob_move(i, OB_INSERT, start, end, size + len);
 	} else {
 		if (!keep && end > size)
 			err = ob_grow(i, size, end) ?: filemap_write_and_wait(i->i_mapping);

@@ -54,9 +54,9 @@ static void ob_init(struct inode *i, const struct ob_attributes *a)
 
 	ob_fill(i, a, true);
 	i->i_size = a->size;
-	/* EXT4_INLINE_DATA_FL and FS_JOURNAL_DATA_FL: the driver moves the data */
+	/* data in the inode and journalled data: the driver moves it */
 	OBI(i)->is_through = (s->limits.features & OB_IS_THROUGH) || s->unit > PAGE_SIZE ||
-		s->options.data == OB_DATA_JOURNAL || (a->flags & (0x10000000 | FS_JOURNAL_DATA_FL));
+		s->options.data == OB_DATA_JOURNAL || (a->flags & (OB_INLINE_FL | FS_JOURNAL_DATA_FL));
 	if (S_ISREG(a->mode)) {
 		i->i_op = &ob_file_iops;
 		i->i_fop = &ob_file_fops;
@@ -141,6 +141,7 @@ static struct inode *ob_alloc_inode(struct super_block *sb)
 	o->stored_atime = (struct timespec64){ };
 	o->flags = o->project = 0;
 	o->is_through = false;
+	o->unreserved = 0;
 	o->known = (struct ob_known){ };
 	atomic_set(&o->moved, 0);
 	atomic_set(&o->ended, 0);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0
 /*
  * The page cache of files whose data only the driver can access (inline and journalled data), and of volumes with blocks
- * larger than a page. The driver reads and writes runs of adjacent pages, which are copied to one buffer.
+ * larger than a page. The driver reads and writes runs of adjacent pages, which are copied to one buffer; a single
+ * page is passed without a copy.
  */
 #include <linux/bio.h>
 #include <linux/blkdev.h>
@@ -13,17 +14,28 @@
 #include <linux/writeback.h>
 #include "obento.h"
 
+/* Whether all data of the file is journalled, while it is mounted: unlike data in the inode, it never leaves the driver. */
+static bool ob_is_journalled(const struct inode *i)
+{
+	u32 flags = OBI(i)->flags;
+
+	return !(flags & OB_INLINE_FL) && (SBI(i->i_sb)->options.data == OB_DATA_JOURNAL || (flags & FS_JOURNAL_DATA_FL));
+}
 /* Space for the page, so that write(2) reports a full volume. What the page does not need is given back when it is written. */
 static int ob_reserve(struct inode *i, loff_t pos, unsigned int len)
 {
 	u64 unit = SBI(i->i_sb)->unit, start = round_down(pos, unit), end = round_up(pos + len, unit);
+	u32 version = READ_ONCE(SBI(i->i_sb)->upgrades) + 1;
 	struct ob_place e;
 	int err;
 
+	if (READ_ONCE(OBI(i)->unreserved) == version && pos + len <= i_size_read(i))
+		return 0;
 	while (start < end) {
 		err = GATED(i->i_sb, map, i->i_ino, start, end, OB_RESERVE, &e);
 		if (err)
 			return err;
+		WRITE_ONCE(OBI(i)->unreserved, e.kind == OB_DRIVER && ob_is_journalled(i) ? version : 0);
 		start += max_t(u64, round_up(e.len, unit), unit);
 	}
 	return 0;
@@ -48,7 +60,10 @@ static int ob_through_read(struct file *f, struct folio *folio)
 	folio_unlock(folio);
 	return err;
 }
-/* Adjacent pages under writeback, and a copy of their data. */
+/*
+ * Adjacent pages under writeback. The driver gets the first page itself, which stays locked, so that its data does not change
+ * meanwhile. If more pages follow, all of them are copied to one buffer. Pages are locked in ascending order, as by ext4.
+ */
 #define OB_RUN (64UL << 10)
 struct ob_run {
 	struct inode *i;
@@ -56,30 +71,25 @@ struct ob_run {
 	size_t len, room;
 	u8 *data;
 	unsigned int pages;
+	bool is_written;
 	struct page *page[OB_RUN / PAGE_SIZE];
 };
-static int ob_run_start(struct ob_run *r, struct inode *i)
-{
-	*r = (struct ob_run){ .i = i, .room = clamp_t(loff_t, round_up(i_size_read(i), PAGE_SIZE), PAGE_SIZE, OB_RUN) };
-	r->data = kvmalloc(r->room, GFP_NOFS | __GFP_NOWARN);
-	if (!r->data) {
-		r->room = PAGE_SIZE;
-		r->data = kmalloc(PAGE_SIZE, GFP_NOFS);
-	}
-	return r->data ? 0 : -ENOMEM;
-}
 static int ob_run_write(struct ob_run *r)
 {
 	struct inode *i = r->i;
 	struct ob_moment when = ob_moment(i->i_mtime);	/* of the last of these pages */
+	bool is_single = r->pages == 1;
+	u8 *data = is_single ? kmap_local_page(r->page[0]) : r->data;
 	unsigned int n;
 	int err;
 
-	if (!r->pages)
-		return 0;
 	mutex_lock(&OBI(i)->through);
-	err = GATED(i->i_sb, write, i->i_ino, r->off, (struct ob_bytes){ r->data, r->len }, &when);
+	err = GATED(i->i_sb, write, i->i_ino, r->off, (struct ob_bytes){ data, r->len }, &when);
 	mutex_unlock(&OBI(i)->through);
+	if (is_single) {
+		kunmap_local(data);
+		unlock_page(r->page[0]);
+	}
 	if (err) {
 		pr_err_ratelimited("obento (%s): writing inode %lu at %lld failed: %d\n", i->i_sb->s_id, i->i_ino, r->off, err);
 		mapping_set_error(i->i_mapping, err);
@@ -90,8 +100,24 @@ static int ob_run_write(struct ob_run *r)
 		end_page_writeback(r->page[n]);
 	}
 	r->pages = r->len = 0;
-	ob_refresh_blocks(i);
+	r->is_written = true;
 	return err;
+}
+/* Whether a page continues the run, and the buffer has room for it. Without memory for the buffer, pages are written one by one. */
+static bool ob_run_continues(struct ob_run *r, loff_t off, size_t len)
+{
+	if (r->off + r->len != off)
+		return false;
+	if (!r->data) {
+		r->room = clamp_t(loff_t, round_up(i_size_read(r->i), PAGE_SIZE), PAGE_SIZE, OB_RUN);
+		r->data = kvmalloc(r->room, GFP_NOFS | __GFP_NOWARN);
+	}
+	return r->data && r->len + len <= r->room;
+}
+static void ob_run_copy(struct ob_run *r, size_t at, struct page *page, size_t len)
+{
+	memcpy_from_page(r->data + at, page, 0, len);
+	unlock_page(page);
 }
 /* Adds a locked page to the run; writes the run first unless the page continues it. */
 static int ob_through_writepage(struct page *page, struct writeback_control *wbc, void *data)
@@ -105,32 +131,37 @@ static int ob_through_writepage(struct page *page, struct writeback_control *wbc
 		unlock_page(page);
 		return 0;
 	}
-	if (r->off + r->len != off || r->len + len > r->room)
+	if (r->pages && !ob_run_continues(r, off, len))
 		err = ob_run_write(r);
 	if (len < PAGE_SIZE)
 		zero_user_segment(page, len, PAGE_SIZE);
 	set_page_writeback(page);
 	if (!r->pages)
 		r->off = off;
-	memcpy_from_page(r->data + r->len, page, 0, len);
+	if (r->pages == 1)
+		ob_run_copy(r, 0, r->page[0], r->len);
+	if (r->pages)
+		ob_run_copy(r, r->len, page, len);
 	r->len += len;
 	r->page[r->pages++] = page;
-	unlock_page(page);
 	return err;
 }
 static int ob_through_write_pages(struct address_space *m, struct writeback_control *wbc)
 {
 	struct ob_run *r = kmalloc(sizeof(*r), GFP_NOFS);
-	int err = r ? ob_run_start(r, m->host) : -ENOMEM, last;
+	int err, last = 0;
 
-	if (!err) {
-		err = write_cache_pages(m, wbc, ob_through_writepage, r);
+	if (!r)
+		return -ENOMEM;
+	*r = (struct ob_run){ .i = m->host };
+	err = write_cache_pages(m, wbc, ob_through_writepage, r);
+	if (r->pages)
 		last = ob_run_write(r);
-		err = err ?: last;
-		kvfree(r->data);
-	}
+	if (r->is_written)
+		ob_refresh_blocks(m->host);
+	kvfree(r->data);
 	kfree(r);
-	return err;
+	return err ?: last;
 }
 static int ob_through_writepages(struct address_space *m, struct writeback_control *wbc) { return ob_write_parts(m, wbc, ob_through_write_pages); }
 /* A page that cannot be read ahead is read again when it is used, and reports the error then. */

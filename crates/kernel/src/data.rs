@@ -7,8 +7,8 @@
 //! Most files use the mapped path: `ob_map` finds and reserves blocks, the page cache reads and writes them, and
 //! `ob_end_write` publishes them. If the mapping of the file then needs a block and none is free, fsync reports this, as
 //! with delayed allocation in Linux. Files whose data only the driver can access, volumes whose blocks are larger than a
-//! page, exFAT and xv6 use `ob_read` and `ob_write`. C calls `ob_write` for one page at a time, under a lock of the
-//! file.
+//! page, exFAT and xv6 use `ob_read` and `ob_write`. C calls `ob_write` for runs of adjacent pages, under a lock of
+//! the file.
 
 use core::ops::Range;
 
@@ -149,8 +149,16 @@ pub extern "C" fn ob_space(volume: &Volume, ino: u64, what: u32, start: u64, end
         ALLOCATE => fs.allocate(&lock.shared(), ino, range, size),
         PUNCH => fs.punch(&lock.exclusive(), ino, range),
         ZERO => fs.zero_range(&lock.exclusive(), ino, range, size),
-        COLLAPSE => fs.collapse(&lock.exclusive(), ino, range),
-        INSERT => fs.insert(&lock.exclusive(), ino, range),
+        // The page cache overwrites mapped blocks without a call, so the moves must be durable before. A failed change
+        // may have moved a part of the blocks.
+        COLLAPSE => {
+            let moved = fs.collapse(&lock.exclusive(), ino, range);
+            moved.and(fs.sync_file(ino))
+        }
+        INSERT => {
+            let moved = fs.insert(&lock.exclusive(), ino, range);
+            moved.and(fs.sync_file(ino))
+        }
         _ => Err(Error::NotSupported),
     }))
 }
@@ -163,13 +171,10 @@ impl Volume {
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<()> {
         let lock = LayoutLock::new();
         let layout = lock.shared();
-        let inside = to_usize(self.fs.getattr(ino)?.size.saturating_sub(offset)).min(buf.len());
-        let (buf, past) = buf.split_at_mut(inside);
-        past.fill(0);
         let mut done = 0;
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let at = offset.saturating_add(to_u64(done));
-            // Linux locks the pages of the range.
+            // Linux locks the pages of the range. Past the end of the file is a hole.
             let extent = self.fs.map_to_read(&layout, ino, at..at.saturating_add(to_u64(rest.len())))?;
             let len = to_usize(extent.len).clamp(1, rest.len());
             let part = rest.get_mut(..len).unwrap_or_default();
@@ -220,6 +225,9 @@ impl Write<'_> {
 
     /// Writes the first extent of `bytes`. Returns the number of bytes.
     fn run(&self, at: u64, bytes: &[u8]) -> Result<usize> {
+        if let Some(len) = self.fs.write_delayed(&self.layout, self.ino, at, bytes, self.when)? {
+            return if len == 0 { Err(Error::NoSpace) } else { Ok(len.min(bytes.len())) };
+        }
         let end = at.saturating_add(to_u64(bytes.len()));
         let ticket = self.fs.begin_write(&self.layout, self.ino, at..end)?;
         let extent = ticket.extent();
@@ -235,9 +243,6 @@ impl Write<'_> {
     }
 
     fn driver(&self, at: u64, bytes: &[u8]) -> Result<usize> {
-        if let Some(len) = self.fs.write_delayed(&self.layout, self.ino, at, bytes, self.when)? {
-            return if len == 0 { Err(Error::NoSpace) } else { Ok(len.min(bytes.len())) };
-        }
         let before = self.volume.fs.getattr(self.ino)?;
         let len = self.fs.write(&self.layout, self.ino, at, bytes)?.min(bytes.len());
         if len == 0 {

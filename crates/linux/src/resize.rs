@@ -28,6 +28,10 @@ impl Resize for LinuxDriver {
             return Err(ResizeRefusal::OnlyGrows.into());
         }
         let len = grown(&first_bytes(&**device)?, len).ok_or(Error::Invalid)?;
+        let min = self.kind().least_resized;
+        if len > old_len && len < min {
+            return Err(ResizeRefusal::OfType { min }.into());
+        }
         Ok(ResizePlan { old_len, len: len.max(old_len), notes: Vec::new() })
     }
 

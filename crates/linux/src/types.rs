@@ -19,7 +19,6 @@ use needs::Need;
 mod first_bytes;
 mod id;
 mod label;
-mod md5;
 pub mod needs;
 mod udf;
 
@@ -135,6 +134,8 @@ pub struct Type {
     /// The length that a volume with these first bytes gets when Linux grows it to at most a number of bytes, for a type
     /// that Linux grows.
     pub grown: Option<GrownLen>,
+    /// The smallest length in bytes to which Linux changes the size of a volume.
+    pub least_resized: u64,
 }
 
 /// Returns the length that a volume gets when it grows, from its first bytes and the room for it.
@@ -213,6 +214,7 @@ const NONE: Type = Type {
     checker: None,
     tuner: None,
     grown: None,
+    least_resized: 0,
 };
 
 /// The types, the longest signatures first.
@@ -239,6 +241,8 @@ pub static TYPES: &[Type] = &[
         checker: Some(tools::CHECK_BTRFS),
         tuner: Some(tools::TUNE_BTRFS),
         grown: Some(btrfs_grown),
+        // fs/btrfs/ioctl.c `btrfs_ioctl_resize`.
+        least_resized: 256 << 20,
         ..NONE
     },
     // fs/xfs/libxfs/xfs_format.h `XFS_SB_MAGIC`. A volume and its snapshot have the same UUID, which is harmless here.

@@ -34,7 +34,7 @@
 //! | print names, sizes and UUIDs | [`text`] |
 //!
 //! An application needs to depend on this crate only. The crate is a facade: `obento-open` opens images and volumes,
-//! `obento-trees` builds, copies and compares trees of files, and the lower layers are the modules [`base`], [`block`],
+//! and `obento-trees` builds, copies and compares trees of files. The lower layers are the modules [`base`], [`block`],
 //! [`driver`], [`env`](mod@env), [`host`] and [`vfs`].
 //!
 //! | feature | contents | default |
@@ -52,7 +52,9 @@ pub mod prelude;
 
 #[cfg(feature = "host")]
 pub use obento_open::resize;
-pub use obento_open::{address, check, image, partition, registry, remove, text, tune, volume, walk};
+pub use obento_open::{
+    address, check, image, partition, pattern, registry, remove, text, tune, volume, walk,
+};
 #[cfg(feature = "host")]
 pub use obento_trees::{VolumeTrees, build, convert, copy, diff, export, import};
 
@@ -68,7 +70,7 @@ pub mod fs {
 /// Files, locks and processes of the host.
 #[cfg(feature = "host")]
 pub mod host {
-    pub use obento_host::build::{AccessLimit, FreshFile, Publish};
+    pub use obento_host::build::{AccessLimit, FolderAccess, FreshFile, Publish};
     pub use obento_host::compressed::{Progress as Unpacking, ReservedFile, UnpackError, UnpackLimits};
     pub use obento_host::io::IoBackend;
     pub use obento_host::lock::{ENDING, LockNotice, Purpose, ReplacedFile, User};

@@ -3,12 +3,15 @@
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
-use obento::image::PartitionContents;
-use obento::{Image, OpenError};
+use obento::driver::{Contents, FormatOptions};
+use obento::env::{SystemClock, SystemRandom};
+use obento::image::{FormatTarget, PartitionContents};
+use obento::{Image, OpenError, Registry};
 
 /// The number of bytes that contain all signatures at the start of a volume.
 const HEAD: usize = 256 << 10;
@@ -175,6 +178,67 @@ fn a_volume_under_another_one_counts_or_is_ambiguous_as_for_blkid() {
     }
     assert_eq!(wrong, "");
     assert!(ambiguous > 100, "{ambiguous}");
+}
+
+/// Creates the file `path` of `size` MiB with an old volume or table, which the command `line` writes.
+fn put_old(path: &Path, line: &str, size: u64, sources: &Path) {
+    let _ = fs::remove_file(path);
+    File::create(path).unwrap().set_len(size * MIB).unwrap();
+    let names = [("F", path.to_str().unwrap()), ("D", sources.to_str().unwrap())];
+    assert!(run(line, &names), "{line}");
+}
+
+#[test]
+fn a_new_volume_over_any_old_one_is_the_only_one_for_blkid_even_without_discard() {
+    if !has_all_programs() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (path, sources) = (folder.path().join("disk"), folder.path().join("sources"));
+    fs::create_dir(&sources).unwrap();
+    fs::write(sources.join("file"), "text").unwrap();
+    let tables = [
+        ("GPT", "sgdisk -o -n 1:2048:0 $F"),
+        ("MBR", "printf 'label: dos\\nstart=4096,type=L\\n' | sfdisk -q $F"),
+    ];
+    let tables = tables.map(|(name, line)| (name, 64, line));
+    let old = TYPES.iter().map(|kind| (kind.0, kind.2, kind.3)).chain(tables);
+    let registry = Registry::default();
+    let mut wrong = String::new();
+    for (name, size, line) in old {
+        put_old(&path, line, size, &sources);
+        let bytes = fs::read(&path).unwrap();
+        for (new, driver) in [("ext4", "ext4"), ("vfat", "vfat"), ("exfat", "exfat"), ("xv6", "xv6")] {
+            let file = File::create(&path).unwrap();
+            // The old end stays the end.
+            file.set_len((bytes.len() as u64).next_multiple_of(4096).max(16 * MIB)).unwrap();
+            put(&file, &bytes);
+            let used = file.metadata().unwrap().blocks();
+            let target = FormatTarget::open(&path, None).unwrap();
+            let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+            let mut options = FormatOptions::new(new, clock, random);
+            options.contents = Contents::Preserved;
+            let format = registry.find(driver).unwrap().format().unwrap();
+            format.format(&*target.device(), &options).unwrap();
+            target.keep();
+            let theirs = match blkid(&path) {
+                // The boot sector of exFAT ends like an MBR.
+                Judged::Types(kind, _) if new == "exfat" => Judged::Types(kind, None),
+                judged => judged,
+            };
+            let expected = Judged::Types((new != "xv6").then(|| new.to_owned()), None);
+            let found = open(&path).volume(None).map(|volume| volume.info().probe.fs_type);
+            if theirs != expected || !matches!(&found, Ok(kind) if *kind == new) {
+                writeln!(wrong, "{new} over {name}: {theirs:?}, {:?}", found.err()).unwrap();
+            }
+            // Zeros are written only over other bytes: the erased 6 MiB do not fill the holes. exFAT itself writes 2 MiB.
+            let grown = file.metadata().unwrap().blocks().saturating_sub(used);
+            if new == "exfat" && grown * 512 > 3 * MIB {
+                writeln!(wrong, "{new} over {name} fills {grown} sectors").unwrap();
+            }
+        }
+    }
+    assert_eq!(wrong, "");
 }
 
 /// Returns a disk of 32 MiB with one partition, which contains ext4 if `filled`.

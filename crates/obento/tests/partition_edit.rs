@@ -281,10 +281,7 @@ fn an_mbr_gets_primary_extended_and_logical_partitions() {
     assert_eq!(editor.add(&logical(5, Some(4 * MIB))), Ok(5));
     assert_eq!(editor.add(&logical(6, Some(4 * MIB))), Ok(6));
     assert_eq!(editor.add(&new(Some(30 * MIB), Some(4 * MIB))), Ok(7));
-    assert_eq!(
-        editor.add(&logical(9, Some(MIB))),
-        Err(EditError::BadNumber { scheme: Scheme::Mbr, number: 9 })
-    );
+    assert_eq!(editor.add(&logical(9, Some(MIB))), Err(EditError::NotNext { number: 9, next: 8 }));
     assert_eq!(editor.add(&new(Some(33 * MIB), Some(MIB))), Err(EditError::Overlaps { number: 7 }));
     assert_eq!(editor.delete(3), Err(EditError::ContainerInUse { number: 5 }));
     editor.write().unwrap();

@@ -1,7 +1,7 @@
 //! A file or device of the host on which volumes are created.
 //!
 //! Invariant: if [`FormatTarget::keep`] is not called, a created file is removed, and an extended file gets
-//! its old length. Exception: the device of the extended file is still in use.
+//! its old length. Exception: an extended file keeps its new length if its device is still in use.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::OpenError;
 /// A locked file or device of the host on which volumes are created.
 ///
 /// If the target is dropped without [`keep`](Self::keep), a created file is removed, and an extended file
-/// gets its old length. Exception: an extended file keeps its new length while a [`device`](Self::device) of
-/// it is in use.
+/// gets its old length. Exception: if a [`device`](Self::device) of an extended file is still in use at that time, the
+/// file keeps its new length.
 ///
 /// ```no_run
 /// use std::sync::Arc;
@@ -47,7 +47,7 @@ pub struct FormatTarget {
     undo: Undo,
 }
 
-/// How to undo the preparation if no volume is created.
+/// The change that is undone if no volume is created.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Undo {
     Nothing,
@@ -62,7 +62,7 @@ impl FormatTarget {
     ///
     /// # Errors
     ///
-    /// - `Missing`: the file does not exist, and `len` is `None`.
+    /// - `Missing`: the file does not exist and `len` is `None`, or `path` is a dangling symbolic link.
     /// - `NotChangeable`: the host does not permit changing the file.
     /// - `ReadOnlyHost`: the file system of the host is mounted read-only.
     /// - `Host`: another error of the host, for example [`HostError::InUse`] if another process uses the

@@ -17,7 +17,7 @@ use obento_linux::{KernelOpened, KernelStart, KernelUse, LinuxDriver};
 #[derive(Clone)]
 pub struct Registry {
     drivers: Vec<Arc<dyn Driver>>,
-    /// The number of drivers of the kernel engine, which are the last ones of the list.
+    /// The number of drivers of the kernel engine. These drivers are at the end of the list.
     of_engine: usize,
 }
 
@@ -150,8 +150,9 @@ impl Registry {
         natives
     }
 
-    /// Returns the types that only the kernel engine opens: no driver of obento or of the application
-    /// supports them.
+    /// Returns the types of the kernel engine without a driver of obento. A driver of the application may support one
+    /// of these types; [`engine_type`](Self::engine_type) excludes such types. Returns no types if the registry has no
+    /// drivers of the kernel engine.
     #[cfg(feature = "engine")]
     pub fn engine_types(&self) -> &'static [obento_linux::types::Type] {
         if self.of_engine == 0 { &[] } else { obento_linux::types::TYPES }

@@ -2,9 +2,9 @@
 //!
 //! The removal is iterative. It has one frame for each directory on the current path, and reads a directory in
 //! portions. A directory is removed after its contents, so a crash leaves a valid tree.
-//! Invariant: a directory that contains itself is not entered again, and neither is a directory that stays. Only a
-//! damaged volume has directories with several names. Without this rule, each name on the way to a file that stays would
-//! double the visits.
+//! Invariant: the removal enters a directory only once, unless the directory was removed since. Only a damaged volume
+//! has directories with several names. Without this rule, the removal would not end if a directory contains itself, and
+//! each directory with two names on the way to a file that stays would double the visits of this file.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;

@@ -153,8 +153,8 @@ pub struct Resized {
     pub partition_len: Option<u64>,
 }
 
-/// Types whose plan for a smaller size reads the maps of all files, as the change does, which refuses the same sizes before
-/// it writes. The plan is omitted, unless the caller asks for it.
+/// Types whose plan for a smaller size reads the maps of all files. The change reads them too, and refuses the same
+/// sizes before it writes. The plan is therefore omitted, unless the caller requests it.
 const READ_TWICE: &[&str] = &["ext2", "ext3", "ext4"];
 /// Maximum number of times that a volume shrinks again for [`NewSize::Minimum`].
 const MAX_PASSES: u32 = 8;
@@ -312,8 +312,8 @@ impl PlannedResize<'_> {
         }
     }
 
-    /// Changes the size. The image must be open for change, and the volume must not be open. A check of the
-    /// volume runs before the first change.
+    /// Changes the size. The image must be open for change, and the volume must not be open. If the size changes, a
+    /// check of the volume runs before the first change.
     ///
     /// # Errors
     ///

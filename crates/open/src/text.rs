@@ -7,12 +7,12 @@ use obento_driver::Probe;
 
 use crate::partition::Guid;
 
-/// Bytes that print like a [`Name`](obento_base::Name). Backslashes, control characters and bytes that are not valid
-/// UTF-8 are printed as `\xNN`.
+/// Bytes that print like a [`Name`](obento_base::Name), in the form of [`write_escaped`]. Escape sequences of C replace
+/// backslashes, characters that a terminal does not display, and bytes that are not valid UTF-8.
 #[derive(Clone, Copy, Debug)]
 pub struct Escaped<'a>(&'a [u8]);
 
-/// Wraps `bytes` for printing without control characters.
+/// Wraps `bytes` for printing without characters that a terminal does not display.
 pub fn escaped(bytes: &[u8]) -> Escaped<'_> {
     Escaped(bytes)
 }
@@ -23,7 +23,7 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
-/// A path or an argument as the user typed it. Prints like [`Escaped`], but with backslashes as they are: a user who
+/// A path or an argument as the user typed it. Prints like [`Escaped`], but does not escape backslashes: a user who
 /// typed `C:\disk.img` recognises the name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Typed<'a>(pub &'a [u8]);
@@ -85,13 +85,13 @@ mod tests {
     #[test]
     fn bytes_of_an_image_cannot_speak_to_a_terminal() {
         let shown = escaped(b"/a\x1b[2J\xff\\\xc2\x9b/\xc3\xa4").to_string();
-        assert_eq!(shown, format!("{}/\u{e4}", r"/a\x1b[2J\xff\x5c\xc2\x9b"));
-        assert_eq!(escaped("a\u{202e}b".as_bytes()).to_string(), r"a\xe2\x80\xaeb");
+        assert_eq!(shown, format!("{}/\u{e4}", r"/a\033[2J\377\\\302\233"));
+        assert_eq!(escaped("a\u{202e}b".as_bytes()).to_string(), r"a\342\200\256b");
     }
 
     #[test]
     fn a_backslash_that_the_user_typed_is_printed_as_typed() {
         assert_eq!(Typed(br"C:\a\\b").to_string(), r"C:\a\\b");
-        assert_eq!(Typed(b"\\\x1b[2J\xff\\").to_string(), r"\\x1b[2J\xff\");
+        assert_eq!(Typed(b"\\\x1b[2J\xff\\").to_string(), r"\\033[2J\377\");
     }
 }

@@ -16,7 +16,7 @@ use obento_base::{Attr, Error, FileKind, Ino, NameBuf};
 use obento_driver::{Cookie, DirEntry};
 use obento_vfs::{Caller, Node, Symlinks};
 
-/// The deepest level. It exceeds the longest path of Linux, and it bounds memory for a hostile image.
+/// Maximum depth of the walk. It exceeds the longest path of Linux, and it bounds memory for a hostile image.
 pub const MAX_DEPTH: usize = 1 << 14;
 /// Bytes of entries that are read at once in the order of the format.
 const PORTION: usize = 64 << 10;
@@ -29,10 +29,12 @@ const PORTION_MIN: usize = 4 << 10;
 /// The order of the entries of a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Order {
-    /// The order of the bytes of the names.
+    /// The order of the bytes of the names. Exception: the directories of the current path use at most 32 MiB for
+    /// entries that were read, which is about 300,000 entries. A directory that exceeds this limit is returned in
+    /// portions, each of which is sorted.
     #[default]
     Name,
-    /// The order of the format.
+    /// The order in which the driver lists the entries.
     Directory,
 }
 
@@ -78,6 +80,8 @@ pub struct Damage {
     pub path: Vec<u8>,
     /// The reason.
     pub error: Error,
+    /// Whether this is the path of a directory that was entered, and a part of its entries is missing.
+    pub in_listing: bool,
 }
 
 /// An iterator over the entries and the damage of a tree.
@@ -249,13 +253,18 @@ impl Walk {
         }
     }
 
+    /// Returns the damage of the entry at `self.path`.
+    fn unread(&self, error: Error) -> Damage {
+        Damage { path: self.path.clone(), error, in_listing: false }
+    }
+
     /// Returns the entry for `node`, whose path is `self.path`.
     fn meet(&mut self, node: Node) -> Result<Entry, Damage> {
-        let attr = node.attr().map_err(|error| Damage { path: self.path.clone(), error })?;
+        let attr = node.attr().map_err(|error| self.unread(error))?;
         let step = if attr.kind == FileKind::Directory { Step::Enter } else { Step::File };
         if step == Step::Enter {
             if self.entered.contains(&node.ino()) {
-                return Err(Damage { path: self.path.clone(), error: Error::Loop });
+                return Err(self.unread(Error::Loop));
             }
             self.entering = Some((node.clone(), attr));
         }
@@ -288,7 +297,7 @@ impl Iterator for Walk {
         self.path.truncate(path_len);
         match self.next_listed() {
             None => self.leave().map(Ok),
-            Some(Err(error)) => Some(Err(Damage { path: self.path.clone(), error })),
+            Some(Err(error)) => Some(Err(Damage { in_listing: true, ..self.unread(error) })),
             Some(Ok(listed)) => {
                 if path_len > 0 {
                     self.path.push(b'/');
@@ -297,7 +306,7 @@ impl Iterator for Walk {
                 let node = self.find(&listed);
                 Some(match node {
                     Ok(node) => self.meet(node),
-                    Err(error) => Err(Damage { path: self.path.clone(), error }),
+                    Err(error) => Err(self.unread(error)),
                 })
             }
         }

@@ -5,11 +5,20 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use crate::oracle::{Oracle, program, require};
+use crate::oracle::{Oracle, program, require, until};
+
+/// The number of times that a server starts until one runs.
+const STARTS: usize = 20;
 
 /// A process that ends when it is dropped.
 #[derive(Debug)]
 struct Running(Child);
+
+impl Running {
+    fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("a child").is_some()
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -40,7 +49,11 @@ fn quiet(command: &mut Command) -> Running {
 
 impl Ganesha {
     /// Starts a server that exports the folder `export` read-only, by version 3; its own files are in `folder`. Returns
-    /// `None` if an oracle is missing. The server accepts connections after a moment.
+    /// `None` if an oracle is missing. The server accepts connections.
+    ///
+    /// # Panics
+    ///
+    /// If no server runs after 20 attempts.
     pub fn start(folder: &Path, export: &Path) -> Option<Self> {
         Self::start_with(folder, export, "RO")
     }
@@ -54,6 +67,13 @@ impl Ganesha {
         if !require(&[Oracle::Program("ganesha.nfsd"), Oracle::Program("rpcbind"), Oracle::Root]) {
             return None;
         }
+        // A start fails if another test takes one of the ports, or ends the port mapper at which the server registers.
+        let mut starts = (0..STARTS).filter_map(|_| Self::try_start(folder, export, access));
+        Some(starts.next().unwrap_or_else(|| panic!("{}", log(folder))))
+    }
+
+    /// Starts a server, and returns `None` if it ends instead of accepting connections.
+    fn try_start(folder: &Path, export: &Path, access: &str) -> Option<Self> {
         let (port, mount_port) = (free_port(), free_port());
         let text = format!(
             "NFS_CORE_PARAM {{ NFS_Port = {port}; MNT_Port = {mount_port}; Enable_NLM = false; Enable_RQUOTA = false; \
@@ -64,10 +84,11 @@ impl Ganesha {
         );
         let conf = folder.join("conf");
         fs::write(&conf, text).expect("a configuration");
-        // The server registers itself. A second port mapper ends at once.
+        let _ = fs::remove_file(folder.join("log"));
+        // A second port mapper ends at once.
         let mapper = quiet(program("rpcbind").args(["-f", "-w"]));
         let mut server = program("ganesha.nfsd");
-        server
+        let server = server
             .arg("-F")
             .arg("-f")
             .arg(&conf)
@@ -75,6 +96,17 @@ impl Ganesha {
             .arg(folder.join("pid"))
             .arg("-L")
             .arg(folder.join("log"));
-        Some(Self { port, mount_port, _server: quiet(&mut server), _mapper: mapper })
+        let mut server = quiet(server);
+        let (mut has_started, mut has_ended) = (false, false);
+        until(|| {
+            has_ended = server.has_ended();
+            has_started = log(folder).contains("NFS SERVER INITIALIZED");
+            has_started || has_ended
+        });
+        (has_started && !has_ended).then_some(Self { port, mount_port, _server: server, _mapper: mapper })
     }
+}
+
+fn log(folder: &Path) -> String {
+    fs::read_to_string(folder.join("log")).unwrap_or_default()
 }

@@ -42,5 +42,6 @@ pub mod trials;
 pub mod undelete;
 pub mod vhdx;
 pub mod walk;
+pub mod write_log;
 
 pub use oracle::{Oracle, require};

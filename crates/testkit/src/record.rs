@@ -27,6 +27,12 @@ pub enum Event {
 }
 
 impl Event {
+    /// Returns the write of arbitrary bytes for a discard of `len` bytes at `offset`.
+    pub(crate) fn discard(offset: u64, len: u64) -> Self {
+        let len = usize::try_from(len).expect("a test's device is small");
+        Self::Write { offset, bytes: vec![DISCARDED; len].into() }
+    }
+
     /// Returns the discarded range, if the event is a discard: no other write has such contents.
     pub fn discarded(&self) -> Option<Range<u64>> {
         match self {

@@ -211,6 +211,12 @@ impl Meta {
     pub fn without_times(&self) -> Self {
         Self { mtime: Timestamp::EPOCH, ctime: Timestamp::EPOCH, ..self.clone() }
     }
+
+    /// Returns the attributes with the seconds of both times.
+    pub fn in_whole_seconds(&self) -> Self {
+        let whole = |time: Timestamp| Timestamp::new(time.secs(), 0);
+        Self { mtime: whole(self.mtime), ctime: whole(self.ctime), ..self.clone() }
+    }
 }
 
 /// Formats a path for messages.

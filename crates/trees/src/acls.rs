@@ -12,7 +12,7 @@ use obento_host::tar::{ACL_WORDS, AclName, acl_from_words};
 use obento_open::volume::Owners;
 use obento_vfs::acl::{ACCESS, Acl, Tag};
 
-/// Makes mode and list agree. The list decides, and a list that is equivalent to a mode becomes the mode.
+/// Changes the mode to agree with the list. A list that permission bits alone can represent is removed.
 pub(crate) fn settle(mode: &mut Mode, xattrs: &mut Vec<Xattr>) {
     let Some(at) = xattrs.iter().position(|xattr| xattr.name == ACCESS) else { return };
     let Some(list) = xattrs.get(at).and_then(|xattr| Acl::decode(&xattr.value).ok()) else { return };
@@ -22,7 +22,7 @@ pub(crate) fn settle(mode: &mut Mode, xattrs: &mut Vec<Xattr>) {
     }
 }
 
-/// Makes mode and list agree. The mode decides, as after chmod(1).
+/// Changes the list to agree with the mode, as chmod(1) does.
 pub(crate) fn settle_by_mode(mode: Mode, xattrs: &mut Vec<Xattr>) {
     for xattr in xattrs.iter_mut().filter(|xattr| xattr.name == ACCESS) {
         if let Ok(list) = Acl::decode(&xattr.value) {

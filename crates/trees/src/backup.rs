@@ -10,9 +10,9 @@ use obento_vfs::{Caller, Node};
 use crate::unfinished::free_name;
 
 /// Renames `from` to `to`. Each of the two arguments consists of a directory and a name in that directory. If
-/// `to` exists, `backup` decides whether the old file of `to` is preserved under another name. This file is
-/// the backup. It replaces an existing file with the same name. Returns the name of the backup, or `None` if
-/// there is no backup.
+/// `to` exists, `backup` decides whether the old file of `to` is preserved under another name, as a backup. If the name
+/// of the backup exists, the backup replaces the file with this name. Returns the name of the backup, or `None` if
+/// the call has created no backup.
 ///
 /// If `to` exists before the call, the name exists at every moment during the call, with two exceptions:
 ///
@@ -52,9 +52,9 @@ pub fn take_place(
     Ok(kept)
 }
 
-/// Keeps the file `name` of `dir` as `backup` says, and returns the name of the backup, or `None` if the file
-/// does not exist. A file keeps its old name in addition. A directory, and a file that cannot have another
-/// link, lose it.
+/// Gives the file `name` of `dir` the name of its backup, and returns this name. Returns `None` if the file does not
+/// exist, or if `backup` requests no backup for it. The file also keeps its old name. Exception: a directory, and a
+/// file that cannot have another link, lose the old name.
 fn keep(dir: &Node, name: &Name, backup: &Backup, is_own: impl Fn(&Name) -> bool) -> Result<Option<NameBuf>> {
     let node = match dir.lookup(name) {
         Err(Error::NotFound) => return Ok(None),

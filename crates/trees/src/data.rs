@@ -37,7 +37,7 @@ pub struct Losses {
     ranges: Vec<Unread>,
 }
 
-/// The most ranges that are reported. The last range is extended to include any further ones.
+/// Maximum number of ranges that are reported. The last range also includes all further ranges.
 const MAX_LOSSES: usize = 64;
 
 impl Losses {
@@ -82,7 +82,8 @@ impl Losses {
     }
 }
 
-/// Returns the number of unreadable bytes at the start of `range`, if the device reports more of them than were requested.
+/// Returns the number of unreadable bytes at the start of `range`, if the device reports more of them than were
+/// requested.
 fn known_loss(node: &Node, range: Range<u64>, error: &Error) -> Option<u64> {
     let Error::Device(DeviceError::Read { len, .. }) = *error else { return None };
     let run = node.run(range.start, range.end - range.start).ok()??;
@@ -92,8 +93,8 @@ fn known_loss(node: &Node, range: Range<u64>, error: &Error) -> Option<u64> {
     (len > SECTOR && matches!(run.span(), Span::Mapped(_)) && ends_there()).then_some(len)
 }
 
-/// Returns the end of the loss at the start of `range`. `fails` returns whether the byte at an offset is lost. The steps
-/// become longer with the loss, and the end between two steps is found by bisection, to the sector.
+/// Returns the end of the loss at the start of `range`. `fails` returns whether the byte at an offset is lost. The
+/// steps become longer with the loss, and the end between two steps is found by bisection, to the sector.
 fn end_of_loss(range: Range<u64>, mut fails: impl FnMut(u64) -> bool) -> u64 {
     let Range { start, end } = range;
     let sector_after = |at: u64| (at - at % SECTOR).saturating_add(SECTOR).min(end);

@@ -1,7 +1,8 @@
 //! Writes a tree of an image as a tar archive.
 //!
-//! Entries are sorted by name, so that the same tree gives the same archive. The first name of a file with
-//! several names contains its bytes, and the other names are hard links to it. Holes are kept.
+//! Entries are sorted by name ([`Order::Name`]), so that the same tree gives the same archive. Exception: the entries
+//! of a very large directory are sorted in portions, which depend on the order of the format. The first name of a file
+//! with several names contains its bytes, and the other names are hard links to it. Holes are kept.
 //!
 //! Invariant: at most `MAX_RANGES` data ranges of one file are stored in memory. A file with more ranges is written
 //! without holes.
@@ -25,10 +26,11 @@ use crate::xattrs;
 const MAX_RANGES: usize = 1 << 20;
 /// Ranges begin and end at multiples of this, as required by tar.
 const ALIGN: u64 = 512;
-/// The shortest hole that is kept. A shorter hole would cost more in the map of the archive than it saves.
+/// Minimum length of a hole that is kept. The map of the archive needs more space for a shorter hole than the hole
+/// saves.
 const MIN_HOLE: u64 = 4096;
 
-/// The most bytes of paths that are held for files with several names, for any link counts of a hostile
+/// Maximum number of bytes of paths that are held for files with several names, for any link counts of a hostile
 /// image.
 const MAX_ORIGINALS: usize = 48 << 20;
 /// Bytes that an entry takes in addition to its path.
@@ -102,7 +104,8 @@ pub fn export<W: Write>(
             Ok(Entry { step: Step::Leave, .. }) => {}
             Ok(entry) => export.entry(&entry)?,
             Err(damage) => {
-                export.problem(join(&export.options.name, &damage.path), ProblemReason::Volume(damage.error))
+                let Problem { path, trouble } = damage.into();
+                export.problem(join(&export.options.name, &path), trouble)
             }
         }
     }
@@ -122,8 +125,8 @@ struct Export<'a, W: Write> {
 
 struct Original {
     path: Vec<u8>,
-    /// The number of names that may follow. The entry is removed with the last one, so that memory holds only
-    /// incomplete files.
+    /// The number of names that may follow. The entry is removed with the last name, so that only files with further
+    /// names use memory.
     left: u32,
 }
 

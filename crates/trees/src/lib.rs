@@ -1,5 +1,5 @@
-//! Moves trees: copies them between volumes and the host, imports and exports archives, compares, and builds images. The
-//! crate `obento` contains this crate, and its documentation describes both.
+//! Moves trees: copies them between volumes and the host, imports and exports archives, compares, and builds images.
+//! The crate `obento` contains this crate, and its documentation describes both.
 //!
 //! - [`mod@copy`] copies in and out as cp(1) does, and [`VolumeTrees`] adds the short forms to a volume.
 //! - [`mod@import`] and [`mod@export`] read and write tar archives.

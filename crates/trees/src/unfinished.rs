@@ -1,8 +1,9 @@
 //! Temporary names of files that will replace other files.
 //!
-//! A temporary name consists of the inode number of the directory and the final name. If a file with this name
-//! exists, a killed operation on the same file has left it, and the next such operation removes it. A user does not
-//! choose such a name by accident. If the file cannot be removed, it stays, and another temporary name is used.
+//! A temporary name contains a checksum of the inode number of the directory and of the final name. A user does not
+//! choose such a name by accident. If a file with this name exists, a killed operation on the same file has therefore
+//! left it, and the next such operation removes it. If the removal is not permitted, the file stays, and the operation
+//! uses another temporary name.
 
 use obento_base::crc::crc32c;
 use obento_base::{Error, FileKind, Name, NameBuf, Result};
@@ -21,8 +22,9 @@ pub fn unfinished_name(dir: &Node, name: &Name) -> Result<NameBuf> {
 ///
 /// # Errors
 ///
-/// - The errors of removing the file.
-/// - `Exists`: all candidate names are in use.
+/// - The errors of looking up a name and of removing the file. Exception: if the removal fails with `NotPermitted`, the
+///   call uses another name.
+/// - `Exists`: all 65,536 candidate names are in use.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -113,7 +113,7 @@ impl VolumeTrees for Volume {
             .vfs()
             .resolve(&self.root(), path, Symlinks::Keep, &Caller::Owner)
             .map_err(|error| FsError::new("extract", path, error))?;
-        // The root of a source stands for its contents, which are copied into a directory that exists.
+        // A source with the path `/` copies its contents into a directory that exists.
         let (prefix, path) = match node.kind() {
             Ok(FileKind::Directory) => (path.strip_suffix(b"/").unwrap_or(path), &b"/"[..]),
             _ => (&b""[..], path),

@@ -6,15 +6,15 @@ use obento_base::{Error, Feature};
 use obento_host::Xattr;
 use obento_vfs::Node;
 
-/// The most bytes of names and values of one file. Linux limits the names to 64 KiB and each value to 64 KiB, so that a
-/// hostile file can have 500 MiB.
+/// Maximum number of bytes of names and values of one file. Linux limits the names to 64 KiB and each value to 64 KiB,
+/// so that a hostile file can have 500 MiB.
 pub const MOST: usize = 64 << 20;
 
 const TOO_MANY: Feature = Feature::Named("a file with so many bytes of extended attributes");
 
 /// Returns the attributes of `node` that `wants` selects by name, sorted by name. Passes the error of each unreadable
-/// attribute to `damaged`, with its name if it is known. After `budget` bytes of names and values, passes `Unsupported` and
-/// leaves out the rest.
+/// attribute to `damaged`, with its name if it is known. After `budget` bytes of names and values, passes `Unsupported`
+/// and leaves out the rest.
 pub fn read(
     node: &Node,
     budget: usize,

@@ -38,8 +38,9 @@ pub(crate) fn check(node: &Node, attr: &Attr, caller: &Caller, want: AccessReque
     if granted { Ok(()) } else { Err(Error::AccessDenied) }
 }
 
-/// Returns the access control list that decides about the access, or `None` if the mode decides. As on Linux, the
-/// mode decides for the owner of the file, for a file without group bits (an empty mask), and for a symbolic link.
+/// Returns the access control list that decides about the access, or `None` if the mode decides. The mode decides if
+/// the caller owns the file, or if the file has no group bits (an empty mask) or is a symbolic link. Linux does the
+/// same.
 fn acl_of(node: &Node, attr: &Attr, caller: &Caller) -> Result<Option<Acl>> {
     if caller.is_user(attr.uid) || attr.mode.bits() & 0o070 == 0 || attr.kind == FileKind::Symlink {
         return Ok(None);

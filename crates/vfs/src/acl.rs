@@ -148,8 +148,8 @@ impl Acl {
         Mode::new(class(Tag::Owner) << 6 | class(self.group_class()) << 3 | class(Tag::Other))
     }
 
-    /// Returns whether permission bits can replace the list. They can if the list has no entries except those of the
-    /// owner, the owning group and all other users.
+    /// Returns whether permission bits can represent the list: its only entries are those of the owner, the owning
+    /// group and all other users.
     pub fn is_mode_alone(&self) -> bool {
         self.0.len() == 3
     }

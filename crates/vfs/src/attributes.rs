@@ -1,8 +1,8 @@
 //! Changes of attributes on behalf of a caller.
 //!
-//! Invariant: the mode and the access control list of an inode agree. The owner bits equal the entry of the owner,
-//! and the other bits equal the entry of all other users. The group bits equal the mask, or the entry of the owning
-//! group if there is no mask.
+//! Invariant: the mode and the access control list of an inode agree, unless storing one of them failed. The owner bits
+//! equal the entry of the owner. The group bits equal the mask, or the entry of the owning group if the list has no
+//! mask. The last three permission bits equal the entry of all other users.
 //! Source: Linux fs/attr.c `setattr_prepare`, fs/posix_acl.c; xattr(7) for the permissions of each namespace.
 
 use alloc::vec::Vec;
@@ -42,14 +42,16 @@ impl Vfs {
     ///      alone. If the new flags are neither immutable nor append-only, the change may also contain the project.
     ///      An append-only inode that is not immutable also permits setting both `atime` and `mtime` to the current
     ///      time, but not one of them alone.
-    ///    - The caller is not the owner of the image, and the change contains one of these attributes: a
-    ///      change time, a birth time, another owner, or another group of which the caller is not a member.
+    ///    - The caller is not the owner of the image, and the change contains a change time or a birth time.
+    ///    - The caller is not the owner of the image, and the change contains another owner or another group that the
+    ///      caller is not in.
     ///    - The caller is not the owner of the image, and the change sets or clears the immutable or append-only flag.
     ///    - The caller owns neither the inode nor the image. Exception: error 3 applies to a change that is empty or
     ///      only sets times to the current time.
     /// 3. `AccessDenied`: the change is empty or only sets times to the current time, and the caller neither
     ///    owns the inode nor may write to it.
-    /// 4. `Invalid`: the change contains a mode, and the access control list of the inode is malformed.
+    /// 4. `Invalid`: the change contains a mode or implicitly changes the mode, and the access control list of the
+    ///    inode is malformed.
     /// 5. The errors of [`set_attr`](obento_driver::WritableFileSystem::set_attr).
     /// 6. The errors of [`set_xattr`](Xattrs::set_xattr) for the list.
     pub fn set_attr(&self, caller: &Caller, node: &Node, change: &SetAttr) -> Result<Attr> {

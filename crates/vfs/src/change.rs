@@ -2,9 +2,10 @@
 //!
 //! Invariant: no directory becomes its own descendant. A name moves to another directory only under the rename lock.
 //! Therefore, the parents of the target directory do not change while they are checked.
-//! Locking: the rename lock, then the exclusive guards of the directories in ascending order of inode numbers. If an
-//! inode has lost its name, the thread releases the guards first and the inode afterwards, since freeing an inode may
-//! take long.
+//! Locking: the rename lock, then the exclusive guards of the directories in ascending order of inode numbers. A thread
+//! that removes the last name of an inode in use releases the guards first and its reference to the inode afterwards,
+//! since freeing an inode may take long. Under the guards, the driver frees an inode that is not in use, and an inode
+//! whose creation fails.
 
 use obento_base::{Attr, DeviceNumber, Error, FileFlags, FileKind, Ino, Mode, Name, Result};
 use obento_driver::{NewNode, RemovalKind, RenameFlags, Usage};
@@ -19,23 +20,23 @@ use crate::vfs::Vfs;
 /// time for damaged trees that contain a cycle.
 const MAX_DEPTH: u32 = 1 << 20;
 
-/// Flags of an inode whose names cannot be removed, and that cannot get new names.
+/// The flags that protect the names of an inode. An inode with one of these flags can neither lose nor get a name.
 const FROZEN: FileFlags = FileFlags::IMMUTABLE.union(FileFlags::APPEND);
 
 impl Vfs {
     /// Creates an inode with the name `name` in `dir`, and returns a node for it.
     ///
-    /// - If `caller` is a [`Caller::User`], the inode gets the user ID and the group ID of the caller, and
-    ///   the call ignores `new.uid` and `new.gid`. If `caller` is [`Caller::Owner`], the inode gets `new.uid`
-    ///   and `new.gid`.
+    /// - Owner and group: if `caller` is a [`Caller::User`], the inode gets the user ID and the group ID of the
+    ///   caller. If `caller` is [`Caller::Owner`], the inode gets `new.uid` and `new.gid`.
     /// - If `dir` has set-group-ID, the inode gets the group of `dir` instead. If the inode is a directory,
     ///   it also gets set-group-ID.
-    /// - The call clears set-group-ID in the mode if two conditions hold: the caller is not in the group of the
-    ///   new inode, and `new.mode` permits that group to execute the file. Exception: directories.
-    /// - If `dir` has a default access control list, the mode of the inode consists of the permission bits in
-    ///   `new.mode` that the list grants. The inode gets the list, reduced to this mode, as its access list. If
-    ///   permission bits alone can represent the list, the inode gets no access list. A new directory also gets the
-    ///   unchanged list as its default list. A symbolic link inherits no list.
+    /// - If `new.mode` permits the group of the new inode to execute the file and the caller is not in this group, the
+    ///   call clears set-group-ID. Exception: directories.
+    /// - If `dir` has a default access control list, the inode inherits it, unless the inode is a symbolic link:
+    ///   - The mode of the inode consists of the permission bits in `new.mode` that the list grants.
+    ///   - The inode gets the list, reduced to this mode, as its access list. Exception: if permission bits alone can
+    ///     represent the list, the inode gets no access list.
+    ///   - A new directory also gets the unchanged list as its default list.
     ///
     /// # Errors
     ///
@@ -54,7 +55,8 @@ impl Vfs {
     }
 
     /// Creates an inode as [`create`](Self::create) does, and removes the bits of `umask` from `new.mode`. If
-    /// `dir` has a default access control list, `umask` has no effect. Fails as `create` does.
+    /// `dir` has a default access control list and the inode is not a symbolic link, `umask` has no effect. Fails as
+    /// `create` does.
     pub fn create_masked(
         &self,
         caller: &Caller,
@@ -284,8 +286,8 @@ impl Vfs {
     /// 3. `NotFound`: the old name does not exist.
     /// 4. `NotPermitted`: the caller may not remove the old name, or the existing new name, for the reasons in
     ///    [`unlink`](Self::unlink). `vfs` may check the existing new name only after the errors 5 and 6.
-    /// 5. `AccessDenied`: a directory would get another parent, and the caller lacks write permission for the
-    ///    moved directory.
+    /// 5. `AccessDenied`: a directory would get another parent, and the caller lacks write permission for this
+    ///    directory.
     /// 6. One of these errors, if a directory would get another parent:
     ///    - `Invalid`: the directory would become its own descendant.
     ///    - `Loop`: the volume is damaged, and the parents of the new directory form a cycle.
@@ -301,8 +303,9 @@ impl Vfs {
     }
 
     /// Moves a name, and gives the old name to a whiteout, as `RENAME_WHITEOUT` of rename(2) does. A whiteout is a
-    /// character device with the number 0:0. If the caller is the owner of the image, the whiteout belongs to `owner`
-    /// and `group`. Otherwise, the caller becomes the owner of the whiteout, as for [`create`](Self::create).
+    /// character device with the number 0:0 and mode 0. The whiteout gets the owner and the group that
+    /// [`create`](Self::create) gives to a file in the old directory. `owner` and `group` are the values of `new.uid`
+    /// and `new.gid`.
     ///
     /// # Errors
     ///
@@ -469,8 +472,8 @@ impl Node {
         if attr.flags.contains(FileFlags::IMMUTABLE) { Err(Error::NotPermitted) } else { Ok(attr) }
     }
 
-    /// Returns a node for an inode that was just created in this directory. If another thread has used the inode since
-    /// and the driver forgot it, looks up `name`.
+    /// Returns a node for an inode that was just created in this directory. Another thread may have used the inode
+    /// since and called `forget`, so that the driver dropped its number. The function then looks up `name`.
     fn made(&self, attr: &Attr, name: Option<&Name>) -> Result<Node> {
         let made = self.vfs().take(attr.ino);
         if !self.file_system().acquire(attr.ino)

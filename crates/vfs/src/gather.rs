@@ -1,22 +1,25 @@
 //! Gathering of small appends. Consecutive small writes at the end of a file are collected in memory and passed to
-//! the driver as one write. To *settle* a file means to pass its gathered data to the driver.
+//! the driver as one write. A thread *settles* a file when it passes the gathered data of the file to the driver.
 //!
 //! The first write is passed to the driver directly. A write that continues where the last write ended starts to
 //! gather. A file is settled:
 //! - when the buffer is full;
-//! - before a caller reads the file or its attributes, or makes any other change than an append that is
-//!   gathered;
+//! - before a read of its data or of [`Node::attr`];
+//! - before a change of its data or size, except an append that is gathered;
+//! - before [`Vfs::set_attr`](crate::Vfs::set_attr), and before the file gets another name;
 //! - before a sync, and when the last user drops the file;
 //! - when the data reaches its maximum age.
 //!
-//! Invariant: the blocks for gathered data, and those that the mapping of the file may need for it, are reserved
-//! before the data is accepted (`begin_write`, `reserve_mapping`). A lack of space is therefore reported by the
-//! write, not later, whatever other threads write meanwhile. Limits of owners bind when data is reserved, too.
+//! Invariant: the blocks for gathered data are reserved before the data is accepted (`begin_write`). The same applies
+//! to the blocks that the mapping of the file may need for the data (`reserve_mapping`). A lack of space is therefore
+//! reported by the write, not later, whatever other threads write meanwhile. The driver enforces quota limits when it
+//! reserves the blocks, too.
 //! Invariant: a file starts to gather only under the exclusive guard of its inode. After a thread that holds
 //! the guard has settled the file, the file gathers nothing until the thread releases the guard. Therefore,
 //! no thread waits for the exclusive layout lock of a file that is gathering.
 //! Invariant: the modification time of a file is the time at which its last bytes were accepted, not the time at
-//! which it was settled. The clock of the driver provides this time.
+//! which it was settled. The clock of the driver provides this time. Exception: [`Node::write_back`] does not change
+//! the modification time.
 //! Invariant: a loss of gathered data is reported. If settling fails, the volume accepts no further changes, and
 //! every sync returns the error.
 //! Locking: one lock per inode. A thread holds this lock while it gathers data or settles the file. The
@@ -44,7 +47,7 @@ use crate::vfs::Shared;
 use crate::write::Writer;
 
 /// Maximum amount of gathered data per file. A buffer of this size spreads the cost of a call to the driver over many
-/// blocks, and still fits into the cache of the processor.
+/// blocks, and still fits into the processor cache.
 pub(crate) const MOST: usize = 64 << 10;
 /// Maximum length of a gathered write. Copying longer writes costs more than gathering saves.
 const LONGEST: usize = MOST / 4;
@@ -105,9 +108,11 @@ impl Node {
     }
 
     /// Reserves blocks for the data after `at`, which is the end of the file. Returns the reserved range,
-    /// which starts at the next block boundary. Returns `None` if less than [`LONGEST`] bytes can be
-    /// reserved, if the mapping may need blocks that are not free, or if the last byte of the file is not in a
-    /// mapped block.
+    /// which starts at the next block boundary. Returns `None` in these cases:
+    ///
+    /// - Less than [`LONGEST`] bytes can be reserved.
+    /// - The mapping may need blocks that are not free.
+    /// - The last byte of the file is not in a mapped block.
     fn reserve(&self, at: u64) -> Option<Range<u64>> {
         let writer = Writer::of(self, self.vfs.writable().ok()?);
         // The last byte of the file must be in a block. If the file ends within a block, the rest of that
@@ -240,7 +245,7 @@ enum WriterThread {
     Awake,
     /// No file is gathering.
     Asleep,
-    /// The environment provides no thread.
+    /// The environment cannot start a thread.
     Refused,
     Stopped,
 }

@@ -23,7 +23,7 @@ use obento_env::sync::Mutex;
 
 use crate::table::Inode;
 
-/// Number of entries per set: few enough for a linear search, many enough that colliding names rarely evict
+/// Number of entries per set: few enough for a linear search, and many enough that names of the same set rarely evict
 /// each other.
 const WAYS: usize = 8;
 

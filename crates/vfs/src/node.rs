@@ -14,12 +14,13 @@ use crate::names::{CachedName, Key};
 use crate::table::{Facts, Inode};
 use crate::vfs::Vfs;
 
-/// Maximum number of attempts of an operation that other threads disturb. More disturbances are treated as a failure.
+/// Maximum number of attempts of an operation that other threads can disturb. The operation fails if all of these
+/// attempts are disturbed.
 const TRIES: u32 = 64;
 
-/// A reference to an inode. The inode stays in use while the reference exists, even if it loses its last
+/// A reference to an inode. The inode stays in use while the reference exists, even if the inode loses its last
 /// name. Clones refer to the same inode. Two nodes are equal if they refer to the same inode of the same
-/// [`Vfs`]. Dropping the last reference to an inode without a name frees the inode, which may take long.
+/// [`Vfs`]. If the inode has no name, dropping the last reference frees the inode, which may take long.
 pub struct Node {
     pub(crate) vfs: Vfs,
     pub(crate) inode: Arc<Inode>,
@@ -45,8 +46,8 @@ impl Node {
         self.inode.ino
     }
 
-    /// Returns the current attributes. First passes the gathered data of the file to the driver. If the data
-    /// is lost, returns the attributes of the file without that data.
+    /// Returns the current attributes. First passes the gathered data of the file to the driver. If the driver cannot
+    /// write this data, the data is lost, and the call returns the attributes of the file without it.
     ///
     /// # Errors
     ///
@@ -109,8 +110,8 @@ impl Node {
     /// 1. `NotDirectory`: this is not a directory.
     /// 2. `NameTooLong`: the name exceeds the limit of the format.
     /// 3. `NotFound`: the name does not exist.
-    /// 4. `Busy`: in each of 64 attempts, another thread ended its use of the inode at the same time, and the
-    ///    driver dropped the number of the inode.
+    /// 4. `Busy`: each of 64 attempts found an inode whose number the driver dropped during the attempt, because
+    ///    another thread called `forget`. Only a driver whose files are on a server drops numbers.
     pub fn lookup(&self, name: &Name) -> Result<Node> {
         let names = &self.vfs.0.names;
         let key = names.key(self.ino(), name);
@@ -224,9 +225,15 @@ impl Node {
         }
     }
 
-    /// Returns the inode that an entry of a listing of this directory refers to. On a writable volume, looks up the
-    /// name of the entry, and fails as [`lookup`](Self::lookup) does. On any other volume, uses the inode number in
-    /// the entry. If the driver has forgotten the number, looks up the name.
+    /// Returns the inode that an entry of a listing of this directory refers to.
+    ///
+    /// - On a writable volume, looks up the name of the entry.
+    /// - On any other volume, uses the inode number in the entry. If the driver has dropped this number, looks up the
+    ///   name.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`lookup`](Self::lookup), if the call looks up the name.
     pub fn child(&self, entry: &DirEntry<'_>) -> Result<Node> {
         if self.file_system().writable().is_some() {
             return self.lookup(entry.name);

@@ -76,8 +76,8 @@ fn read_mapped(node: &Node, at: u64, buf: &mut [u8]) -> Result<()> {
 
 impl Node {
     /// Reads from byte `offset` of the file into `buf`. Returns the number of bytes read. The number is less than
-    /// `buf.len()` only at the end of the file, or before data that cannot be read. In the second case, a read that
-    /// starts at that data returns the error.
+    /// `buf.len()` only at the end of the file, or before data that cannot be read. A read that starts at such data
+    /// fails with the error.
     ///
     /// # Errors
     ///
@@ -141,9 +141,9 @@ impl Node {
         self.vfs.0.data_size(self.ino())
     }
 
-    /// Returns the run that starts at byte `offset` of the file and has at most `max_len` bytes. All its
-    /// bytes have the same kind of location. The run may end before the location changes. Returns `None` at
-    /// or past the end of the file, or if `max_len` is 0. Fails as [`read_at`](Self::read_at) does.
+    /// Returns the run that starts at byte `offset` of the file and has at most `max_len` bytes. All bytes of the run
+    /// have the same kind of location. The next run may have this kind, too. Returns `None` at or past the end of the
+    /// file, or if `max_len` is 0. Fails as [`read_at`](Self::read_at) does.
     pub fn run(&self, offset: u64, max_len: u64) -> Result<Option<Run<'_>>> {
         self.settle();
         let layout = self.inode.layout.shared();

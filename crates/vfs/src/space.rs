@@ -72,8 +72,8 @@ impl Node {
         fs.allocate(&writer.layout, self.ino(), range, size)
     }
 
-    /// Makes `range` read as zeros, keeps its blocks allocated, and allocates missing blocks. `range` is in
-    /// bytes of the file. With [`Size::Grow`], a shorter file grows to `range.end`.
+    /// Makes `range` read as zeros, and allocates every block that `range` touches. `range` is in bytes of the file.
+    /// With [`Size::Grow`], a shorter file grows to `range.end`.
     ///
     /// # Errors
     ///
@@ -139,8 +139,8 @@ impl Node {
     /// 3. `Invalid`: the inode is not a regular file. Or: `range` is empty, covers a part of a block, or starts at or
     ///    past the end of the file.
     /// 4. `NotSupported`: the driver cannot move data within a file.
-    /// 5. `FileTooBig`: the new size exceeds the limit of the format, or blocks past the end of the file
-    ///    would move past the limit of the mapping.
+    /// 5. `FileTooBig`: the new size exceeds the limit of the format. Or: blocks past the end of the file would move
+    ///    past the limit of the mapping.
     /// 6. `NoSpace`: the mapping of the file needs another block, and no block is free.
     pub fn insert(&self, range: Range<u64>) -> Result<()> {
         self.rearrange(|fs| fs.insert(&self.inode.exclusive(), self.ino(), range))

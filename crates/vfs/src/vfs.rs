@@ -53,8 +53,9 @@ pub struct Config {
     /// Independently of the age, `vfs` passes the data to the driver:
     ///
     /// - when the buffer is full;
-    /// - before a read of the file or of its attributes, and before any change of the file except an append
-    ///   that is gathered;
+    /// - before a read of the data or of [`Node::attr`];
+    /// - before a change of the data or the size, except an append that is gathered;
+    /// - before [`Vfs::set_attr`], and before the file gets another name;
     /// - before a sync;
     /// - when the last user drops the file.
     pub gather_age: Option<Duration>,
@@ -120,12 +121,13 @@ pub(crate) struct Shared {
 }
 
 impl Vfs {
-    /// Creates a [`Vfs`] with default options. From now on, only the returned object and its clones may change `fs`.
+    /// Creates a [`Vfs`] with default options. After this call, only the returned object and its clones may change
+    /// `fs`.
     pub fn new(fs: Arc<dyn FileSystem>) -> Self {
         Self::with(fs, Config::default())
     }
 
-    /// Creates a [`Vfs`] with the options `config`. From now on, only the returned object and its clones may change
+    /// Creates a [`Vfs`] with the options `config`. After this call, only the returned object and its clones may change
     /// `fs`.
     pub fn with(fs: Arc<dyn FileSystem>, config: Config) -> Self {
         let table = Table::new();
@@ -152,8 +154,8 @@ impl Vfs {
 
     /// Passes the gathered data of all files to the driver, and returns the file system of the driver. The
     /// sizes and contents of files are then current. The caller must only read from the file system: all
-    /// changes must be made through the `Vfs`. To read only the limits, use [`limits`](Self::limits), which
-    /// passes nothing to the driver.
+    /// changes must be made through the `Vfs`. A caller that needs only the limits calls [`limits`](Self::limits),
+    /// which passes no data to the driver.
     pub fn flushed_file_system(&self) -> &Arc<dyn FileSystem> {
         self.0.settle_all();
         &self.0.fs
@@ -265,8 +267,8 @@ impl Vfs {
         self.0.fs.failover().ok_or(Error::NotSupported)?.hold()
     }
 
-    /// Makes all earlier changes survive a failure of this process
-    /// ([`Failover::publish`](obento_driver::Failover::publish)). Gathered data would not survive, so
+    /// Makes all earlier changes survive a failure of this process, and ends the operation that [`hold`](Self::hold)
+    /// started ([`Failover::publish`](obento_driver::Failover::publish)). Gathered data would not survive, so
     /// [`Config::gather`] must be 0.
     ///
     /// # Errors
@@ -315,10 +317,10 @@ impl Vfs {
         self.0.syncable()?.sync_files(&inos)
     }
 
-    /// Discards the free ranges of the device that are at least `min_len` bytes long. First empties the name
-    /// cache, so that the driver frees the inodes without a name that only the cache uses, and writes all
-    /// changes of the driver to stable storage. The gathered data of files in use stays in memory. Returns
-    /// the number of discarded bytes.
+    /// Discards the free ranges of the device that are at least `min_len` bytes long. Returns the number of
+    /// discarded bytes. First empties the name cache, so that the driver frees the inodes without a name that
+    /// only the cache uses. Then writes all changes of the driver to stable storage. The gathered data of files
+    /// in use stays in memory.
     ///
     /// # Errors
     ///
@@ -332,7 +334,8 @@ impl Vfs {
         self.0.fs.trim().ok_or(Error::NotSupported)?.trim(min_len)
     }
 
-    /// Gives the volume another label, durably. An empty label removes the label.
+    /// Sets the label of the volume. The new label is on stable storage when the call returns. An empty label removes
+    /// the existing label.
     ///
     /// # Errors
     ///
@@ -346,8 +349,8 @@ impl Vfs {
 
     /// Writes all changes to stable storage and marks the volume clean. The caller must ensure that no other
     /// thread changes the volume during the call. Empties the name cache first, so that inodes that have no
-    /// name and no other user are freed. Afterwards, the volume can be read, and every change fails with
-    /// `ReadOnly`. A volume that is open read-only is not changed.
+    /// name and no other user are freed. After success and after error 2, the volume can be read, and every change
+    /// fails with `ReadOnly`. A volume that is open read-only is not changed.
     ///
     /// # Errors
     ///

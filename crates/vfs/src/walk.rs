@@ -67,8 +67,8 @@ impl Vfs {
     ///
     /// At each component, the first error that applies:
     ///
-    /// 1. `NotDirectory`: the inode before the component, or before a slash, is not a directory. The error is `Corrupt`
-    ///    if this inode is the root.
+    /// 1. `NotDirectory`: the inode before the component, or before a slash at the end, is not a directory. The error
+    ///    is `Corrupt` if this inode is the root.
     /// 2. `AccessDenied`: `caller` may not look up names in the directory.
     /// 3. `NotFound`: the component contains a NUL and has at most 1024 bytes.
     /// 4. `NameTooLong`: the component exceeds the limit of the format.

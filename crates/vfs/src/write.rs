@@ -10,7 +10,7 @@
 //! Small appends are gathered in memory: [`crate::gather`].
 //!
 //! Locking: a write, an append and a truncation hold the guard of the inode exclusively. They then acquire the layout
-//! lock of the inode: shared for transferring data, exclusively for removing blocks.
+//! lock of the inode: shared for transferring data, exclusively for setting the size.
 //!
 //! [`begin_write`]: WritableFileSystem::begin_write
 //! [`end_write`]: WritableFileSystem::end_write
@@ -29,7 +29,7 @@ use crate::node::Node;
 use crate::table::Inode;
 use crate::vfs::Shared;
 
-/// A source of zeros, which bounds the memory that zeroing needs.
+/// The zeros that one step of zeroing writes.
 static ZEROS: [u8; 4096] = [0; 4096];
 
 /// A file that is being written. The caller holds the guard of the inode, or the lock of its gathered data.
@@ -44,15 +44,16 @@ pub(crate) struct Writer<'a> {
 impl Node {
     /// Writes `bytes` at byte `offset` of the file. Returns the number of bytes written. The number is less
     /// than `bytes.len()` only if an error occurs after some bytes were written, or at the maximum size of a
-    /// file. If the call fails, the size of the file is unchanged. After `Device`, a part of the existing
-    /// data in the range may have been overwritten.
+    /// file. If the call fails, the size of the file is unchanged, except after `Corrupt`, `Device` or `NoMemory`.
+    /// After these errors, a part of the existing data in the range may have been overwritten.
     ///
     /// # Errors
     ///
     /// 1. `ReadOnly`: the volume cannot be changed.
     /// 2. `IsDirectory`: the inode is a directory.
     /// 3. `Invalid`: the inode is not a regular file.
-    /// 4. `FileTooBig`: the offset is at or past the maximum size of a file.
+    /// 4. `FileTooBig`: the offset is at or past the maximum size of a file. Or: the format stores this file with
+    ///    another kind of mapping, and the end of `bytes` is past the limit of this mapping (ext4 without extents).
     /// 5. `NoSpace`: no space is free.
     /// 6. The other errors of the driver, such as `Device`, `QuotaExceeded` or `NotPermitted` (fs-verity).
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {

@@ -32,7 +32,7 @@ pub fn run(shell: &Shell, options: &BenchOptions) -> Result<()> {
     start = start.word(format!("obento.rounds={}", options.rounds));
     start.counts = true;
     start.memory = 512;
-    start.limit = Duration::from_secs(600);
+    start.limit = Duration::from_secs(3600);
     let output = guest.run(&start)?;
     disks.iter().try_for_each(|disk| e2fsck(shell, disk))?;
     let figures = figures(&output)?;

@@ -23,6 +23,8 @@ pub struct Guest {
     folder: PathBuf,
     /// The stock kernel; user-mode-linux without one.
     stock: Option<Stock>,
+    /// Folder of the program, and of the judge of [`GuestProgram::Hosts`].
+    pub programs: PathBuf,
 }
 
 /// The program of a guest.
@@ -35,6 +37,7 @@ pub enum GuestProgram {
 }
 
 impl GuestProgram {
+    /// Builds the program, and returns the folder that contains it.
     fn build(self, shell: &Shell) -> Result<PathBuf> {
         let _flags = shell.push_env("RUSTFLAGS", "-C target-feature=+crt-static");
         let folder = shell.current_dir().join("target/kernel/guest");
@@ -46,7 +49,7 @@ impl GuestProgram {
             "cargo build --quiet --locked -p obento-kernel-guest {features...} --profile {profile} {target...} --target-dir {folder}"
         )
         .run()?;
-        Ok(folder.join("x86_64-unknown-linux-gnu").join(profile).join("obento-kernel-guest"))
+        Ok(folder.join("x86_64-unknown-linux-gnu").join(profile))
     }
 }
 
@@ -63,12 +66,22 @@ pub struct Start<'a> {
     pub limit: Duration,
     /// Whether the clock of the stock kernel counts instructions.
     pub counts: bool,
+    /// The file to which QEMU writes the log of the first disk's writes.
+    pub log: Option<PathBuf>,
 }
 
 impl<'a> Start<'a> {
     pub fn new(case: &'a str, disks: &[&Path]) -> Self {
         let disks = disks.iter().map(|&disk| disk.to_owned()).collect();
-        Self { case, words: Vec::new(), memory: 256, disks, limit: Duration::from_secs(300), counts: false }
+        Self {
+            case,
+            words: Vec::new(),
+            memory: 256,
+            disks,
+            limit: Duration::from_secs(300),
+            counts: false,
+            log: None,
+        }
     }
 
     #[must_use]
@@ -88,12 +101,12 @@ impl Guest {
         stock: Option<Stock>,
         program: GuestProgram,
     ) -> Result<Self> {
-        let program = program.build(shell)?;
+        let programs = program.build(shell)?;
         let mut archive = Vec::new();
         for folder in ["dev", "proc", "sys", "tmp", "m", "n", "modules", "drivers"] {
             entry(&mut archive, folder, 0o040_755, &[]);
         }
-        entry(&mut archive, "init", 0o100_755, &fs::read(&program)?);
+        entry(&mut archive, "init", 0o100_755, &fs::read(programs.join("obento-kernel-guest"))?);
         entry(&mut archive, "obento.ko", 0o100_644, &fs::read(module)?);
         for driver in drivers {
             let name = driver.file_name().unwrap_or_default().to_string_lossy();
@@ -109,7 +122,7 @@ impl Guest {
         fs::write(&initrd, archive)?;
         let folder = target.join("run");
         fs::create_dir_all(&folder)?;
-        Ok(Self { initrd, folder, stock })
+        Ok(Self { initrd, folder, stock, programs })
     }
 
     /// Runs a case, and returns its output. Fails if the case fails, or if the kernel crashes or hangs.

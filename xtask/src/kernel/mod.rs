@@ -16,6 +16,7 @@ use guest::{Guest, GuestProgram};
 
 mod bench;
 mod build;
+mod cuts;
 mod damaged;
 mod dkms;
 mod guest;
@@ -51,6 +52,8 @@ enum Command {
     Damaged(DamagedOptions),
     /// Print the functions in which an operation spends its time, in user-mode-linux.
     Profile(ProfileOptions),
+    /// Cut the power at every write of the crash explorer's plans, in the stock kernel in QEMU.
+    Cuts(CutsOptions),
     /// Run the host cases on a mount of each driver, in user-mode-linux.
     Hosts(HostsOptions),
 }
@@ -193,6 +196,15 @@ struct HostsOptions {
     module: Option<PathBuf>,
 }
 
+#[derive(Args)]
+struct CutsOptions {
+    #[command(flatten)]
+    kernel: KernelOptions,
+    /// Test this module, which is built already.
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
+}
+
 /// A kernel that is ready for building modules.
 struct Kernel {
     /// `uml`, or the release of the kernel.
@@ -273,6 +285,7 @@ pub fn run(shell: &Shell, options: &Options) -> Result<()> {
         Command::Dkms(options) => dkms::run(shell, &options.kernel, &options.out),
         Command::Damaged(options) => damaged::run(shell, options),
         Command::Profile(options) => profile::run(shell, options),
+        Command::Cuts(options) => cuts::run(shell, options),
         Command::Hosts(options) => hosts::run(shell, &options.kernel, options.module.as_deref()).map(drop),
     }
 }

@@ -60,7 +60,17 @@ impl Stock {
         for (number, disk) in start.disks.iter().enumerate() {
             // The image outlives the guest, not the machine: QEMU need not sync it.
             let file = disk.display();
-            command.arg("-drive").arg(format!("if=none,id=d{number},format=raw,cache=unsafe,file={file}"));
+            match start.log.as_ref().filter(|_| number == 0) {
+                Some(log) => {
+                    let log = format!("log.driver=file,log.filename={},log-sector-size=512", log.display());
+                    let logged = format!("driver=blklogwrites,file.driver=file,file.filename={file},{log}");
+                    command.arg("-blockdev").arg(format!("node-name=d{number},{logged}"));
+                }
+                None => {
+                    let drive = format!("if=none,id=d{number},format=raw,cache=unsafe,file={file}");
+                    command.arg("-drive").arg(drive);
+                }
+            }
             command.arg("-device").arg(format!("virtio-blk-pci,drive=d{number}"));
         }
         // The clock of the processor is exact then, which the kernel cannot know.

@@ -4,10 +4,10 @@
 //! Source: Unicode 14.0.0, UnicodeData.txt (general categories), DerivedCoreProperties.txt
 //! (`Default_Ignorable_Code_Point`), PropList.txt (`Prepended_Concatenation_Mark`).
 
-/// The characters of the categories Cc, Cf, Cn, Cs, Zl and Zp, the characters that a display may ignore, and the braille
-/// pattern without dots (U+2800), which is drawn as an empty column but is not a space. The table
-/// omits format characters that a terminal draws. It also omits the code points of pictographs and ideographs that
-/// later versions assign.
+/// The characters of the categories Cc, Cf, Cn, Cs, Zl and Zp, and the characters that a display may ignore. The table
+/// also contains the braille pattern without dots (U+2800), which is drawn as an empty column but is not a space. The
+/// table omits format characters that a terminal draws. It also omits the code points of pictographs and ideographs
+/// that later versions assign.
 #[rustfmt::skip]
 pub(super) static HIDDEN: [(u32, u32); 686] = [
     (0x0, 0x1f), (0x7f, 0x9f), (0xad, 0xad), (0x34f, 0x34f), (0x378, 0x379), (0x380, 0x383), (0x38b, 0x38b), (0x38d, 0x38d), (0x3a2, 0x3a2), (0x530, 0x530),

@@ -98,6 +98,10 @@ impl Cache {
     /// version that the caller read. If the cache has evicted the block since then, the block is unchanged on
     /// the device, and the change starts from `base`.
     ///
+    /// The new version inherits two properties from the version that the change starts from: whether its checksum is
+    /// verified ([`Block::is_verified`]), and the deferred checksum. A caller that changes bytes must therefore store
+    /// the correct checksum or defer the checksum, if the block has a checksum.
+    ///
     /// Waits while another thread edits the block. The calling thread must not have an [`Edit`] of the block already;
     /// otherwise, it waits forever.
     pub fn edit(&self, base: &Block) -> Edit<'_> {
@@ -108,7 +112,7 @@ impl Cache {
     }
 
     /// Starts a change as [`Cache::edit`] does, with `bytes` as the contents. `bytes` must have the length of a
-    /// block.
+    /// block. The new version is not verified and has no deferred checksum.
     pub fn edit_as(&self, base: &Block, bytes: &[u8]) -> Edit<'_> {
         let number = self.start(base).number();
         let bytes = self.shard(number).spares.copy(bytes);
@@ -137,8 +141,9 @@ impl Cache {
         done.changed
     }
 
-    /// Returns whether the block `number` differs from the device or may do so soon, and for how many blocks from there
-    /// on, at most `count`, the answer is the same.
+    /// Returns whether the block `number` is pinned, and the length of a run of blocks. A block is pinned if it differs
+    /// from the device, or if an [`Edit`] of the block exists. The run starts at `number` and has at most `count`
+    /// blocks. Either all of its blocks are pinned, or all of its blocks are not pinned.
     pub fn is_pinned(&self, number: u64, count: u64) -> (bool, u64) {
         if self.pinned() == 0 {
             return (false, count);
@@ -168,8 +173,9 @@ impl Cache {
     }
 
     /// Replaces the cached block `number` with a block of zeros, for a newly allocated block. Does not pin
-    /// the block, so the zeros reach the device only if the caller then [edits](Cache::edit) the block and
-    /// writes it. A block that is already pinned stays pinned, and keeps its mark.
+    /// the block: the zeros reach the device only if the caller then [edits](Cache::edit) the block and
+    /// writes it. Exception: a block that is already pinned stays pinned, and keeps its mark. The zeros then replace
+    /// the version with this mark, and the caller writes the zeros in its place.
     ///
     /// # Errors
     ///
@@ -212,7 +218,7 @@ impl Cache {
 
     /// Drops the block `number` from the cache, even if it is pinned, because its contents are no longer
     /// needed. If an [`Edit`] of the block exists, the block stays pinned until the edit ends, and other edits wait. If
-    /// the edit is published, the cache contains the block again.
+    /// the edit is published, the cache contains the new version.
     pub fn forget(&self, number: u64) {
         let cell = self.shard(number);
         self.outdate();

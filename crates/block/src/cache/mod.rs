@@ -3,14 +3,14 @@
 //! The cache never writes to the device; the caller does. A block is changed through an [`Edit`], which
 //! builds a new version of the block and then publishes it. A changed block is *pinned*: the cache does not
 //! evict it. A caller that has written the block to the device calls [`Cache::unpin`]. Every change carries a
-//! *mark*, a number that identifies its transaction. Therefore, writing an old version never unpins a newer
-//! version.
+//! *mark*, a number that identifies its transaction. `unpin` has no effect if the newest version has another mark, so
+//! a caller that has written the version of an earlier transaction never unpins a later version.
 //!
 //! A block that changes often can defer its checksum ([`Edit::seal_later`]). The caller must call
 //! [`Cache::seal`] before it writes such a block.
 //!
-//! Invariant: the size of the cache is bounded ([`Cache::new`]). The bound excludes blocks that callers hold, and
-//! changed blocks, which are pinned.
+//! Invariant: the size of the cache is bounded ([`Cache::new`]). The bound includes neither pinned blocks, nor versions
+//! that only callers use.
 //! Invariant: the bytes of a `Block` never change. A change of a block creates a new `Block`.
 //! Invariant: a block with a deferred checksum was changed, and is therefore pinned. Readers treat the block
 //! as verified.
@@ -18,9 +18,9 @@
 //! may be stale.
 //! Locking: while an [`Edit`] of a block exists, another thread that starts an edit of the same block waits.
 //! Readers never wait for an edit. Inside, the cache has two locks per shard: the lock of the shard, and the
-//! lock of its pool of buffers. A thread may acquire the second lock while it holds the first one, and holds
-//! neither during I/O. If two threads miss the same block, both read the block, and the cache keeps the copy
-//! that arrives first.
+//! lock of its pool of buffers. A thread may acquire the second lock while it holds the first lock, and holds
+//! neither during I/O. If two threads read the same block from the device at the same time, the cache stores the copy
+//! that arrives first, and both threads use this copy.
 
 mod edit;
 mod shard;
@@ -86,7 +86,7 @@ impl Block {
         Self::owing(number, bytes, verified, None, spares)
     }
 
-    // Allocates, and so may panic in a kernel module: one copy of the code is enough.
+    // Allocates, and can therefore panic in a kernel module. Not inlined, so that this code exists only once.
     #[inline(never)]
     fn owing(
         number: u64,
@@ -163,7 +163,8 @@ pub struct CacheUse {
     pub limit: u64,
     /// Size of the unchanged blocks in the cache.
     pub unchanged: u64,
-    /// Size of the changed blocks that the device does not contain yet. No limit applies to these blocks.
+    /// Size of the pinned blocks: those that the device does not contain yet, and those that an [`Edit`] changes.
+    /// [`limit`](Self::limit) does not include these blocks.
     pub changed: u64,
 }
 

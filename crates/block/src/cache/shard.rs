@@ -121,8 +121,8 @@ impl Shard {
         }
     }
 
-    /// Drops the block. Returns whether it is no longer pinned: an edit that is in progress pins it until the edit ends,
-    /// so that another edit waits, and each pin is counted once.
+    /// Drops the block. Returns whether the block is no longer pinned. An edit that is in progress pins the block until
+    /// the edit ends. Another edit therefore waits, and each pin is counted once.
     pub(super) fn forget(&mut self, number: u64) -> bool {
         if let Some(Place::Pinned(pin)) = self.index.get_mut(&number)
             && pin.editing

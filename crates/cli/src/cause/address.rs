@@ -10,6 +10,9 @@ impl Complete for AddressError {}
 impl Cause for AddressError {
     fn hint(&self) -> Option<String> {
         let hint = match self {
+            Self::NoImage { part } => {
+                return Some(format!("write IMAGE{part}, where IMAGE is the image"));
+            }
             Self::Empty => "write a path, or IMAGE:/PATH",
             Self::EmptyHostPath => "write a path such as host:./name",
             Self::MissingImage { .. } => {
@@ -30,7 +33,7 @@ impl Cause for AddressError {
             Self::HostDirectory { .. } => "name a file or device",
             Self::ServerOrFile { .. } => "write './' before the file, or rename it to start the server",
             Self::ServerWithoutPath { .. } => "add ':/' for the root directory",
-            Self::ImageFromStdin => "save the image to a file",
+            Self::ImageFromStdin => "save the image to a file, and name this file",
             Self::Part { .. } => return None,
         };
         Some(hint.to_owned())

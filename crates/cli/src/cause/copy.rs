@@ -22,7 +22,7 @@ impl Cause for Shortage {
 impl Cause for ProblemReason {
     fn inner(&self) -> Option<&dyn Cause> {
         match self {
-            Self::Volume(error) | Self::Target { error, .. } => Some(error),
+            Self::Volume(error) | Self::Listing(error) | Self::Target { error, .. } => Some(error),
             Self::Exhausted { shortage, .. } => Some(shortage),
             Self::Host(error) => Some(error),
             Self::Member(MemberProblem::Limit(error)) => Some(error),

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use obento::address::PartSelector;
 use obento::base::{Corrupt, DeviceError, EngineObstacle, Feature, Structure};
-use obento::image::{Candidate, FallbackOutcome};
+use obento::image::{
+    Candidate, DataDescription, DataForm, FallbackOutcome, PartitionChoice, PartitionContents,
+};
 use obento::{Error, OpenError};
 
 use super::{Cause, Complete};
@@ -20,6 +22,7 @@ impl Cause for OpenError {
     fn inner(&self) -> Option<&dyn Cause> {
         match self {
             Self::Host(error) => Some(error),
+            Self::Unrecorded { error, .. } => Some(&**error),
             _ => None,
         }
     }
@@ -49,7 +52,8 @@ impl Cause for OpenError {
                     .to_owned()
             }
             Self::UnknownType { known, .. } => format!("the types are {}", known.join(", ")),
-            Self::NoFileSystem { image, part, looks } => advice_on_data(looks.advice, image, part.as_ref()),
+            Self::NoFileSystem { image, part, looks } => advice_on_data(looks, image, part.as_ref()),
+            Self::NoneOfThese { image, list } => advice_on_partitions(image, list),
             Self::NoPartitions { image } => format!("add a partition: obento part {} add", word(image)),
             Self::Ambiguous { image, candidates, .. } => choice(image, candidates),
             Self::NoSuchPart { part: PartSelector::Any(text), .. } if selector(text).is_some() => format!(
@@ -81,12 +85,39 @@ impl Cause for OpenError {
     }
 }
 
-/// Returns `advice` on unknown data with the name of the image in place of `IMAGE`.
-pub fn advice_on_data(advice: &str, image: &Path, part: Option<&PartSelector>) -> String {
-    let image = image.as_os_str().as_bytes();
+/// Returns the advice on data that looks like `looks`, with the name of the image in place of `IMAGE`.
+pub fn advice_on_data(looks: &DataDescription, image: &Path, part: Option<&PartSelector>) -> String {
+    let (advice, image) = (looks.advice, image.as_os_str().as_bytes());
     let part = part.filter(|_| !advice.contains("IMAGE@"));
+    let is_partition = part.is_some();
     let part = part.map_or_else(String::new, |part| format!("@{part}"));
-    advice.replace("IMAGE", &shell_word([image, part.as_bytes()].concat()))
+    let place = shell_word([image, part.as_bytes()].concat());
+    // Other programs do not support the form IMAGE@PART.
+    if is_partition && looks.form == DataForm::Mapped {
+        let advice = advice.replace("IMAGE", "partition.img");
+        return format!("copy the partition with 'obento convert {place} partition.img'; then {advice}");
+    }
+    advice.replace("IMAGE", &place)
+}
+
+/// Returns the hint for partitions without a supported file system, or an empty string.
+fn advice_on_partitions(image: &Path, list: &[PartitionChoice]) -> String {
+    let is_cut = |choice: &PartitionChoice| {
+        let PartitionContents::Unreadable(error) = &choice.holds else { return false };
+        matches!(error, Error::Device(DeviceError::OutOfBounds { .. }))
+    };
+    if list.iter().any(is_cut) {
+        return "get a complete copy of the image".to_owned();
+    }
+    let advice = list.iter().find_map(|choice| match &choice.holds {
+        PartitionContents::Other(looks) if !looks.advice.is_empty() => {
+            Some((choice.partition.as_ref()?.number, looks))
+        }
+        _ => None,
+    });
+    advice.map_or_else(String::new, |(number, looks)| {
+        advice_on_data(looks, image, Some(&PartSelector::Number(number)))
+    })
 }
 
 /// Returns the word before the first `=` in `text`, with the `=`.
@@ -151,6 +182,9 @@ fn advice_on_feature(feature: Feature) -> &'static str {
         Feature::EngineOption(_) => "omit this option",
         Feature::NoSignature => "omit --fs-type: the volume is not of this type",
         Feature::MarkedReadOnly => "remove the mark with 'obento tune -O ^read-only'",
+        Feature::Named("journal_dev") => {
+            "this is an external journal: open its volume, and name this file with --journal"
+        }
         Feature::ExternalJournal => "name the file or device of the journal: --journal FILE",
         Feature::UnreplayedLog => "run 'obento check -p' first, which replays the log",
         Feature::Cluster => "run 'tunegfs2 -o lockproto=lock_nolock' on a volume that no cluster uses",

@@ -9,7 +9,7 @@ use obento::driver::StoredProperties;
 use obento::vfs::Symlinks;
 use obento::{Error, Volume};
 
-use crate::change::Done;
+use crate::change::{Done, immutable};
 use crate::format::size::exact_size;
 use crate::open::Location;
 use crate::report::{Report, shell_word, subject};
@@ -50,6 +50,19 @@ pub fn limit(volume: &Volume) -> String {
     format!("a file on this volume has at most {}", exact_size(volume.vfs().limits().file_size_max))
 }
 
+/// Returns the hint for a path with a name that is too long for `volume`, or `None` if the whole path is too long.
+fn longest_name(path: &[u8], volume: &Volume) -> Option<String> {
+    let max = volume.vfs().limits().name_max;
+    // A unit of UTF-16 becomes up to three bytes.
+    let (limit, unit) = if max > UNITS_MAX { (UNITS_MAX, "UTF-16 units") } else { (max, "bytes") };
+    let is_long = |name: &[u8]| u32::try_from(name.len()).is_ok_and(|len| len > limit);
+    let mut names = path.split(|&byte| byte == b'/');
+    names.any(is_long).then(|| format!("a name on this volume has at most {limit} {unit}"))
+}
+
+/// The most UTF-16 units of a name on FAT, exFAT and NTFS volumes.
+const UNITS_MAX: u32 = 255;
+
 impl Location {
     /// Returns the report that `action`, which gives this name to a file, failed, with a hint if the format does not support the name.
     pub fn failed(&self, action: &str, error: Error) -> Report {
@@ -69,7 +82,8 @@ impl Location {
     }
 
     /// Returns `report` of `error`, which occurred when this file was opened, created or changed. If a part of the path
-    /// is not a directory, the cause names this part. If the file would be too large, the hint names the limit.
+    /// is not a directory, the cause names this part. If the file would be too large, the hint names the limit. If flags
+    /// may forbid the change, the hint shows the flags.
     pub fn with_cause(&self, report: Report, error: Error) -> Report {
         match (error, &self.place) {
             (Error::NotDirectory, FileSelector::Path(path)) => match not_directory(&self.volume, path) {
@@ -79,6 +93,12 @@ impl Location {
                 None => report,
             },
             (Error::FileTooBig, _) => report.help(limit(&self.volume)),
+            (Error::NotPermitted, _) => immutable(report, error, self.shown()),
+            (Error::NameTooLong, FileSelector::Path(path)) => match longest_name(path, &self.volume) {
+                Some(limit) => report.help(limit),
+                None => report,
+            },
+            (Error::NotFound, _) if self.is_dangling(error) => self.at_dangling_link(report),
             _ => self.in_missing_directory(report, error),
         }
     }
@@ -125,7 +145,7 @@ impl Location {
         }
         match advice.split_once("; ") {
             Some((cause, help)) => report.because(cause).help(help),
-            None => report.because(advice),
+            None => report.because(advice).without_help(),
         }
     }
 

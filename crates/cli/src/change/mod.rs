@@ -147,7 +147,7 @@ pub fn each_below(walk: Walk, found: &Found, context: &Context, mut act: impl Fn
         let done = match step {
             Ok(entry) if entry.step == Step::Leave => continue,
             Ok(entry) => act(&entry, &name(&entry.path)),
-            Err(Damage { path, error }) => Err(Report::on("cannot read", name(&path), error)),
+            Err(Damage { path, error, .. }) => Err(Report::on("cannot read", name(&path), error)),
         };
         if let Err(report) = done {
             context.warn(&report);

@@ -87,7 +87,7 @@ fn parse(mode: &OsStr) -> Result<RequestedMode, Report> {
 fn referred(file: &OsStr, context: &Context) -> Result<RequestedMode, Report> {
     let location = open(file, context)?;
     let attr = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());
-    let attr = attr.map_err(|error| Report::on("cannot access", location.shown(), error))?;
+    let attr = attr.map_err(|error| location.not_found("cannot access", error))?;
     Ok(RequestedMode::Exactly(attr.mode))
 }
 

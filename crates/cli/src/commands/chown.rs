@@ -11,7 +11,7 @@ use obento::walk::Walk;
 
 use crate::change::owner::{Ownership, words};
 use crate::change::scope::Scope;
-use crate::change::{Done, Verbose, each_below, each_file_by};
+use crate::change::{Done, Verbose, each_below, each_file_by, immutable};
 use crate::context::Context;
 use crate::help::page::Page;
 use crate::open::{Found, open};
@@ -210,7 +210,7 @@ impl Changer<'_> {
                 } else {
                     "cannot change the group of"
                 };
-                let report = Report::on(what, shown, error);
+                let report = immutable(Report::on(what, shown, error), error, shown);
                 let advice =
                     "the file system stores no owners; use --mount-options uid=,gid= to set the shown owner";
                 found.location.without(StoredProperties::OWNERS, report, advice)
@@ -247,6 +247,6 @@ fn place_of(found: &Found, shown: &[u8]) -> obento::address::FileSelector {
 fn referred(file: &OsStr, speaks: FirstOperand, context: &Context) -> Result<Ownership, Report> {
     let location = open(file, context)?;
     let attr = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());
-    let attr = attr.map_err(|error| Report::on("cannot access", location.shown(), error))?;
+    let attr = attr.map_err(|error| location.not_found("cannot access", error))?;
     Ok(Ownership { uid: (speaks == FirstOperand::OfOwner).then_some(attr.uid), gid: Some(attr.gid) })
 }

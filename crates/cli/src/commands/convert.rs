@@ -22,7 +22,7 @@ use obento::convert::{
 use obento::driver::Access;
 use obento::env::{SystemClock, SystemRandom};
 use obento::host::sandbox::Rights;
-use obento::host::{AccessLimit, FreshFile, HostError, Publish, interrupt};
+use obento::host::{AccessLimit, FileId, FreshFile, HostError, Publish, interrupt};
 use obento::image::{DataDescription, ImageNotice};
 use obento::text::human_size;
 use sha2::{Digest as _, Sha256};
@@ -30,7 +30,7 @@ use sha2::{Digest as _, Sha256};
 use crate::cause::image::advice_on_data;
 use crate::context::Context;
 use crate::help::page::Page;
-use crate::json::Line;
+use crate::json::{Line, hex};
 use crate::open;
 use crate::output::{Outcome, Output, Stop, not_created, of_output};
 use crate::parse::image_format::{ImageFormat, unknown_format};
@@ -106,6 +106,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     refuse_standard_output("cannot convert to", &args.out)?;
     let format = args.format()?;
     context.expect_changes_allowed(shown)?;
+    let out_file = FileId::of_path(&args.out);
+    if !args.backing {
+        args.expect_other(out_file, &args.source_file(context)?)?;
+    }
     let _replaced = expect_replaceable("cannot convert to", &args.out, args.force)?;
     if args.backing {
         return overlay::run(args, format, context);
@@ -117,6 +121,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let unpacked = args.unpacked(format, context)?;
     let early = if is_early { Some(create(args, context)?) } else { None };
     let disk = args.disk(context)?;
+    args.expect_other(out_file, &context.host_files())?;
     if let Some(unpacked) = unpacked.filter(|unpacked| unpacked.is_disk(&*disk)) {
         let converted =
             publish_unpacked(&*disk, unpacked, publish).map_err(|failure| args.failed(failure))?;
@@ -166,13 +171,20 @@ fn watch<'c>(
     }
 }
 
-/// Prints that a VHD image is longer than the disk in it: a VHD image consists of whole MiB.
+/// Prints that the disk in OUT is longer than the disk that was converted, because the format has larger units.
 fn note_padding(format: ConvertFormat, len: u64, shown: &[u8], context: &Context) {
-    let padded = len.next_multiple_of(1 << 20);
-    if format == ConvertFormat::Vhd && padded != len {
+    let (unit, disks) = match format {
+        ConvertFormat::Vhd => (1 << 20, "a VHD disk has whole MiB"),
+        ConvertFormat::AndroidSparse => (4096, "an Android sparse image has whole blocks of 4096 bytes"),
+        ConvertFormat::Vmdk => (512, "a VMDK disk has whole sectors of 512 bytes"),
+        ConvertFormat::Vdi => (512, "a VDI disk has whole sectors of 512 bytes"),
+        ConvertFormat::Qcow2 { .. } => (512, "a qcow2 disk has whole sectors of 512 bytes"),
+        _ => return,
+    };
+    let padded = len.next_multiple_of(unit);
+    if padded != len {
         let (padding, padded) = (Quantity::new(padded - len, "byte"), human_size(padded));
-        context
-            .note(shown, format!("{padding} of zeros were added: a VHD disk has whole MiB, here {padded}"));
+        context.note(shown, format!("{padding} of zeros were added: {disks}, here {padded}"));
     }
 }
 
@@ -226,6 +238,22 @@ impl Args {
         Ok(AccessLimit::of([&*self.out]).and(context.access_limit(&address.image)))
     }
 
+    /// Returns the file IN, if it exists.
+    fn source_file(&self, context: &Context) -> Result<Vec<FileId>, Report> {
+        let address = open::address(&self.source, context)?;
+        Ok(FileId::of_path(&address.image).into_iter().collect())
+    }
+
+    /// # Errors
+    ///
+    /// The file OUT is one of `sources`, from which IN is read.
+    fn expect_other(&self, out: Option<FileId>, sources: &[FileId]) -> Result<(), Report> {
+        match out.is_some_and(|out| sources.contains(&out)) {
+            true => Err(Report::plain(HostError::IsSource { path: self.out.clone() })),
+            false => Ok(()),
+        }
+    }
+
     /// Returns the length of the file IN, or `None` for a device. A raw image has no more data than this.
     fn stored(&self, context: &Context) -> Option<u64> {
         let address = open::address(&self.source, context).ok()?;
@@ -234,7 +262,7 @@ impl Args {
 
     /// Returns the bytes to convert.
     fn disk(&self, context: &Context) -> Result<Arc<dyn BlockDevice>, Report> {
-        let address = open::address(&self.source, context)?;
+        let address = open::image_address(&self.source, context)?;
         if address.place.is_some() {
             let report =
                 Report::on("cannot convert", self.source.as_bytes(), "this is a path inside an image");
@@ -263,7 +291,7 @@ impl Args {
         let found = found.map_err(|error| Report::on("cannot read", shown, error))?;
         if found.is_undecoded() {
             let cause = format!("the format is not supported: the data looks like {}", found.like);
-            let advice = advice_on_data(found.advice, image.path(), None);
+            let advice = advice_on_data(&found, image.path(), None);
             return Err(Report::on("cannot convert", shown, cause).help(advice));
         }
         Ok(())
@@ -345,8 +373,4 @@ fn report(
         writeln!(out, ": {disk} {words} {len}, {:.2} s", time.as_secs_f64())?;
     }
     out.finish()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

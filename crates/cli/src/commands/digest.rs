@@ -62,8 +62,9 @@ pub struct Args {
     /// Compare files with the checksums in lists
     #[arg(short, long)]
     check: bool,
-    /// Resolve the names in the lists relative to this directory of an image; if all names start with the same image, as
-    /// in lists of obento, this directory replaces the image
+    /// Resolve the names in the lists relative to this directory of an image. If all names start with the same image,
+    /// as in lists that obento printed, the directory replaces this part of the names. If IMAGE has
+    /// several file systems, a name such as disk.img@2:/path refers to partition 2
     #[arg(long, value_name = "IMAGE[:/DIR]", requires = "check")]
     root: Option<OsString>,
     /// Print lines in the BSD format

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::help::page::Page;
 use crate::open::open_for_change;
 use crate::output::Outcome;
-use crate::report::Report;
+use crate::report::{Report, subject};
 
 /// The default editor.
 const EDITOR: &str = "vi";
@@ -109,8 +109,15 @@ pub fn run_edit(args: &EditArgs, context: &Context) -> Outcome {
     let cause = match status.code() {
         Some(NOT_FOUND) => "the program was not found",
         Some(NOT_EXECUTABLE) => "the program cannot be executed",
+        _ if status.success() => return Ok(()),
         _ => {
-            context.raise(exit_code(status));
+            // The status is that of the editor, which may have printed no reason.
+            let end = match status.signal() {
+                Some(signal) => format!("was ended by signal {signal}"),
+                None => format!("ended with status {}", exit_code(status)),
+            };
+            let report = Report::plain(format!("the editor {} {end}", subject(editor.as_bytes())));
+            context.fail_with(&report, exit_code(status));
             return Ok(());
         }
     };

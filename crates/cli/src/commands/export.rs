@@ -1,7 +1,7 @@
 //! `obento export`: writes a tree of an image as a tar archive.
 
 use std::cell::Cell;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -9,12 +9,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use obento::base::{FileKind, NameBuf};
+use obento::base::{FileKind, NameBuf, Quantity};
 use obento::copy::{Observer, Problem};
 use obento::driver::Access;
 use obento::export::{ExportOptions, export};
 use obento::host::sandbox::Rights;
-use obento::host::{HostDir, HostError, interrupt};
+use obento::host::{AccessLimit, FolderAccess, HostDir, HostError, interrupt};
 use obento::vfs::Symlinks;
 use rustix::fs::AtFlags;
 
@@ -71,6 +71,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     let location = open::open(&args.source, context)?;
     confine(place.as_ref(), context);
+    let limit = limit(&args.source, context)?;
     let mut found = location.find(Symlinks::Keep, "cannot export")?;
     let Some(first) = found.pop().filter(|_| found.is_empty()) else {
         let report = Report::on("cannot export", args.source.as_bytes(), "the pattern matches several files");
@@ -93,7 +94,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         })?;
     }
     context.stop_between_steps();
-    let output = emptied(place.open(path)?, path, &context.host_files())?;
+    let output = emptied(place.open(path, limit)?, path, &context.host_files())?;
     let written = write_archive(&first, output, options, context);
     if written.is_err() && !place.remove() {
         context.note(path.as_os_str().as_bytes(), "the archive is incomplete");
@@ -101,30 +102,45 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     written
 }
 
+/// Returns the limit that the image, which is open, sets to the permissions of an archive of its files.
+fn limit(source: &OsStr, context: &Context) -> Result<AccessLimit, Report> {
+    let address = open::address(source, context)?;
+    Ok(match address.server() {
+        Some(_) => AccessLimit::NONE,
+        None => context.access_limit(&address.image),
+    })
+}
+
 /// The output, as it was found before the rights were given up.
 enum OutputPlace {
     /// An existing file, because opening it later would require the right to follow its path.
     File(File),
     /// A new name in a directory.
-    New(HostDir, NameBuf),
+    New(HostDir, NameBuf, FolderAccess),
 }
 
 impl OutputPlace {
     /// Fails if an existing file cannot be opened, or the path contains a symbolic link of another user.
     fn find(path: &Path) -> Result<Self, Report> {
         match HostDir::open_parent(path) {
-            Ok((dir, name)) if matches!(dir.stat(&name), Ok(None)) => Ok(Self::New(dir, name)),
+            Ok((dir, name)) if matches!(dir.stat(&name), Ok(None)) => {
+                let access = FolderAccess::of(dir.as_fd());
+                Ok(Self::New(dir, name, access))
+            }
             Err(error @ HostError::ForeignLink { .. }) => Err(Report::plain(error)),
             _ => create_output(path).map(Self::File),
         }
     }
 
-    fn open(&self, path: &Path) -> Result<File, Report> {
+    /// Opens the file. Only users who may read the image may read a new file.
+    fn open(&self, path: &Path, limit: AccessLimit) -> Result<File, Report> {
         match self {
             Self::File(file) => file
                 .try_clone()
                 .map_err(|error| Report::on("cannot write to", path.as_os_str().as_bytes(), error)),
-            Self::New(dir, name) => dir.open_output(name, 0o666).map_err(|error| not_written(path, error)),
+            Self::New(dir, name, access) => {
+                dir.open_output(name, limit.mode_in(access)).map_err(|error| not_written(path, error))
+            }
         }
     }
 
@@ -132,7 +148,7 @@ impl OutputPlace {
     fn remove(&self) -> bool {
         match self {
             Self::File(file) => file.metadata().is_ok_and(|meta| !meta.is_file()),
-            Self::New(dir, name) => {
+            Self::New(dir, name, _) => {
                 rustix::fs::unlinkat(dir.as_fd(), name.as_bytes(), AtFlags::empty()).is_ok()
             }
         }
@@ -143,7 +159,7 @@ impl OutputPlace {
 fn confine(place: Option<&OutputPlace>, context: &Context) {
     match place {
         None => context.seal(),
-        Some(OutputPlace::New(dir, _)) => context.confine(Rights::WriteBeneath(&[dir.as_fd()])),
+        Some(OutputPlace::New(dir, ..)) => context.confine(Rights::WriteBeneath(&[dir.as_fd()])),
         // It is truncated later, which the right to write to open files does not include.
         Some(OutputPlace::File(_)) => context.confine(Rights::WriteBeneath(&[])),
     }
@@ -172,21 +188,15 @@ fn write_archive(found: &Found, output: File, options: ExportOptions, context: &
         (Err(error), _) => Err(Report::plain(error).into()),
         (Ok((_, report)), _) => {
             if report.sockets > 0 {
-                context.note(
-                    &found.shown(),
-                    match report.sockets {
-                        1 => "omitted 1 socket, which tar cannot store".to_owned(),
-                        sockets => format!("omitted {sockets} sockets, which tar cannot store"),
-                    },
-                );
+                let sockets = Quantity::new(report.sockets, "socket");
+                context.note(&found.shown(), format!("omitted {sockets}, which tar cannot store"));
             }
             if report.unlinked > 0 {
-                let count = report.unlinked;
-                let files = if count == 1 { "file" } else { "files" };
+                let files = Quantity::new(report.unlinked, "file");
                 context.note(
                     &found.shown(),
                     format!(
-                        "{count} {files} with several names: too many to link, so each name became a separate file"
+                        "{files} with several names: too many to link, so each name became a separate file"
                     ),
                 );
             }

@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 
-use obento::base::Quantity;
+use obento::base::{FileFlags, Quantity};
 use obento::driver::{Size, StoredProperties};
 use obento::host::interrupt;
 use obento::vfs::Symlinks;
 use obento::{Error, Node};
 
-use crate::change::{Done, Verbose, each_place};
+use crate::change::{Done, Verbose, each_place, immutable};
 use crate::context::Context;
 use crate::help::page::Page;
 use crate::open::Location;
@@ -29,6 +29,9 @@ pub const PAGE: Page = Page::new(&[
 /// Allocate or free space of files
 #[derive(clap::Args, Debug)]
 #[command(group = clap::ArgGroup::new("action").args(["collapse_range", "insert_range", "punch_hole", "zero_range", "dig_holes"]))]
+#[command(
+    override_usage = "obento fallocate [OPTIONS] --length <SIZE> <IMAGE:PATH>...\n       obento fallocate [OPTIONS] --dig-holes <IMAGE:PATH>..."
+)]
 #[command(group = clap::ArgGroup::new("range").required(true).multiple(true).args(["length", "dig_holes"]))]
 pub struct Args {
     /// Files in images; a missing file is created if space is to be allocated
@@ -52,7 +55,7 @@ pub struct Args {
     /// Remove the range; the following data moves to the start of the range
     #[arg(short, long)]
     collapse_range: bool,
-    /// Insert a hole; the data from the start of the range on moves to the end of the range
+    /// Insert a hole; the following data moves to the end of the range
     #[arg(short, long)]
     insert_range: bool,
     /// Turn blocks of zeros into holes, in the range or in the whole file
@@ -84,7 +87,7 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
             let advice = "the file system does not support files with holes";
             return location.without(StoredProperties::HOLES, report, advice);
         }
-        location.with_cause(report, error)
+        immutable(location.with_cause(report, error), error, location.shown())
     };
     let found = match makes {
         true => {
@@ -94,6 +97,7 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
         false => location.volume.resolve(&location.place, Symlinks::Follow).map_err(failed),
     };
     let node = found?;
+    expect_changeable(&node, makes && !args.zero_range).map_err(failed)?;
     let end = args.length.map_or(Some(u64::MAX), |length| args.offset.checked_add(length));
     let range = args.offset..end.ok_or_else(|| failed(Error::FileTooBig))?;
     let size = if args.keep_size { Size::Keep } else { Size::Grow };
@@ -115,6 +119,14 @@ fn allocate(location: &Location, args: &Args, verbose: &mut Verbose) -> Done {
     done.map_err(failed)?;
     verbose.say(|| format!("{}: {} {what}", printable(&location.shown()), Quantity::new(len, "byte")));
     Ok(())
+}
+
+/// Fails with `NotPermitted` if the flags of the file forbid the change, as fallocate(2) does: data can be allocated after
+/// the data of an append-only file.
+fn expect_changeable(node: &Node, only_adds: bool) -> Result<(), Error> {
+    let forbidden = if only_adds { FileFlags::IMMUTABLE } else { FileFlags::IMMUTABLE | FileFlags::APPEND };
+    let is_forbidden = node.attr()?.flags.intersects(forbidden);
+    if is_forbidden { Err(Error::NotPermitted) } else { Ok(()) }
 }
 
 /// Punches the blocks of zeros in `range`. Returns the number of bytes.

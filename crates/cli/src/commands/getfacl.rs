@@ -130,7 +130,11 @@ fn text(
     let owners = file.location.volume.owners();
     let mut text = Vec::new();
     if !args.omit_header {
-        let path = shown.strip_prefix(&*file.location.prefix).unwrap_or(shown);
+        let path = match file.location.is_of_whole_disk(&args.paths) {
+            // The names of all file systems of a disk are distinct.
+            true => shown,
+            false => shown.strip_prefix(&*file.location.prefix).unwrap_or(shown),
+        };
         text.extend_from_slice(b"# file: ");
         text.extend_from_slice(&super::getfattr::quoted_path(path, args.absolute_names, terminal));
         text.extend_from_slice(header(attr, owners, args.numeric).as_bytes());

@@ -104,6 +104,8 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn operand(&mut self, found: &Found) -> Outcome {
         let path = match &found.location.place {
+            // The names of all file systems of a disk are distinct.
+            _ if found.location.is_of_whole_disk(&self.args.paths) => found.shown(),
             FileSelector::Path(path) => path.clone(),
             FileSelector::Inode(ino) => format!("#{ino}").into_bytes(),
         };

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use obento::Error;
 use obento::address::Operand;
+use obento::base::Quantity;
 use obento::copy::{CopyError, Existing, Observer, Problem, ProblemReason, TreeOptions};
 use obento::driver::Access;
 use obento::host::{HostError, UnpackLimits, interrupt};
@@ -168,9 +169,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
                 }
             }
             if report.is_cut || is_broken {
-                let count = count(&report);
-                let entries = if count == 1 { "entry" } else { "entries" };
-                context.note(&shown, format!("extracted {count} {entries}"));
+                context.note(&shown, format!("extracted {}", Quantity::new(count(&report), "entry")));
             }
             if report.is_cut {
                 context.raise(2);
@@ -189,6 +188,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Err(CopyError::Target { path, error: Error::NotFound }) => {
             let help = format!("create the directory first: obento mkdir -p {}", shell_word(&path));
             Err(Report::on("cannot import into", &path, "no such directory").help(help).into())
+        }
+        Err(CopyError::Target { path, error: error @ Error::NotDirectory }) => {
+            Err(Report::on("cannot import into", &path, error).help("name a directory in the image").into())
         }
         Err(error) => Err(super::cp::failed("cannot import", error).into()),
     }

@@ -5,12 +5,12 @@ mod release;
 mod snapshots;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal as _, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use obento::address::PartSelector;
-use obento::base::Quantity;
+use obento::base::{Error, Quantity};
 use obento::driver::{Access, StatFs, VolumeInfo};
 use obento::host::Snapshot;
 use obento::image::{PartitionChoice, PartitionContents};
@@ -64,7 +64,7 @@ struct Findings {
 /// A file system.
 struct Found {
     info: VolumeInfo,
-    stat: Option<StatFs>,
+    stat: Result<StatFs, Error>,
     system: Option<System>,
 }
 
@@ -105,12 +105,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 /// Opens the image and every file system in it, or the requested one.
 fn examine(argument: &OsString, context: &Context) -> Result<Findings, Report> {
     let address = open::address(argument, context)?;
-    let image = context.quiet_image(&address.image).map_err(open::cannot_open)?;
-    if address.place.is_some()
-        && let Ok(volume) = image.volume(address.part.as_ref())
-    {
-        open::Location::of(Rc::new(volume), &address).expect_present()?;
+    if address.place.is_some() && address.server().is_none() {
+        let report = Report::on("cannot describe", argument.as_bytes(), "this is a path inside an image");
+        return Err(report.help("name the image, or a partition: IMAGE@PART; 'obento stat' describes a file"));
     }
+    let image = context.quiet_image(&address.image).map_err(open::cannot_open)?;
     let mut failures = Vec::new();
     let snapshots = image.snapshots().unwrap_or_else(|error| {
         failures.push(open::cannot_open(error));
@@ -197,7 +196,9 @@ fn named(image: &Image, part: Option<&PartSelector>) -> Option<Partition> {
 
 impl Found {
     fn new(volume: &Volume) -> Self {
-        Self { info: volume.info(), stat: volume.statfs().ok(), system: System::of(volume) }
+        // Counting the space may find damage, which is then among the notices.
+        let stat = volume.statfs();
+        Self { info: volume.info(), stat, system: System::of(volume) }
     }
 }
 
@@ -215,7 +216,8 @@ fn write_text(out: &mut impl Write, findings: &Findings, clock: &mut Clock) -> i
             fact(out, 2, "partition table", &text)?;
         }
         for notice in image.notices() {
-            fact(out, 2, "note", &notice.to_string())?;
+            let note = open::image_note(notice, image);
+            fact(out, 2, "note", &note.replace(report::HELP, "; "))?;
         }
         snapshots::write_text(out, snapshots, clock)?;
     }
@@ -237,12 +239,17 @@ fn write_text(out: &mut impl Write, findings: &Findings, clock: &mut Clock) -> i
 
 /// Writes `  name      value`; a long value continues on the next line.
 fn fact(out: &mut impl Write, indent: usize, name: &str, value: &str) -> io::Result<()> {
-    const WIDTH: usize = 100;
+    let width = if io::stdout().is_terminal() { crate::terminal::width().clamp(40, 100) } else { 100 };
+    wrapped(out, indent, (name, value), width)
+}
+
+/// Writes a fact in lines of at most `limit` columns, if its words permit.
+fn wrapped(out: &mut impl Write, indent: usize, (name, value): (&str, &str), limit: usize) -> io::Result<()> {
     let column = NAME + 4;
     let mut line = format!("{:indent$}{name:<width$}", "", width = column - indent);
     let mut used = column;
     for (number, word) in value.split(' ').enumerate() {
-        if number > 0 && used + 1 + word.len() > WIDTH {
+        if number > 0 && used + 1 + word.len() > limit {
             writeln!(out, "{}", line.trim_end())?;
             line = " ".repeat(column);
             used = column;
@@ -281,10 +288,13 @@ fn file_system_text(out: &mut impl Write, indent: usize, found: &Found, image: &
         fact(out, indent, "UUID", &id)?;
     }
     fact(out, indent, "state", &info.state)?;
-    for notice in &info.notices {
-        fact(out, indent, "note", &report::notice(notice, Access::ReadOnly, image, info.probe.fs_type))?;
+    for note in open::grouped_notes(&info.notices, Access::ReadOnly, image, info.probe.fs_type) {
+        fact(out, indent, "note", &note)?;
     }
-    if let Some(stat) = stat {
+    if let Err(error @ Error::Corrupt(_)) = stat {
+        fact(out, indent, "use", &format!("unknown: {error}"))?;
+    }
+    if let Ok(stat) = stat {
         let block = u64::from(stat.block_size);
         let used = stat.blocks.saturating_sub(stat.free);
         let bytes = |blocks: u64| human_size(blocks.saturating_mul(block));
@@ -374,7 +384,7 @@ fn file_system_json(line: Line, found: &Found, image: &Image) -> Line {
         .map(|notice| report::notice(notice, Access::ReadOnly, image, info.probe.fs_type))
         .collect();
     line = line.field("state", &info.state).field("notices", notices).field("features", &info.features);
-    if let Some(stat) = stat {
+    if let Ok(stat) = stat {
         line = line
             .field("block_size", stat.block_size)
             .field("blocks", stat.blocks)
@@ -401,13 +411,16 @@ mod tests {
     #[test]
     fn a_long_value_continues_on_the_next_line() {
         let mut out = Vec::new();
-        fact(&mut out, 2, "features", &"large_feature ".repeat(8)).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        assert_eq!(text.lines().count(), 2);
-        assert!(
-            text.lines().all(|line| line.len() <= 100 && line[26..].starts_with("large_feature")),
-            "{text}"
-        );
+        for (limit, lines) in [(100, 2), (80, 3)] {
+            out.clear();
+            wrapped(&mut out, 2, ("features", &"large_feature ".repeat(8)), limit).unwrap();
+            let text = str::from_utf8(&out).unwrap();
+            assert_eq!(text.lines().count(), lines);
+            assert!(
+                text.lines().all(|line| line.len() <= limit && line[26..].starts_with("large_feature")),
+                "{text}"
+            );
+        }
     }
 
     #[test]

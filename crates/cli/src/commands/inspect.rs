@@ -136,6 +136,9 @@ fn wanted(structure: &Structure, context: &Context) -> Result<Vec<Wanted>, crate
         | Structure::Journal { image } => (vec![image], &[]),
         Structure::Inode { files } | Structure::Dir { files } => (Vec::new(), files),
     };
+    for operand in images.iter().copied().chain(files) {
+        open::image_address(operand, context)?;
+    }
     open::seal_before_decoding(
         images.iter().copied().chain(files),
         open::BareOperand::Image,

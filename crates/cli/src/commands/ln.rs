@@ -158,7 +158,14 @@ impl Linker<'_> {
     }
 
     fn symlink(&mut self, target: &[u8], link: &Location) -> Done {
+        let most = link.volume.vfs().limits().symlink_max;
+        let is_long = u32::try_from(target.len()).is_ok_and(|len| len > most);
         let failed = |error: Error| {
+            if error == Error::NameTooLong && is_long {
+                let report =
+                    Report::on("cannot create symbolic link", link.shown(), "the target is too long");
+                return report.help(format!("a target on this volume has at most {most} bytes"));
+            }
             let report = link.not_created("cannot create symbolic link", error);
             link.without(
                 StoredProperties::SYMLINKS,
@@ -202,7 +209,7 @@ impl Linker<'_> {
         if target.volume.vfs().root() != link.volume.vfs().root() {
             return Err(failed(Error::CrossDevice));
         }
-        let node = found().map_err(|error| Report::on("cannot access", target.shown(), error))?;
+        let node = found().map_err(|error| target.not_found("cannot access", error))?;
         let make = |spot: &NameInDirectory| node.vfs().link(&Caller::Owner, &node, &spot.dir, &spot.name);
         if self.put(link, Some(&node), make).map_err(failed)? {
             self.verbose.say(|| format!("{} => {}", subject(link.shown()), subject(target.shown())));

@@ -1,6 +1,7 @@
 //! `obento mknod` and `obento mkfifo`: create device nodes and named pipes.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt as _;
 
 use obento::Error;
 use obento::base::{DeviceNumber, FileKind, Mode};
@@ -78,14 +79,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let rdev = match (args.kind, args.major, args.minor) {
         (FileKind::Fifo, None, None) => DeviceNumber::default(),
         (FileKind::Fifo, ..) => {
-            return Err(
-                Report::new("cannot create the named pipe", "only devices have device numbers").into()
-            );
+            let cause = "a named pipe has no device number";
+            let report = Report::on("cannot create", args.path.as_bytes(), cause);
+            return Err(report.help("omit MAJOR and MINOR, or use the type b or c").into());
         }
         (_, Some(major), Some(minor)) => DeviceNumber { major, minor },
         _ => {
-            let report =
-                Report::new("cannot create the device", "a device requires a major and a minor number");
+            let cause = "a device requires a major and a minor number";
+            let report = Report::on("cannot create", args.path.as_bytes(), cause);
             return Err(report.help("usage: obento mknod disk.img:/dev/null c 1 3").into());
         }
     };

@@ -44,7 +44,7 @@ pub const PAGE: Page = Page::new(&[
     override_usage = "obento mv [OPTIONS] <SOURCE>... <TARGET>\n       obento mv [OPTIONS] -t <IMAGE:DIR> <SOURCE>..."
 )]
 pub struct Args {
-    /// Replace existing files (default), and also a disk image that is the target without ':/'
+    /// Replace existing files (the default), and also a disk image that is the target: disk.img without ':/'
     #[arg(short, long, overrides_with_all = ["interactive", "no_clobber"])]
     force: bool,
     /// Ask before replacing a file
@@ -258,7 +258,7 @@ impl Mover<'_> {
         if from.slash && from.occupant().is_ok_and(|link| link.is_some_and(|link| link != source.node)) {
             return Err(failed(&Error::NotDirectory).help("omit the trailing slash to move the link itself"));
         }
-        let occupant = spot.occupant().map_err(|error| failed(&error))?;
+        let occupant = spot.occupant().map_err(|error| to.with_cause(failed(&error), error))?;
         if let Some(occupant) = &occupant
             && !self.may_replace(source, &from, occupant, to, &spot)?
         {

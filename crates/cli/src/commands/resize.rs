@@ -14,7 +14,7 @@ use obento::engine::starter::{self, Job};
 use obento::engine::types::Type;
 use obento::env::SystemClock;
 use obento::host::IoBackend;
-use obento::partition::Scheme;
+use obento::partition::{Scheme, TableEditor};
 use obento::resize::{NewSize, ResizeFailure, Resized, plan_resize};
 use obento::text::human_size;
 use obento::{Error, Image, Options};
@@ -43,18 +43,17 @@ pub const PAGE: Page = Page::new(&[
 /// The least number of free bytes after a partition that are reported: the usual alignment of partitions.
 const FREE_TO_REPORT: u64 = 1 << 20;
 
-/// The sectors of the copy of a GPT with 128 entries at the end of the disk.
-const GPT_COPY: u64 = 33;
-
 /// Grow or shrink a file system
 ///
-/// ext2, ext3, ext4, FAT and exFAT are supported. XFS and Btrfs volumes grow, if the kernel engine is installed. Shrinking
-/// a volume preserves all files. The image file, or the
-/// entry of the partition, shrinks after the volume. If the files do not fit, nothing is changed, and the
-/// error names a size that is large enough. If SIZE exceeds an image file without partitions, the file grows first. If SIZE
-/// exceeds the partition, its entry in the partition table grows first, into the free space after it. The file of a
-/// disk with partitions never grows: extend it before, for example with truncate(1); a block device cannot be extended. An interruption loses no file;
-/// 'obento check -y' repairs structures that still describe the old size.
+/// ext2, ext3, ext4, FAT and exFAT are supported. XFS and Btrfs volumes grow, if the kernel engine is installed.
+/// Shrinking a volume preserves all files. The image file, or the entry of the partition, shrinks after the volume. If
+/// the files do not fit, nothing is changed, and the error names a size that is large enough. An ext2, ext3 or ext4
+/// volume without a journal keeps its block groups up to the last one that has a used inode.
+///
+/// If SIZE exceeds an image file without partitions, the file grows first. If SIZE exceeds the partition, its entry in
+/// the partition table grows first, into the free space after it. The file of a disk with partitions never grows:
+/// extend it before with truncate(1), or with 'qemu-img resize' in qcow2; a block device cannot be extended. An
+/// interruption loses no file; 'obento check -y' repairs structures that still describe the old size.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "obento resize [OPTIONS] <IMAGE[@PART]> <SIZE|--maximum|--minimum>",
@@ -91,7 +90,7 @@ fn new_size(text: &str) -> Result<NewSize, String> {
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let shown = args.image.as_bytes();
-    let address = open::address(&args.image, context)?;
+    let address = open::image_address(&args.image, context)?;
     if address.place.is_some() {
         let report = Report::on("cannot resize", shown, "this is a path inside an image");
         return Err(report.help("name the image, or a partition: IMAGE@PART").into());
@@ -150,7 +149,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 struct LastPartition {
     start: u64,
     scheme: Scheme,
-    sector_size: u64,
+    /// The bytes that the partition table takes at the end of the disk.
+    copy_len: u64,
 }
 
 impl LastPartition {
@@ -160,16 +160,15 @@ impl LastPartition {
         let table = image.table().filter(|_| image.layers().is_empty())?;
         let start = table.partitions.iter().find(|partition| partition.number == number)?.start;
         let mut others = table.partitions.iter().filter(|partition| partition.number != number);
-        let sector_size = u64::from(table.sector_size);
-        others.all(|other| other.end() <= start).then_some(Self { start, scheme: table.scheme, sector_size })
+        let copy_len = TableEditor::open(image.device().clone(), table).ok()?.copy_len();
+        others.all(|other| other.end() <= start).then_some(Self { start, scheme: table.scheme, copy_len })
     }
 
     /// Prints how to shorten the file if the partition has `len` bytes now.
     fn print(&self, image: &Image, len: u64, context: &Context) {
         let (file, found) = (image.path().as_os_str().as_bytes(), image.device().len());
-        // A GPT has a copy after the last partition.
-        let copy = if self.scheme == Scheme::Gpt { GPT_COPY * self.sector_size } else { 0 };
-        let needed = self.start.saturating_add(len).saturating_add(copy).next_multiple_of(FREE_TO_REPORT);
+        let end = self.start.saturating_add(len).saturating_add(self.copy_len);
+        let needed = end.next_multiple_of(FREE_TO_REPORT);
         if found < needed.saturating_add(FREE_TO_REPORT) {
             return;
         }
@@ -265,7 +264,7 @@ impl Args {
         let report = failed(self.image.as_bytes(), image, part, failure, is_device);
         match self.size {
             Some(NewSize::Bytes(len)) if len < LEAST_VOLUME => {
-                report.also(&format!("{len} counts bytes; write {len}M for MiB"))
+                report.also(&format!("{len} is a size in bytes; add M for MiB"))
             }
             _ => report,
         }
@@ -290,6 +289,7 @@ fn failed(
     };
     match cause {
         ResizeFailure::Open(error) => error.into(),
+        ResizeFailure::Unknown(_) => open::of_unknown_data(report, image, part),
         ResizeFailure::NotSupported { fs_type } => match program(fs_type) {
             Some(program) => report.help(format!("use {program} to resize {fs_type} volumes")),
             None => report.help("this command supports ext2, ext3, ext4, FAT, exFAT, XFS and Btrfs"),
@@ -314,8 +314,15 @@ fn failed(
         ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::TooLong { .. })) => report.help(
             "create a larger volume with 'obento mkfs', and copy the files to it with 'obento cp -a OLD:/. NEW:/'",
         ),
-        ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::TooShort { .. })) => {
-            report.help("use --minimum, which may shrink the volume further")
+        ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::OfType { min })) => {
+            report.help(format!("use a size of at least {}", human_size(*min)))
+        }
+        ResizeFailure::Resize(ResizeError::Refused(ResizeRefusal::TooShort { min })) => {
+            let can_shrink = image.volume_to_read(part).is_ok_and(|volume| *min < volume.info().probe.len);
+            match can_shrink {
+                true => report.help("use --minimum, which may shrink the volume further"),
+                false => report,
+            }
         }
         ResizeFailure::Resize(ResizeError::Failed(Error::Device(DeviceError::OutOfBounds { .. }))) => {
             report.help(open::of_short_volume(image, part))

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 
 use clap::ValueEnum;
 use obento::Error;
-use obento::base::FileKind;
+use obento::base::{FileKind, Quantity};
 use obento::host::interrupt;
 use obento::remove::{Removal, RemoveObserver, remove_children, remove_tree};
 use obento::vfs::{Caller, Symlinks};
@@ -107,9 +107,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 fn agrees_once(args: &Args) -> bool {
     let count = args.paths.len();
-    let s = if count == 1 { "" } else { "s" };
     match args.recursive {
-        true => agrees(&format!("remove {count} argument{s} recursively?")),
+        true => agrees(&format!("remove {} recursively?", Quantity::new(count as u64, "argument"))),
         false if count > 3 => agrees(&format!("remove {count} arguments?")),
         false => true,
     }

@@ -15,7 +15,7 @@ use super::getfacl::read;
 use crate::cause::Cause;
 use crate::change::acl::{Draft, EntryForm, EntrySpec, MaskIs, parse};
 use crate::change::owner::{parse_group, parse_user};
-use crate::change::{Done, each_below, each_file, each_place};
+use crate::change::{Done, each_below, each_file, each_place, immutable};
 use crate::context::Context;
 use crate::help::page::Page;
 use crate::open::{Found, Location};
@@ -164,7 +164,7 @@ impl RequestedChanges {
             let list = draft.finish().map_err(|report| failed(&report))?;
             store_access(node, &list, attr.mode).map_err(|error| match error {
                 Error::NotSupported => failed(&"the file system does not support ACLs"),
-                error => failed(&error),
+                error => immutable(failed(&error), error, shown),
             })?;
         }
         if attr.is_dir() && (args.remove_all || args.remove_default) && default.is_some() {
@@ -178,7 +178,7 @@ impl RequestedChanges {
             let list = draft.finish().map_err(|report| failed(&report))?;
             let stored =
                 node.vfs().set_xattr(&Caller::Owner, node, acl::DEFAULT, &list.encode(), XattrMode::Set);
-            stored.map_err(|error| failed(&error))?;
+            stored.map_err(|error| immutable(failed(&error), error, shown))?;
         }
         Ok(())
     }
@@ -246,7 +246,8 @@ fn restore_one(base: &Location, block: &str, file: &OsString) -> Done {
         let report = Report::on("cannot restore ACLs from", file.as_bytes(), cause);
         report.help("name a file that 'obento getfacl -R' wrote")
     })?;
-    let place = super::setfattr::place_below(base, &super::setfattr::unescape(name.as_bytes()));
+    let name = super::setfattr::unescape(name.as_bytes());
+    let Some(place) = super::setfattr::place_below(base, &name) else { return Ok(()) };
     let found = place.clone().find(Symlinks::Keep, "cannot access")?;
     let Some(Found { node, .. }) = found.first() else { return Ok(()) };
     let failed = |cause: &dyn Cause| Report::on("cannot restore the ACL of", place.shown(), cause);

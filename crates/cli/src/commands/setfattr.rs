@@ -11,12 +11,13 @@ use obento::host::base64;
 use obento::vfs::{Caller, Symlinks};
 use obento::{Error, Node};
 
-use crate::change::{Done, each_file, each_place};
+use crate::change::{Done, each_file, each_place, immutable};
 use crate::context::Context;
 use crate::help::page::Page;
 use crate::input;
-use crate::open::{Location, join};
+use crate::open::{Location, PartName, join};
 use crate::output::Outcome;
+use crate::parse::escape::digits;
 use crate::report::{Report, subject};
 
 /// The page of `setfattr`.
@@ -26,7 +27,10 @@ pub const PAGE: Page =
 
 /// Set and remove extended attributes
 #[derive(clap::Args, Debug)]
-#[command(group = clap::ArgGroup::new("action").required(true).args(["name", "remove", "restore"]))]
+#[command(
+    override_usage = "obento setfattr [OPTIONS] --name <NAME> <IMAGE:PATH>...\n       obento setfattr [OPTIONS] --remove <NAME> <IMAGE:PATH>...\n       obento setfattr [OPTIONS] --restore <FILE> <IMAGE:PATH>...",
+    group = clap::ArgGroup::new("action").required(true).args(["name", "remove", "restore"])
+)]
 pub struct Args {
     /// Files and directories in images
     #[arg(required = true, value_name = "IMAGE:PATH")]
@@ -68,7 +72,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         (None, Some(name)) => {
             let removed = found.node.vfs().remove_xattr(&Caller::Owner, &found.node, name.as_bytes());
             let what = format!("cannot remove attribute {} of", subject(name.as_bytes()));
-            removed.map_err(|error| Report::on(&what, found.shown(), error))
+            removed.map_err(|error| immutable(Report::on(&what, found.shown(), error), error, found.shown()))
         }
         (None, None) => Ok(()),
     });
@@ -104,7 +108,7 @@ fn set(node: &Node, name: &[u8], value: &[u8], shown: &[u8]) -> Done {
             Error::OutOfRange => {
                 report.help("use a name of at most 255 bytes, and a value of at most 64 KiB")
             }
-            _ => report,
+            error => immutable(report, error, shown),
         }
     })
 }
@@ -129,19 +133,8 @@ pub fn unescape(text: &[u8]) -> Vec<u8> {
             out.push(first);
             continue;
         }
-        let digits = after.iter().take(3).take_while(|b| (b'0'..b'8').contains(b)).count();
-        match after.split_at(digits) {
-            ([], [escaped, after @ ..]) => {
-                out.push(*escaped);
-                rest = after;
-            }
-            ([], []) => out.push(b'\\'),
-            (octal, after) => {
-                let value = octal.iter().fold(0_u16, |value, digit| value * 8 + u16::from(digit - b'0'));
-                out.push(value.to_le_bytes()[0]);
-                rest = after;
-            }
-        }
+        let byte = digits(&mut rest, 3, 8).or_else(|| rest.split_off_first().copied());
+        out.push(byte.unwrap_or(b'\\'));
     }
     out
 }
@@ -162,14 +155,25 @@ pub fn read_dump(file: &OsStr) -> Result<Vec<u8>, Report> {
     input::read("cannot read", file)
 }
 
-/// Returns the place of a path of a dump below `base`.
-pub fn place_below(base: &Location, name: &[u8]) -> Location {
-    let name = name.strip_prefix(b"/").unwrap_or(name);
-    let path = match &base.place {
-        FileSelector::Path(path) => join(path, name),
-        FileSelector::Inode(_) => name.to_vec(),
+/// Returns the place of a path of a dump below `base`, or `None` if the path is in another partition: the dump of a disk
+/// with several file systems has names such as `disk.img@2:/path`.
+pub fn place_below(base: &Location, name: &[u8]) -> Option<Location> {
+    let below = |name: &[u8]| {
+        let name = name.strip_prefix(b"/").unwrap_or(name);
+        let path = match &base.place {
+            FileSelector::Path(path) => join(path, name),
+            FileSelector::Inode(_) => name.to_vec(),
+        };
+        Location { place: FileSelector::Path(path), ..base.clone() }
     };
-    Location { place: FileSelector::Path(path), ..base.clone() }
+    let place = below(name);
+    let exists = || base.volume.resolve(&place.place, Symlinks::Keep).is_ok();
+    match PartName::split(name) {
+        Some(PartName { part, path, .. }) if base.prefix.contains(&b'@') && !exists() => {
+            base.prefix.ends_with(&[b"@", part, b":"].concat()).then(|| below(path))
+        }
+        _ => Some(place),
+    }
 }
 
 /// The start of the line that names the file of the following attributes.
@@ -221,10 +225,10 @@ fn restore(args: &Args, file: &OsString, context: &Context) -> Outcome {
 
 /// Finds the file of a path of a dump.
 fn find(base: &Location, name: &[u8], symlinks: Symlinks) -> Result<Option<(Node, Vec<u8>)>, Report> {
-    let place = place_below(base, &unescape(name));
+    let Some(place) = place_below(base, &unescape(name)) else { return Ok(None) };
     let shown = place.shown();
     let node = place.volume.resolve(&place.place, symlinks);
-    node.map(|node| Some((node, shown.clone()))).map_err(|error| Report::on("cannot access", shown, error))
+    node.map(|node| Some((node, shown))).map_err(|error| place.not_found("cannot access", error))
 }
 
 fn restore_line(node: &Node, shown: &[u8], line: &[u8]) -> Done {

@@ -89,6 +89,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
             .into());
     }
     let formats = Formats::new(args)?;
+    let known = if args.file_system { FILE_SYSTEM_DIRECTIVES } else { FILE_DIRECTIVES };
+    for letter in formats.file.unknown(known) {
+        context.note(b"stat", format!("unknown directive '%{letter}' in the format"));
+    }
     let mut clock = Clock::system();
     let symlinks = if args.dereference { Symlinks::Follow } else { Symlinks::Keep };
     let found = find_all(&args.paths, symlinks, context, |report| context.warn(report));
@@ -107,6 +111,10 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     out.finish()
 }
+
+/// The directives of a file, and with --file-system.
+const FILE_DIRECTIVES: &[u8] = b"aAbBCdDEfFgGhimnNorRstTuUwWxXyYzZ";
+const FILE_SYSTEM_DIRECTIVES: &[u8] = b"abcdfilnsStT";
 
 /// The formats for a file and for a device node.
 struct Formats {

@@ -120,8 +120,7 @@ fn referred_times(args: &Args, zone: &TimeZone, context: &Context) -> Result<Tim
     let location = open(args.reference.as_deref().unwrap_or_default(), context)?;
     let symlinks = if args.no_dereference { Symlinks::Keep } else { Symlinks::Follow };
     let attr = location.volume.resolve(&location.place, symlinks).and_then(|node| node.attr());
-    let Attr { atime, mtime, .. } =
-        attr.map_err(|error| Report::on("cannot access", location.shown(), error))?;
+    let Attr { atime, mtime, .. } = attr.map_err(|error| location.not_found("cannot access", error))?;
     let moved = |time| match &args.date {
         Some(date) => parse_date(date, time, zone),
         None => Ok(time),

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::ops::ControlFlow;
 
-use obento::base::{Attr, FileKind, Ino, NameBuf};
+use obento::base::{Attr, FileKind, Ino, NameBuf, Quantity};
 use obento::driver::{Cookie, DirEntry};
 use obento::vfs::Symlinks;
 use obento::volume::Owners;
@@ -17,7 +17,7 @@ use crate::format::colors::{ColorTarget, Colors, Painter};
 use crate::format::mode::{classify, mode_string};
 use crate::help::page::Page;
 use crate::json::Line;
-use crate::open::{Found, find_all};
+use crate::open::{Found, damaged, find_all};
 use crate::output::{Outcome, Output};
 use crate::report::Report;
 
@@ -209,7 +209,10 @@ impl Drawer<'_> {
     /// Returns at most `room` entries of a directory, in reverse order.
     fn children(&self, directory: &Node, path: &[u8], room: usize) -> Vec<Child> {
         let mut children: Vec<Child> = Vec::new();
-        let damage = |error| self.context.warn(&Report::on("cannot read all of directory", path, error));
+        let damage = |error| {
+            let report = Report::on("cannot read all of directory", path, error);
+            self.context.warn(&damaged(report, error));
+        };
         let result = directory.read_dir(Cookie::START, &mut |entry: Result<DirEntry<'_>>| {
             match entry {
                 Ok(entry) if !self.args.all && entry.name.as_bytes().starts_with(b".") => {}
@@ -329,11 +332,9 @@ impl Drawer<'_> {
     }
 
     fn report(&mut self) -> Outcome {
-        let plural =
-            |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
-        let mut text = format!("\n{}", plural(self.directories, "directory", "directories"));
+        let mut text = format!("\n{}", Quantity::new(self.directories, "directory"));
         if !self.args.dirs_only {
-            text += &format!(", {}", plural(self.files, "file", "files"));
+            text += &format!(", {}", Quantity::new(self.files, "file"));
         }
         text.push('\n');
         Ok(self.out.write_all(text.as_bytes())?)

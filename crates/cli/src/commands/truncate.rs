@@ -20,7 +20,10 @@ pub const PAGE: Page = Page::new(&[("obento truncate -s 10M disk.img:/swapfile",
 
 /// Set the size of files
 #[derive(clap::Args, Debug)]
-#[command(group = clap::ArgGroup::new("new_size").required(true).multiple(true).args(["size", "reference"]))]
+#[command(
+    override_usage = "obento truncate [OPTIONS] --size <SIZE> <IMAGE:PATH>...\n       obento truncate [OPTIONS] --reference <IMAGE:FILE> <IMAGE:PATH>...",
+    group = clap::ArgGroup::new("new_size").required(true).multiple(true).args(["size", "reference"])
+)]
 pub struct Args {
     /// Files in images; created if they do not exist
     #[arg(required = true, value_name = "IMAGE:PATH")]
@@ -107,7 +110,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn size_of(file: &OsString, context: &Context) -> Result<u64, Report> {
     let location = open(file, context)?;
     let size = location.volume.resolve(&location.place, Symlinks::Follow).and_then(|node| node.attr());
-    size.map(|attr| attr.size).map_err(|error| Report::on("cannot access", location.shown(), error))
+    size.map(|attr| attr.size).map_err(|error| location.not_found("cannot access", error))
 }
 
 /// The start of error messages about a file.

@@ -92,7 +92,7 @@ pub struct Args {
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
     let shown = args.image.as_bytes();
-    let address = open::address(&args.image, context)?;
+    let address = open::image_address(&args.image, context)?;
     if address.place.is_some() {
         let report = Report::on("cannot change", shown, "this is a path inside an image");
         return Err(report.help("name the image, or a partition: IMAGE@PART").into());
@@ -123,8 +123,14 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         Err(error) => return Err(error.into()),
     };
     let notes = tune(&image, address.part.as_ref(), &wanted).map_err(|failure| {
-        let short = || open::of_short_volume(&image, address.part.as_ref());
-        failed(shown, args, &failure, &short)
+        let part = address.part.as_ref();
+        let short = || open::of_short_volume(&image, part);
+        let report = failed(shown, args, &failure, &short);
+        match failure {
+            TuneFailure::Open(error) => error.into(),
+            TuneFailure::Unknown(_) => open::of_unknown_data(report, &image, part),
+            _ => report,
+        }
     })?;
     notes.iter().for_each(|note| context.note(shown, note));
     Ok(())

@@ -1,8 +1,12 @@
 //! `obento umount`: ends a mount, and returns when everything is on stable storage.
 
 use std::io::{Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use obento::host::{HostError, sandbox};
@@ -17,8 +21,9 @@ use super::mount::own::{self, FS_TYPE};
 use crate::cause::Cause;
 use crate::context::Context;
 use crate::help::page::Page;
+use crate::messages::print_error;
 use crate::output::Outcome;
-use crate::report::{Report, foreign, foreign_with_hint, shell_word, subject};
+use crate::report::{LIST_MOUNTS, Report, foreign, foreign_with_hint, printable, shell_word, subject};
 
 /// The time for which a server may write its changes: longer than any disk needs.
 const LONGEST: Duration = Duration::from_secs(30 * 60);
@@ -31,6 +36,9 @@ const MOMENT: Duration = Duration::from_millis(400);
 
 /// The time that a forced unmount gives the server to receive written data from the cache of the kernel.
 const FLUSH: Duration = Duration::from_secs(5);
+
+/// The time after which a note says that the command waits.
+const UNNOTED: Duration = Duration::from_secs(7);
 
 /// The page of `umount`.
 pub const PAGE: Page = Page::new(&[("obento umount mnt", "Unmount, and wait until all changes are written")])
@@ -53,6 +61,10 @@ pub struct Args {
     /// number. DIR is its name in the working directory
     #[arg(long, hide = true, value_name = "ID")]
     on_request: Option<u64>,
+    /// For a forced unmount: pass written data from the cache of the kernel to the server of the mount with this number.
+    /// DIR is its name in the working directory
+    #[arg(long, hide = true, value_name = "ID", conflicts_with = "on_request")]
+    flush: Option<u64>,
 }
 
 /// Runs the subcommand.
@@ -61,6 +73,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let failed = |report: Report| context.warn(&report);
         if let Some(id) = args.on_request {
             serve_to_the_end(directory, id).unwrap_or_else(failed);
+            continue;
+        }
+        if let Some(id) = args.flush {
+            let flushed = in_working_directory(directory, id)
+                .and_then(|place| place.sync().map_err(|error| cannot(directory, error)));
+            flushed.unwrap_or_else(failed);
             continue;
         }
         for directory in mounted(directory) {
@@ -90,10 +108,24 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
     let mount = mount_at(directory)?;
     let place = MountPlace::open(mount.clone()).map_err(|error| cannot(directory, error))?;
     let waiting = ServerWait::connect(&mount);
+    let process = waiting.as_ref().ok().and_then(ServerWait::process);
+    let server = process.map_or_else(String::new, |process| format!(" (process {process})"));
+    let way_out =
+        process.map(|process| format!("; if the server is stopped, 'kill -CONT {process}' continues it"));
+    let note = format!(
+        "waiting for the server of the mount{server} to write the changes{}",
+        way_out.unwrap_or_default()
+    );
+    let _reminder = (!args.force && !args.lazy).then(|| Reminder::start(directory, &note));
     let how = Unmounter { lazy: args.lazy, force: args.force };
-    if args.force && !args.lazy {
-        place.flush(FLUSH);
-    }
+    // A server sends a sign every five seconds. One that did not respond may have sent a sign just before.
+    let silence = match args.force && !args.lazy {
+        true => {
+            flush(&place);
+            FLUSH * 2
+        }
+        false => SILENCE,
+    };
     // Servers of other programs may not survive an abort without a loss.
     let mut copies = if mount.fs_type == FS_TYPE && !args.lazy { place.copies() } else { None };
     copies.iter_mut().for_each(|copies| copies.prepare(&place));
@@ -129,8 +161,7 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
                 .help(format!("run 'obento check {image}'")));
         }
     };
-    let server = waiting.process().map_or_else(String::new, |process| format!(" (process {process})"));
-    match waiting.finish(LONGEST, SILENCE) {
+    match waiting.finish(LONGEST, silence) {
         Ending::Durable => Ok(()),
         Ending::Failed(why) => {
             let advice = crate::report::to_close_because(&why);
@@ -155,11 +186,60 @@ fn end(directory: &Path, args: &Args, context: &Context) -> Result<(), Report> {
         Ending::Silent => Err(Report::on(
             "unmounted",
             directory.as_os_str().as_bytes(),
-            format!("the server of the mount{server} has not responded for {} seconds", SILENCE.as_secs()),
+            format!("the server of the mount{server} has not responded for {} seconds", silence.as_secs()),
         )
         .help(
             "if the server is stopped, continue it with 'kill -CONT'; if you end it, changes since the last sync are lost",
         )),
+    }
+}
+
+/// Passes written data from the cache of the kernel to the server, if this process can end the wait for a server that does
+/// not respond. Another process waits, because the kernel does not end a request that a stopped server has received.
+fn flush(place: &MountPlace) {
+    if !place.can_abort() {
+        return;
+    }
+    let (parent, name) = place.entry();
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("obento").args(["umount", "--flush", &place.mount().id.to_string(), "--"]).arg(name);
+    command.current_dir(format!("/proc/self/fd/{}", parent.as_raw_fd()));
+    command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let Ok(mut process) = command.spawn() else { return };
+    let (sender, receiver) = mpsc::channel();
+    let output = process.stdout.take();
+    let wait = move || {
+        // The end of the output is the end of the process.
+        let read = output.map(|mut output| output.read_to_end(&mut Vec::new()));
+        let reaped = process.wait();
+        tracing::debug!(?read, ?reaped, "the kernel has passed written data to the server");
+        let _ = sender.send(());
+    };
+    if std::thread::Builder::new().name("flush".into()).spawn(wait).is_ok() {
+        // The unmount follows in any case.
+        let _ = receiver.recv_timeout(FLUSH);
+    }
+}
+
+/// Prints a note after some seconds, unless it is dropped before. The kernel may wait for a server without a limit.
+struct Reminder {
+    /// The end of the channel is the message to the thread.
+    _sender: mpsc::Sender<()>,
+}
+
+impl Reminder {
+    fn start(directory: &Path, note: &str) -> Self {
+        let (sender, receiver) = mpsc::channel();
+        let bytes = directory.as_os_str().as_bytes();
+        let text = format!("obento: {}: note: {note}\n", printable(bytes));
+        let remind = move || {
+            if receiver.recv_timeout(UNNOTED) == Err(mpsc::RecvTimeoutError::Timeout) {
+                print_error(text);
+            }
+        };
+        // The note is not essential.
+        let _ = std::thread::Builder::new().name("reminder".into()).spawn(remind);
+        Self { _sender: sender }
     }
 }
 
@@ -187,9 +267,7 @@ fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
         }
         _ => cannot(directory, error),
     })?;
-    let mount = mount.ok_or_else(|| {
-        cannot(directory, "not mounted").help("run 'obento mount --status' to list the mounts of obento")
-    })?;
+    let mount = mount.ok_or_else(|| cannot(directory, "not mounted").help(LIST_MOUNTS))?;
     if !mount.is_fuse() {
         let cause = format!("it is a kernel mount of type {}", mount.fs_type);
         return Err(cannot(directory, cause).help("use umount(8)"));
@@ -223,13 +301,17 @@ fn on_request(place: &MountPlace, directory: &Path) -> Result<(), Report> {
     .map_err(failed)
 }
 
-/// Waits for the command of the server, and removes its socket after it ended. Ends at once if the mount does not exist.
-fn serve_to_the_end(directory: &Path, id: u64) -> Result<(), Report> {
+/// Returns the mount with the number `id` at `directory`, a name in the working directory.
+fn in_working_directory(directory: &Path, id: u64) -> Result<MountPlace, Report> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parent = rustix::fs::open(".", flags, Mode::empty());
     let parent = parent.map_err(|errno| cannot(directory, std::io::Error::from(errno)))?;
-    let place = MountPlace::in_directory(parent, directory.as_os_str(), id);
-    let done = on_request(&place.map_err(|error| cannot(directory, error))?, directory);
+    MountPlace::in_directory(parent, directory.as_os_str(), id).map_err(|error| cannot(directory, error))
+}
+
+/// Waits for the command of the server, and removes its socket after it ended. Ends at once if the mount does not exist.
+fn serve_to_the_end(directory: &Path, id: u64) -> Result<(), Report> {
+    let done = on_request(&in_working_directory(directory, id)?, directory);
     // Nothing more is said: this is the end of the server.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     Folders::of(rustix::process::geteuid().as_raw()).sweep();

@@ -13,7 +13,9 @@ use obento::walk::{Order, Step, Walk};
 use super::stream::Input;
 use crate::cause::Cause;
 use crate::context::Context;
-use crate::open::{BareOperand, Found, Opened, join, open, open_file, operand, seal_before_decoding};
+use crate::open::{
+    BareOperand, Found, Opened, is_image_name, join, open_each, open_file, operand, seal_before_decoding,
+};
 use crate::report::{Report, shell_word};
 
 /// A file to work on.
@@ -40,22 +42,32 @@ pub enum Below {
     Read(Symlinks),
 }
 
-/// Opens all of `arguments` and gives up rights. An argument without a path is the root of an image if directories are read, and
-/// otherwise an error.
+/// Opens all of `arguments` and gives up rights. If directories are read, an argument without a path is the root of an image, or the
+/// roots of all file systems of a disk. Otherwise it is an error.
 pub fn open_all(arguments: &[OsString], below: Below, context: &Context) -> Vec<Result<Opened, Report>> {
     let is_read = matches!(below, Below::Read(_));
     let bare = if is_read { BareOperand::Image } else { BareOperand::HostFile };
     seal_before_decoding(arguments, bare, Access::ReadOnly, context);
-    let open = |argument: &OsString| match is_read && argument != "-" {
-        true => open(argument, context).map(Opened::Image),
-        false => open_file(argument, context).map_err(|report| match operand(argument, context) {
-            Ok(Operand::Host(_)) if below == Below::RefuseWithoutOption => {
+    let open_one = |argument: &OsString| {
+        open_file(argument, context).map_err(|report| match operand(argument, context) {
+            Ok(Operand::Host(_))
+                if below == Below::RefuseWithoutOption && is_image_name(argument, context) =>
+            {
                 report.also("or use -r to read all files of the image")
             }
             _ => report,
-        }),
+        })
     };
-    let opened = arguments.iter().map(open).collect();
+    let mut opened = Vec::new();
+    for argument in arguments {
+        match is_read && argument != "-" {
+            true => {
+                let each = open_each(argument, context).into_iter();
+                opened.extend(each.map(|location| location.map(Opened::Image)));
+            }
+            false => opened.push(open_one(argument)),
+        }
+    }
     context.seal();
     opened
 }

@@ -283,7 +283,7 @@ fn failure(failure: CopyFailure) -> EvaluationError {
         // The text of the folder names the directory, and that of the system does not.
         CopyFailure::Target(error) if error.get_ref().is_some() => Report::plain(error),
         CopyFailure::Target(error) => Report::new("the temporary copy", error),
-        CopyFailure::NoContents(None) => Report::plain("the target of the symbolic link does not exist"),
+        CopyFailure::NoContents(None) => Report::plain(crate::open::DANGLING),
         CopyFailure::NoContents(Some(FileKind::Directory)) => {
             Report::plain("is a directory").help(FILES_ONLY)
         }

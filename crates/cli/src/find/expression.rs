@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 
 use obento::base::{FileKind, Timestamp};
+use obento::pattern::Pattern;
 
 use super::compare::{Compare, SizeTest, TimeTest};
 use super::format::PrintfFormat;
-use super::pattern::Pattern;
 use super::perm::PermTest;
 
 /// An expression: operators over tests and actions. Chains are flat, so that a long one does not nest.

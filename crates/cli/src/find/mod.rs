@@ -13,7 +13,6 @@ mod expression;
 mod format;
 mod ls;
 mod parse;
-mod pattern;
 mod perm;
 mod primary;
 mod regexp;
@@ -25,5 +24,4 @@ pub use evaluate::{EvaluationError, Evaluator, File, Sink, Verdict, VisitedEntry
 pub use exec::{CopyFailure, Runner};
 pub use expression::{DirectoryOrder, Owner, Reference, TimeField};
 pub use parse::{ParseContext, Parsed, parse, split_start_points};
-pub use pattern::{Case, Pattern};
 pub use stamp::Zone;

@@ -4,7 +4,7 @@
 //! Source: the GNU findutils manual, "Regular Expressions", with a section for each dialect.
 //! Back-references have no counterpart and are rejected.
 
-use super::pattern::Case;
+use obento::pattern::Case;
 
 /// The syntax of the operators of a dialect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

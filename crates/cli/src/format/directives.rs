@@ -1,7 +1,11 @@
 //! Formats with `%` directives of `stat -c` and `stat --printf`: flags, width and precision as in
 //! printf(3).
 
+use std::collections::BTreeSet;
+
 use obento::base::Timestamp;
+
+use crate::parse::escape::{control, digits};
 
 /// A parsed format.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,6 +87,15 @@ impl DirectiveFormat {
         }
         parts.push(Part::Text(plain));
         Ok(Self(parts))
+    }
+
+    /// Returns the letters of directives that are not among `known`, each once.
+    pub fn unknown(&self, known: &[u8]) -> BTreeSet<char> {
+        let letter = |part: &Part| match part {
+            Part::Directive(directive) => Some(directive.letter),
+            Part::Text(_) => None,
+        };
+        self.0.iter().filter_map(letter).filter(|letter| !known.contains(letter)).map(char::from).collect()
     }
 
     /// Adds the text to `out`, with each directive's value from `value`; `None` shows `?`.
@@ -199,42 +212,24 @@ fn number(text: &[u8]) -> (usize, &[u8]) {
 
 /// Decodes the escape after a backslash, appends its character to `out`, and returns the remaining text.
 fn unescape<'t>(text: &'t [u8], out: &mut Vec<u8>) -> &'t [u8] {
-    let Some((&first, tail)) = text.split_first() else {
-        out.push(b'\\');
-        return text;
-    };
-    let digits = |text: &[u8], radix: u32, most: usize| {
-        let count = text.iter().take(most).take_while(|b| char::from(**b).is_digit(radix)).count();
-        let value =
-            text[..count].iter().fold(0, |n, b| n * radix + char::from(*b).to_digit(radix).unwrap_or(0));
-        (count, (value & 0xff) as u8)
-    };
-    match first {
-        b'0'..=b'7' => {
-            let (count, value) = digits(text, 8, 3);
-            out.push(value);
-            return &text[count..];
-        }
-        b'x' => {
-            let (count, value) = digits(tail, 16, 2);
-            if count > 0 {
-                out.push(value);
-                return &tail[count..];
-            }
-            out.extend_from_slice(b"\\x");
-        }
-        b'a' => out.push(0x07),
-        b'b' => out.push(0x08),
-        b'e' => out.push(0x1b),
-        b'f' => out.push(0x0c),
-        b'n' => out.push(b'\n'),
-        b'r' => out.push(b'\r'),
-        b't' => out.push(b'\t'),
-        b'v' => out.push(0x0b),
-        b'\\' | b'"' => out.push(first),
-        other => out.extend_from_slice(&[b'\\', other]),
+    let mut rest = text;
+    if let Some(value) = digits(&mut rest, 3, 8) {
+        out.push(value);
+        return rest;
     }
-    tail
+    match rest.split_off_first() {
+        None => out.push(b'\\'),
+        Some(b'x') => match digits(&mut rest, 2, 16) {
+            Some(value) => out.push(value),
+            None => out.extend_from_slice(b"\\x"),
+        },
+        Some(&byte @ (b'\\' | b'"')) => out.push(byte),
+        Some(&byte) => match control(byte) {
+            Some(control) => out.push(control),
+            None => out.extend_from_slice(&[b'\\', byte]),
+        },
+    }
+    rest
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ Addresses:
   disk.qcow2%NAME:/etc     a path in a snapshot, by its name or ID; also
                            disk.qcow2%NAME@PART
   disk.img:#12             the inode with number 12
-  fuse:COMMAND:/PATH       a file of a FUSE server, such as fuse:sshfs host:/dir
+  fuse:COMMAND:/PATH       a file of a FUSE server: fuse:sshfs host:/dir:/
   nfs://HOST/EXPORT:/PATH  a file of an NFS export
   host:a:/b                a host path that looks like an address";
 

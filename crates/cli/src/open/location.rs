@@ -1,5 +1,6 @@
 //! Files in open volumes, and how messages name them.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
@@ -8,8 +9,12 @@ use obento::vfs::Symlinks;
 use obento::volume::is_pattern;
 use obento::{Error, Node, Volume};
 
+use super::reports::damaged;
 use crate::cause::Cause;
 use crate::report::Report;
+
+/// The reason why a symbolic link cannot be followed.
+pub const DANGLING: &str = "the target of the symbolic link does not exist";
 
 /// A path or inode in an open volume.
 #[derive(Clone)]
@@ -46,9 +51,36 @@ impl Location {
         let is_root =
             matches!(&self.place, FileSelector::Path(path) if path.iter().all(|&byte| byte == b'/'));
         match self.volume.resolve(&self.place, Symlinks::Follow) {
-            Err(error) if !is_root => Err(Report::on("cannot access", self.shown(), error)),
+            Err(error) if !is_root => Err(self.not_found("cannot access", error)),
             _ => Ok(()),
         }
+    }
+
+    /// Returns the report that `action`, such as `cannot access`, failed because `error` occurred when this path was
+    /// resolved. If the path is a symbolic link to a missing file, the cause says so.
+    pub fn not_found(&self, action: &str, error: Error) -> Report {
+        let report = Report::on(action, self.shown(), error);
+        if self.is_dangling(error) { self.at_dangling_link(report) } else { damaged(report, error) }
+    }
+
+    /// Returns whether `error`, which occurred when this path was resolved, is that the path is a symbolic link to a
+    /// missing file.
+    pub fn is_dangling(&self, error: Error) -> bool {
+        let found = |symlinks| self.volume.resolve(&self.place, symlinks);
+        error == Error::NotFound && found(Symlinks::Keep).is_ok() && found(Symlinks::Follow).is_err()
+    }
+
+    /// Returns `report` with the cause that this path is a symbolic link to a missing file.
+    pub fn at_dangling_link(&self, report: Report) -> Report {
+        let link = crate::report::shell_word(self.shown());
+        report.because(DANGLING).help(format!("'obento readlink {link}' prints the target"))
+    }
+
+    /// Returns whether none of `arguments` names the partition of this place, so that a disk was named as a whole.
+    pub fn is_of_whole_disk(&self, arguments: &[OsString]) -> bool {
+        let part = self.prefix.strip_suffix(b":").unwrap_or(&self.prefix);
+        let names = |argument: &OsString| argument.as_bytes().starts_with(part);
+        self.prefix.contains(&b'@') && !arguments.iter().any(names)
     }
 
     /// Returns the address of a path below this place's image, for messages and headers.
@@ -77,7 +109,7 @@ impl Location {
             FileSelector::Inode(_) => return Err(failed(&error)),
         };
         if error != Error::NotFound || !is_pattern(pattern) {
-            return Err(failed(&error));
+            return Err(self.not_found(action, error));
         }
         let matches = self.volume.glob(pattern).map_err(|error| failed(&error))?;
         if matches.is_empty() {
@@ -98,6 +130,22 @@ impl Found {
     /// Returns the address, for messages and headers.
     pub fn shown(&self) -> Vec<u8> {
         self.location.shown()
+    }
+}
+
+/// A name such as `disk.img@2:/path`.
+pub struct PartName<'n> {
+    pub image: &'n [u8],
+    pub part: &'n [u8],
+    pub path: &'n [u8],
+}
+
+impl<'n> PartName<'n> {
+    /// Returns the parts of a name that commands print for a disk with several file systems.
+    pub fn split(name: &'n [u8]) -> Option<Self> {
+        let end = name.windows(2).position(|two| two == b":/")?;
+        let at = name[..end].iter().rposition(|&byte| byte == b'@')?;
+        Some(Self { image: &name[..at], part: &name[at + 1..end], path: &name[end + 1..] })
     }
 }
 

@@ -12,13 +12,14 @@ use obento::image::{ImageFile, Writing};
 use obento::{Image, OpenError, Options, Registry, Volume};
 
 use super::location::prefix;
-use super::reports::{can_be_repaired, cannot_open, damage, not_opened};
+use super::notes::NotedVolume;
+use super::reports::{can_be_repaired, cannot_open, damage, image_note, not_opened};
 use crate::messages::Messages;
 use crate::options::GlobalOptions;
 use crate::progress::Meter;
-use crate::report::{HELP, Report};
+use crate::report::Report;
 use crate::servers::Servers;
-use crate::shown::{GivenNames as _, in_vain};
+use crate::shown::{GivenNames as _, ignored, in_vain};
 
 /// How a command opens images, and where the notices about them are printed.
 #[derive(Clone, Copy)]
@@ -105,7 +106,7 @@ impl Opener {
         if !std::mem::replace(&mut known.is_reported, true) {
             let name = path.as_os_str().as_bytes();
             let notes = known.image.notices().iter().filter(|notice| !notice.is_damage());
-            notes.for_each(|notice| with.messages.note(name, notice));
+            notes.for_each(|notice| with.messages.note(name, image_note(notice, &known.image)));
         }
         Ok(known.image.clone())
     }
@@ -174,10 +175,13 @@ impl Opener {
     /// Returns the limit that the image at `path`, which is open, sets to the permissions of a copy of its bytes. For an
     /// image that could not be opened, this is the strictest limit.
     pub fn access_limit(&self, path: &Path) -> AccessLimit {
-        let decoded =
-            self.images.iter().find(|known| known.path == path).map(|known| known.image.access_limit());
-        let prepared = || self.prepared.iter().find(|prepared| prepared.path == path)?.file.as_ref().ok();
-        decoded.or_else(|| prepared().map(ImageFile::access_limit)).unwrap_or(AccessLimit::strictest())
+        let id = self.id_of(path);
+        let is_it = |other: &Path, other_id| other == path || id.is_some() && other_id == id;
+        let decoded = self.images.iter().find(|known| is_it(&known.path, known.id));
+        let decoded = decoded.map(|known| known.image.access_limit());
+        let prepared = || self.prepared.iter().find(|prepared| is_it(&prepared.path, prepared.id));
+        let prepared = || prepared()?.file.as_ref().ok().map(ImageFile::access_limit);
+        decoded.or_else(prepared).unwrap_or_else(AccessLimit::strictest)
     }
 
     /// Returns the identity of the host file at `path`.
@@ -270,37 +274,22 @@ impl Opener {
         };
         let volume = Rc::new(volume.map_err(|error| not_opened(&error, with.options, with.registry))?);
         let prefix: Rc<[u8]> = prefix(address).into();
-        let notices = volume.info().notices;
-        let reported = notices.len();
-        let copy = notices.iter().any(|notice| matches!(notice, Notice::BackupSuperBlock { .. }));
-        let is_reported = |notice: &Notice| match notice {
-            Notice::Hidden { .. } => false,
-            // The notice of the copy says so.
-            Notice::Damaged(error) => !(copy && crate::report::is_of_super_block(error)),
-            _ => true,
-        };
-        for notice in notices.into_iter().filter(is_reported) {
+        let reported = volume.info().notices.len();
+        let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
+        NotedVolume { volume: &volume, image: &image, access }.print(shown, with.registry, with.messages);
+        if let Some((given, why)) = in_vain(with.options.shown(), &volume) {
             let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
-            let fs_type = volume.info().probe.fs_type;
-            let text = crate::report::notice(&notice, access, &image, fs_type);
-            let is_restorable = matches!(notice, Notice::BackupSuperBlock { .. })
-                && image.super_block().is_none()
-                && can_be_repaired(&volume, with.registry);
-            let image = crate::report::shell_word(shown);
-            let help = format!(
-                "{HELP}copy the files first: obento recover {image} DIR; then \
-                 'obento --fs-type {fs_type} check -y {image}' repairs all damage"
-            );
-            with.messages.note(shown, text + if is_restorable { &help } else { "" });
-        }
-        if let Some(why) = in_vain(with.options.shown(), &volume) {
-            let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
-            let names = with.options.shown().names();
+            let names = given.names();
             let what = match names.as_slice() {
                 [name] => format!("the option {name} has"),
                 names => format!("the options {} have", names.join(", ")),
             };
             with.messages.note(shown, format!("{what} no effect: {why}"));
+        }
+        let fs_type = volume.info().probe.fs_type;
+        for name in ignored(with.options, fs_type) {
+            let shown = prefix.strip_suffix(b":").unwrap_or(&prefix);
+            with.messages.note(shown, format!("the option {name} has no effect on {fs_type} volumes"));
         }
         let (path, part) = (address.image.clone(), address.part.clone());
         let volume_again = volume.clone();

@@ -7,20 +7,62 @@ use obento::address::PartSelector;
 use obento::base::{DeviceError, Feature};
 use obento::driver::{Access, VolumeOptions};
 use obento::host::{HostError, Purpose};
+use obento::image::ImageNotice;
+use obento::partition::TableNotice;
 use obento::{Error, Image, OpenError, Registry, Volume};
 
 use crate::messages::Messages;
 use crate::options::GlobalOptions;
-use crate::report::Report;
+use crate::report::{HELP, Report};
 
 /// The environment variable that names the kernel of the kernel engine.
 const KERNEL: &str = "OBENTO_LINUX";
 
 /// Prints the notices about `image`, which a command opened itself, and reports its damage.
 pub fn report_notices(shown: &[u8], image: &Image, messages: &Messages) {
-    let notes = image.notices().iter().filter(|notice| !notice.is_damage());
-    notes.for_each(|notice| messages.note(shown, notice));
+    report_notices_but(shown, image, messages, |_| false);
+}
+
+/// Like [`report_notices`], but without the notices for which `is_reported` returns true.
+pub fn report_notices_but(
+    shown: &[u8],
+    image: &Image,
+    messages: &Messages,
+    is_reported: impl Fn(&ImageNotice) -> bool,
+) {
+    let notes = image.notices().iter().filter(|notice| !notice.is_damage() && !is_reported(notice));
+    notes.for_each(|notice| messages.note(shown, image_note(notice, image)));
     damage(shown, image).for_each(|report| messages.warn(&report));
+}
+
+/// Returns the text of a notice about `image`, with the command that repairs its partition table. An image that cannot be
+/// changed has no such command.
+pub fn image_note(notice: &ImageNotice, image: &Image) -> String {
+    match notice {
+        ImageNotice::Table(TableNotice::Backup(_)) if image.can_be_changed() => {
+            let disk = crate::report::shell_word(image.path().as_os_str().as_bytes());
+            format!("{notice}{HELP}run 'obento part {disk} repair-backup' to repair the GPT")
+        }
+        notice => notice.to_string(),
+    }
+}
+
+/// Returns the report of data in which no driver recognises a volume. The error of opening describes the data better
+/// than `report`. If a damaged volume opens, the hint is the command that repairs the volume, or the hint says that the
+/// command does not support the type.
+pub fn of_unknown_data(report: Report, image: &Image, part: Option<&PartSelector>) -> Report {
+    let volume = match image.volume_to_read(part) {
+        Ok(volume) => volume,
+        Err(error) => return error.into(),
+    };
+    let fs_type = volume.info().probe.fs_type;
+    if !can_be_repaired(&volume, image.registry()) {
+        return report
+            .help(format!("the data is a damaged {fs_type} volume, which this command does not support"));
+    }
+    let part = part.map_or_else(String::new, |part| format!("@{part}"));
+    let shown = crate::report::shell_word([image.path().as_os_str().as_bytes(), part.as_bytes()].concat());
+    report.help(format!("repair the volume first: obento --fs-type {fs_type} check -y {shown}"))
 }
 
 /// Returns the reports of damaged compressed streams.
@@ -40,6 +82,17 @@ pub fn expect_undamaged(action: &str, shown: &[u8], image: &Image) -> Result<(),
         Some(notice) => Err(Report::on(action, shown, notice).help(
             "get a complete and undamaged copy of the file; 'obento recover' copies the files that it contains",
         )),
+    }
+}
+
+/// Returns `report` of `error`, which occurred when a directory or an inode was read, with a hint if the volume is
+/// damaged or incomplete.
+pub fn damaged(report: Report, error: Error) -> Report {
+    match error {
+        Error::Corrupt(_) => report.help("'obento recover' copies the readable files of a damaged volume"),
+        Error::Device(DeviceError::OutOfBounds { .. }) => report
+            .help("get a complete copy of the image; 'obento recover' copies the files that are present"),
+        _ => report,
     }
 }
 

@@ -20,14 +20,15 @@ pub fn bit(name: &str, scheme: Scheme) -> Option<u32> {
     named.or_else(numbered).filter(|bit| scheme == Scheme::Gpt || *bit == 2)
 }
 
-/// Returns the names that a table of kind `scheme` can store.
+/// Returns the hint that lists the names for a table of kind `scheme`.
 pub fn known(scheme: Scheme) -> String {
-    let named = ATTRIBUTES.iter().filter(|(_, bit)| scheme == Scheme::Gpt || *bit == 2);
-    let mut known: Vec<&str> = named.map(|(name, _)| *name).collect();
-    if scheme == Scheme::Gpt {
-        known.push("and bit-0 to bit-63");
+    match scheme {
+        Scheme::Gpt => {
+            let known: Vec<&str> = ATTRIBUTES.iter().map(|(name, _)| *name).collect();
+            format!("the attributes are {}, and bit-0 to bit-63", known.join(", "))
+        }
+        Scheme::Mbr => "the only attribute of an MBR is active".to_owned(),
     }
-    known.join(", ")
 }
 
 /// Returns the names of the bits that are set in `attributes`.
@@ -52,6 +53,8 @@ mod tests {
         }
         assert_eq!(names(1 << 2 | 1 << 60, Scheme::Gpt), ["legacy-bootable", "read-only"]);
         assert_eq!((bit("active", Scheme::Mbr), bit("read-only", Scheme::Mbr)), (Some(2), None));
+        assert_eq!(known(Scheme::Mbr), "the only attribute of an MBR is active");
+        assert!(known(Scheme::Gpt).ends_with(", no-auto, and bit-0 to bit-63"));
         assert_eq!((names(4, Scheme::Mbr), bit("bit-64", Scheme::Gpt)), (vec!["active".to_owned()], None));
     }
 }

@@ -3,11 +3,21 @@
 //! Source: the GNU coreutils manual, "Block size"; mke2fs(8) for sizes whose unit is not one byte.
 
 const EXAMPLES: &str = "not a size such as 4096, 10M or 10MB";
+const TOO_LARGE: &str = "the size is too large";
 
 /// Parses a number of bytes that may be 0. A unit alone counts as one: `K` is 1024.
 pub fn size(text: &str) -> Result<u64, String> {
     let number = if text.starts_with(|c: char| c.is_ascii_alphabetic()) { "1" } else { "" };
-    parse(&format!("{number}{text}"), 1).ok_or_else(|| EXAMPLES.to_owned())
+    parse(&format!("{number}{text}"), 1)
+        .ok_or_else(|| if is_too_large(text) { TOO_LARGE } else { EXAMPLES }.to_owned())
+}
+
+/// Returns whether `text` has the form of a size, whose number of bytes exceeds 64 bits.
+pub fn is_too_large(text: &str) -> bool {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (digits, suffix) = text.split_at(digits);
+    let is_size = !digits.is_empty() && (suffix.is_empty() || factor(suffix).is_some());
+    is_size && parse(text, 1).is_none()
 }
 
 /// Parses a number of bytes that is not 0.
@@ -74,6 +84,9 @@ mod tests {
         for bad in ["", "1X", "-1", "1.5G", "10Mb", "10 M", "M10", "16E", "k1"] {
             assert!(size(bad).is_err(), "{bad:?}");
             assert_eq!(size_in(bad, 1), None, "{bad:?}");
+        }
+        for large in ["16E", "100E", "99999999999999999999", "18446744073709551616K"] {
+            assert_eq!(size(large), Err(TOO_LARGE.to_owned()), "{large}");
         }
         assert_eq!(size("0"), Ok(0));
         assert!(positive_size("0").is_err() && positive_size("0K").is_err());

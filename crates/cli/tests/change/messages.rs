@@ -59,7 +59,7 @@ fn a_forgotten_path_overwrites_no_file_of_the_host() {
 #[test]
 fn a_missing_path_is_an_error_for_a_command_that_acts_on_the_whole_volume() {
     let Some(disk) = Disk::new("4M", &[]) else { return };
-    for (command, code) in [("sync", 1), ("trim", 1), ("df", 1), ("info", 2)] {
+    for (command, code) in [("sync", 1), ("trim", 1), ("df", 1)] {
         let missing = "obento: cannot access 'disk.img:/none': no such file or directory\n";
         disk.check(&format!("{command} disk.img:/none"), code, "", missing);
         for path in ["disk.img", "disk.img:/", "disk.img:/lost+found"] {
@@ -238,7 +238,7 @@ fn a_word_that_starts_with_two_dashes_is_a_file_only_after_two_dashes() {
         assert!(text(&output.stderr).contains("unknown option '--frobnicate'"), "{args:?}");
     }
     let output = disk.obento(&["chmod", "600", "--", "disk.img:/a", "--frobnicate"]);
-    assert!(text(&output.stderr).contains("cannot change '--frobnicate': not a path inside an image"));
+    assert!(text(&output.stderr).contains("cannot change '--frobnicate': no such file"));
     assert_eq!((output.status.code(), disk.read("stat -c %a disk.img:/a")), (Some(1), "600\n".into()));
 }
 
@@ -326,7 +326,12 @@ fn names_that_would_speak_to_a_terminal_or_a_shell_are_only_names() {
     }
     let too_long = format!("disk.img:/{}", "y".repeat(256));
     let output = disk.obento(&["mkdir", &too_long]);
-    assert!(text(&output.stderr).ends_with("': name too long\n"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr)
+            .ends_with("': name too long\n  help: a name on this volume has at most 255 bytes\n"),
+        "{}",
+        text(&output.stderr)
+    );
     assert_eq!(output.status.code(), Some(1));
 }
 

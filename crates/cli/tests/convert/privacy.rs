@@ -109,3 +109,42 @@ fn the_default_list_of_a_directory_gives_no_user_more_permissions_than_the_sourc
     let (text, mode) = list(0o644, "shared/c.qcow2");
     assert!(text.contains("user:daemon:rw- #effective:r--") && mode == 0o644, "{text} {mode:o}");
 }
+
+#[test]
+fn an_archive_of_an_image_gives_no_user_more_permissions_than_the_image() {
+    let fixture = Fixture::new();
+    let mode = |name: &str| fs::metadata(fixture.path(name)).unwrap().permissions().mode() & 0o7777;
+    let set =
+        |name: &str, mode| fs::set_permissions(fixture.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    succeed(fixture.folder(), &["mkfs", "-q", "private.img", "4M"]);
+    set("private.img", 0o600);
+    succeed(fixture.folder(), &["export", "private.img", "a.tar"]);
+    assert_eq!(mode("a.tar"), 0o600);
+    // An image that anyone may read sets no limit, and an existing file keeps its mode.
+    set("private.img", 0o644);
+    fs::write(fixture.path("new"), "").unwrap();
+    succeed(fixture.folder(), &["export", "private.img", "b.tar"]);
+    assert_eq!(mode("b.tar"), mode("new") & 0o644);
+    set("private.img", 0o600);
+    succeed(fixture.folder(), &["export", "private.img", "b.tar"]);
+    assert_eq!(mode("b.tar"), mode("new") & 0o644);
+}
+
+#[test]
+fn a_disk_that_more_users_may_read_than_the_new_contents_of_its_partition_is_reported() {
+    let fixture = Fixture::new();
+    let set =
+        |name: &str, mode| fs::set_permissions(fixture.path(name), fs::Permissions::from_mode(mode)).unwrap();
+    fs::write(fixture.path("small.img"), vec![1; 65536]).unwrap();
+    succeed(fixture.folder(), &["part", "parts.img", "create", "gpt", "--size", "8M"]);
+    succeed(fixture.folder(), &["part", "parts.img", "add", "--size", "1M"]);
+    set("parts.img", 0o644);
+    for (mode, is_reported) in [(0o600, true), (0o644, false)] {
+        set("small.img", mode);
+        let output = obento(fixture.folder(), &["convert", "--force", "small.img", "parts.img@1"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        let note = "parts.img: note: more users may read this disk than 'small.img'";
+        assert!(output.status.success(), "{said}");
+        assert_eq!(said.contains(note), is_reported, "{said}");
+    }
+}

@@ -17,6 +17,11 @@ fn nothing_is_left_of_a_conversion_that_fails() {
     fails(&["convert", "disk.img", "disk.qcow2.gz"], 2, "a .gz file contains a raw disk, not a qcow2 image");
     fails(&["convert", "-c", "disk.img", "disk.vmdk"], 2, "--compress requires the format qcow2");
     fails(&["convert", "missing.img", "disk.vmdk"], 2, "missing.img");
+    let same = "cannot write 'disk.img': the command reads this image\n  help: name another target\n";
+    fails(&["convert", "-f", "disk.img", "disk.img"], 2, same);
+    fails(&["convert", "disk.img", "disk.img"], 2, same);
+    fails(&["convert", "-f", "--verify", "-O", "qcow2", "./disk.img", "disk.img"], 2, same);
+    assert_eq!(fs::metadata(path("disk.img")).unwrap().len(), MIB);
     fs::write(path("there.qcow2"), "mine").unwrap();
     fails(&["convert", "disk.img", "there.qcow2"], 2, "file exists");
     assert_eq!(fs::read(path("there.qcow2")).unwrap(), b"mine");

@@ -25,6 +25,11 @@ fn reads(kind: &str) {
     bench.expect_equal("out", recipe.kept);
     assert!(bench.done("info image").contains(&format!("file system             {kind}")));
     assert_eq!(bench.done("cat image:/many/f399"), "399");
+    bench.done("recover --list image");
+    if kind == "xfs" {
+        bench.done("recover image recovered");
+        bench.expect_equal("recovered", recipe.kept);
+    }
     assert_eq!(digest(&bench.path("image")), before, "reading changed the image");
     passed::report(kind, "read");
 }

@@ -23,6 +23,16 @@ fn grows(kind: &str, mib: u64, (make, check): (&str, &str)) {
     bench.blank("image", mib);
     bench.shell(&format!("{make} image"));
     bench.done("cp -a tree image:/");
+    if kind == "btrfs" {
+        let before = digest(&bench.path("image"));
+        let output = bench.obento("resize image +10M");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(
+            "can only be resized to at least 268435456 bytes\n  help: use a size of at least 256 MiB"
+        ));
+        assert_eq!(digest(&bench.path("image")), before, "a refused change leaves the image as it was");
+    }
     // The last length leaves less than an allocation group of XFS can have.
     for size in [format!("{}M", mib * 2), "+77777K".to_owned(), format!("{}K", mib * 4096 + 100)] {
         let planned = bench.done(&format!("--json resize --dry-run image {size}"));

@@ -63,7 +63,7 @@ fn a_size_that_is_not_possible_is_reported_with_its_unit_and_the_least_size() {
                 "resize plain.img 4",
                 2,
                 "cannot resize 'plain.img': the contents do not fit; a size of 1656832 bytes is large enough\n  help: \
-                 use --minimum, which may shrink the volume further; 4 counts bytes; write 4M for MiB",
+                 use --minimum, which may shrink the volume further; 4 is a size in bytes; add M for MiB",
             ),
             (
                 "resize fat.img 9M",
@@ -151,8 +151,8 @@ fn a_setting_without_its_value_is_reported_with_its_form() {
     );
     let output =
         obento(folder.path(), &["mkfs", "-q", "-L", "a-label-of-more-than-16-bytes", "new.img", "8M"]);
-    let note = "obento: new.img: note: the label was truncated to 'a-label-of-more-': a label has at most 16 bytes \
-                here\n";
+    let note = "obento: new.img: note: the label was truncated to 'a-label-of-more-': labels of this type have at \
+                most 16 bytes\n";
     assert_eq!(String::from_utf8(output.stderr).unwrap(), note);
 }
 

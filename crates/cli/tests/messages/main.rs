@@ -1,12 +1,15 @@
 //! The output, messages and exit codes that a user sees, on the sample image of the repository.
 
 mod causes;
+mod damage;
 mod files;
 mod hints;
 mod json;
 mod mistakes;
 mod notes;
 mod opening;
+mod operands;
+mod places;
 mod streams;
 mod terminal;
 mod traps;

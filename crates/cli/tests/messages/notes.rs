@@ -2,6 +2,9 @@
 
 use std::fs::{self, File};
 
+use obento_testkit::oracle::{program, run};
+use obento_testkit::{Oracle, require};
+
 use super::causes::disk;
 use super::{check_in, folder_of_images, obento, volume};
 
@@ -54,4 +57,53 @@ fn a_list_of_damaged_files_needs_no_copy() {
     assert_eq!(both.status.code(), Some(2), "{both:?}");
     let neither = obento(folder.path(), &["recover", "disk.img"]);
     assert!(String::from_utf8(neither.stderr).unwrap().starts_with("obento: missing operand DIR\n"));
+}
+
+#[test]
+fn a_damaged_table_of_a_compressed_image_is_reported_without_a_command_that_fails() {
+    if !require(&[Oracle::Program("gzip")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    for args in [
+        &["part", "disk.img", "create", "gpt", "--size", "8M"][..],
+        &["part", "disk.img", "add"],
+        &["mkfs", "-q", "disk.img@1"],
+    ] {
+        assert!(obento(at, args).status.success(), "{args:?}");
+    }
+    let mut bytes = fs::read(at.join("disk.img")).unwrap();
+    bytes[600] ^= 0xff;
+    fs::write(at.join("disk.img"), bytes).unwrap();
+    run(program("gzip").arg(at.join("disk.img"))).unwrap();
+    for args in [&["ls", "disk.img.gz"][..], &["part", "disk.img.gz"], &["info", "disk.img.gz"]] {
+        let output = obento(at, args);
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
+        assert!(text.contains("GPT at the start of the disk is damaged"), "{args:?}: {text}");
+        assert!(!text.contains("repair-backup"), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn every_directive_of_stat_without_a_value_is_noted_once() {
+    let folder = volume();
+    // `?` is the value of %C for a file without this attribute.
+    let context = ["setfattr", "-n", "security.selinux", "-v", "label", "disk.img:/"];
+    assert!(obento(folder.path(), &context).status.success());
+    for (option, directory) in [("-c", "disk.img:/"), ("-fc", "disk.img:/")] {
+        // H, I and L are modifiers.
+        for letter in ('a'..='z').chain('A'..='Z').filter(|letter| !"HIL".contains(*letter)) {
+            let format = format!("%{letter}|%{letter}");
+            let output = obento(folder.path(), &["stat", option, &format, directory]);
+            let (value, note) =
+                (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+            let expected = match value.as_str() {
+                "?|?\n" => format!("obento: stat: note: unknown directive '%{letter}' in the format\n"),
+                _ => String::new(),
+            };
+            assert_eq!(note, expected, "{option} {format}: {value}");
+        }
+    }
 }

@@ -4,6 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use obento_testkit::oracle::{program, run};
+use obento_testkit::{Oracle, require};
+
 use super::{check_in, folder_of_images, obento};
 
 /// Fails with `stderr` and leaves `file` as it is.
@@ -49,6 +52,48 @@ fn a_disk_image_is_not_replaced_by_a_copied_file_because_its_path_was_forgotten(
         let why = why.replace("mbr.img", name);
         spares(at, name, &["cp", "plain.img:/notes.txt", name], 2, &why);
     }
+}
+
+#[test]
+fn a_compressed_or_encrypted_image_is_not_replaced_by_a_copied_file_either() {
+    if !require(&["gzip", "zstd", "xz"].map(Oracle::Program)) {
+        return;
+    }
+    let folder = folder_of_images();
+    let at = folder.path();
+    let pack = |tool, name: &str, packed: &str| {
+        let output = run(program(tool).arg("-c").arg(at.join(name))).unwrap();
+        fs::write(at.join(packed), output.stdout).unwrap();
+    };
+    check_in(at, &["cp", "notes.txt", "plain.img:/notes.txt"], 0, "", "");
+    assert!(obento(at, &["part", "mbr.img", "add"]).status.success());
+    assert!(obento(at, &["convert", "-q", "plain.img", "vm.qcow2"]).status.success());
+    for name in ["plain.img", "fat.img", "mbr.img", "vm.qcow2"] {
+        for (tool, extension) in [("gzip", "gz"), ("zstd", "zst"), ("xz", "xz")] {
+            let packed = format!("{name}.{extension}");
+            pack(tool, name, &packed);
+            let before = fs::read(at.join(&packed)).unwrap();
+            let output = obento(at, &["cp", "plain.img:/notes.txt", &packed]);
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(stderr.contains("the file is a disk image"), "{packed}: {stderr}");
+            assert!(fs::read(at.join(&packed)).unwrap() == before, "{packed}");
+        }
+    }
+    // A header of LUKS2, and a member of a Linux RAID.
+    for (name, offset, magic) in
+        [("luks", 0, &b"LUKS\xba\xbe\0\x02"[..]), ("raid", 4096, b"\xfc\x4e\x2b\xa9\x01\0\0\0")]
+    {
+        let mut bytes = vec![0; 4 << 20];
+        bytes[offset..][..magic.len()].copy_from_slice(magic);
+        fs::write(at.join(name), bytes).unwrap();
+        let why = format!(
+            "cannot copy to '{name}': the file is a disk image\n  help: use --force to replace the image"
+        );
+        spares(at, name, &["cp", "plain.img:/notes.txt", name], 2, &why);
+    }
+    // A compressed text is not a disk image.
+    pack("gzip", "notes.txt", "notes.gz");
+    check_in(at, &["cp", "plain.img:/notes.txt", "notes.gz"], 0, "", "");
 }
 
 #[test]

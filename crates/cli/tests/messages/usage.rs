@@ -1,6 +1,9 @@
 //! Wrong usage, invalid values and exit codes.
 
-use super::{check, check_in, folder, folder_of_images, obento, volume};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use super::{check, check_in, command, folder, folder_of_images, obento, volume};
 
 #[test]
 fn wrong_usage_has_its_own_exit_code() {
@@ -179,4 +182,19 @@ fn a_limit_of_one_byte_is_in_the_singular() {
         "obento: cannot decompress 'disk.img.zst': its contents exceed the limit of 1 byte\n  \
          help: use --max-unpacked SIZE to allow more\n",
     );
+}
+
+#[test]
+fn a_value_that_is_not_text_is_named() {
+    let folder = folder_of_images();
+    let bytes = |bytes| OsStr::from_bytes(bytes).to_owned();
+    for (image, expected) in [
+        (bytes(b"plain.img"), r"argument 'ext\377' is not valid UTF-8"),
+        (bytes(b"\xfe.img"), r"the value of an option is not valid UTF-8: 'ext\377' or '\376.img'"),
+    ] {
+        let output = command(folder.path(), &["ls", "--fs-type"]).arg(bytes(b"ext\xff")).arg(&image).output();
+        let output = output.unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stderr), format!("obento: {expected}\n"), "{image:?}");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
 }

@@ -443,3 +443,51 @@ fn a_server_whose_caller_has_ended_leaves_no_mount() {
         disk.umount();
     }
 }
+
+#[test]
+fn a_forced_unmount_ends_although_the_server_is_stopped() {
+    let Some(disk) = Disk::mounted("rw") else { return };
+    fs::write(disk.path("f"), "not synced").unwrap();
+    let server = disk.server();
+    rustix::process::kill_process(server, rustix::process::Signal::STOP).unwrap();
+    let begin = Instant::now();
+    let output = disk.obento(&["umount", "--force", "mnt"]);
+    let elapsed = begin.elapsed();
+    rustix::process::kill_process(server, rustix::process::Signal::CONT).unwrap();
+    assert!(elapsed < Duration::from_secs(25), "{elapsed:?}: {output:?}");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let message = text(&output.stderr);
+    assert!(
+        message.contains("has not responded for 10 seconds") && message.contains("kill -CONT"),
+        "{message}"
+    );
+    assert!(!disk.is_mounted());
+    // The image is locked until the server has written its changes.
+    wait_until("the end of the server", || disk.obento(&["touch", "disk.img:/new"]).status.success());
+}
+
+#[test]
+fn an_unmount_that_waits_names_the_server_and_the_way_out() {
+    let Some(disk) = Disk::mounted("rw") else { return };
+    let server = disk.server();
+    rustix::process::kill_process(server, rustix::process::Signal::STOP).unwrap();
+    let mut waiting = Command::new(env!("CARGO_BIN_EXE_obento"))
+        .args(["umount", "mnt"])
+        .current_dir(disk.folder())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut byte = [0];
+    let mut stderr = waiting.stderr.take().unwrap();
+    stderr.read_exact(&mut byte).unwrap();
+    rustix::process::kill_process(server, rustix::process::Signal::CONT).unwrap();
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    assert!(waiting.wait().unwrap().success(), "{rest}");
+    let server = server.as_raw_nonzero();
+    let note = format!(
+        "waiting for the server of the mount (process {server}) to write the changes; if the server is stopped, 'kill \
+         -CONT {server}' continues it\n"
+    );
+    assert!(rest.ends_with(&note), "{rest}");
+}

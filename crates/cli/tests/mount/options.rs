@@ -33,6 +33,8 @@ fn a_mount_becomes_read_only_and_writable_again() {
     disk.quietly(&["mount", "-o", "remount,ro", "disk.img", "mnt"]);
     assert_eq!(fs::write(disk.path("g"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
     assert!(has(&disk, "nosuid") && has(&disk, "nodev"), "{}", flags(&disk));
+    let status = text(&disk.obento(&["mount", "--status", "mnt"]).stdout);
+    assert!(status.contains("disk.img, ext4, read-only\n"), "{status}");
     disk.quietly(&["mount", "-o", "remount,rw,suid", "disk.img", "mnt"]);
     fs::write(disk.path("g"), "after").unwrap();
     assert!(!has(&disk, "nosuid") && has(&disk, "nodev"), "{}", flags(&disk));

@@ -476,7 +476,11 @@ fn root_does_not_take_or_change_the_mount_of_another_user() {
 fn a_dry_run_and_the_status_change_nothing() {
     let Some(disk) = Disk::mounted("noatime,io_uring=off") else { return };
     let server = disk.server();
-    disk.quietly(&["mount", "--upgrade", "mnt", "--dry-run"]);
+    let tried = disk.obento(&["mount", "--upgrade", "mnt", "--dry-run"]);
+    assert_eq!(
+        (text(&tried.stdout).as_str(), text(&tried.stderr).as_str()),
+        ("mnt: the server can be replaced\n", "")
+    );
     let status = text(&disk.obento(&["mount", "--status", "mnt", "--json"]).stdout);
     for part in ["\"kind\":\"mount\"", "\"upgrades\":0", "\"file_system\":\"ext4\"", "\"upgradable\":true"] {
         assert!(status.contains(part), "{status}");

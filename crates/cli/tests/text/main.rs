@@ -2,6 +2,8 @@
 
 mod contents;
 mod digest;
+mod disks;
+mod doubt;
 mod grep;
 mod recover;
 mod slices;

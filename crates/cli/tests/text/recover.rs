@@ -79,7 +79,8 @@ fn the_files_of_a_volume_whose_root_is_not_a_directory_are_recovered() {
     let before = fs::read(&image).unwrap();
     let output = twins.ours(&["recover", "disk.img", "saved"], b"");
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let lost = "lost\t-\tdisk.img:/\tthe root (inode 2) is not a directory\n";
+    let lost = "lost\t-\tdisk.img:/\tthe root (inode 2) is not a directory; its owner, permissions and times were not \
+                applied\n";
     assert_eq!(text(&output.stdout), lost, "{output:?}");
     let mut found = Vec::new();
     add_contents(&twins.path("saved"), &mut found);
@@ -371,4 +372,293 @@ fn names_lost_below_a_directory_without_a_name_are_reported() {
     assert!(lines[0].starts_with("damaged\t-\tdisk.img:/d\t"), "{list}");
     assert!(lines[1].starts_with("lost\t-\tdisk.img:/lost+found/#") && lines[1].contains("/f5\t"), "{list}");
     assert!(text(&output.stderr).contains("1 entry lost; 1 directory damaged"), "{output:?}");
+}
+
+/// Changes bytes of the inode table block of the root at the offset `at` in its inode.
+fn write_to_root(twins: &Twins, at: u64, bytes: &[u8]) {
+    let shown = run(program("debugfs").args(["-R", "imap <2>"]).arg(twins.path("disk.img"))).unwrap();
+    let shown = text(&shown.stdout);
+    let after =
+        |word: &str| shown.split(word).nth(1).unwrap().split([',', '\n']).next().unwrap().trim().to_owned();
+    let block: u64 = after("at block ").parse().unwrap();
+    let offset = u64::from_str_radix(after("offset 0x").as_str(), 16).unwrap();
+    let image = fs::File::options().write(true).open(twins.path("disk.img")).unwrap();
+    image.write_all_at(bytes, block * block_size(twins) + offset + at).unwrap();
+}
+
+#[test]
+fn the_attributes_of_an_arbitrary_root_are_not_those_of_the_copy() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+    let Some(twins) = twins() else { return };
+    let whole = fs::read(twins.path("disk.img")).unwrap();
+    // A directory with another mode and owner, and a file.
+    for mode in [[0xef, 0x4f, 0x34, 0x12], [0xef, 0x8f, 0x34, 0x12]] {
+        write_to_root(&twins, 0, &mode);
+        fs::create_dir(twins.path("kept")).unwrap();
+        fs::set_permissions(twins.path("kept"), fs::Permissions::from_mode(0o751)).unwrap();
+        let before = fs::metadata(twins.path("kept")).unwrap();
+        for (saved, mode) in [("saved", 0o700), ("kept", 0o751)] {
+            let output = twins.ours(&["recover", "disk.img", saved], b"");
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let list = text(&output.stdout);
+            assert!(list.contains("its owner, permissions and times were not applied\n"), "{list}");
+            let attr = fs::metadata(twins.path(saved)).unwrap();
+            assert_eq!(
+                (attr.mode() & 0o7777, attr.uid(), attr.gid()),
+                (mode, before.uid(), before.gid()),
+                "{saved}"
+            );
+            fs::remove_dir_all(twins.path(saved)).unwrap();
+        }
+        fs::write(twins.path("disk.img"), &whole).unwrap();
+    }
+}
+
+#[test]
+fn files_that_use_the_same_blocks_are_reported() {
+    let Some(twins) = Twins::with(&["mke2fs", "debugfs"], "24M", |tree| {
+        for name in ["one", "two", "three"] {
+            fs::write(tree.join(name), name.repeat(2000)).unwrap();
+        }
+    }) else {
+        return;
+    };
+    let image = twins.path("disk.img");
+    fs::remove_file(&image).unwrap();
+    run(program("mke2fs")
+        .args(["-q", "-t", "ext2", "-b", "1024", "-d"])
+        .arg(twins.tree())
+        .arg(&image)
+        .arg("8M"))
+    .unwrap();
+    let block = debugfs(&twins, "bmap one 3");
+    for index in [1, 2] {
+        let request = format!("set_inode_field two block[{index}] {block}");
+        run(program("debugfs").args(["-w", "-R", &request]).arg(&image)).unwrap();
+    }
+    let shared = "another file uses some of these blocks, too";
+    let wanted = [
+        format!("damaged\t1024-3072\tdisk.img:/two\t{shared}"),
+        format!("damaged\t3072-4096\tdisk.img:/one\t{shared}"),
+    ];
+    for args in [&["recover", "disk.img", "saved"][..], &["recover", "--list", "disk.img"]] {
+        let output = twins.ours(args, b"");
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let list = text(&output.stdout);
+        let mut lines: Vec<_> = list.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, wanted, "{output:?}");
+        let said = text(&output.stderr);
+        assert!(said.contains("2 of them damaged") || said.contains("2 damaged files"), "{said}");
+    }
+}
+
+/// The block of pointers refers to itself on three levels.
+#[test]
+fn a_file_that_uses_one_block_without_end_is_reported_to_its_end() {
+    const BLOCK: u32 = 1500;
+    let Some(twins) = Twins::with(&["mke2fs", "debugfs"], "24M", |tree| {
+        fs::write(tree.join("endless"), "contents").unwrap();
+    }) else {
+        return;
+    };
+    let image = twins.path("disk.img");
+    fs::remove_file(&image).unwrap();
+    let mut mke2fs = program("mke2fs");
+    mke2fs.args(["-q", "-t", "ext2", "-b", "1024", "-d"]).arg(twins.tree());
+    run(mke2fs.arg(&image).arg("2M")).unwrap();
+    for field in [format!("block[TIND] {BLOCK}"), "size 17247252480".to_owned()] {
+        let request = format!("set_inode_field endless {field}");
+        run(program("debugfs").args(["-w", "-R", &request]).arg(&image)).unwrap();
+    }
+    let pointers = BLOCK.to_le_bytes().repeat(256);
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    file.write_all_at(&pointers, u64::from(BLOCK) * 1024).unwrap();
+    let output = twins.ours(&["recover", "--list", "disk.img"], b"");
+    let list = text(&output.stdout);
+    let shared = "another file uses some of these blocks, too";
+    assert_eq!(list, format!("damaged\t67384320-17247252480\tdisk.img:/endless\t{shared}\n"));
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(text(&output.stderr).contains("--max-unpacked sets this limit"), "{output:?}");
+}
+
+#[test]
+fn a_file_keeps_its_blocks_if_the_inode_of_the_other_one_has_a_wrong_checksum() {
+    let Some(twins) = twins() else { return };
+    let image = twins.path("disk.img");
+    let features = run(program("debugfs").args(["-R", "features"]).arg(&image)).unwrap();
+    assert!(text(&features.stdout).contains("metadata_csum"));
+    let inode = |name: &str| {
+        let shown = run(program("debugfs").args(["-R", &format!("imap {name}")]).arg(&image)).unwrap();
+        let shown = text(&shown.stdout);
+        let after = |word: &str| {
+            shown.split(word).nth(1).unwrap().split([',', '\n']).next().unwrap().trim().to_owned()
+        };
+        let block: u64 = after("at block ").parse().unwrap();
+        block * block_size(&twins) + u64::from_str_radix(&after("offset 0x"), 16).unwrap()
+    };
+    let (good, bad) = (inode("good"), inode("bad"));
+    let file = fs::File::options().read(true).write(true).open(&image).unwrap();
+    let mut bytes = [0; 128];
+    file.read_exact_at(&mut bytes, good).unwrap();
+    file.write_all_at(&bytes, bad).unwrap();
+    let output = twins.ours(&["recover", "disk.img", "saved"], b"");
+    let list = text(&output.stdout);
+    assert!(list.lines().count() == 1 && list.starts_with("damaged\t-\tdisk.img:/bad\tinode "), "{output:?}");
+    same_file(&twins, "good");
+}
+
+#[test]
+fn a_damaged_first_fat_is_named_and_the_second_one_shows_the_use() {
+    let Some(twins) = Twins::with(&["mkfs.fat"], "24M", |tree| {
+        for number in 0..20 {
+            fs::write(tree.join(format!("f{number}")), vec![number; 30_000]).unwrap();
+        }
+    }) else {
+        return;
+    };
+    let image = twins.path("fat.img");
+    run(program("mkfs.fat").args(["-C", "-F", "16"]).arg(&image).arg("32768")).unwrap();
+    assert!(twins.ours(&["cp", "-r", "tree/.", "fat.img:/"], b"").status.success());
+    let info = |name: &str| {
+        let text = text(&twins.ours(&["info", name], b"").stdout);
+        let line =
+            |start: &str| text.lines().find(|line| line.trim_start().starts_with(start)).map(str::to_owned);
+        (line("use"), line("note"))
+    };
+    let (used, note) = info("fat.img");
+    assert!(used.is_some() && note.is_none(), "{note:?}");
+    let bytes = fs::read(&image).unwrap();
+    let number = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let (sector, start, len) = (number(11), number(14), number(22));
+    let noise = |copies: usize| {
+        let mut bytes = bytes.clone();
+        let mut dice = Dice(5);
+        for copy in 0..copies {
+            let at = (start + copy * len) * sector;
+            bytes[at..at + 8192]
+                .copy_from_slice(&dice.text(8192).iter().map(|byte| !byte).collect::<Vec<_>>());
+        }
+        fs::write(&image, bytes).unwrap();
+    };
+    noise(1);
+    let (found, note) = info("fat.img");
+    let text_of_note = "file allocation table 1 is damaged; table 2 has fewer errors";
+    assert_eq!(found, used);
+    assert!(note.is_some_and(|note| note.ends_with(text_of_note)));
+    let output = twins.ours(&["recover", "fat.img", "saved"], b"");
+    assert!(text(&output.stderr).contains(text_of_note), "{output:?}");
+    for number in 0..20 {
+        let name = format!("f{number}");
+        assert!(
+            fs::read(twins.path("saved").join(&name)).unwrap() == fs::read(twins.tree().join(&name)).unwrap()
+        );
+    }
+    // Without a usable FAT, no use is shown.
+    noise(2);
+    assert!(info("fat.img").0.is_some_and(|line| line.contains("unknown: file allocation table")));
+}
+
+/// Some systems store no media type in the first entry of the FAT, and Linux does not read it.
+#[test]
+fn the_use_of_a_small_fat_volume_with_an_empty_first_entry_is_known() {
+    let Some(twins) = Twins::with(&["mkfs.fat", "mcopy"], "24M", |_| ()) else { return };
+    let image = twins.path("fat.img");
+    run(program("mkfs.fat").args(["-C", "-F", "12", "-s", "2", "-r", "16", "-R", "1"]).arg(&image).arg("40"))
+        .unwrap();
+    let file = fs::File::options().write(true).open(&image).unwrap();
+    for sector in [1, 2] {
+        file.write_all_at(&[0; 3], sector * 512).unwrap();
+    }
+    fs::write(twins.path("f"), vec![1; 3000]).unwrap();
+    run(program("mcopy").arg("-i").arg(&image).arg(twins.path("f")).arg("::")).unwrap();
+    let output = twins.ours(&["df", "fat.img"], b"");
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let info = text(&twins.ours(&["info", "fat.img"], b"").stdout);
+    assert!(info.contains("3 KiB of 38 KiB") && !info.contains("note"), "{info}");
+}
+
+#[test]
+fn inodes_that_cannot_be_read_are_reported_with_and_without_a_name() {
+    let Some(twins) = Twins::with(&["mke2fs", "debugfs"], "24M", |tree| {
+        fs::create_dir(tree.join("d")).unwrap();
+        for number in 0..40 {
+            fs::write(tree.join(format!("d/f{number}")), vec![number + 1; 3000]).unwrap();
+        }
+        fs::hard_link(tree.join("d/f39"), tree.join("d/second")).unwrap();
+        std::os::unix::fs::symlink("f1", tree.join("d/link")).unwrap();
+    }) else {
+        return;
+    };
+    let whole = fs::read(twins.path("disk.img")).unwrap();
+    let inode = |name: &str| {
+        let shown = run(program("debugfs").args(["-R", &format!("imap {name}")]).arg(twins.path("disk.img")))
+            .unwrap();
+        let shown = text(&shown.stdout);
+        let after = |word: &str| {
+            shown.split(word).nth(1).unwrap().split([',', '\n']).next().unwrap().trim().to_owned()
+        };
+        let ino: u64 = after("Inode ").split(' ').next().unwrap().parse().unwrap();
+        let block: u64 = after("at block ").parse().unwrap();
+        (ino, block * block_size(&twins) + u64::from_str_radix(&after("offset 0x"), 16).unwrap())
+    };
+    let size = block_size(&twins);
+    let (ino, at) = inode("d/f3");
+    let directory = debugfs(&twins, "bmap d 0") * size;
+    let lost_and_found = inode("lost+found").1;
+    let mut dice = Dice(8);
+    let write = |places: &[(u64, usize)], dice: &mut Dice| {
+        fs::write(twins.path("disk.img"), &whole).unwrap();
+        let image = fs::File::options().write(true).open(twins.path("disk.img")).unwrap();
+        for &(at, len) in places {
+            image.write_all_at(&dice.text(len as u64), at).unwrap();
+        }
+    };
+    // The inode has its name.
+    write(&[(at, 128)], &mut dice);
+    let output = twins.ours(&["recover", "disk.img", "named"], b"");
+    let list = text(&output.stdout);
+    assert!(list.lines().count() == 1 && list.starts_with("lost\t-\tdisk.img:/d/f3\tinode "), "{output:?}");
+    // The names of the directory are lost, too.
+    write(&[(at, 128), (directory, size as usize)], &mut dice);
+    let output = twins.ours(&["recover", "disk.img", "unnamed"], b"");
+    let list = text(&output.stdout);
+    assert!(list.contains(&format!("lost\t-\tdisk.img:#{ino}\tinode {ino}: ")), "{output:?}");
+    let said = text(&output.stderr);
+    assert!(said.contains("39 files recovered, 0 of them damaged; 1 entry lost"), "{said}");
+    assert!(said.contains("39 files and 1 symbolic link without a name are stored in lost+found"), "{said}");
+    // A repair creates another directory lost+found.
+    write(&[(lost_and_found, 128)], &mut dice);
+    let output = twins.ours(&["recover", "disk.img", "found"], b"");
+    let list = text(&output.stdout);
+    assert!(
+        list.lines().count() == 1 && list.starts_with("lost\t-\tdisk.img:/lost+found\tinode 11"),
+        "{output:?}"
+    );
+}
+
+#[test]
+fn more_than_ten_thousand_chains_of_fat_without_a_name_are_recovered() {
+    const CHAINS: u32 = 10_050;
+    let Some(twins) = Twins::with(&["mkfs.fat"], "24M", |_| {}) else { return };
+    let image = twins.path("fat.img");
+    run(program("mkfs.fat").args(["-C", "-F", "32", "-s", "1"]).arg(&image).arg("65536")).unwrap();
+    let mut bytes = fs::read(&image).unwrap();
+    let number = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let (sector, start, len) = (number(11), number(14), number(36));
+    for copy in 0..2 {
+        for chain in 0..CHAINS as usize {
+            let at = (start + copy * len) * sector + (100 + chain) * 4;
+            bytes[at..at + 4].copy_from_slice(&0x0fff_ffff_u32.to_le_bytes());
+        }
+    }
+    fs::write(&image, bytes).unwrap();
+    let output = twins.ours(&["recover", "fat.img", "saved"], b"");
+    let said = text(&output.stderr);
+    assert!(
+        said.contains(&format!("{CHAINS} files without a name are stored with names that start with FSCK")),
+        "{said}"
+    );
+    assert_eq!(fs::read_dir(twins.path("saved")).unwrap().count(), CHAINS as usize);
 }

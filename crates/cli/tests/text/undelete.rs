@@ -185,6 +185,136 @@ fn files_of_a_deleted_tree_are_found_below_its_name() {
     }
 }
 
+/// A volume of FAT32 with clusters of 4 KiB.
+fn card_of_small_clusters(fill: impl FnOnce(&Path)) -> Card {
+    let card = Card::new("vfat", fill);
+    let image = card.0.path().join("card.img");
+    run(program("mkfs.fat")
+        .args(["-C", "-F", "32", "-s", "8"])
+        .arg(image.with_extension("fat"))
+        .arg("65536"))
+    .unwrap();
+    fs::rename(image.with_extension("fat"), &image).unwrap();
+    card.quietly(&["cp", "-r", "tree/.", "card.img:/"]);
+    card
+}
+
+/// The paths of a directory with more names than a few clusters hold.
+fn long_names(directory: &str) -> Vec<String> {
+    (0..300).map(|number| format!("{directory}/a file of {directory} {number:03}.text")).collect()
+}
+
+#[test]
+fn all_names_of_a_deleted_directory_in_several_places_are_found() {
+    if !require(&[Oracle::Program("mkfs.fat")]) {
+        return;
+    }
+    let names = long_names("many");
+    let card = card_of_small_clusters(|tree| {
+        fs::create_dir(tree.join("many")).unwrap();
+        names.iter().for_each(|name| fs::write(tree.join(name), vec![b't'; 5000]).unwrap());
+        fs::write(tree.join("kept"), "kept").unwrap();
+    });
+    card.quietly(&["rm", "-r", "card.img:/many"]);
+    let found = card.list(&["--to", "out"]);
+    let mut paths: Vec<_> = found.iter().map(|(_, path)| path.replacen("_any", "many", 1)).collect();
+    paths.sort();
+    assert_eq!(paths, names);
+    assert!(found.iter().all(|(certainty, _)| certainty == "likely"), "{found:?}");
+}
+
+#[test]
+fn names_that_two_deleted_directories_may_have_are_doubtful() {
+    if !require(&[Oracle::Program("mkfs.fat")]) {
+        return;
+    }
+    // A name has two entries, so that each cluster ends behind a name.
+    let names = |start: &str| {
+        (0..400).map(|number| format!("{start} directory/{start} {number:03}")).collect::<Vec<_>>()
+    };
+    let (first, second) = (names("one"), names("two"));
+    let card = card_of_small_clusters(|tree| {
+        ["one directory", "two directory"].iter().for_each(|name| fs::create_dir(tree.join(name)).unwrap());
+    });
+    // The clusters of both directories alternate.
+    for (round, names) in first.chunks(40).zip(second.chunks(40)).enumerate() {
+        for (directory, names) in [("one directory", names.0), ("two directory", names.1)] {
+            let part = card.0.path().join(format!("{round} {directory}"));
+            fs::create_dir(&part).unwrap();
+            for name in names {
+                fs::write(part.join(name.rsplit('/').next().unwrap()), vec![b't'; 5000]).unwrap();
+            }
+            let source = format!("{round} {directory}/.");
+            card.quietly(&["cp", "-r", &source, &format!("card.img:/{directory}/")]);
+        }
+    }
+    card.quietly(&["rm", "-r", "card.img:/one directory", "card.img:/two directory"]);
+    let (_, text, said) = card.obento(&["undelete", "card.img"]);
+    assert_eq!(text.lines().count(), 800, "{said}");
+    let base = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+    let mut names: Vec<_> = text.lines().map(base).collect();
+    names.sort();
+    assert!(names == [first, second].concat().iter().map(|path| base(path)).collect::<Vec<_>>(), "{text}");
+    // A line that is not doubtful has the path of its file.
+    let known: Vec<_> = text.lines().filter(|line| !line.starts_with("doubtful")).collect();
+    assert!((120..200).contains(&known.len()), "{}", known.len());
+    let is_right = |line: &&str| line.contains("one directory/one ") || line.contains("two directory/two ");
+    assert!(known.iter().all(is_right), "{text}");
+}
+
+#[test]
+fn a_deleted_directory_that_may_be_incomplete_is_named() {
+    if !require(&[Oracle::Program("mkfs.fat")]) {
+        return;
+    }
+    let card = card_of_small_clusters(|tree| {
+        fs::create_dir(tree.join("a long directory")).unwrap();
+        long_names("a long directory").iter().for_each(|name| fs::write(tree.join(name), "text").unwrap());
+    });
+    card.quietly(&["rm", "-r", "card.img:/a long directory"]);
+    let image = card.0.path().join("card.img");
+    let mut bytes = fs::read(&image).unwrap();
+    // The names of the last cluster are overwritten.
+    let name: Vec<u8> = " 299.".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let at = bytes.windows(name.len()).rposition(|part| part == name).unwrap();
+    let at = at - at % 4096;
+    bytes[at..at + 4096].fill(b'x');
+    fs::write(&image, &bytes).unwrap();
+    let (code, text, said) = card.obento(&["undelete", "card.img"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!((200..300).contains(&text.lines().count()), "{text}");
+    let note = "obento: card.img:/a long directory: note: deleted files may be missing: the end of this deleted \
+                directory was not found\n";
+    assert_eq!(said, note);
+    // The first cluster is overwritten, too.
+    let own = bytes.chunks(4096).position(|cluster| cluster.starts_with(b".          \x10")).unwrap() * 4096;
+    bytes[own..own + 4096].fill(b'x');
+    fs::write(&image, &bytes).unwrap();
+    let (_, _, said) = card.obento(&["undelete", "card.img"]);
+    let note = "obento: card.img:/a long directory: note: deleted files may be missing: the start of this deleted \
+                directory was overwritten\n";
+    assert!(said.starts_with(note), "{said}");
+}
+
+#[test]
+fn a_deleted_directory_of_exfat_that_was_overwritten_in_part_is_named() {
+    let card = Card::new("exfat", |tree| {
+        fs::create_dir(tree.join("many")).unwrap();
+        fs::create_dir(tree.join("before")).unwrap();
+        long_names("many").iter().for_each(|name| fs::write(tree.join(name), vec![b't'; 5000]).unwrap());
+    });
+    card.quietly(&["rm", "-r", "card.img:/before", "card.img:/many"]);
+    assert_eq!(card.list(&[]).len(), 300);
+    // The entry and the space of the first directory, and the first cluster of the second one, are used again.
+    fs::write(card.0.path().join("new"), vec![7; 6000]).unwrap();
+    card.quietly(&["cp", "new", "card.img:/new"]);
+    let (_, text, said) = card.obento(&["undelete", "card.img", "--least", "overwritten"]);
+    assert!((100..300).contains(&text.lines().count()), "{}: {said}", text.lines().count());
+    let note = "obento: card.img:/many: note: deleted files may be missing: a part of this deleted directory was \
+                overwritten\n";
+    assert_eq!(said, note);
+}
+
 #[test]
 fn a_file_whose_space_was_used_again_is_overwritten() {
     for fs_type in TYPES {
@@ -298,6 +428,23 @@ fn files_that_the_kernel_deleted_are_found_in_the_journal() {
         let (_, found, _) = card.obento(&["undelete", "card.img", "--least", "likely"]);
         assert!(!found.contains("gone/large"), "{options:?}: {found}");
     }
+}
+
+#[test]
+fn a_deleted_file_does_not_get_the_name_of_the_file_that_uses_its_inode_again() {
+    if !require(&[Oracle::Root, Oracle::LoopMount, Oracle::Program("mke2fs")]) {
+        return;
+    }
+    let card = deleted_by_the_kernel(&["-t", "ext4"]);
+    card.mounted(|at| {
+        let script = "mkdir d; for i in $(seq 200); do yes old | head -c $((i*700)) > d/f$i; done; sync; rm -r d; sync; \
+                      for i in $(seq 60); do yes new | head -c $((i*900)) > n$i; done";
+        run(program("bash").args(["-c", script]).current_dir(at)).unwrap();
+    });
+    let found = card.list(&["--to", "out"]);
+    assert!(found.len() > 100, "{found:?}");
+    let wrong: Vec<_> = found.iter().filter(|(_, path)| path.starts_with('n') && path != "new").collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The reference counts of the clusters of a file, of 16 bits each.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -62,6 +62,7 @@ impl Counts {
                 "changes of a file of more than 33,554,432 clusters (2 TiB with clusters of 64 KiB)",
             ));
         }
+        let mut places = BTreeSet::new();
         for (index, at) in (0..).zip(this.table.clone()) {
             let at = at & OFFSET;
             if at == 0 {
@@ -69,6 +70,10 @@ impl Counts {
             }
             if header.inside(at) != 0 {
                 return Err(Opening::damaged(COUNTS, "a block is not at a cluster"));
+            }
+            // Two copies in memory would overwrite each other.
+            if !places.insert(at) {
+                return Err(Opening::WrongCounts);
             }
             let bytes = read_bytes(file, at, header.cluster(), COUNTS)?;
             let counts = bytes.as_chunks::<2>().0.iter().map(|&bytes| u16::from_be_bytes(bytes)).collect();
@@ -143,8 +148,19 @@ impl Counts {
     }
 
     /// Returns the cluster after the last one in use.
-    pub fn end(&self) -> u64 {
+    #[cfg(test)]
+    fn end(&self) -> u64 {
         self.end
+    }
+
+    /// Returns the cluster after the last one in use once [`Self::allocate`] has succeeded.
+    pub fn end_of_next(&self, header: &Header) -> u64 {
+        if !self.free.is_empty() {
+            return self.end;
+        }
+        let (index, _) = Self::split(header, self.end);
+        let block = u64::from(!self.blocks.contains_key(&index));
+        self.end.saturating_add(1).saturating_add(block)
     }
 
     /// Allocates a cluster, whose count becomes 1. Fails if the table of counts is full, or if the file would have more
@@ -204,11 +220,11 @@ mod tests {
     const BLOCKS: u64 = (64 << 20) / CLUSTER;
     const PER_BLOCK: u64 = CLUSTER / 2;
 
-    /// A sparse file of 4 KiB clusters: all `used` entries of the table refer to one block, which counts every cluster.
-    /// Cluster 1 is this block, and the table, with one entry more than the limit, follows.
+    /// A file of 4 KiB clusters: the table, with one entry more than the limit, and `used` blocks that count every cluster.
     fn file(used: u64) -> (Arc<MemDevice>, Header) {
         let table_len = (BLOCKS + 1).saturating_mul(8);
-        let mut bytes = vec![0; to_usize(2 * CLUSTER + table_len.next_multiple_of(CLUSTER))];
+        let first = 2 * CLUSTER + table_len.next_multiple_of(CLUSTER);
+        let mut bytes = vec![0; to_usize(first + used * CLUSTER)];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         put(0, b"QFI\xfb");
         put(4, &3_u32.to_be_bytes());
@@ -217,8 +233,12 @@ mod tests {
         put(56, &u32::try_from(table_len.div_ceil(CLUSTER)).unwrap().to_be_bytes());
         put(96, &4_u32.to_be_bytes());
         put(100, &104_u32.to_be_bytes());
-        put(to_usize(CLUSTER), &[0, 1].repeat(to_usize(PER_BLOCK)));
-        (0..used).for_each(|n| put(to_usize(2 * CLUSTER + n * 8), &CLUSTER.to_be_bytes()));
+        let counts = [0, 1].repeat(to_usize(PER_BLOCK));
+        for n in 0..used {
+            let at = first + n * CLUSTER;
+            put(to_usize(2 * CLUSTER + n * 8), &at.to_be_bytes());
+            put(to_usize(at), &counts);
+        }
         let file = Arc::new(MemDevice::new(bytes));
         let header = Header::read(&*file).unwrap();
         assert_eq!(header.cluster(), CLUSTER);
@@ -239,6 +259,16 @@ mod tests {
             "{refused:?}"
         );
         assert_eq!(to_u64(counts.blocks.len()), BLOCKS);
+    }
+
+    #[test]
+    fn a_block_of_counts_that_is_listed_twice_is_refused() {
+        let (device, header) = file(2);
+        let mut first = [0; 8];
+        device.read_at(2 * CLUSTER, &mut first).unwrap();
+        assert!(Counts::read(&*device, &header).is_ok());
+        device.write_at(2 * CLUSTER + 8, &first).unwrap();
+        assert!(matches!(Counts::read(&*device, &header), Err(Opening::WrongCounts)));
     }
 
     #[test]

@@ -182,8 +182,13 @@ impl Qcow2 {
         bytes.get_mut(from..from.saturating_add(buf.len())).unwrap_or_default().copy_from_slice(buf);
         state.prepare(&*self.file, &self.header)?;
         let at = state.allocate(&*self.file, &self.header)?;
-        self.file.write_at(at, &bytes)?;
-        state.set_entry(&*self.file, &self.header, offset, at | table::COPIED)
+        let written = self.file.write_at(at, &bytes);
+        let stored =
+            written.and_then(|()| state.set_entry(&*self.file, &self.header, offset, at | table::COPIED));
+        if stored.is_err() {
+            state.give_back(&self.header, at);
+        }
+        stored
     }
 
     /// Makes `len` bytes within one cluster read as zeros.

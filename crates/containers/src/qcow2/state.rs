@@ -140,14 +140,19 @@ impl State {
         Ok(())
     }
 
-    /// Allocates a cluster. Returns its place.
+    /// Allocates a cluster. Returns its place. After an error, no cluster is counted.
     pub fn allocate(&mut self, file: &dyn GrowingFile, header: &Header) -> Result<u64> {
-        let cluster = self.counts.allocate(header)?;
-        let end = self.counts.end().saturating_mul(header.cluster());
+        // First, since a full medium must not leave a counted cluster after the end of the file.
+        let end = self.counts.end_of_next(header).saturating_mul(header.cluster());
         if end > file.len() {
             file.grow(end)?;
         }
-        Ok(cluster.saturating_mul(header.cluster()))
+        Ok(self.counts.allocate(header)?.saturating_mul(header.cluster()))
+    }
+
+    /// Frees the cluster at `at`, which [`Self::allocate`] returned, and which no entry has ever referred to.
+    pub fn give_back(&mut self, header: &Header, at: u64) {
+        self.counts.release(header, at, header.cluster());
     }
 
     /// Stores the entry of the cluster around `offset`. The bytes that the old entry refers to are freed with

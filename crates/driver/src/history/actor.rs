@@ -1,7 +1,7 @@
 //! The processes that change a volume.
 
-/// A process. A process that executes several programs one after the other is a separate actor for each
-/// program.
+/// A process that executes a certain program. A process that executes several programs, one after the other, is a
+/// separate actor for each program.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Actor {
     /// Process ID; 0 if the operating system reported none.
@@ -34,8 +34,8 @@ impl Actor {
 
 /// Identifies the process on whose behalf the current thread works.
 pub trait Who: Send + Sync {
-    /// Returns the process, or `None` if the thread works on behalf of no process in particular, as a
-    /// thread that writes delayed data does.
+    /// Returns the process. Returns `None` if the thread works on behalf of no particular process, for example if
+    /// it writes delayed data.
     fn now(&self) -> Option<Actor>;
 }
 

@@ -1,7 +1,7 @@
 //! The interface between a host and a layer that records which process uses which file.
 //!
-//! Such a layer wraps an open volume. It asks [`Who`] for the process of a change. A host that knows which process has a
-//! file open reports opens, reads and writes to the layer through [`OpenRecorder`].
+//! Such a layer wraps an open volume. The layer asks [`Who`] for the process of a change. A host that can identify the
+//! process of an open file reports opens, reads, writes and closes through [`OpenRecorder`].
 
 mod actor;
 mod numbers;
@@ -46,20 +46,24 @@ pub trait OpenRecorder: Send + Sync {
     /// Records that `actor` opened a regular file.
     fn opened(&self, actor: Actor, ino: Ino, mode: OpenMode);
 
-    /// Adds a range to the bytes that `actor` read through its open file.
+    /// Records that `actor` read `range` of a file. If exactly one process has the file open, the read belongs to this
+    /// process, even if `actor` is another process: a kernel reads ahead on behalf of no process. If `actor` does not
+    /// have the file open and the number of processes that have it open is not one, the call has no effect.
     fn was_read(&self, actor: Actor, ino: Ino, range: &Range<u64>);
 
-    /// Records that `range` of a file was written. The write belongs to `current` if this process has the
-    /// file open for writing. Otherwise, the write belongs to the last process that opened or created the
-    /// file for writing. If no such process is known, the write belongs to `current`.
+    /// Records that `range` of a file was written. The write belongs to the first of these processes:
+    ///
+    /// 1. `current`, if this process has the file open for writing;
+    /// 2. the last process that opened the file for writing or created it, if this process is known;
+    /// 3. `current`. If `current` is `None`, the write belongs to [`Actor::default`].
     fn wrote(&self, current: Option<Actor>, ino: Ino, range: &Range<u64>);
 
     /// Records that `actor` closed a regular file.
     fn closed(&self, actor: Actor, ino: Ino);
 
-    /// Returns the open files, for a process to which the volume is passed on.
+    /// Returns the open files, for the process that receives the volume.
     fn open_files(&self) -> Vec<OpenFile>;
 
-    /// Continues with the open files of the process that passed the volume on.
+    /// Adds the open files of the process that passed on the volume.
     fn adopt_open_files(&self, files: Vec<OpenFile>);
 }

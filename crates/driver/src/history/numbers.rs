@@ -1,4 +1,4 @@
-//! Open files as numbers, in the form in which one host passes them to the next one.
+//! The encoding of open files as numbers, with which a host passes them to the next host.
 
 use obento_base::Ino;
 

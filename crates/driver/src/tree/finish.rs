@@ -1,7 +1,6 @@
 //! Conversion of a tree under construction to a complete tree: sorting and numbering.
 //!
-//! Invariant: the result depends only on the names, types and attributes of the files, not on the order in which the
-//! files were added.
+//! Invariant: the order and the numbers of the nodes do not depend on the order in which the files were added.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -303,19 +303,53 @@ impl Search<'_> {
         Vec::from([(first, u32::try_from(most).unwrap_or(u32::MAX).min(room))])
     }
 
+    /// Returns the runs of free clusters in `piece`.
+    fn free_parts(&self, (start, count): Piece) -> Vec<Piece> {
+        let (mut parts, mut at) = (Vec::new(), start.0);
+        let end = start.0.saturating_add(count);
+        while at < end {
+            let len = self.space.free_from(Cluster(at), end.saturating_sub(at));
+            parts.extend(Some((Cluster(at), len)).filter(|_| len > 0));
+            at = at.saturating_add(len.max(1));
+        }
+        parts
+    }
+
+    /// Notes that a deleted directory of `stated` clusters may have others than `free`.
+    fn note_missing(&mut self, free: &[Piece], clusters: &[Piece], stated: u64, path: &[u8]) {
+        if count(free) >= stated {
+            return;
+        }
+        // A directory whose clusters are all in use may have another name now.
+        let is_moved =
+            free.is_empty() && clusters.first().is_some_and(|&(first, _)| self.is_directory(first));
+        let reason = match free.is_empty() {
+            true => UnsearchedReason::Overwritten,
+            false if count(clusters) < stated => UnsearchedReason::NoEnd,
+            false => UnsearchedReason::PartlyOverwritten,
+        };
+        if !is_moved {
+            Unsearched::note(&mut self.unsearched, path, reason);
+        }
+    }
+
+    /// Returns whether a cluster begins with the entry of a file.
+    fn is_directory(&self, cluster: Cluster) -> bool {
+        let mut entry = [0; 32];
+        let is_read = self.device.read_at(self.space.bytes_of((cluster, 1)).start, &mut entry).is_ok();
+        let [kind, count, ..] = entry;
+        is_read && kind | kind::IN_USE == kind::FILE && SECONDARIES.contains(&count) || kind == kind::END
+    }
+
     /// Handles a deleted set, or a set of a deleted directory.
     fn deleted(&mut self, set: &EntrySet, path: &[u8], pending: &mut VecDeque<Pending>) -> ControlFlow<()> {
         let Some(path) = join(path, &name_of(set)) else { return ControlFlow::Continue(()) };
         if set.file.FileAttributes.get() & IS_DIRECTORY != 0 {
             let clusters = self.clusters_of(set);
-            let mut free = Vec::new();
-            for (start, count) in clusters {
-                let len = self.space.free_from(start, count);
-                free.extend(Some((start, len)).filter(|_| len > 0));
-                if len < count {
-                    break;
-                }
-            }
+            let stated = set.stream.DataLength.get().div_ceil(self.sb.cluster_size.max(1).into());
+            // The checksums of the sets prove the entries of each cluster.
+            let free: Vec<_> = clusters.iter().flat_map(|&piece| self.free_parts(piece)).collect();
+            self.note_missing(&free, &clusters, stated, &path);
             let clusters = self.new_clusters(free);
             pending.push_back(Pending { path, clusters, is_deleted: true });
             return ControlFlow::Continue(());

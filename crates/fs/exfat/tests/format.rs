@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -167,4 +167,18 @@ fn an_impossible_layout_is_refused_before_any_write() {
 fn a_probe_a_check_and_an_open_read_the_boot_region_once() {
     let driver = ExFatDriver::default();
     assert_read_once(&driver, formatted(&driver, "exfat", 16 << 20), 0, 12 * 512);
+}
+
+/// mkfs of this type leaves such bytes, too: they may belong to other data on the device.
+#[test]
+fn bytes_after_a_volume_that_is_shorter_than_its_device_stay() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    fs::write(image.path(), vec![0xa5; 48 << 20]).unwrap();
+    let device = FileDevice::open_writable(image.path()).unwrap();
+    let options = FormatOptions { len: Some(40 << 20), contents: Contents::Unknown, ..options(&[]) };
+    Format::format(&ExFatDriver::default(), &device, &options).unwrap();
+    drop(device);
+    let bytes = fs::read(image.path()).unwrap();
+    assert!(bytes[40 << 20..].iter().all(|&byte| byte == 0xa5));
+    assert!(bytes[30 << 20..40 << 20].iter().all(|&byte| byte == 0), "the volume was not discarded");
 }

@@ -75,7 +75,7 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Resul
     let found = match (options.super_block, options.checksums) {
         (Some(number), _) => locate::find_at(&*device, number)?,
         (None, Checksums::Verify) => Decoded::of(options.probe.as_ref(), || locate::find(&*device))?,
-        (None, Checksums::Ignore) => locate::find_unverified(&*device)?,
+        (None, Checksums::Ignore | Checksums::IgnoreIfSupported) => locate::find_unverified(&*device)?,
     };
     let found = FoundSuperBlock { super_block: found.super_block.verified_as(options.checksums), ..found };
     let mut notices = Vec::new();

@@ -168,9 +168,10 @@ impl SuperBlock {
     /// Returns the super block for a reader with this option: if checksums are ignored, the volume appears to have
     /// none.
     pub(crate) fn verified_as(self, checksums: obento_driver::Checksums) -> Self {
+        use obento_driver::Checksums as Wanted;
         match checksums {
-            obento_driver::Checksums::Verify => self,
-            obento_driver::Checksums::Ignore => Self { checksums: Checksums::None, ..self },
+            Wanted::Verify => self,
+            Wanted::Ignore | Wanted::IgnoreIfSupported => Self { checksums: Checksums::None, ..self },
         }
     }
 

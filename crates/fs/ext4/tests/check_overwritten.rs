@@ -109,9 +109,9 @@ impl Sound {
         (first.is_one() && second.is_one() && e2fsck_is_clean(&twice).is_clean()).then_some(twice)
     }
 
-    /// Compares our repair of an image with that of e2fsck.
-    fn judge(&self, damaged: &[u8]) -> Result<(), String> {
-        let Some(theirs) = self.repaired_by_e2fsck(damaged) else { return Ok(()) };
+    /// Compares our repair of an image with that of e2fsck. Returns `false` if e2fsck cannot repair the image.
+    fn judge(&self, damaged: &[u8]) -> Result<bool, String> {
+        let Some(theirs) = self.repaired_by_e2fsck(damaged) else { return Ok(false) };
         let ours = repaired(damaged).map_err(|error| format!("our repair fails: {error}"))?;
         let left = findings(&ours).map_err(|error| format!("our check after the repair fails: {error}"))?;
         if !left.is_empty() {
@@ -137,14 +137,14 @@ impl Sound {
             .map(|name| name.escape_ascii().to_string())
             .collect();
         if lost.is_empty() {
-            Ok(())
+            Ok(true)
         } else {
             Err(format!("our repair alone loses {} names: {:.5?}", lost.len(), lost))
         }
     }
 }
 
-/// Judges each hit with each seed. Returns the number of images, and the failures.
+/// Judges each hit with each seed. Returns the number of images that were compared, and the failures.
 fn judge_all(
     base: &'static Base,
     hits: impl Fn(&Disk) -> Vec<Hit>,
@@ -154,17 +154,20 @@ fn judge_all(
     let (mut judged, mut failures) = (0, Vec::new());
     for hit in hits(&sound.disk) {
         for seed in seeds.clone() {
-            judged += 1;
             let outcome =
                 catch_unwind(std::panic::AssertUnwindSafe(|| sound.judge(&hit.apply(&sound.disk, seed))));
-            if let Err(reason) = outcome.unwrap_or_else(|_| Err("panics".into())) {
-                let failure = format!("{}: {}, seed {seed}: {reason:.1500}", base.name, hit.name);
-                println!("{failure}");
-                failures.push(failure);
+            match outcome.unwrap_or_else(|_| Err("panics".into())) {
+                Ok(is_compared) => judged += usize::from(is_compared),
+                Err(reason) => {
+                    let failure = format!("{}: {}, seed {seed}: {reason:.1500}", base.name, hit.name);
+                    println!("{failure}");
+                    failures.push(failure);
+                }
             }
         }
     }
-    println!("{}: {judged} images with the seeds {seeds:?}, {} failures", base.name, failures.len());
+    println!("{}: {judged} images compared with the seeds {seeds:?}, {} failures", base.name, failures.len());
+    assert!(judged + failures.len() > 0, "{}: e2fsck repairs no image", base.name);
     (judged, failures)
 }
 

@@ -17,6 +17,8 @@ const TOOLS: &[Oracle] = &[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]
 const BLOCK: u64 = 1024;
 /// Length of an append: several fit into a block, and one may continue in the next block.
 const PIECE: usize = 300;
+/// Length of the largest volume.
+const VOLUME: usize = 6 << 20;
 /// The number of extents in a leaf, and of direct blocks.
 const LEAF: u64 = 84;
 const DIRECT: u64 = 12;
@@ -107,7 +109,7 @@ fn prepare(vfs: &Vfs, map: Map) -> (Node, Vec<u8>) {
 
 /// Appends until a write fails, and fills the rest of the volume after `before` appends.
 fn append(vfs: &Vfs, log: &Node, model: &mut Vec<u8>, before: usize) {
-    for n in 0..1000 {
+    for n in 0..VOLUME / PIECE {
         if n == before {
             fill(&file(vfs, "other"));
             fill_with_directories(vfs, "d");
@@ -118,6 +120,7 @@ fn append(vfs: &Vfs, log: &Node, model: &mut Vec<u8>, before: usize) {
             Err(error) => return assert_eq!(error, Error::NoSpace),
         }
     }
+    panic!("no write found the volume full");
 }
 
 fn bytes(node: &Node) -> Vec<u8> {

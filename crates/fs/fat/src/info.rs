@@ -82,7 +82,7 @@ impl Volume {
             probe: self.probe(),
             features: for_commands(|| Vec::from([self.super_block().width.name().to_string()])),
             state: for_commands(|| self.state().name().to_string()),
-            notices: self.mount_state().notices.clone(),
+            notices: self.notices(),
             facts: for_commands(|| self.facts()),
         }
     }

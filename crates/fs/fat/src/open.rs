@@ -6,12 +6,12 @@ use alloc::vec;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_driver::{Access, Decoded, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
+use obento_driver::{Access, Checksums, Decoded, Driver, Evidence, FileSystem, Notice, OpenOptions, Probe};
 
 use crate::contract::Fat;
 use crate::options::FatOptions;
 use crate::super_block::{SuperBlock, Width, raw_of};
-use crate::volume::Volume;
+use crate::volume::{ChainSource, Volume};
 
 /// The driver of FAT12, FAT16 and FAT32.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -164,13 +164,21 @@ pub fn open_volume(device: Arc<dyn BlockDevice>, options: &OpenOptions, shown: F
     }
     let (expected, found) = (sb.len, device.len());
     let copy = sb.backup.unwrap_or(BACKUP);
-    let mut volume = Volume::new(device, sb, shown, options.cache.max(SMALL_CACHE))?;
+    // A caller that ignores checksums reads all files of a damaged volume.
+    let chain_source = match (options.checksums, options.access) {
+        (Checksums::Ignore | Checksums::IgnoreIfSupported, Access::ReadOnly) => ChainSource::Complete,
+        _ => ChainSource::Active,
+    };
+    let mut volume = Volume::new(device, sb, shown, (options.cache.max(SMALL_CACHE), chain_source))?;
     if let Some(error) = instead_of {
         volume.notice(Notice::Damaged(error));
         volume.notice(Notice::BackupSuperBlock { block: copy.into() });
     }
     if expected > found {
         volume.notice(Notice::Truncated { expected, found });
+    }
+    if chain_source == ChainSource::Complete {
+        volume.compare_fats();
     }
     if volume.state() == crate::info::VolumeState::Errors {
         volume.notice(Notice::MarkedWithErrors);

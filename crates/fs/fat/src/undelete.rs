@@ -4,11 +4,12 @@
 //! except their number. The chain of the file is freed. The checksum in the parts gives the lost byte. The places of
 //! the file are guessed: the free clusters from the first one on.
 //!
-//! [`upper_half`] finds the first cluster of entries that Windows deleted.
+//! [`clusters`] finds the clusters of a deleted directory. [`upper_half`] finds the first cluster of entries that Windows deleted.
 //!
 //! Invariant: a directory is read once, and at most [`DIRECTORY`] bytes of it, so that the search ends.
 //! Source: fatgen103, "FAT Directory Structure", `DIR_Name[0]`.
 
+mod clusters;
 mod contents;
 mod upper_half;
 
@@ -23,8 +24,9 @@ use obento_base::{Name, Result};
 use obento_block::BlockDevice;
 use obento_clusters::undelete::{FreeClusters, KnownClusters, join};
 use obento_clusters::{Bits, Entry, Zone, time};
-use obento_driver::{DeletedFile, Undelete, Unsearched, UnsearchedReason};
+use obento_driver::{Certainty, DeletedFile, Undelete, Unsearched, UnsearchedReason};
 
+use self::clusters::{Trail, Trails};
 use crate::inode::Attributes;
 use crate::name::{CodePage, MAX_PARTS, ShortName, checksum, to_bytes};
 use crate::open::{FatDriver, locate};
@@ -62,25 +64,29 @@ impl Undelete for FatDriver {
     ) -> Result<Vec<Unsearched>> {
         let device = &**device;
         let sb = locate(device, None)?.sb;
-        let (used, failed) = table::used(device, &sb, sb.read_fat())?;
+        let (copy, _) = table::best_copy(device, &sb);
+        let (used, failed) = table::used(device, &sb, copy)?;
         let mut unsearched = Vec::new();
         if let Some(error) = failed {
             Unsearched::note(&mut unsearched, b"", UnsearchedReason::Device(error));
         }
         let space = FreeClusters::new(used, sb.clusters, sb.data_start, sb.cluster_size);
-        let fat = FatReader { device, sb: &sb, bytes: Vec::new(), start: 0 };
+        let fat = FatReader { device, sb: &sb, copy, bytes: Vec::new(), start: 0 };
         let (entered, page) = (Bits::default(), self.options.code_page);
         let tries = upper_half::TRIES;
-        let mut search = Search { device, sb: &sb, fat, space, entered, page, tries, unsearched, found };
+        let mut search =
+            Search { device, sb: &sb, fat, space, entered, page, tries, trails: None, unsearched, found };
         search.run();
         Ok(search.unsearched)
     }
 }
 
-/// The active FAT.
+/// A FAT.
 struct FatReader<'d> {
     device: &'d dyn BlockDevice,
     sb: &'d SuperBlock,
+    /// The number of the FAT.
+    copy: u8,
     /// Bytes of the FAT from `start` on.
     bytes: Vec<u8>,
     start: u64,
@@ -106,7 +112,7 @@ impl FatReader<'_> {
             let len = self.sb.fat_len.saturating_sub(start).min(PORTION.saturating_add(4));
             self.bytes = vec![0; to_usize(len)];
             self.start = start;
-            let offset = self.sb.fat_offset(self.sb.read_fat()).saturating_add(start);
+            let offset = self.sb.fat_offset(self.copy).saturating_add(start);
             if self.device.read_at(offset, &mut self.bytes).is_err() {
                 self.bytes.clear();
                 return None;
@@ -150,7 +156,7 @@ impl FatReader<'_> {
 
 /// Returns the clusters of the directory that begins at `first`.
 pub(crate) fn chain_of(device: &dyn BlockDevice, sb: &SuperBlock, first: Cluster) -> Result<Vec<Cluster>> {
-    let mut reader = FatReader { device, sb, bytes: Vec::new(), start: 0 };
+    let mut reader = FatReader { device, sb, copy: sb.read_fat(), bytes: Vec::new(), start: 0 };
     reader.chain(first, &mut Bits::default()).map(|(chain, _)| chain)
 }
 
@@ -159,8 +165,21 @@ struct Pending {
     path: Vec<u8>,
     /// The first cluster, or `None` for the root.
     first: Option<Cluster>,
-    bytes: Vec<Range<u64>>,
+    pieces: Vec<DirectoryPiece>,
     is_deleted: bool,
+}
+
+/// Bytes of a directory.
+struct DirectoryPiece {
+    bytes: Range<u64>,
+    /// Whether the bytes may belong to another directory.
+    is_doubtful: bool,
+}
+
+impl From<Range<u64>> for DirectoryPiece {
+    fn from(bytes: Range<u64>) -> Self {
+        Self { bytes, is_doubtful: false }
+    }
 }
 
 struct Search<'d> {
@@ -173,18 +192,20 @@ struct Search<'d> {
     page: CodePage,
     /// Number of candidates for cleared numbers that may still be examined.
     tries: u32,
+    /// The clusters of all deleted directories, if they were searched.
+    trails: Option<Trails>,
     unsearched: Vec<Unsearched>,
     found: &'d mut dyn FnMut(DeletedFile) -> ControlFlow<()>,
 }
 
 impl Search<'_> {
     fn run(&mut self) {
-        let bytes = match self.sb.root {
-            Root::Region { start, len } => core::iter::once(start..start.saturating_add(len)).collect(),
+        let pieces = match self.sb.root {
+            Root::Region { start, len } => vec![(start..start.saturating_add(len)).into()],
             Root::Chain(first) => self.chain(first, b""),
         };
         let mut pending =
-            VecDeque::from([Pending { path: Vec::new(), first: None, bytes, is_deleted: false }]);
+            VecDeque::from([Pending { path: Vec::new(), first: None, pieces, is_deleted: false }]);
         while let Some(directory) = pending.pop_front() {
             if self.directory(&directory, &mut pending).is_break() {
                 return;
@@ -193,17 +214,21 @@ impl Search<'_> {
     }
 
     /// Returns the bytes of the directory in use at `path`.
-    fn chain(&mut self, first: Cluster, path: &[u8]) -> Vec<Range<u64>> {
+    fn chain(&mut self, first: Cluster, path: &[u8]) -> Vec<DirectoryPiece> {
         let (chain, reason) = self.fat.chain(first, &mut self.entered).unwrap_or_default();
         if let Some(reason) = reason {
             Unsearched::note(&mut self.unsearched, path, reason);
         }
-        chain.into_iter().map(|cluster| self.space.bytes_of((cluster, 1))).collect()
+        chain.into_iter().map(|cluster| self.space.bytes_of((cluster, 1)).into()).collect()
     }
 
     fn directory(&mut self, directory: &Pending, pending: &mut VecDeque<Pending>) -> ControlFlow<()> {
         let mut parts: Vec<RawLongEntry> = Vec::new();
-        for range in directory.bytes.iter().cloned().flat_map(portions) {
+        let ranges = directory
+            .pieces
+            .iter()
+            .flat_map(|piece| portions(piece.bytes.clone()).map(|range| (range, piece.is_doubtful)));
+        for (range, is_doubtful) in ranges {
             let bytes = self.portion(&range, directory);
             for entry in bytes.chunks_exact(to_usize(ENTRY_LEN)) {
                 let Ok(raw) = RawEntry::read_from_bytes(entry) else { continue };
@@ -218,7 +243,7 @@ impl Search<'_> {
                         continue;
                     }
                     (_, attributes) if attributes & Attributes::VOLUME_ID.bits() != 0 => {}
-                    _ if is_deleted => self.deleted(&raw, &parts, directory, pending)?,
+                    _ if is_deleted => self.deleted(&raw, &parts, (directory, is_doubtful), pending)?,
                     _ => self.in_use(&raw, &parts, &directory.path, pending),
                 }
                 parts.clear();
@@ -259,16 +284,17 @@ impl Search<'_> {
         }
         let Some(first) = raw.first(self.sb.width) else { return };
         let Some(path) = join(path, &self.name(raw, parts)) else { return };
-        let bytes = self.chain(first, &path);
-        pending.push_back(Pending { path, first: Some(first), bytes, is_deleted: false });
+        let pieces = self.chain(first, &path);
+        pending.push_back(Pending { path, first: Some(first), pieces, is_deleted: false });
     }
 
-    /// Handles a deleted entry, or an entry of a deleted directory.
+    /// Handles a deleted entry, or an entry of a deleted directory. An entry is doubtful if it may belong to another
+    /// directory than `parent`.
     fn deleted(
         &mut self,
         raw: &RawEntry,
         parts: &[RawLongEntry],
-        parent: &Pending,
+        (parent, is_doubtful): (&Pending, bool),
         pending: &mut VecDeque<Pending>,
     ) -> ControlFlow<()> {
         if !is_plausible(raw) {
@@ -276,16 +302,13 @@ impl Search<'_> {
         }
         let Some(path) = join(&parent.path, &self.name(raw, parts)) else { return ControlFlow::Continue(()) };
         if raw.DIR_Attr & Attributes::DIRECTORY.bits() != 0 {
-            let first = self.first_of_directory(raw, parent);
-            if let Some(bytes) = first.and_then(|first| self.deleted_directory(first)) {
-                pending.push_back(Pending { path, first, bytes, is_deleted: true });
-            }
+            pending.extend(self.deleted_directory(raw, path, parent, is_doubtful));
             return ControlFlow::Continue(());
         }
         let size = raw.size();
         let (first, most) = self.first_of_file(raw, &path, parent);
         let (extents, certainty) = self.space.place(first, size, KnownClusters::First);
-        let certainty = certainty.min(most);
+        let certainty = certainty.min(if is_doubtful { Certainty::Doubtful.min(most) } else { most });
         let modified = time::decode(raw.DIR_WrtDate.get(), raw.DIR_WrtTime.get(), 0, Zone::default());
         (self.found)(DeletedFile {
             path,
@@ -310,28 +333,54 @@ impl Search<'_> {
         if Name::new(&name).is_ok() { name } else { b"_".to_vec() }
     }
 
-    /// Returns the bytes of a deleted directory: its first cluster, which begins with its own entry, and free clusters
-    /// behind it that hold entries.
-    fn deleted_directory(&mut self, first: Cluster) -> Option<Vec<Range<u64>>> {
-        let own = self.first_entry(first)?;
-        let is_own = own.name() == ShortName::DOT && own.first(self.sb.width) == Some(first);
-        if !self.space.is_free(first) || !is_own || self.entered.set(first).unwrap_or(true) {
+    /// Returns the deleted directory of an entry, unless its first cluster was overwritten or belongs to another directory.
+    fn deleted_directory(
+        &mut self,
+        raw: &RawEntry,
+        path: Vec<u8>,
+        parent: &Pending,
+        is_doubtful: bool,
+    ) -> Option<Pending> {
+        let first = self.first_of_directory(raw, parent)?;
+        let own = self.first_entry(first);
+        let is_own =
+            own.is_some_and(|own| own.name() == ShortName::DOT && own.first(self.sb.width) == Some(first));
+        if !is_own {
+            Unsearched::note(&mut self.unsearched, &path, UnsearchedReason::Overwritten);
             return None;
         }
-        let mut bytes = vec![self.space.bytes_of((first, 1))];
-        let most = DIRECTORY.div_ceil(self.sb.cluster_size.max(1).into());
-        let mut next = Cluster(first.0.saturating_add(1));
-        while to_u64(bytes.len()) < most && self.space.is_free(next) {
-            let is_next = self.first_entry(next).is_some_and(|entry| {
-                entry.DIR_Attr & KNOWN == LONG || is_plausible(&entry) && entry.name() != ShortName::DOT
-            });
-            if !is_next || self.entered.set(next).unwrap_or(true) {
-                break;
-            }
-            bytes.push(self.space.bytes_of((next, 1)));
-            next = Cluster(next.0.saturating_add(1));
+        // A directory in use at this place has another name now.
+        if !self.space.is_free(first) || self.entered.has(first) {
+            return None;
         }
-        Some(bytes)
+        // The entry `..` names the directory.
+        let is_doubtful = is_doubtful && !self.is_child(first, parent);
+        let pieces = self.clusters_of(first, &path);
+        let pieces = pieces.into_iter().map(|(cluster, may_be_foreign)| DirectoryPiece {
+            bytes: self.space.bytes_of((cluster, 1)),
+            is_doubtful: is_doubtful || may_be_foreign,
+        });
+        Some(Pending { path, first: Some(first), pieces: pieces.collect(), is_deleted: true })
+    }
+
+    /// Returns the clusters of a deleted directory, and whether each one may belong to another directory.
+    fn clusters_of(&mut self, first: Cluster, path: &[u8]) -> Vec<(Cluster, bool)> {
+        if self.recognise(first).is_some_and(|cluster| cluster.has_end) {
+            let is_new = self.entered.set(first) == Ok(false);
+            return Vec::from_iter(is_new.then_some((first, false)));
+        }
+        let trails = self.trails.take().unwrap_or_else(|| self.trails());
+        let lone = Trail { clusters: vec![(first, false)], has_end: false };
+        let trail = trails.get(&first).cloned().unwrap_or(lone);
+        self.trails = Some(trails);
+        let most = to_usize(DIRECTORY.div_ceil(self.sb.cluster_size.max(1).into()));
+        let clusters = trail.clusters.into_iter().take(most);
+        let clusters: Vec<_> =
+            clusters.take_while(|(cluster, _)| self.entered.set(*cluster) == Ok(false)).collect();
+        if !trail.has_end {
+            Unsearched::note(&mut self.unsearched, path, UnsearchedReason::NoEnd);
+        }
+        clusters
     }
 
     fn first_entry(&self, cluster: Cluster) -> Option<RawEntry> {
@@ -355,16 +404,10 @@ fn portions(bytes: Range<u64>) -> impl Iterator<Item = Range<u64>> {
 /// byte: exactly one value fits.
 fn long_name(raw: &RawEntry, parts: &[RawLongEntry]) -> Option<Vec<u8>> {
     let sum = parts.last()?.LDIR_Chksum;
-    let mut short = raw.name();
-    let is_lost = short.0.first() == Some(&FREE);
-    let fits = (0..=u8::MAX).find(|&byte| {
-        if let Some(first) = short.0.first_mut().filter(|_| is_lost) {
-            *first = byte;
-        }
-        checksum(short) == sum
-    })?;
+    let short = raw.name();
+    let byte = fits(short, sum)?;
     // A byte that no short name has belongs to another entry.
-    if is_lost && !is_short(fits) && fits != 5 {
+    if short.0.first() == Some(&FREE) && !is_short(byte) && byte != 5 {
         return None;
     }
     // The last part precedes the others on disk.
@@ -373,6 +416,17 @@ fn long_name(raw: &RawEntry, parts: &[RawLongEntry]) -> Option<Vec<u8>> {
     let end = units.iter().position(|&unit| unit == 0 || unit == 0xffff).unwrap_or(units.len());
     let name = to_bytes(units.into_iter().take(end));
     Name::new(&name).is_ok().then_some(name)
+}
+
+/// Returns the first byte of the short name if its checksum is `sum`. The first byte of a deleted name is lost.
+fn fits(mut short: ShortName, sum: u8) -> Option<u8> {
+    let first = *short.0.first()?;
+    let bytes = if first == FREE { 0..=u8::MAX } else { first..=first };
+    let mut bytes = bytes.into_iter();
+    bytes.find(|&byte| {
+        short.0.first_mut().into_iter().for_each(|first| *first = byte);
+        checksum(short) == sum
+    })
 }
 
 /// Returns whether the byte may be in a short name (fatgen103, "Limits on Names").

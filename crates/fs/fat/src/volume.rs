@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::convert::Infallible;
 
 use hashbrown::HashMap;
-use obento_base::{Corrupt, Error, FileKind, Generation, Ino, Result};
+use obento_base::{Corrupt, Error, FileKind, Generation, Ino, Result, Structure};
 use obento_block::BlockDevice;
 use obento_clusters::{
     Bits, Chain, DirWrite, DirectoryOwners, FileEntry as _, MountState, ROOT, Run, Volume as _, cut_at_return,
@@ -25,14 +25,29 @@ use crate::super_block::{Root, SuperBlock};
 use crate::table::{self, Reader};
 use crate::unit::{Cluster, ENTRY, ENTRY_LEN, Slot};
 
+/// Which FAT contains the chain of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChainSource {
+    /// The active FAT.
+    Active,
+    /// The first FAT in which the chain is complete, or the active FAT if the chain is complete in none. Only for reading.
+    Complete,
+}
+
+/// The share of impossible entries from which on a FAT shows nothing: one of this number.
+const TOLERATED: u32 = 64;
+
 /// An open volume.
 pub struct Volume {
     sb: SuperBlock,
     mount_state: MountState<RawEntry>,
     options: FatOptions,
+    chain_source: ChainSource,
     owners: RwLock<DirectoryOwners<Directory>>,
     /// The indexes of large directories.
     indexes: Mutex<HashMap<Ino, Index>>,
+    /// The FAT that replaces the active one, because the active one was found to be damaged.
+    substitute: Mutex<Option<u8>>,
 }
 
 impl Volume {
@@ -41,14 +56,16 @@ impl Volume {
         device: Arc<dyn BlockDevice>,
         sb: SuperBlock,
         options: FatOptions,
-        cache: usize,
+        (cache, chain_source): (usize, ChainSource),
     ) -> Result<Self> {
         let volume = Self {
             mount_state: MountState::new(device, sb.sector_size, cache),
             sb,
             options,
+            chain_source,
             owners: RwLock::default(),
             indexes: Mutex::default(),
+            substitute: Mutex::default(),
         };
         let root = volume.load_root()?;
         volume.learn(root)?;
@@ -159,7 +176,12 @@ impl Volume {
         let per_cluster = self.sb.cluster_size / ENTRY;
         let most = MAX_SLOTS.checked_div(per_cluster).unwrap_or(1).max(1);
         let mut chain = Chain::new(Some(first));
-        let damage = chain.all(&mut self.table(), ino, most).err();
+        let mut damage = chain.all(&mut self.table(), ino, most).err();
+        if damage.is_some()
+            && let Some(complete) = self.other_chain(ino, Some(first), most)
+        {
+            (chain, damage) = (complete, None);
+        }
         let mut runs = chain.runs().to_vec();
         // Clusters past the maximum size of a directory are dropped.
         runs.retain_mut(|run| {
@@ -229,9 +251,39 @@ impl Volume {
 
     /// Returns the known part of the chain of a file.
     pub fn chain(&self, inode: &Inode) -> Arc<Mutex<Chain>> {
-        let start = || Ok::<_, Infallible>(Chain::new(inode.entry.first(self.sb.width)));
+        let start = || Ok::<_, Infallible>(self.new_chain(inode));
         let Ok(chain) = self.mount_state.chain(inode.ino, start);
         chain
+    }
+
+    fn new_chain(&self, inode: &Inode) -> Chain {
+        let chain = Chain::new(inode.entry.first(self.sb.width));
+        if self.chain_source == ChainSource::Active || inode.is_dir() {
+            return chain;
+        }
+        let need = inode.entry.size().div_ceil(u64::from(self.sb.cluster_size).max(1));
+        let Ok(need) = u32::try_from(need) else { return chain };
+        let is_complete = |chain: &Chain| chain.reached() == need;
+        let mut active = chain.clone();
+        if active.all(&mut self.table(), inode.ino, need).is_ok() && is_complete(&active) {
+            return active;
+        }
+        let first = inode.entry.first(self.sb.width);
+        self.other_chain(inode.ino, first, need).filter(is_complete).unwrap_or(chain)
+    }
+
+    /// Returns the chain of at most `most` clusters according to the first FAT, other than the active one, in which the
+    /// chain has no error.
+    fn other_chain(&self, ino: Ino, first: Option<Cluster>, most: u32) -> Option<Chain> {
+        if self.chain_source == ChainSource::Active || self.sb.active_fat.is_some() {
+            return None;
+        }
+        let mut copies = (0..self.sb.fats).filter(|&copy| copy != self.sb.read_fat());
+        copies.find_map(|copy| {
+            let mut chain = Chain::new(first);
+            let mut reader = Reader::of_copy(&self.sb, &self.mount_state.cache, copy);
+            chain.all(&mut reader, ino, most).is_ok().then_some(chain)
+        })
     }
 
     /// Returns the clusters that the active FAT does not describe as free. Fails with `NoMemory`, or if the device
@@ -243,10 +295,43 @@ impl Volume {
         }
     }
 
-    /// Counts the free clusters. Fails as [`used`](Self::used) does.
+    /// Counts the free clusters. On a device that cannot be written to, uses the FAT with the fewest impossible entries.
+    /// Fails as [`used`](Self::used) does, and with `Corrupt` if many entries are impossible.
     pub fn count_free(&self) -> Result<u32> {
-        let used = self.used()?.count(2..self.sb.clusters.saturating_add(2));
-        Ok(self.sb.clusters.saturating_sub(used))
+        let all = 2..self.sb.clusters.saturating_add(2);
+        let used = match self.cache().device().is_read_only() {
+            true => self.used_by_best()?,
+            false => self.used()?,
+        };
+        Ok(self.sb.clusters.saturating_sub(used.count(all)))
+    }
+
+    fn used_by_best(&self) -> Result<Bits> {
+        let (copy, faults) = self.compare_fats();
+        if faults > u64::from(self.sb.clusters / TOLERATED).max(1) {
+            let block = self.sb.fat_offset(copy).checked_div(self.sb.sector_size.into()).unwrap_or(0);
+            let (structure, field) = (Structure::AllocationTable, "number of impossible entries");
+            return Err(Corrupt::Field { structure, block, offset: 0, field, found: faults }.into());
+        }
+        match table::used(&**self.cache().device(), &self.sb, copy)? {
+            (used, None) => Ok(used),
+            (_, Some(error)) => Err(error),
+        }
+    }
+
+    /// Returns the FAT with the fewest impossible entries, and their number. Records a FAT that replaces the active one.
+    pub fn compare_fats(&self) -> (u8, u64) {
+        let best = table::best_copy(&**self.cache().device(), &self.sb);
+        *self.substitute.lock() = Some(best.0).filter(|&copy| copy != self.sb.read_fat());
+        best
+    }
+
+    /// Returns the notices of the volume.
+    pub fn notices(&self) -> Vec<Notice> {
+        let mut notices = self.mount_state.notices.clone();
+        let (damaged, substitute) = (self.sb.read_fat(), *self.substitute.lock());
+        notices.extend(substitute.map(|used| Notice::BackupTable { damaged, used }));
+        notices
     }
 
     /// Returns the label in the root directory, if it has one.

@@ -12,6 +12,7 @@ use obento_block::{BlockDevice, MemDevice};
 use obento_driver::{Contents, Format, FormatError, FormatNotice, FormatOptions, Formatted};
 use obento_env::{FixedClock, FixedRandom};
 use obento_fat::FatDriver;
+use obento_host::FileDevice;
 use obento_testkit::opening::{assert_read_once_except, formatted};
 use obento_testkit::oracle::program;
 
@@ -424,4 +425,18 @@ fn a_probe_a_check_and_an_open_read_the_boot_sector_once() {
         // The check reads the label of the boot sector.
         assert_read_once_except(&driver, formatted(&driver, "vfat", len), 0, 512, 1);
     }
+}
+
+/// mkfs of this type leaves such bytes, too: they may belong to other data on the device.
+#[test]
+fn bytes_after_a_volume_that_is_shorter_than_its_device_stay() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    fs::write(image.path(), vec![0xa5; 48 << 20]).unwrap();
+    let device = FileDevice::open_writable(image.path()).unwrap();
+    let options = FormatOptions { len: Some(40 << 20), contents: Contents::Unknown, ..options(&[]) };
+    format(&device, &options).unwrap();
+    drop(device);
+    let bytes = fs::read(image.path()).unwrap();
+    assert!(bytes[40 << 20..].iter().all(|&byte| byte == 0xa5));
+    assert!(bytes[30 << 20..40 << 20].iter().all(|&byte| byte == 0), "the volume was not discarded");
 }

@@ -67,6 +67,17 @@ impl AccessLimit {
         Self { mode: self.mode & (mode | 0o600), gid: Some(gid) }
     }
 
+    /// Returns the mode with which a new file in `folder` is created so that it meets the limit at once.
+    pub fn mode_in(self, folder: &FolderAccess) -> u16 {
+        let limit = match (self.gid, folder) {
+            (None, _) => ALL,
+            (_, FolderAccess { has_acl: true, .. }) => 0o600,
+            (Some(own), FolderAccess { gid: Some(gid), .. }) if own != *gid => for_other_groups(self.mode),
+            _ => self.mode,
+        };
+        u16::try_from(limit & ALL).unwrap_or(0o600)
+    }
+
     /// Returns the mode with which a file is created.
     pub(super) fn mode(self) -> Mode {
         Mode::from_raw_mode(self.mode)
@@ -120,6 +131,29 @@ impl AccessLimit {
     fn for_group_of(self, stat: &Stat) -> Option<Mode> {
         self.gid.filter(|gid| *gid != stat.st_gid)?;
         Some(Mode::from_raw_mode(for_other_groups(stat.st_mode & ALL)))
+    }
+}
+
+/// What a directory changes about the permissions of new files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FolderAccess {
+    /// Whether new files get an access control list.
+    has_acl: bool,
+    /// The group that new files get instead of that of the process.
+    gid: Option<u32>,
+}
+
+impl FolderAccess {
+    /// Examines an open directory. A directory that cannot be examined counts as one with a list.
+    pub fn of(folder: impl AsFd) -> Self {
+        let folder = folder.as_fd();
+        match rustix::fs::fstat(folder) {
+            Ok(stat) => Self {
+                has_acl: attribute(folder, DEFAULT_ACL).is_some(),
+                gid: (stat.st_mode & Mode::SGID.as_raw_mode() != 0).then_some(stat.st_gid),
+            },
+            Err(_) => Self { has_acl: true, gid: None },
+        }
     }
 }
 

@@ -11,7 +11,7 @@ mod streamed_image;
 mod supply;
 mod writeback;
 
-pub use access::AccessLimit;
+pub use access::{AccessLimit, FolderAccess};
 pub use fresh::{FreshFile, Publish};
 pub use mover::{Job, Mover};
 pub use reader::{Reader, SuppliedFile};

@@ -10,7 +10,7 @@ use obento_base::Quantity;
 /// The bytes that any stream may unpack to.
 const BYTES_ALWAYS: u64 = 1 << 30;
 /// The bytes that each byte of a stream may unpack to. Source code, logs and root file systems stay below 20.
-/// Zeros, which an image stores as holes, are not counted.
+/// Zeros, which an image stores as holes, are not counted; `convert` counts a part of them.
 const RATIO: u64 = 100;
 /// The longest image, including holes, if the caller sets no limit.
 const LONGEST: u64 = 1 << 40;

@@ -84,7 +84,9 @@ pub struct Source<'a> {
     pub disk: &'a Arc<dyn BlockDevice>,
     /// What happens to them.
     pub after: AfterCopy,
-    /// The most bytes that are not zeros. A small image can describe a disk that would fill any file system.
+    /// The most bytes of data. A small image can describe a disk that would fill any file system, or that would be read
+    /// for days: 64 bytes of zeros and patterns that are read count as a byte of data, and so do 1024 zeros that are
+    /// compressed without a read.
     pub limit: Option<u64>,
 }
 
@@ -277,8 +279,8 @@ impl Work<'_> {
                 pieces.read(&**self.disk, part.start, part.len).map_err(ConvertError::Read)?;
             }
             pieces.split(part.len).map_err(|error| write_error(self.path, &error))?;
-            let data = pieces.data_len(part.len);
-            let take = |left: u64| left.checked_sub(data);
+            let cost = pieces.cost(part.len);
+            let take = |left: u64| left.checked_sub(cost);
             if self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
                 return Err(UnpackError::Bytes { limit: self.limit }.into());
             }

@@ -11,6 +11,11 @@ use obento_containers::write::Content;
 use super::is_zero;
 use super::pack::Packer;
 
+/// The number of bytes that are read, and are not stored as data, which count as one byte of data.
+const READ_PER_BYTE: u64 = 64;
+/// The number of zeros that are compressed without a read, which count as one byte of data.
+const PACKED_PER_BYTE: u64 = 1024;
+
 /// Units with the same contents, or one unit with data.
 #[derive(Debug)]
 pub(super) struct Piece {
@@ -107,14 +112,21 @@ impl Pieces {
         Ok(())
     }
 
-    /// Returns the number of bytes that are not zeros, in whole units. In a stream, a part of `len` bytes is one unit.
-    pub fn data_len(&self, len: u64) -> u64 {
-        if self.packer.packs_zeros() {
-            return if self.zeros > 0 || is_zero(&self.data) { 0 } else { len };
+    /// Returns the number of bytes of a part of `len` bytes that count towards a limit: those that are stored as data, in
+    /// whole units. Zeros and patterns that are read or compressed count a little, since they take time.
+    pub fn cost(&self, len: u64) -> u64 {
+        let is_stream = self.packer.packs_zeros();
+        if self.zeros > 0 && !is_stream {
+            return 0;
         }
-        let data =
-            self.pieces.iter().filter(|piece| matches!(piece.content, Content::Data | Content::Packed(_)));
-        data.map(|piece| piece.units * to_u64(self.unit)).sum()
+        let is_data = |piece: &&Piece| matches!(piece.content, Content::Data | Content::Packed(_));
+        let data = match is_stream {
+            true if self.zeros > 0 || is_zero(&self.data) => 0,
+            true => len,
+            false => self.pieces.iter().filter(is_data).map(|piece| piece.units * to_u64(self.unit)).sum(),
+        };
+        let per_byte = if self.zeros > 0 { PACKED_PER_BYTE } else { READ_PER_BYTE };
+        data + len.saturating_sub(data) / per_byte
     }
 
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Piece> {

@@ -42,7 +42,7 @@ pub struct Txn<'t> {
     taken: Few<u64, USUAL>,
     events: Few<Event, USUAL>,
     role: Role,
-    /// Whether a block was changed, which cannot be undone.
+    /// Whether the handle has made a change. Changes cannot be undone.
     changed: bool,
     open: bool,
 }

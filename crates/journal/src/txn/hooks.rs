@@ -9,8 +9,8 @@ use crate::Tid;
 /// published. The thread is the leader, or a caller of
 /// [`Transactions::publish`](super::Transactions::publish). The functions may acquire only leaf locks.
 pub trait CommitHooks: Send + Sync {
-    /// Adds deferred changes to the transaction that is about to be committed or published. A transaction
-    /// that is published several times is passed to this function several times. No other handle of the
+    /// Adds deferred changes to the transaction that is about to be committed or published. The function is called
+    /// once for the commit, and once for each time that the transaction is published. No other handle of the
     /// transaction exists. The credits of `txn` are unlimited. However, the function must take only blocks
     /// that the transaction has already changed, and a few others. An error makes the volume read-only.
     fn before_commit(&self, txn: &mut Txn<'_>) -> Result<()>;

@@ -27,7 +27,7 @@ impl Mul<u32> for Credits {
     }
 }
 
-/// The destination of transactions.
+/// The log to which transactions are written.
 #[expect(clippy::large_enum_variant, reason = "there is one a volume")]
 pub enum Log {
     /// No log. A commit writes the blocks to their home locations. After a crash during a commit, the volume must be
@@ -66,7 +66,7 @@ impl CommitOptions {
 /// Statistics for tests and benchmarks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CommitStats {
-    /// Number of commits with changes.
+    /// Number of commits with changes, including failed commits.
     pub commits: u64,
     /// Number of flushes of all devices.
     pub flushes: u64,

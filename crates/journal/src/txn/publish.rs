@@ -7,7 +7,7 @@
 //!
 //! Invariant: the redo log contains all changes of a transaction before it contains a change of a later transaction.
 //! Invariant: at most one thread has a hold at a time, and only this thread begins handles of its operation. The thread
-//! waits for a commit only before its operation has changed anything. During the wait, the hold is suspended.
+//! waits for a commit only before its operation has changed anything. The hold is suspended during this wait.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -60,7 +60,7 @@ impl Transactions {
 
     /// Adds all changes of ended handles to the redo log, and ends the hold. Without a redo log, only ends
     /// the hold. Then waits for the transaction of [`wait_in_the_end`](Self::wait_in_the_end), if that call
-    /// has deferred its wait. The calling thread must have no [`Txn`].
+    /// has deferred its wait. The hold ends even if the call fails. The calling thread must have no [`Txn`].
     ///
     /// # Errors
     ///

@@ -151,7 +151,7 @@ impl Transactions {
         &self.cache
     }
 
-    /// Returns the maximum number of credits that a handle may request. It is at least 1.
+    /// Returns the maximum number of credits with which a handle may begin. It is at least 1.
     pub fn credits_max(&self) -> Credits {
         Credits(self.limit)
     }
@@ -168,7 +168,7 @@ impl Transactions {
     /// # Panics
     ///
     /// In debug builds, if `credits` exceeds [`credits_max`](Self::credits_max). In other builds, such a
-    /// handle can join only an empty transaction.
+    /// handle can join only an empty transaction without other handles.
     pub fn begin(&self, credits: Credits) -> Result<Txn<'_>> {
         let tid = self.join(credits)?;
         Ok(Txn::new(self, tid, credits, Role::Joiner))

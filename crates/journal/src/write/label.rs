@@ -2,7 +2,8 @@
 //!
 //! Invariant: at any time, the bytes describe a state from which the journal can be recovered. They can therefore be
 //! written at any time, even after an error. All fields that change are in the first 512 bytes, which are one sector
-//! and therefore never torn.
+//! and therefore never torn. Exception: the conversion of a super block of version 1 also replaces the later bytes,
+//! which version 1 does not use.
 
 use alloc::boxed::Box;
 

@@ -13,7 +13,7 @@ use crate::{Journal, Replayed, Summary, Tid};
 
 impl Journal {
     /// Replays the log onto `volume`, a device of `volume_blocks` blocks, and marks the log empty. Writes nothing if
-    /// the log is empty.
+    /// nothing must be replayed.
     ///
     /// # Errors
     ///

@@ -5,11 +5,13 @@
 //! 1. the control blocks, except the commit block, and the copies of the blocks; a flush;
 //! 2. the commit block; a flush. A device may combine this write and both flushes.
 //!
-//! The super block is written in the first step in these cases: the log was empty, the transaction adds the
-//! feature `REVOKE`, or the transaction is the first one after the journal was opened. Until the commit block
-//! exists, the super block of a log that was empty refers to an incomplete transaction. When the start of the
-//! log moves, the new start is durable before the blocks that precede it
-//! are overwritten.
+//! The super block is written in the first step in these cases:
+//!
+//! - The log was empty. Until the commit block exists, the super block then refers to an incomplete transaction.
+//! - The transaction adds the feature `REVOKE`.
+//! - The transaction is the first one after the journal was opened.
+//!
+//! When the start of the log moves, the new start is durable before the blocks that precede it are overwritten.
 //! Source: Linux `fs/jbd2/commit.c`, `fs/jbd2/journal.c`, `fs/jbd2/checkpoint.c`.
 
 use alloc::sync::Arc;

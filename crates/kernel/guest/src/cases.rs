@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::mount::MountFlags;
@@ -40,6 +41,7 @@ pub fn model(machine: &Machine) -> Result<()> {
         seeds(&root.join(format!("s{seed}")), 400, seed, has_links(machine))?;
     }
     appends(root)?;
+    overwrites(root)?;
     let written = times(root);
     let before = tree::read(root)?;
     umount("/m")?;
@@ -60,6 +62,26 @@ fn appends(root: &Path) -> Result<()> {
     let expected: Vec<u8> = (1..=9).flat_map(|round| [round; 1500]).collect();
     ensure!(fs::read(root.join("log"))? == expected, "writes one after the other left gaps");
     beyond(root)
+}
+
+/// Overwrites blocks that the volume has, after their time was set back. The next mount must find the time of the last write.
+fn overwrites(root: &Path) -> Result<()> {
+    let past = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let file = File::create(root.join("over"))?;
+    file.write_all_at(&[1; 3 * 4096 + 100], 0)?;
+    for (round, at) in [(2, 4096), (3, 3 * 4096), (4, 3 * 4096 + 200), (5, 0)] {
+        file.sync_all()?;
+        file.set_times(FileTimes::new().set_modified(past))?;
+        file.write_all_at(&[round; 100], at)?;
+        ensure!(file.metadata()?.modified()? > past, "a write at {at} left the old time");
+    }
+    file.sync_data()?;
+    let found = fs::read(root.join("over"))?;
+    let read = |at: usize| found.get(at).copied();
+    let bytes = [0, 99, 100, 4096, 3 * 4096, 3 * 4096 + 150, 3 * 4096 + 299].map(read);
+    ensure!(bytes == [5, 5, 1, 2, 3, 0, 4].map(Some), "overwritten bytes are {bytes:?}");
+    ensure!(found.len() == 3 * 4096 + 300, "the size is {}", found.len());
+    Ok(())
 }
 
 /// Writes behind the end of a file: the gap is zeros, and the times are those of the last change.

@@ -7,6 +7,8 @@ mod bench;
 mod busy;
 mod calls;
 mod cases;
+#[cfg(feature = "hosts")]
+mod cuts;
 mod damaged;
 mod fast;
 mod features;
@@ -61,6 +63,8 @@ fn case(machine: &Machine) -> Result<()> {
         "bench" => bench::run(machine),
         #[cfg(feature = "hosts")]
         "hosts" => hosts::run(machine),
+        #[cfg(feature = "hosts")]
+        "cuts" => cuts::run(machine),
         "profile" => bench::profile(machine),
         "damaged" => damaged::all(machine),
         other => bail!("no case is named '{other}'"),

@@ -1,7 +1,7 @@
 //! Common steps of creating volumes: a serial number, and erasing previous contents.
 
 use obento_block::BlockDevice;
-use obento_driver::{Contents, FormatError, FormatOptions};
+use obento_driver::{Contents, FormatError, FormatOptions, erase_signatures};
 
 use crate::sectors::zero;
 
@@ -12,18 +12,21 @@ pub fn random_serial(options: &FormatOptions) -> u32 {
     u32::from_le_bytes(bytes)
 }
 
-/// Zeroes the bytes up to `start` first, since they may identify a previous format, and then the bytes up to `end`
-/// that are not zero. Fails if the device fails.
+/// Erases the signatures of previous contents, zeroes the bytes up to `start`, and then the bytes up to `end` that are
+/// not zero. Discards the `len` bytes of the volume. The bytes after the requested length stay. Fails if the device
+/// fails.
 pub fn clear(
     device: &dyn BlockDevice,
     (start, end): (u64, u64),
-    contents: Contents,
+    len: u64,
+    options: &FormatOptions,
 ) -> Result<(), FormatError> {
+    erase_signatures(device, options.length_on(device.len())?, options.contents)?;
     zero(device, 0..start)?;
     device.flush()?;
-    let is_zeros = match contents {
+    let is_zeros = match options.contents {
         Contents::Zeros => true,
-        Contents::Unknown => device.punch(0..device.len())?,
+        Contents::Unknown => device.punch(0..len.min(device.len()))?,
         Contents::Preserved => false,
     };
     if !is_zeros {

@@ -1,7 +1,7 @@
 //! State that every mounted volume has, whatever its format.
 //!
 //! Locking: the locks of the numbers, the chains and the free count are leaves. Each chain has a lock of its own,
-//! under which the FAT is read.
+//! under which the FAT is read. A new chain may read a FAT under the lock of the chains, if the volume is only read.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;

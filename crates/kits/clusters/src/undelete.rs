@@ -81,6 +81,11 @@ impl FreeClusters {
         free.map_or(0, |(_, len)| len)
     }
 
+    /// Returns the runs of free clusters.
+    pub fn free_runs(&self) -> impl Iterator<Item = Piece> {
+        self.used.gaps(2..self.end())
+    }
+
     /// Returns whether the `count` clusters from `first` on are free and claimed by no deleted file.
     pub fn has_room(&self, first: Cluster, count: u32) -> bool {
         let is_inside = self.end().saturating_sub(first.0) >= count;

@@ -109,7 +109,9 @@ impl<F: Directories> FileSystem for Volume<F> {
             if range.start >= inode.attr.size && !range.is_empty() {
                 return Ok(Extent { len: length(&range), span: Span::Hole });
             }
-            op.extent(&inode, &range, Span::Hole)
+            // The last block can contain old bytes after the end of the file.
+            let end = range.end.min(inode.attr.size).max(range.start);
+            op.extent(&inode, &(range.start..end), Span::Hole)
         })
     }
 

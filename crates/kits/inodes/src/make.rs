@@ -5,7 +5,7 @@ use alloc::vec;
 use obento_base::wire::to_u64;
 use obento_base::{FileKind, Generation, Mode};
 use obento_block::BlockDevice;
-use obento_driver::{Contents, FormatError, FormatOptions, NewNode};
+use obento_driver::{Contents, FormatError, FormatOptions, NewNode, erase_signatures};
 
 use crate::{Inode, Inodes, bitmap};
 
@@ -19,11 +19,8 @@ pub fn make<F: Inodes>(
 ) -> Result<(), FormatError> {
     let geometry = format.geometry();
     let mut zeros = vec![0; geometry.block_size()];
-    // The signature of this format, and those that other formats have before it.
-    for block in 0..=super_block {
-        device.write_at(geometry.offset_of(block), &zeros)?;
-    }
-    device.flush()?;
+    // The signature of this format, too.
+    erase_signatures(device, options.length_on(device.len())?, options.contents)?;
     let is_zeros = match options.contents {
         Contents::Zeros => true,
         Contents::Unknown => device.punch(0..geometry.offset_of(geometry.size))?,

@@ -5,6 +5,11 @@
 
 use obento_base::Feature;
 
+/// Returns the units of a text in big-endian UTF-16.
+pub(super) fn utf16_be(bytes: &[u8]) -> Vec<u16> {
+    bytes.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]])).collect()
+}
+
 pub(super) fn u16_at(start: &[u8], at: usize) -> Option<u16> {
     start.get(at..)?.first_chunk().map(|bytes| u16::from_le_bytes(*bytes))
 }

@@ -4,9 +4,10 @@
 
 use std::fmt::Write as _;
 
+use md5::{Digest as _, Md5};
 use obento_block::BlockDevice;
 
-use super::md5;
+use super::first_bytes::utf16_be;
 use crate::probe::first_bytes;
 
 /// An identifier.
@@ -40,7 +41,10 @@ pub(super) fn of_hfsplus(device: &dyn BlockDevice) -> Option<Id> {
 fn of_finder(device: &dyn BlockDevice, at: u64) -> Option<Id> {
     let mut id = [0; 8];
     device.read_at(at, &mut id).ok()?;
-    let mut uuid = md5::digest(&[&HFS[..], &id].concat()).filter(|_| id != [0; 8])?;
+    if id == [0; 8] {
+        return None;
+    }
+    let mut uuid: [u8; 16] = Md5::new().chain_update(HFS).chain_update(id).finalize().into();
     uuid[6] = 0x30 | uuid[6] & 0x0f;
     uuid[8] = 0x80 | uuid[8] & 0x3f;
     Some(Id::Uuid(uuid))
@@ -79,11 +83,7 @@ pub(super) fn of_udf(device: &dyn BlockDevice) -> Option<Id> {
     let (bits, text) = field.get(..used)?.split_first()?;
     let text = match bits {
         8 => text.iter().map(|byte| char::from(*byte)).collect::<String>(),
-        16 => {
-            let units: Vec<u16> =
-                text.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]])).collect();
-            String::from_utf16_lossy(&units)
-        }
+        16 => String::from_utf16_lossy(&utf16_be(text)),
         _ => return None,
     };
     let bytes = text.as_bytes();

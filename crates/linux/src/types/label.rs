@@ -3,6 +3,7 @@
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
 
+use super::first_bytes::utf16_be;
 use crate::probe::first_bytes;
 
 /// Escape sequences of a Joliet descriptor (Joliet specification, "Specification of Coded Graphic Character Set").
@@ -12,10 +13,6 @@ fn read(device: &dyn BlockDevice, at: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     device.read_at(at, &mut bytes).ok()?;
     Some(bytes)
-}
-
-fn utf16(bytes: &[u8]) -> Vec<u16> {
-    bytes.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]])).collect()
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u64> {
@@ -35,7 +32,7 @@ pub(super) fn of_iso(device: &dyn BlockDevice) -> Option<Vec<u8>> {
         bytes.starts_with(b"\x02") && bytes.get(88..91).is_some_and(|escape| JOLIET.contains(&escape))
     });
     let Some(joliet) = joliet else { return Some(primary) };
-    let mut units = utf16(joliet.get(40..72)?);
+    let mut units = utf16_be(joliet.get(40..72)?);
     let is_same = |(unit, byte): (&u16, &u8)| {
         let unit = u8::try_from(*unit).ok();
         *byte == b'_' || unit.is_some_and(|unit| unit.eq_ignore_ascii_case(byte))
@@ -60,7 +57,7 @@ pub(super) fn of_hfsplus(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     let is_root = node.get(8) == Some(&0xff) && u32_at(&node, 14 + 2) == Some(1);
     let len = u16::from_be_bytes(*node.get(14 + 6..)?.first_chunk()?);
     let name = node.get(22..)?.get(..to_usize(u64::from(len).min(255) * 2))?;
-    is_root.then(|| String::from_utf16_lossy(&utf16(name)).into_bytes())
+    is_root.then(|| String::from_utf16_lossy(&utf16_be(name)).into_bytes())
 }
 
 /// Returns the label in the boot sector, if the boot sector has one (libblkid, superblocks/hpfs.c `struct hpfs_boot_block`).

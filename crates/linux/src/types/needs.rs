@@ -69,22 +69,22 @@ pub(super) const REISERFS: &[Need] = &[
 pub(super) const GFS2: &[Need] = &[need("CONFIG_FS_POSIX_ACL", ShownPart::AccessLists)];
 pub(super) const SQUASHFS: &[Need] = &[
     need("CONFIG_SQUASHFS_XATTR", ShownPart::Attributes),
-    need("CONFIG_SQUASHFS_ZLIB", ShownPart::Feature("volumes compressed with gzip")),
-    need("CONFIG_SQUASHFS_LZO", ShownPart::Feature("volumes compressed with lzo")),
-    need("CONFIG_SQUASHFS_LZ4", ShownPart::Feature("volumes compressed with lz4")),
-    need("CONFIG_SQUASHFS_XZ", ShownPart::Feature("volumes compressed with xz")),
-    need("CONFIG_SQUASHFS_ZSTD", ShownPart::Feature("volumes compressed with zstd")),
+    need("CONFIG_SQUASHFS_ZLIB", ShownPart::Feature("gzip-compressed volumes")),
+    need("CONFIG_SQUASHFS_LZO", ShownPart::Feature("lzo-compressed volumes")),
+    need("CONFIG_SQUASHFS_LZ4", ShownPart::Feature("lz4-compressed volumes")),
+    need("CONFIG_SQUASHFS_XZ", ShownPart::Feature("xz-compressed volumes")),
+    need("CONFIG_SQUASHFS_ZSTD", ShownPart::Feature("zstd-compressed volumes")),
 ];
 pub(super) const EROFS: &[Need] = &[
     need("CONFIG_EROFS_FS_XATTR", ShownPart::Attributes),
     need("CONFIG_EROFS_FS_POSIX_ACL", ShownPart::AccessLists),
     need("CONFIG_EROFS_FS_SECURITY", ShownPart::Labels),
-    need("CONFIG_EROFS_FS_ZIP", ShownPart::Feature("volumes compressed with lz4")),
-    need("CONFIG_EROFS_FS_ZIP_LZMA", ShownPart::Feature("volumes compressed with lzma")),
+    need("CONFIG_EROFS_FS_ZIP", ShownPart::Feature("lz4-compressed volumes")),
+    need("CONFIG_EROFS_FS_ZIP_LZMA", ShownPart::Feature("lzma-compressed volumes")),
 ];
 pub(super) const ISO9660: &[Need] = &[
     need("CONFIG_JOLIET", ShownPart::Feature("Joliet names")),
-    need("CONFIG_ZISOFS", ShownPart::Feature("files compressed with zisofs")),
+    need("CONFIG_ZISOFS", ShownPart::Feature("zisofs-compressed files")),
 ];
 pub(super) const EXT4: &[Need] = &[
     need("CONFIG_EXT4_FS_POSIX_ACL", ShownPart::AccessLists),

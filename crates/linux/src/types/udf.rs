@@ -6,7 +6,7 @@
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
 
-use super::first_bytes::{u16_at, u32_at};
+use super::first_bytes::{u16_at, u32_at, utf16_be};
 
 /// Kinds of descriptors: `TAG_IDENT_*` of Linux 6.1, fs/udf/ecma_167.h.
 const PRIMARY: u16 = 1;
@@ -51,7 +51,7 @@ pub(super) fn label(device: &dyn BlockDevice) -> Option<Vec<u8>> {
     let (bits, text) = field.get(..used)?.split_first()?;
     let units: Vec<u16> = match bits {
         8 => text.iter().map(|byte| u16::from(*byte)).collect(),
-        16 => text.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]])).collect(),
+        16 => utf16_be(text),
         _ => return None,
     };
     Some(String::from_utf16_lossy(&units).into_bytes())

@@ -208,7 +208,7 @@ fn an_export_of_ganesha_is_read_as_the_host_has_it() {
     let fs = loop {
         match mount("127.0.0.1", export, port, mount_port, Duration::from_secs(30)) {
             Ok(fs) => break fs,
-            // It takes a moment to listen.
+            // The server may still start.
             Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
         }
     };

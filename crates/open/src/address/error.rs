@@ -13,6 +13,12 @@ pub enum AddressError {
     /// The text is `host:` without a path.
     #[error("'host:' requires a path")]
     EmptyHostPath,
+    /// The text names a part without an image.
+    #[error("invalid address '{part}': the image before '@' is missing")]
+    NoImage {
+        /// The text.
+        part: String,
+    },
     /// The text has the form of an address, but the image does not exist.
     #[error("cannot open '{}': no such file", shown(image))]
     MissingImage {
@@ -60,7 +66,7 @@ pub enum AddressError {
         text: String,
     },
     /// The text is `-`, but the command needs an image.
-    #[error("cannot open standard input as an image: images are not read from start to end")]
+    #[error("cannot open standard input as an image: an image is read at arbitrary offsets")]
     ImageFromStdin,
     /// The syntax of the partition is wrong.
     #[error("invalid partition '@{part}': {why}")]

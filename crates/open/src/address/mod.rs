@@ -16,10 +16,10 @@
 //! The parser checks a text in this order:
 //!
 //! 1. A text with one of the prefixes `host:`, `fuse:` and `nfs://`, or the text `-`, has the meaning in the
-//!    table. A text with the prefix `fuse:` is an error in two cases: the text has no path, or a pattern of
-//!    the shell may have produced the text. The second case applies if the whole text, or its part before any
-//!    `:`, `@`, `%` or `/`, is the name of a file. The caller must also refuse such a text if another user can
-//!    rename the file between the pattern and this check, see [`is_server`].
+//!    table. A text with the prefix `fuse:` is an error if it has no path, or if a pattern of the shell may have
+//!    produced it. The parser assumes such a pattern if the whole text, or its part before any `:`, `@`, `%` or
+//!    `/`, is the name of a file. The caller must also refuse the text if another user can rename this file before
+//!    the parser checks the name, see [`is_server`].
 //! 2. The parser looks for a colon that a path or an inode number follows. The first such colon whose left
 //!    side names an existing image (`IMAGE`, `IMAGE%NAME`, each also with `@PART`) separates the image from
 //!    the file in it.
@@ -252,9 +252,9 @@ fn server_address(text: &[u8]) -> Option<Address> {
 
 /// Checks that no pattern of a shell has produced the command line of a server. Such a command line would run
 /// the name of a file as a program. No file name contains `/`, so a pattern such as `*` produces no text with
-/// `:/`. Two cases produce the name of a file, perhaps with more text: a pattern such as `*/*`, and a loop
-/// that appends `:/etc` or `@2:/etc` to each name. The function detects these cases while the file exists. The first
-/// component of a pattern is always a file in the current directory, even if later components were removed.
+/// `:/`. A pattern such as `*/*` can produce such a text, and so can a loop that appends `:/etc` or `@2:/etc` to each
+/// name. The function detects both cases while the file exists. The first component of a text that a pattern has
+/// produced is the name of a file in the current directory, even if a file that later components refer to was removed.
 fn expect_intended(bytes: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Result<(), AddressError> {
     if !bytes.starts_with(SERVER) {
         return Ok(());
@@ -273,9 +273,11 @@ fn expect_intended(bytes: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> Result<(
 }
 
 /// Returns whether `text` is an address of a FUSE server or of an NFS export. Opening such an address starts
-/// a program, or connects to a host. A caller must not open such an address if the text does not come from
-/// the user, for example if the text is a name in a list, or if another user can change the current directory: a
-/// pattern of the shell produces the names of files there.
+/// a program, or connects to a host. A caller must not open such an address in these cases:
+///
+/// - The text does not come from the user, for example because it is a name in a list.
+/// - Another user can change the current directory. A pattern of the shell may then have produced the text from the
+///   name of a file of this user.
 pub fn is_server(text: &OsStr) -> bool {
     server_address(text.as_bytes()).is_some()
 }
@@ -343,12 +345,13 @@ fn missing_image(left: &[u8], entry: &dyn Fn(&Path) -> HostEntry) -> AddressErro
     let image = split_part(left).map_or(left, |(image, _)| image);
     let image = PathBuf::from(OsString::from_vec(image.to_vec()));
     match entry(&image) {
+        _ if image.as_os_str().is_empty() => AddressError::NoImage { part: Typed(left).to_string() },
         HostEntry::Directory => AddressError::HostDirectory { path: image },
         _ => AddressError::MissingImage { image },
     }
 }
 
-/// Prints the address in its syntax. Control characters are printed as `\xNN`.
+/// Prints the address in its syntax. Control characters are printed as the escape sequences of C.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", text::escaped(self.image.as_os_str().as_bytes()))?;

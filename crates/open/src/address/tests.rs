@@ -53,6 +53,8 @@ fn a_missing_image_is_an_error_and_never_a_host_path() {
     assert_eq!(alone, Err(AddressError::MissingFile { image: "nothing".into() }));
     assert_eq!(Address::parse_with("-".as_ref(), &host), Err(AddressError::ImageFromStdin));
     assert_eq!(operand(""), Err(AddressError::Empty));
+    let without_image = Err(AddressError::NoImage { part: "@1".into() });
+    assert_eq!(Address::parse_with("@1".as_ref(), &host), without_image);
 }
 
 #[test]
@@ -151,7 +153,7 @@ fn an_address_prints_as_written_and_parses_again() {
     }
     let hostile =
         Address { image: "disk.img".into(), part: None, place: Some(FileSelector::Path(b"/\x1b[2J".into())) };
-    assert_eq!(hostile.to_string(), r"disk.img:/\x1b[2J");
+    assert_eq!(hostile.to_string(), r"disk.img:/\033[2J");
 }
 
 proptest::proptest! {

@@ -12,8 +12,9 @@ use crate::Volume;
 
 impl Volume {
     /// Changes all given attributes of a file or none, and returns the new attributes. `symlinks` selects
-    /// whether a symbolic link at the end of the path is followed. Exception: the kernel engine and FUSE servers
-    /// change owner, mode, flags and times one after the other. After an error, the first of them may have changed.
+    /// whether a symbolic link at the end of the path is followed. Exception: the kernel engine and the FUSE driver
+    /// change owner, mode, flags and times one after the other. If a step fails, the attributes of the earlier steps
+    /// have their new values.
     ///
     /// ```
     /// use obento::base::Mode;

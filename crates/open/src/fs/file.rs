@@ -14,8 +14,8 @@ use super::{FsError, Metadata, Result};
 
 /// An open file of a volume, like `std::fs::File`.
 ///
-/// The file remains usable after its last name is removed, until it is dropped. A file need not be closed before it
-/// is dropped. Dropping a file does not write its data to stable storage; [`sync_all`](Self::sync_all) does.
+/// The file remains usable after its last name is removed, until it is dropped. Dropping a file closes it, and does not
+/// write its data to stable storage. [`sync_all`](Self::sync_all) writes the data to stable storage.
 ///
 /// ```
 /// use std::io::{Read, Seek, SeekFrom, Write};
@@ -363,6 +363,6 @@ pub(super) fn read_all(node: &Node) -> std::result::Result<Vec<u8>, Error> {
     }
 }
 
-/// Bytes of the first read, and the most bytes of one read.
+/// Length of the first read, and maximum length of one read, in bytes.
 const STEP: usize = 64 << 10;
 const MAX_STEP: usize = 4 << 20;

@@ -137,12 +137,13 @@ impl OpenOptions {
     ///
     /// 1. `Invalid`: `truncate`, `create` or `create_new` is set without `write` or `append`. Or: both
     ///    `truncate` and `append` are set.
-    /// 2. The errors of [`Vfs::resolve`](obento_vfs::Vfs::resolve). If the call may create the file, a
-    ///    missing last component is not an error.
+    /// 2. The errors of [`Vfs::resolve`](obento_vfs::Vfs::resolve). If the call may create the file, the errors of
+    ///    [`Vfs::resolve_parent`](obento_vfs::Vfs::resolve_parent) instead: a missing last component is not an error.
     /// 3. `IsDirectory`: a slash follows the name, and the file does not exist or
     ///    [`create_new`](Self::create_new) is set.
     /// 4. `Exists`: the name exists, with `create_new`.
-    /// 5. `Loop`: with [`create`](Self::create), the path leads through 40 or more dangling symbolic links.
+    /// 5. `Loop`: with [`create`](Self::create), the path leads through 40 or more dangling symbolic links, one after
+    ///    the other.
     /// 6. The errors of [`Vfs::create`](obento_vfs::Vfs::create), if the call must create the file.
     /// 7. The errors of [`Vfs::open`](obento_vfs::Vfs::open): `Invalid` if neither reading nor writing is
     ///    allowed, `IsDirectory` for a directory that is opened for writing, then `ReadOnly` and

@@ -270,7 +270,7 @@ impl Volume {
     }
 
     /// Creates a directory and its missing parents, with mode 0755. Succeeds if the directory exists. Fails
-    /// with `NotDirectory` if a component of the path is another file.
+    /// with `NotDirectory` if a component of the path exists and is not a directory.
     ///
     /// ```
     /// # let volume = obento::Volume::in_memory();
@@ -440,7 +440,8 @@ impl RemoveObserver for FirstFailure {
 
 /// Trees.
 impl Volume {
-    /// Removes a file, or a directory with its tree. Follows no symbolic link.
+    /// Removes a file, or a directory with its tree. Does not follow a symbolic link at the end of the path or in the
+    /// tree: removes the link itself.
     ///
     /// # Errors
     ///

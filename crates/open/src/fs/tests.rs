@@ -34,7 +34,7 @@ fn errors_name_the_call_the_path_and_the_reason_and_hostile_names_cannot_act_on_
     assert_eq!(error(volume.read_dir("/f")), "cannot list '/f': not a directory");
     assert_eq!(
         error(volume.create_dir("/x\x1b[2J/y")),
-        r"cannot create the directory '/x\x1b[2J/y': no such file or directory"
+        r"cannot create the directory '/x\033[2J/y': no such file or directory"
     );
     assert_eq!(error(volume.create_dir_all("/f/g")), "cannot create the directory '/f': not a directory");
     assert_eq!(error(volume.remove_file("/f/")), "cannot remove '/f/': not a directory");

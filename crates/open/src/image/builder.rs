@@ -117,9 +117,9 @@ impl ImageBuilder {
 
     /// Opens the image for change. A volume that is opened for change replays a dirty journal onto the image.
     ///
-    /// The first selection of a volume uses what the image contained when it was opened, unless the caller requested the
-    /// device ([`Image::device`]) since. No other process may change the image from then on: a driver may use the super
-    /// block that was read at that time.
+    /// Opening an image reads the signatures in it. The first selection of a volume uses these results, unless the
+    /// caller has requested the device ([`Image::device`]) in between. Other processes must therefore not change the
+    /// image after it was opened: a driver may use the super block that was read at that time.
     #[must_use]
     pub fn for_change(self) -> Self {
         Self { options: self.options.for_change(), ..self }

@@ -46,8 +46,8 @@ enum Only {
     NoneOf(Vec<PartitionChoice>),
 }
 
-/// Returns the contents of each partition. The contents of the whole device come first if a type claims the
-/// device, if the image has no partitions, or if a driver recognises the device and no partition.
+/// Returns the contents of each partition. [`Image::probe_all`] lists the cases in which the contents of the whole
+/// device come first.
 pub fn contents(image: &Image) -> Vec<PartitionChoice> {
     let mut contents = partitions(image);
     let nothing_known = contents.iter().all(|content| content.probe().is_none());
@@ -67,7 +67,7 @@ fn partitions(image: &Image) -> Vec<PartitionChoice> {
     image.partitions().iter().map(of).collect()
 }
 
-/// Returns the contents of `range`, which is that of `partition`, if there is one.
+/// Returns the contents of `range`. If `partition` is `Some`, `range` is the range of this partition.
 fn choice(image: &Image, range: &Range<u64>, partition: Option<Partition>) -> PartitionChoice {
     let is_container = partition.as_ref().is_some_and(|partition| partition.kind.is_container());
     let holds = match image.bytes(range) {
@@ -347,8 +347,8 @@ pub fn volume_bytes(
 }
 
 /// Finds the sector size of an MBR, which the MBR does not store. Uses large sectors if a partition has the signature
-/// of a file system with large sectors, but none is recognised with small sectors. A copy of a super block does not
-/// count with large sectors, because an earlier volume on the whole disk may have left the copy.
+/// of a file system with large sectors, and no partition is recognised with small sectors. A copy of a super block does
+/// not count with large sectors, because an earlier volume on the whole disk may have left the copy.
 pub fn count_in_large_sectors(image: &mut Image) {
     let is_small_mbr = |table: &Table| table.scheme == Scheme::Mbr && table.sector_size == 512;
     if !image.table.as_ref().is_some_and(is_small_mbr) || any_partition(image, |_| true) {
@@ -468,6 +468,9 @@ fn open_with(
     let fs_type = fs_type.or(driver.names().first().copied()).unwrap_or_default();
     locked.open_volume(&range, driver, probe, access).map_err(|reason| match reason {
         NotOpened::Driver(error) => failed(image, &range, (driver, fs_type), part, error),
+        NotOpened::Unrecorded(error) => {
+            OpenError::Unrecorded { image: image.path.clone(), part, error: Box::new(error) }
+        }
         NotOpened::InUse => OpenError::InUse { image: image.path.clone(), part },
     })
 }
@@ -511,7 +514,8 @@ fn free_after(image: &Image, partition: &Partition) -> u64 {
     limit.map_or(0, |limit| limit.saturating_sub(partition.end()))
 }
 
-/// Returns the partition that `part` selects, or the only one with a file system, and the number of free bytes after it.
+/// Returns the partition that `part` selects, or the only partition with a file system, and the number of free bytes
+/// after this partition.
 pub fn partition_to_grow(image: &Image, part: Option<&PartSelector>) -> Option<(u32, u64)> {
     let partition = volume_bytes(image, part).ok()?.1.partition?;
     Some((partition.number, free_after(image, &partition)))

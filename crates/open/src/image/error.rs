@@ -90,7 +90,8 @@ pub enum OpenError {
         /// The part of the image.
         part: Option<PartSelector>,
     },
-    /// This process already has the volume or a part of it open, and the two uses exclude each other.
+    /// This process already has a volume open that contains some of the same bytes, and at least one of the two volumes
+    /// is open for change.
     #[error(
         "cannot open '{}': this process has the image open already, and an image that is changed can be open only once",
         At(image, part)
@@ -220,6 +221,16 @@ pub enum OpenError {
         /// The error of the driver.
         error: Box<Error>,
     },
+    /// The volume has no space for the log of its provenance.
+    #[error("cannot record the provenance of '{}': {error}", At(image, part))]
+    Unrecorded {
+        /// The image.
+        image: PathBuf,
+        /// The part of the image.
+        part: Option<PartSelector>,
+        /// The error of the volume.
+        error: Box<Error>,
+    },
     /// The entry of a partition is shorter than the volume in the partition.
     #[error(
         "cannot open '{}@{number}': the partition has {len} bytes, but its file system needs at least {needed} bytes",
@@ -232,7 +243,7 @@ pub enum OpenError {
         number: u32,
         /// The length of the partition in bytes.
         len: u64,
-        /// The least length that the volume needs, in bytes.
+        /// The minimum length in bytes that the volume needs.
         needed: u64,
         /// Whether the free space after the partition suffices.
         can_grow: bool,

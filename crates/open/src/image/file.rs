@@ -16,6 +16,7 @@ use obento_host::io::{BehindDevice, OpenedImage};
 use obento_host::{FileId, HostFile};
 
 use super::layers::{Parts, open_file, open_journal, rooms};
+use super::start::start_of_packed;
 use super::{Image, ImageNotice, OpenError, Options, Writing};
 use crate::Registry;
 use crate::address::{HostEntry, snapshot_of};
@@ -119,6 +120,16 @@ impl ImageFile {
     #[must_use]
     pub fn watched(mut self, options: &Options) -> Self {
         self.options.on_unpacking = options.on_unpacking.clone();
+        self
+    }
+
+    /// Replaces compressed data by its first bytes, followed by zeros. Decoding then shows the kind of the data, and
+    /// needs little time and no temporary file.
+    #[must_use]
+    pub fn with_start_of_packed(mut self) -> Self {
+        if let Some(start) = start_of_packed(&self.file.device, &self.options) {
+            self.file.device = start;
+        }
         self
     }
 

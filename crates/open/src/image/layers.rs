@@ -46,8 +46,8 @@ impl Image {
         &self.host_files
     }
 
-    /// Returns the limit that the image and its backing and data files set to the permissions of a copy of its bytes. It
-    /// is that of the open files, whatever their paths lead to later.
+    /// Returns the limit that the image and its backing and data files set to the permissions of a copy of its bytes.
+    /// The limit is that of the open files, even if their paths refer to other files later.
     pub fn access_limit(&self) -> AccessLimit {
         self.access_limit
     }
@@ -67,6 +67,12 @@ impl Image {
     pub fn snapshots(&self) -> Result<Vec<Snapshot>, OpenError> {
         let Some(file) = &self.qcow2 else { return Ok(Vec::new()) };
         Ok(snapshots(&**file, &self.path)?)
+    }
+
+    /// Returns whether the image may be opened for change: it is not a snapshot, and obento writes the formats of all
+    /// layers. Even so, some variants of a format are read-only.
+    pub fn can_be_changed(&self) -> bool {
+        self.snapshot.is_none() && self.layers.iter().all(|layer| ["qcow2", "vhd"].contains(layer))
     }
 
     /// Decodes all layers.

@@ -28,6 +28,8 @@ mod options;
 mod plain;
 mod refused;
 mod signature;
+#[cfg(feature = "host")]
+mod start;
 #[cfg(all(test, feature = "host"))]
 mod tests;
 
@@ -295,9 +297,12 @@ impl Image {
     }
 
     /// Opens the file system that `part` selects, or the only file system if `part` is `None`. The volume is
-    /// open for change if the image was opened for change. If the volume is already open for change, returns
-    /// that volume. If the image was opened for change and the volume is already open for reading, fails with
-    /// `InUse`.
+    /// open for change if the image was opened for change.
+    ///
+    /// If the volume is already open for change, returns that volume. Fails with `InUse` in these cases:
+    ///
+    /// - The image was opened for change, and the volume is already open for reading.
+    /// - Another open volume contains some of the same bytes, and one of the two volumes is open for change.
     ///
     /// # Errors
     ///
@@ -359,8 +364,8 @@ impl Image {
         choose::volume_bytes(&self.for_selection(), part)
     }
 
-    /// Returns the number of the partition that `part` selects, or of the only partition with a file system, and the number
-    /// of free bytes after the partition. Returns `None` if the selected bytes are not a partition.
+    /// Returns the number of the partition that `part` selects, or of the only partition with a file system, and the
+    /// number of free bytes after the partition. Returns `None` if the selected bytes are not a partition.
     pub fn partition_to_grow(&self, part: Option<&PartSelector>) -> Option<(u32, u64)> {
         choose::partition_to_grow(&self.for_selection(), part)
     }
@@ -416,6 +421,11 @@ impl Image {
         if self.options.access == Access::ReadWrite {
             self.verdicts.take();
         }
+    }
+
+    /// Returns whether the signature of a type is on the whole image, whether or not a driver supports the type.
+    pub fn is_claimed(&self) -> bool {
+        choose::is_claimed(self)
     }
 
     /// Returns the contents of `range`. Fails with the errors of the device.

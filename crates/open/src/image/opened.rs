@@ -2,8 +2,8 @@
 //!
 //! Invariant: a volume that is open for change is open only once. Two writers of the same bytes would overwrite each
 //! other's changes. A reader beside a writer would read a mixture of old and new bytes. Therefore, a caller that
-//! opens a volume that is open for change gets the open volume. Opening another volume that shares bytes with it
-//! fails.
+//! opens a volume that is open for change gets the open volume. Opening another volume that contains some of the same
+//! bytes fails.
 //! Locking: the list is locked while a volume is selected and opened, so two threads do not open a volume at the same
 //! time. The first selection may use probes from the time when the image was opened, before the lock. A probe of bytes
 //! that a volume was open for change on is not used.
@@ -52,6 +52,8 @@ pub(super) enum NotOpened {
     InUse,
     /// The driver failed.
     Driver(Error),
+    /// The volume has no space for the log of its provenance.
+    Unrecorded(Error),
 }
 
 impl From<Error> for NotOpened {
@@ -69,7 +71,7 @@ fn expect_root(volume: &Volume) -> Result<(), Error> {
     })
 }
 
-/// An image of which no other thread opens a volume.
+/// A lock on an image. While this lock exists, no other thread opens a volume of the image.
 pub(super) struct LockedImage<'i> {
     pub image: &'i Image,
     pub opened: MutexGuard<'i, Vec<Open>>,
@@ -114,7 +116,10 @@ impl LockedImage<'_> {
             let log = LogOptions { adopts: image.options.adopt.is_some(), ..log };
             Recorded::open(file_system.clone(), who, image.options.clock.clone(), log)
         });
-        let recorded = recorded.transpose()?;
+        let recorded = recorded.transpose().map_err(|error| match error {
+            Error::NoSpace | Error::QuotaExceeded => NotOpened::Unrecorded(error),
+            error => error.into(),
+        })?;
         let file_system = recorded.clone().map_or(file_system, |recorded| recorded as Arc<dyn FileSystem>);
         let weak = recorded.as_ref().map(Arc::downgrade);
         let volume = Volume::of(Vfs::with(file_system, image.options.for_vfs())).with_recorded(recorded);

@@ -2,7 +2,7 @@
 
 use super::{Image, OpenError, Options};
 
-/// The open files that decoding needs: none.
+/// The replacement for the open files that decoding needs with the feature `host`. It is empty.
 pub(super) struct NoParts;
 
 impl NoParts {

@@ -13,7 +13,7 @@ use super::{
     read_sector,
 };
 
-/// The most bytes that Linux allocates for the entries (KMALLOC_MAX_SIZE in block/partitions/efi.c).
+/// Maximum number of bytes that Linux allocates for the entries (KMALLOC_MAX_SIZE in block/partitions/efi.c).
 const MAX_ENTRY_BYTES: u64 = 4 << 20;
 /// The smallest entry (UEFI specification 5.3.3).
 const MIN_ENTRY_SIZE: u32 = 128;
@@ -94,8 +94,7 @@ pub(super) fn find(device: &dyn BlockDevice) -> Result<Option<GptCopy>> {
     first_error.map_or(Ok(None), Err)
 }
 
-/// Returns whether the second copy of the GPT, at the end of the disk, is equal to `copy`, which is the first
-/// one.
+/// Returns whether the second copy of the GPT, at the end of the disk, is equal to `copy`, the first copy.
 pub(super) fn has_equal_backup(device: &dyn BlockDevice, copy: &GptCopy) -> bool {
     let size = copy.header.sector_size;
     let last = device.len().checked_div(u64::from(size)).and_then(|count| count.checked_sub(1));
@@ -103,6 +102,32 @@ pub(super) fn has_equal_backup(device: &dyn BlockDevice, copy: &GptCopy) -> bool
     second.is_some_and(|(header, entries)| {
         header.disk_guid == copy.header.disk_guid && entries.damage.is_none() && entries.bytes == copy.entries
     })
+}
+
+/// Returns whether no other data was written over the first copy of the GPT. `copy` is the backup. The result is `true`
+/// if both conditions apply:
+///
+/// - The sectors of the MBR and of the first header are zeros.
+/// - Each sector of the first entries is zero, or equals the same sector of `copy`.
+///
+/// Fails with the errors of the device.
+pub(super) fn starts_with_zeros(device: &dyn BlockDevice, copy: &GptCopy) -> Result<bool> {
+    let size = copy.header.sector_size;
+    for sector in 0..2 {
+        if !is_zero(&read_sector(device, size, sector)?) {
+            return Ok(false);
+        }
+    }
+    let entries = copy.entries.chunks(usize::try_from(size).unwrap_or(1).max(1));
+    for (sector, expected) in (2..).zip(entries) {
+        let found = read_sector(device, size, sector)?;
+        // The entries can end within a sector.
+        let (entries, rest) = found.split_at(expected.len().min(found.len()));
+        if !is_zero(rest) || !is_zero(entries) && entries != expected {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn find_with(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<GptCopy>> {
@@ -130,19 +155,18 @@ fn find_with(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<GptCop
     }
 }
 
-/// Loads the copy of the header: from the last sector, or from the position in a first header with a wrong
-/// checksum.
+/// Loads the copy of the header: from the position in a damaged first header, or from the last sector. The last sector
+/// of a device that is longer than its table may contain the copy of an older table.
 fn load_backup(device: &dyn BlockDevice, sector_size: u32) -> Result<Option<(Header, Entries)>> {
-    let last = device.len().checked_div(u64::from(sector_size)).and_then(|count| count.checked_sub(1));
-    let at_end = last.filter(|&last| last > 1).map_or(Ok(None), |last| load(device, sector_size, last));
-    if let Ok(Some(_)) = at_end {
-        return at_end;
-    }
     let primary = read_sector(device, sector_size, 1)?;
-    match RawGptHeader::of(&primary).map(|header| header.alternate_lba.get()) {
-        Some(sector) if sector > 1 => load(device, sector_size, sector),
-        _ => at_end,
+    let named = RawGptHeader::of(&primary).map(|header| header.alternate_lba.get());
+    if let Some(sector) = named.filter(|&sector| sector > 1)
+        && let Ok(Some(copy)) = load(device, sector_size, sector)
+    {
+        return Ok(Some(copy));
     }
+    let last = device.len().checked_div(u64::from(sector_size)).and_then(|count| count.checked_sub(1));
+    last.filter(|&last| last > 1).map_or(Ok(None), |last| load(device, sector_size, last))
 }
 
 /// Loads the header in `sector` and its entries. Returns `None` if the sector is not a header or does not

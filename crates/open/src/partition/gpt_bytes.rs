@@ -62,8 +62,8 @@ impl GptBytes {
     }
 
     /// Prepares the copy that was read from `device` to be changed. The second copy will be at the end of the
-    /// device.
-    pub fn of_copy(device: &dyn BlockDevice, copy: GptCopy) -> Self {
+    /// device. Returns `None` if the copy leaves no room for its entries before the first usable sector.
+    pub fn of_copy(device: &dyn BlockDevice, copy: GptCopy) -> Option<Self> {
         let is_first_damaged = copy.header.sector != 1;
         let first = first_header(device, copy.header.sector_size);
         let raw = copy.header.raw();
@@ -71,15 +71,15 @@ impl GptBytes {
         let old_last = if is_first_damaged { copy.header.sector } else { raw.alternate_lba.get() };
         let mut table =
             Self { copy, entries_at: 2, last: 0, usable: (first_usable, last_usable), is_first_damaged };
-        let highest = first_usable.saturating_sub(table.entry_sectors());
+        let highest = first_usable.checked_sub(table.entry_sectors()).filter(|&highest| highest >= 2)?;
         let stored = first.map(|header| header.partition_entry_lba.get());
         let stored = stored.filter(|at| (2..=highest).contains(at));
-        table.entries_at = stored.unwrap_or_else(|| highest.min(2));
+        table.entries_at = stored.unwrap_or(2);
         table.end_at(device.len());
         if table.last == old_last {
             table.usable.1 = table.usable.1.min(last_usable);
         }
-        table
+        Some(table)
     }
 
     /// Moves the second copy to the end of a disk of `len` bytes.

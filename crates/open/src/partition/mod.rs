@@ -27,6 +27,7 @@
     )
 )]
 
+mod check;
 mod edit;
 mod gpt;
 mod gpt_bytes;
@@ -45,6 +46,7 @@ use std::ops::Range;
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
 
+pub use check::check_table;
 pub use edit::{EditError, NewEntry, Placement, TableEditor};
 pub use guid::Guid;
 pub use kind::PartitionType;
@@ -148,7 +150,7 @@ impl Partition {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TableNotice {
     /// The first GPT header or its entries are damaged. The copy at the end of the disk was used.
-    #[error("the GPT at the start of the disk is damaged, and its backup was used: {0}")]
+    #[error("the GPT at the start of the disk is damaged ({0}); the backup at the end is used")]
     Backup(Error),
     /// The entries do not match their checksum, and neither do those of the backup.
     #[error(
@@ -246,9 +248,11 @@ impl Table {
     }
 
     /// Reads a GPT that is ignored because the MBR does not protect the GPT, as [`ignores_gpt`](Self::ignores_gpt)
-    /// reports. [`TableEditor::write`] then writes a protective MBR again. Returns `None` if a GPT is absent, or if the
-    /// first sectors contain anything else than boot code and an undamaged GPT: data may have been written over a disk
-    /// whose backup GPT remains.
+    /// reports. [`TableEditor::write`] then writes a protective MBR again.
+    ///
+    /// Returns `None` if a GPT is absent. Also returns `None` unless the first sectors contain boot code and an
+    /// undamaged GPT, or zeros instead of both. With other contents, data may have been written over the start of a
+    /// disk whose backup GPT remains.
     ///
     /// # Errors
     ///
@@ -260,10 +264,13 @@ impl Table {
         }
         let mut entries = [0; 64];
         device.read_at(MBR_ENTRIES.start, &mut entries)?;
-        let is_damaged =
-            |notice: &TableNotice| matches!(notice, TableNotice::Backup(_) | TableNotice::DamagedEntries(_));
-        let table = gpt::read(device)?.filter(|table| !table.notices.iter().any(is_damaged));
-        Ok(table.filter(|_| entries == [0; 64]).map(|table| table.with_truncation(device.len())))
+        let Some(copy) = gpt::find(device)?.filter(|_| entries == [0; 64]) else { return Ok(None) };
+        let table = copy.table();
+        let has = |is: fn(&TableNotice) -> bool| table.notices.iter().any(is);
+        let is_lost = has(|notice| matches!(notice, TableNotice::DamagedEntries(_)))
+            || has(|notice| matches!(notice, TableNotice::Backup(_)))
+                && !gpt::starts_with_zeros(device, &copy)?;
+        Ok((!is_lost).then(|| table.with_truncation(device.len())))
     }
 
     fn with_truncation(mut self, found: u64) -> Self {

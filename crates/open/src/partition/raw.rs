@@ -19,9 +19,9 @@ pub struct RawGptHeader {
     pub header_crc32: U32,
     /// 20
     pub reserved: U32,
-    /// 24: the sector that holds this header.
+    /// 24: the sector of this header.
     pub my_lba: U64,
-    /// 32: the sector that holds the other header.
+    /// 32: the sector of the other header.
     pub alternate_lba: U64,
     /// 40
     pub first_usable_lba: U64,
@@ -111,7 +111,7 @@ impl RawGptEntry {
         self.ending_lba.set(sector(range.end).saturating_sub(1));
     }
 
-    /// Sets the name, of which at most 36 UTF-16 units are stored.
+    /// Sets the name. Stores at most the first 36 UTF-16 units.
     pub fn set_name(&mut self, name: &str) {
         let units = name.encode_utf16().chain(std::iter::repeat(0));
         self.partition_name.iter_mut().zip(units).for_each(|(to, unit)| to.set(unit));

@@ -19,7 +19,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// The most bytes of a file that are parsed: ten times the size of the files of a large site.
+    /// Maximum number of bytes of a file that are parsed. It is ten times the size of the files of a large site.
     pub const MAX_BYTES: usize = 4 << 20;
 
     /// Reads `/etc/passwd` and `/etc/group` of `volume`. A file that cannot be read gives no names.

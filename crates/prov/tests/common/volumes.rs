@@ -127,7 +127,7 @@ pub fn ext4() -> Option<Volume<'static>> {
         subject,
         // The checksum of the super block is in its second sector: see the tests of ext4.
         whole: 1024..2048,
-        named: catalogue::every_operation(true).into_iter().chain(catalogue::nameless()).collect(),
+        named: catalogue::all(),
         bounds: Bounds { len: 2, space: true, links: true, xattrs: true },
         limits: Limits::SMALL,
         left_out: FEW_INODES,

@@ -13,6 +13,7 @@ pub mod campaign;
 mod choice;
 mod disk;
 mod endure;
+mod host_log;
 mod name;
 mod recover;
 mod repairable;

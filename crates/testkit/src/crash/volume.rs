@@ -23,7 +23,7 @@ use crate::mutants::Random;
 use crate::outcome::{self, words};
 use crate::plan::{Actor, Plan};
 use crate::record::{Event, RecordDevice};
-use crate::snapshot::{Snapshot, Times};
+use crate::snapshot::{Meta, Snapshot, Times};
 
 /// Opens a volume for changes, after replaying its journal to the device, or after repairing it if the format requires
 /// a repair after a crash.
@@ -64,6 +64,8 @@ pub struct Recording {
     pub unwatched: bool,
     /// Whether another implementation ran the plan, which has no generations of inodes.
     pub by_another: bool,
+    /// Whether the clock ran on during an operation, so that only whole seconds are compared.
+    pub whole_seconds: bool,
     /// The point from which on states are checked: when [`Plan::setup`] is durable.
     pub from: usize,
 }
@@ -73,7 +75,8 @@ impl Recording {
     fn new(base: &Arc<[u8]>, plan: &Plan, events: Vec<Event>, history: History) -> Self {
         let from = first_point(&history, plan);
         let (plan, base) = (plan.name.clone(), Arc::clone(base));
-        Self { plan, base, events, history, unwatched: false, by_another: false, from }
+        let (unwatched, by_another, whole_seconds) = (false, false, false);
+        Self { plan, base, events, history, unwatched, by_another, whole_seconds, from }
     }
 }
 
@@ -296,6 +299,7 @@ impl Subject<'_> {
         let vfs = looked_at(fs);
         let history = &recording.history;
         let tree = Snapshot::read(&vfs, history.trees.last()).map_err(|e| format!("does not read: {e}"))?;
+        let tree = if recording.whole_seconds { tree.map_meta(Meta::in_whole_seconds) } else { tree };
         // A failure while the volume was being opened leaves the earlier contents.
         let point = &history.points[mark.unwrap_or(0)];
         let rules = Rules {

@@ -11,11 +11,12 @@ use obento_base::{Errno, FileKind};
 use obento_driver::{Access, Limits};
 
 use super::{Answer, FileStat, Host, each_in_a_thread};
-use crate::plan::{Op, act_on_host};
+use crate::plan::{HostActor, Op, act_on_host};
 
 /// A mounted volume.
 pub struct Folder {
     root: PathBuf,
+    actor: HostActor,
     limits: Limits,
     again: Box<dyn FnMut(Access)>,
     held: Option<File>,
@@ -32,7 +33,8 @@ impl Folder {
     /// Uses the folder `root`, at which a volume with these limits is mounted for changes. `again` unmounts and mounts
     /// it again.
     pub fn new(root: PathBuf, limits: Limits, again: impl FnMut(Access) + 'static) -> Self {
-        Self { root, limits, again: Box::new(again), held: None, whiteouts: None }
+        let actor = HostActor::new(root.clone());
+        Self { root, actor, limits, again: Box::new(again), held: None, whiteouts: None }
     }
 }
 
@@ -94,15 +96,7 @@ impl Host for Folder {
     }
 
     fn act(&mut self, number: usize, op: &Op) -> Answer<()> {
-        answer(match op {
-            // A sync of the root flushes the whole volume, because FUSE forwards it to the server.
-            Op::Sync => File::open(&self.root).and_then(|root| Ok(rustix::fs::syncfs(root)?)),
-            Op::Flags(path, bits) => File::open(self.root.join(path)).and_then(|file| {
-                let flags = rustix::fs::IFlags::from_bits_retain(*bits);
-                Ok(rustix::fs::ioctl_setflags(file, flags)?)
-            }),
-            _ => act_on_host(&self.root, number, op),
-        })
+        answer(self.actor.act(number, op))
     }
 
     fn act_as(&mut self, id: u32, number: usize, op: &Op) -> Answer<()> {
@@ -224,6 +218,7 @@ impl Host for Folder {
 
     fn again(&mut self, access: Access) {
         self.held = None;
+        self.actor = HostActor::new(self.root.clone());
         (self.again)(access);
     }
 }

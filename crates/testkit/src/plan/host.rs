@@ -3,15 +3,69 @@
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, lchown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use obento_base::FileKind;
 use obento_driver::{RenameFlags, Size, XattrMode};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags as HostRename, Timespec, Timestamps, XattrFlags,
+    AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags as HostRename, Timespec,
+    Timestamps, XattrFlags,
 };
 
 use crate::plan::{Op, Space, bytes};
+
+/// A folder of the host on which a plan runs, and the files that the plan keeps open.
+#[derive(Debug)]
+pub struct HostActor {
+    root: PathBuf,
+    held: Vec<File>,
+    nameless: Vec<File>,
+}
+
+impl HostActor {
+    /// Uses the folder `root`, the root of a mounted volume. The process must have no umask.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into(), held: Vec::new(), nameless: Vec::new() }
+    }
+
+    /// Runs operation `number` of a plan.
+    pub fn act(&mut self, number: usize, op: &Op) -> io::Result<()> {
+        let last = self.nameless.last().ok_or(io::Error::from(io::ErrorKind::NotFound));
+        match op {
+            // A sync of the root flushes the whole volume, because FUSE forwards it to the server.
+            Op::Sync => Ok(rustix::fs::syncfs(File::open(&self.root)?)?),
+            Op::Flags(path, bits) => set_flags(&File::open(self.root.join(path))?, *bits),
+            Op::Hold(path) => {
+                self.held.push(File::open(self.root.join(path))?);
+                Ok(())
+            }
+            Op::Release => {
+                while self.held.pop().or_else(|| self.nameless.pop()).is_some() {}
+                Ok(())
+            }
+            Op::Nameless => {
+                let flags = OFlags::TMPFILE | OFlags::RDWR;
+                let file = rustix::fs::open(&self.root, flags, Mode::from_raw_mode(0o644))?;
+                self.nameless.push(file.into());
+                Ok(())
+            }
+            Op::WriteNameless(at, len) => last?.write_all_at(&bytes(number, *at, *len), *at),
+            Op::Name(path) => {
+                rustix::fs::linkat(last?, c"", CWD, self.root.join(path), AtFlags::EMPTY_PATH)?;
+                self.nameless.pop();
+                Ok(())
+            }
+            _ => act_on_host(&self.root, number, op),
+        }
+    }
+}
+
+/// Sets the flags that a user can set, and leaves the others.
+fn set_flags(file: &File, bits: u32) -> io::Result<()> {
+    let changeable = IFlags::NODUMP | IFlags::NOATIME | IFlags::IMMUTABLE | IFlags::APPEND;
+    let kept = rustix::fs::ioctl_getflags(file)?.difference(changeable);
+    Ok(rustix::fs::ioctl_setflags(file, kept | IFlags::from_bits_retain(bits) & changeable)?)
+}
 
 /// Runs operation `number` of a plan below `root`. Operations that keep files open are ignored.
 pub fn act_on_host(root: &Path, number: usize, op: &Op) -> io::Result<()> {
@@ -70,7 +124,7 @@ pub fn act_on_host(root: &Path, number: usize, op: &Op) -> io::Result<()> {
 fn create(path: &Path, kind: FileKind, mode: u16) -> io::Result<()> {
     let file_type = match kind {
         FileKind::Directory => {
-            fs::create_dir(path)?;
+            rustix::fs::mkdir(path, Mode::from_raw_mode(mode.into()))?;
             return fs::set_permissions(path, fs::Permissions::from_mode(mode.into()));
         }
         FileKind::Regular | FileKind::Symlink => FileType::RegularFile,

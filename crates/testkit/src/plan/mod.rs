@@ -16,7 +16,7 @@ use obento_driver::{RenameFlags, Size, XattrMode};
 pub use act::Actor;
 pub(crate) use act::{new_node, target};
 pub use bounded::Bounds;
-pub use host::act_on_host;
+pub use host::{HostActor, act_on_host};
 pub use random::{Limits, random, random_over};
 pub use shrink::shrink;
 

@@ -15,10 +15,10 @@ use super::BuildFailure;
 use super::source::Read;
 use crate::copy::{Observer, Progress};
 
-/// The most bytes, and the most files, that a thread takes at once.
+/// Maximum numbers of bytes and of files that a thread takes at once.
 const BATCH_BYTES: u64 = 4 << 20;
 const BATCH_FILES: usize = 512;
-/// The most bytes of a large file in one job.
+/// Maximum number of bytes of a large file in one job.
 const PART: u64 = 8 << 20;
 
 /// The files that are still to be moved.
@@ -34,7 +34,7 @@ struct Queue<'a> {
 }
 
 impl Queue<'_> {
-    /// Appends the next jobs to `jobs`. Appends none at the end.
+    /// Appends the next jobs to `jobs`. Appends nothing if no jobs are left.
     fn take(&mut self, jobs: &mut Vec<Job>) {
         jobs.clear();
         let mut bytes = 0;
@@ -92,7 +92,7 @@ impl Common<'_> {
         }
     }
 
-    /// Moves files until none remain or a thread fails.
+    /// Moves files until no file remains or a thread fails.
     fn work(&self, mover: &mut Mover<'_>, mut reported: impl FnMut() -> bool) -> Result<(), HostError> {
         let mut jobs = Vec::new();
         while !self.is_over.load(Ordering::Relaxed) {

@@ -25,7 +25,7 @@ use crate::copy::image::ImageWriter;
 use crate::copy::tree_sink::{NewEntry, TreeSink as _, fill_ranges};
 use crate::copy::{CopyError, Observer, ProblemReason, Progress, expect_wanted};
 
-/// The most attempts with a size that was found. Each attempt is larger by half.
+/// Maximum number of attempts with a size that was found. Each size is larger by half than the previous one.
 const TRIES: u32 = 12;
 /// Sizes are multiples of this.
 const STEP: u64 = 1 << 20;

@@ -9,8 +9,8 @@
 //! 4. If the log of the volume is requested, its bytes are written (`history`).
 //! 5. The file is converted to the image format (`container`), and gets its name.
 //!
-//! Bytes from a pipe are stored in a spool file, or written before a plan exists (`stream`). To verify a build, the
-//! image is built twice, checked, and compared with its sources (`verify`).
+//! Bytes from a pipe are stored in a spool file, or written before a plan exists (`stream`). [`build_verified`] builds
+//! the image twice, checks the volume, and compares the volume with its sources (`verify`).
 //!
 //! Invariant: sources are not trusted. Names in a source are data, and only `model` resolves them, within the tree.
 

@@ -14,10 +14,10 @@ use obento_host::Xattr;
 use obento_host::compressed::UnpackLimits;
 use obento_host::tar::FS_BLOCK;
 
-/// The most links that are followed in one path: `MAXSYMLINKS` of Linux.
+/// Maximum number of links that are followed in one path: `MAXSYMLINKS` of Linux.
 const MAX_LINKS: u32 = 40;
-/// The most directories that sources only imply by the paths of their entries. One long path implies
-/// thousands of them.
+/// The maximum number of directories that sources contain only as parts of the paths of other entries. A single long
+/// path can contain thousands of such directories.
 const MAX_IMPLIED: u32 = 1 << 20;
 
 /// The reason why a path of a source is not usable.
@@ -63,10 +63,10 @@ impl From<TreeError> for PathError {
 /// The tree while sources are read.
 pub(super) struct Model {
     pub builder: TreeBuilder,
-    /// The most directories that may be implied, and how many of them are left.
+    /// Maximum number of implied directories, and the number that is left.
     implied_max: u32,
     implied_left: u32,
-    /// The most bytes of extended attributes, link targets and maps of holes, and how many of them are left.
+    /// Maximum number of bytes of extended attributes, link targets and maps of holes, and the number that is left.
     texts_max: u64,
     texts_left: u64,
     /// Nodes with smaller numbers belong to lower layers.
@@ -77,7 +77,7 @@ pub(super) struct Model {
     opaque: HashSet<NodeId>,
 }
 
-/// Splits a path into names, without `.` and empty ones. Fails with `LeadsUp` or `NoPath`.
+/// Splits a path into names. Omits `.` and empty components. Fails with `LeadsUp` or `NoPath`.
 pub(super) fn names(path: &[u8]) -> Result<Vec<NameBuf>, PathError> {
     let mut names = Vec::new();
     for part in path.split(|&byte| byte == b'/').filter(|part| !matches!(*part, b"" | b".")) {

@@ -12,7 +12,7 @@ use obento_host::compressed::UnpackLimits;
 use crate::convert::ConvertFormat;
 use crate::import::Selection;
 
-/// The most threads. More would wait for each other.
+/// Maximum number of threads. Further threads would only wait for the others.
 const MAX_THREADS: usize = 4;
 
 /// One source of a tree.
@@ -159,7 +159,8 @@ pub struct BuildSettings {
     pub exclude: Vec<Vec<u8>>,
     /// Whether the extended attributes of files from a directory of the host are stored.
     pub xattrs: bool,
-    /// The image of an OCI layout, as described at [`BuildSource::OciLayout`]. It is an error if no image has this name.
+    /// The image of an OCI layout, as described at [`BuildSource::OciLayout`]. It is an error if no image has this
+    /// name.
     pub image: Option<String>,
     /// Additional input for the derivation of the UUID and the seeds. Two volumes with the same tree and
     /// different salts have different UUIDs.

@@ -21,7 +21,7 @@ use super::history::History;
 use super::source::Read;
 use super::{BuildFailure, SourceProblem};
 
-/// The most differences that are reported.
+/// Maximum number of differences that are reported.
 const REPORTED: usize = 1000;
 /// Bytes that are compared at once.
 const CHUNK: usize = 256 << 10;

@@ -1,8 +1,8 @@
 //! Writes a disk over a partition of an existing disk.
 //!
-//! Invariant: the first [`HEAD`] bytes of the partition are zeros on stable storage before any other byte is written, and
-//! are written last. An incomplete copy is therefore not recognised as a file system. No byte outside of the partition is
-//! written.
+//! Invariant: the first [`HEAD`] bytes of the partition are zeros on stable storage before any other byte is written,
+//! and are written last. An incomplete copy is therefore not recognised as a file system. No byte outside of the
+//! partition is written.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -74,9 +74,9 @@ pub enum PartitionState {
     Written,
 }
 
-/// Writes the bytes of `disk` to the start of `partition`. The rest of the partition is freed if the device can do so without
-/// writing; otherwise only its last MiB becomes zeros. `watch` receives the current step and the number of bytes that this
-/// step has processed, and can end the work.
+/// Writes the bytes of `disk` to the start of `partition`. The rest of the partition is freed if the device can do so
+/// without writing; otherwise only its last MiB becomes zeros. `watch` receives the current step and the number of
+/// bytes that this step has processed, and can end the work.
 ///
 /// # Errors
 ///

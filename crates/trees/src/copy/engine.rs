@@ -4,10 +4,10 @@ use std::fs::File;
 use std::path::Path;
 
 use obento_base::wire::to_u64;
-use obento_base::{Attr, Error, FileFlags, FileKind, Name, NameBuf};
+use obento_base::{Attr, Error, FileFlags, FileKind, Mode, Name, NameBuf};
 use obento_driver::Span;
 use obento_host::source::Run;
-use obento_host::tree::{Keep, LinkKey, Loss, Report};
+use obento_host::tree::{Keep, LinkKey, Loss, Report, Written};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 use obento_open::walk::Step;
 use obento_vfs::{Node, Symlinks};
@@ -17,7 +17,9 @@ use super::image::CHUNK;
 use super::into::read_full;
 use super::source::{Body, CopyFrom, Item, Items, Origin};
 use super::tree_sink::{FileError, Fill, NewEntry, TreeSink};
-use super::{CopyError, CopyOptions, HardLinks, Observer, Problem, ProblemReason, Progress, expect_wanted};
+use super::{
+    Admission, CopyError, CopyOptions, HardLinks, Observer, Problem, ProblemReason, Progress, expect_wanted,
+};
 use crate::data::{self, Losses};
 
 /// Bytes copied between two reports of progress.
@@ -108,8 +110,12 @@ impl<'a, T: TreeSink> Copy<'a, T> {
                 return self.fail(item.shown, ProblemReason::DirectoryOmitted);
             }
             _ => {
+                let admission = self.observer.admit(&item.shown, &mut item.attr);
+                restrict(&mut item, admission);
                 self.report_problems(&mut item)?;
-                self.tree.set_root(&Metadata::new(&item.attr, &item.xattrs));
+                if admission != Admission::ContentsOnly {
+                    self.tree.set_root(&Metadata::new(&item.attr, &item.xattrs));
+                }
             }
         }
         Ok(())
@@ -131,6 +137,16 @@ impl<'a, T: TreeSink> Copy<'a, T> {
         if item.step == Step::Enter && !self.options.recursive {
             self.skipped = 1;
             return self.fail(item.shown, ProblemReason::DirectoryOmitted);
+        }
+        match self.observer.admit(&item.shown, &mut item.attr) {
+            Admission::Omitted => {
+                if item.step == Step::Enter {
+                    items.prune();
+                    self.skipped = 1;
+                }
+                return Ok(());
+            }
+            admission => restrict(&mut item, admission),
         }
         self.report_problems(&mut item)?;
         let Some(name) = name else { return self.fail(item.shown, ProblemReason::Nameless) };
@@ -181,15 +197,31 @@ impl<'a, T: TreeSink> Copy<'a, T> {
                 return Err(ProblemReason::Volume(Error::NotFound));
             }
             (FileKind::Symlink, Body::Link(target)) => {
-                self.tree.create(name, &meta, NewEntry::Symlink(target))?;
+                let written = self.tree.create_or_drop(name, &meta, NewEntry::Symlink(target))?;
+                self.report_dropped(item, written);
             }
             (FileKind::Regular, body) => self.regular(name, (item, items), body, &meta)?,
-            (kind, _) => self.tree.create(name, &meta, NewEntry::Node(kind, attr.rdev))?,
+            (kind, _) => {
+                let written = self.tree.create_or_drop(name, &meta, NewEntry::Node(kind, attr.rdev))?;
+                self.report_dropped(item, written);
+            }
         }
         if has_more_names {
             self.tree.remember(key, name, attr.nlink - 1)?;
         }
         Ok(())
+    }
+
+    /// Reports an entry that the target cannot store.
+    fn report_dropped(&mut self, item: &Item, written: Written) {
+        if written == Written::Dropped {
+            let loss = match item.attr.kind {
+                FileKind::Symlink => Loss::Symlink,
+                kind if kind.is_device() => Loss::Device,
+                _ => Loss::Special,
+            };
+            self.observer.dropped(&item.shown, loss);
+        }
     }
 
     /// Returns whether the copy follows the link `item`.
@@ -302,8 +334,9 @@ impl<'a, T: TreeSink> Copy<'a, T> {
 
     /// Reports `trouble`, or ends the copy with it.
     pub fn fail(&mut self, path: Vec<u8>, trouble: ProblemReason) -> Result<(), CopyError> {
-        if let Some(trouble) = trouble.into_report()? {
-            self.problem(path, trouble);
+        match trouble.into_report()? {
+            Some(trouble) => self.problem(path, trouble),
+            None => self.observer.dropped(&path, Loss::Name),
         }
         Ok(())
     }
@@ -318,6 +351,25 @@ impl<'a, T: TreeSink> Copy<'a, T> {
         self.tree.settle();
         self.report_late()?;
         Ok((self.tree.finish()?, self.problems))
+    }
+}
+
+/// Removes the properties of an item that `admission` excludes.
+fn restrict(item: &mut Item, admission: Admission) {
+    match admission {
+        Admission::Full | Admission::Omitted => {}
+        // These properties give rights to the processes that run the file.
+        Admission::Distrusted => {
+            let is_right = |name: &[u8]| name.starts_with(b"security.") || name.starts_with(b"trusted.");
+            item.attr.mode = item.attr.mode.without(Mode::SET_UID).without(Mode::SET_GID);
+            item.xattrs.retain(|xattr| !is_right(&xattr.name));
+        }
+        Admission::ContentsOnly => {
+            (item.attr.flags, item.attr.project) = (FileFlags::empty(), 0);
+            item.xattrs.clear();
+            // They belong to the attributes that are not copied.
+            item.troubles.clear();
+        }
     }
 }
 
@@ -409,7 +461,7 @@ fn fill(
 }
 
 /// Passes the bytes of a file to the sink, with holes for unreadable bytes.
-fn fill_carefully(
+pub(super) fn fill_carefully(
     node: &Node,
     size: u64,
     sink: &mut dyn DataSink,

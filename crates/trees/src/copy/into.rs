@@ -18,9 +18,13 @@ use super::{
 };
 
 /// Copies `sources` to `target`. [`CopyOptions::target`] decides whether `target` is a directory to copy into
-/// or the copy itself. If the copy replaces a file, the name refers at every moment to the old file or to the
-/// complete new file. A problem with one file is passed to `observer`, and the copy continues. The copy is on
+/// or the copy itself. A problem with one file is passed to `observer`, and the copy continues. The copy is on
 /// stable storage after [`Volume::sync`](obento_open::Volume::sync) or [`Volume::close`](obento_open::Volume::close).
+///
+/// If the copy replaces a file, the name refers at every moment to the old file or to the complete new file. Exception:
+/// with [`HardLinks::Separate`], a regular file with several names is overwritten in place, as cp(1) does, so that all
+/// its names refer to the new contents. If this fails, its contents stay incomplete. The exception does not apply if
+/// the options request backups, or if a source is on the volume of the target.
 ///
 /// # Errors
 ///

@@ -14,6 +14,7 @@ mod into;
 mod options;
 mod out;
 mod problem;
+mod read_data;
 mod source;
 mod target;
 #[cfg(test)]
@@ -36,7 +37,10 @@ pub(crate) use options::join;
 pub use options::{CopyOptions, CopySource, HardLinks, TargetIs};
 pub use out::{copy_out, copy_out_to};
 pub(crate) use problem::expect_wanted;
-pub use problem::{CopyError, CopyReport, Observer, Problem, ProblemReason, Progress, Quiet, special_word};
+pub use problem::{
+    Admission, CopyError, CopyReport, Observer, Problem, ProblemReason, Progress, Quiet, special_word,
+};
+pub use read_data::read_data;
 pub use target::HostTarget;
 
 pub use crate::data::Unread;

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use obento_base::{Error, FileKind};
+use obento_base::{Attr, Error, FileKind};
 use obento_host::HostError;
 use obento_host::tree;
 use obento_open::text::escaped;
 use obento_open::walk::Damage;
 
-use crate::copy::Shortage;
+use crate::copy::{Loss, Shortage};
 use crate::data::Unread;
 use crate::import::MemberProblem;
 
@@ -40,6 +40,9 @@ pub enum ProblemReason {
     /// An error of the image.
     #[error(transparent)]
     Volume(Error),
+    /// A part of the directory cannot be listed. The copy has the other entries.
+    #[error(transparent)]
+    Listing(Error),
     /// An error of the host.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -106,7 +109,8 @@ pub enum ProblemReason {
 
 impl From<Damage> for Problem {
     fn from(damage: Damage) -> Self {
-        Self { path: damage.path, trouble: ProblemReason::Volume(damage.error) }
+        let reason = if damage.in_listing { ProblemReason::Listing } else { ProblemReason::Volume };
+        Self { path: damage.path, trouble: reason(damage.error) }
     }
 }
 
@@ -128,8 +132,8 @@ impl ProblemReason {
         }
     }
 
-    /// Returns the problem to report, or `None` if it is counted only. Fails with a problem that later entries would also
-    /// have.
+    /// Returns the problem to report, or `None` if it is counted only. Fails with a problem that later entries would
+    /// also have.
     pub(crate) fn into_report(self) -> Result<Option<Self>, CopyError> {
         match self {
             Self::Host(
@@ -150,16 +154,40 @@ impl fmt::Display for Problem {
     }
 }
 
+/// The decision of an [`Observer`] about an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// The entry is copied.
+    Full,
+    /// The entry is copied without its set-user-ID and set-group-ID bits, and without the extended attributes
+    /// `security.*` and `trusted.*`.
+    Distrusted,
+    /// The entry is copied without its extended attributes and its flags. The observer has replaced its other attributes.
+    /// A directory whose contents are copied does not get any attributes.
+    ContentsOnly,
+    /// The entry is not copied. If the entry is a directory, the entries below it are not copied either.
+    Omitted,
+}
+
 /// Receives the progress and the problems of a copy.
 pub trait Observer {
+    /// Receives the path and the attributes of each entry before the copy writes the entry. Returns whether to copy the
+    /// entry; a source whose contents are copied is always copied. The function may change the attributes of the copy.
+    /// If the size becomes smaller, the copy has fewer bytes.
+    fn admit(&mut self, path: &[u8], attr: &mut Attr) -> Admission {
+        let _ = (path, attr);
+        Admission::Full
+    }
+
     /// Receives the progress. The copy calls this method after every entry, and at intervals within a long
     /// entry.
     fn progress(&mut self, progress: &Progress<'_>) {
         let _ = progress;
     }
 
-    /// Receives the total number of files and bytes. A copy first lists all files, and reports the progress of the
-    /// listing. It then calls this function and starts to copy. A copy from a pipe does not call this function.
+    /// Receives the total number of files and bytes of a build. A build first reads all sources, and reports the
+    /// progress of this step. It then calls this function, and starts to copy the bytes of files. The number of bytes
+    /// may be an estimate. Copies, imports and exports do not call this function.
     fn total(&mut self, files: u64, bytes: u64) {
         let _ = (files, bytes);
     }
@@ -168,6 +196,12 @@ pub trait Observer {
     /// entry, and at intervals within a long entry. The copy then removes an entry that is not complete.
     fn is_stopped(&self) -> bool {
         false
+    }
+
+    /// Receives the path of an entry that the target does not store, because of its type or its name. The report counts
+    /// such entries.
+    fn dropped(&mut self, path: &[u8], loss: Loss) {
+        let _ = (path, loss);
     }
 
     /// Receives a problem. The copy continues.

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use obento_base::{DeviceNumber, Error, FileKind, Name};
-use obento_host::tree::{LinkKey, Loss, Report, TreeWriter};
+use obento_host::tree::{LinkKey, Loss, Report, TreeWriter, Written};
 use obento_host::{DataSink, HostError, Metadata, SinkError};
 
 use super::{CopyError, Problem, ProblemReason};
@@ -72,9 +72,18 @@ pub(crate) trait TreeSink {
     fn leave(&mut self) -> Result<(), ProblemReason>;
     /// Creates an entry that is not a directory. An incomplete file is removed. The entry is counted as a loss if the
     /// target does not support its kind.
-    fn create(&mut self, name: &Name, meta: &Metadata<'_>, entry: NewEntry<'_>) -> Result<(), FileError>;
-    /// Creates a regular file of `bytes` in a batch with later files, and reports its errors later. Returns false if the
-    /// file must be created by itself.
+    fn create(&mut self, name: &Name, meta: &Metadata<'_>, entry: NewEntry<'_>) -> Result<(), FileError> {
+        self.create_or_drop(name, meta, entry).map(|_| ())
+    }
+    /// Creates an entry like [`create`](Self::create). Returns whether the target can store it.
+    fn create_or_drop(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        entry: NewEntry<'_>,
+    ) -> Result<Written, FileError>;
+    /// Creates a regular file of `bytes` in a batch with later files, and reports its errors later. Returns false if
+    /// the file must be created by itself.
     fn create_later(&mut self, _: &Name, _: &Metadata<'_>, _: &[u8]) -> Result<bool, ProblemReason> {
         Ok(false)
     }
@@ -87,7 +96,8 @@ pub(crate) trait TreeSink {
     }
     /// Counts a property of `name` that is lost.
     fn lose(&mut self, loss: Loss, name: &Name);
-    /// Records that `name`, which was just created here, is `key` in the source, with `more` names expected.
+    /// Records that `name`, which was just created in the current directory, is the copy of `key` in the source. The
+    /// source has up to `more` further names of this file.
     fn remember(&mut self, key: LinkKey, name: &Name, more: u32) -> Result<(), ProblemReason>;
     /// Makes `name` a hard link to the recorded copy of `key`. Returns false if no copy is recorded or it cannot be
     /// linked to, which is counted. The caller then creates a file.
@@ -100,8 +110,8 @@ pub(crate) trait TreeSink {
     fn finish(self) -> Result<Report, CopyError>;
 }
 
-/// Passes a file of `size` bytes to `sink`: `read` fills a part of `buffer` with the bytes from an offset on. The parts of
-/// the file outside of `ranges` are holes.
+/// Passes a file of `size` bytes to `sink`: `read` fills a part of `buffer` with the bytes from an offset on. The parts
+/// of the file outside of `ranges` are holes.
 pub(crate) fn fill_ranges(
     sink: &mut dyn DataSink,
     (ranges, size): (&[Range<u64>], u64),
@@ -133,13 +143,17 @@ impl TreeSink for TreeWriter {
     fn leave(&mut self) -> Result<(), ProblemReason> {
         Ok(Self::leave(self)?)
     }
-    fn create(&mut self, name: &Name, meta: &Metadata<'_>, entry: NewEntry<'_>) -> Result<(), FileError> {
-        match entry {
+    fn create_or_drop(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        entry: NewEntry<'_>,
+    ) -> Result<Written, FileError> {
+        Ok(match entry {
             NewEntry::File(fill) => self.file(name, meta, |sink| fill(sink).map_err(FileError::from))?,
             NewEntry::Symlink(target) => self.symlink(name, meta, target)?,
             NewEntry::Node(kind, rdev) => self.node(name, meta, kind, rdev)?,
-        };
-        Ok(())
+        })
     }
     fn lose(&mut self, loss: Loss, name: &Name) {
         Self::lose(self, loss, name);

@@ -4,8 +4,8 @@
 //! level of the current path, memory contains one directory of each side. A hole equals zeros, and nothing is read
 //! where both sides have a hole. Damage is reported, and the comparison continues.
 //!
-//! Invariant: a directory is entered only once. A directory with two names exists only on a damaged volume. It could
-//! contain itself, or double the work at each level.
+//! Invariant: a directory of an image is entered only once. A directory with two names exists only on a damaged volume.
+//! It could contain itself, or double the work at each level.
 //! Invariant: the depth is bounded. Every comparison therefore ends.
 //! Invariant: at most `MAX_NAMES` names of a directory are compared.
 
@@ -31,7 +31,8 @@ pub use place::{BytePlace, place_of};
 pub use side::DiffSide;
 use side::{Directory, Listed, SideEntry};
 
-/// The most names of a directory. Valid directories have fewer, and a hostile one could exhaust memory.
+/// Maximum number of names of a directory. Valid directories have fewer names. A hostile directory could exhaust
+/// memory.
 const MAX_NAMES: usize = 1 << 20;
 
 /// The properties that are compared in addition to kinds, link targets and device numbers.

@@ -13,7 +13,7 @@ use super::problem::MemberProblem;
 use crate::acls;
 use crate::copy::{Observer, Problem, ProblemReason};
 
-/// The most members whose lists wait.
+/// Maximum number of members whose lists wait.
 pub(super) const MAX: usize = 1 << 20;
 
 /// The lists of a member, in text form.

@@ -38,7 +38,7 @@ use crate::data::{self, Losses};
 pub use problem::MemberProblem;
 pub(crate) use select::Selection;
 
-/// The most directories whose times are restored after later members are put into them.
+/// Maximum number of directories whose times are restored after later members are put into them.
 const MAX_OWN: usize = 1 << 20;
 /// Bytes that are written to a file at once.
 const CHUNK: usize = 256 << 10;

@@ -6,9 +6,9 @@
 use obento_base::{Error, FileKind, Name, NameBuf};
 use obento_vfs::Node;
 
-/// The most links that one path may follow, as in `obento-vfs`.
+/// Maximum number of links that one path may follow, as in `obento-vfs`.
 const MAX_SYMLINKS: u32 = 40;
-/// The most remaining components, including those of links.
+/// Maximum number of remaining components, including the components of link targets.
 const MAX_COMPONENTS: usize = 1 << 16;
 
 /// The result of resolving a path.

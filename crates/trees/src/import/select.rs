@@ -1,7 +1,7 @@
 //! Selects the members to unpack, and their paths in the target.
 
 use obento_base::{Name, NameBuf};
-use obento_open::volume::matches;
+use obento_open::pattern::Pattern;
 
 use super::problem::MemberProblem;
 
@@ -40,14 +40,14 @@ impl Selection<'_> {
         }
         let parts: Vec<_> = components(path).collect();
         self.exclude.iter().any(|pattern| {
-            let pattern: Vec<_> = components(pattern).collect();
+            let pattern: Vec<_> = components(pattern).map(Pattern::of_shell).collect();
             !pattern.is_empty() && parts.windows(pattern.len()).any(|window| fits(&pattern, window))
         })
     }
 }
 
-fn fits(pattern: &[&[u8]], names: &[&[u8]]) -> bool {
-    pattern.iter().zip(names).all(|(pattern, name)| matches(pattern, name))
+fn fits(pattern: &[Pattern], names: &[&[u8]]) -> bool {
+    pattern.iter().zip(names).all(|(pattern, name)| pattern.matches_in_shell(name))
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {

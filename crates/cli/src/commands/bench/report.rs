@@ -39,8 +39,20 @@ enum Format {
     Html,
 }
 
+/// # Errors
+///
+/// `baseline` is not one of the targets.
+pub fn expect_measured(baseline: Option<&str>, mut targets: Vec<&str>) -> Result<(), Report> {
+    let Some(baseline) = baseline.filter(|baseline| !targets.contains(baseline)) else { return Ok(()) };
+    targets.sort_unstable();
+    targets.dedup();
+    let report = Report::on("cannot compare with", baseline.as_bytes(), "this target is not measured");
+    Err(report.help(format!("use one of these targets: {}", targets.join(", "))))
+}
+
 pub fn run(args: &Args, _: &Context) -> Outcome {
     let all: Vec<Results> = args.files.iter().map(|path| load(path)).collect::<Result<_, _>>()?;
+    expect_measured(args.baseline.as_deref(), all.iter().flat_map(Results::targets).collect())?;
     let table = |results: &Results| Table::of(results, args.baseline.as_deref());
     let format = match args.output.as_ref().and_then(|path| path.extension()).and_then(|end| end.to_str()) {
         Some("html") => Format::Html,

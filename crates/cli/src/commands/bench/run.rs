@@ -19,6 +19,7 @@ use obento_bench::target::{Mount, TargetSetup};
 use obento_bench::workload::{PRESETS, Settings, find};
 use obento_bench::{BenchError, Target};
 
+use super::report::expect_measured;
 use super::watch::RunDisplay;
 use crate::context::Context;
 use crate::output::{Outcome, Output, Stop};
@@ -99,6 +100,8 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let output = output.map_err(|error| fail(Report::plain(error)))?;
     let mut results = begin(args, output.as_ref(), suite)?;
     let targets = targets(args, suite, context.registry())?;
+    let measured = targets.iter().map(String::as_str).chain(results.targets()).collect();
+    expect_measured(args.baseline.as_deref(), measured).map_err(fail)?;
     // The folder is used by its path, which no other user may change.
     let place = HostDir::open_trusted(&args.dir).map_err(|error| fail(unusable(&args.dir, error)))?;
     // Database servers run as other users, and must be able to enter the folder.
@@ -256,6 +259,7 @@ fn expect_usable(text: &str, target: &Target, registry: &Registry) -> Result<(),
             let report = report("this is the name of a file, not the command line of a FUSE server");
             Err(fail(report.help("use a symbolic link without a blank in its name")))
         }
+        Target::Path(path) if !path.is_dir() => Err(fail(report("this is not a directory of the host"))),
         Target::Stored(stored) => match stored.address() {
             Ok(_) => Ok(()),
             Err(BenchError::Address(error)) => Err(fail(error.into())),

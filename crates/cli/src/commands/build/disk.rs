@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use obento::base::NameBuf;
+use obento::base::{NameBuf, Quantity};
 use obento::build::{
     DiskReport, DiskSettings, FillReport, PartitionContent, build_disk, build_disk_verified,
 };
@@ -192,13 +192,12 @@ fn text(out: &mut Output, shown: &[u8], report: &DiskReport, time: Duration) -> 
             write!(out, " '{}'", printable(partition.name.as_bytes()))?;
         }
         if let Some(volume) = &partition.volume {
-            let (files, moved) = (volume.files, human_size(volume.bytes));
+            let (files, moved) = (Quantity::new(volume.files, "file"), human_size(volume.bytes));
             write!(out, ": {}", volume.formatted.fs_type)?;
             if let Some(id) = crate::commands::mkfs::id_text(&volume.formatted) {
                 write!(out, " {id}")?;
             }
-            let noun = if files == 1 { "file" } else { "files" };
-            write!(out, ", {files} {noun} with {moved}")?;
+            write!(out, ", {files} with {moved}")?;
         }
         if let Some(FillReport { probe, written, .. }) = &partition.filled {
             write!(out, ": {}", probe.fs_type)?;

@@ -155,5 +155,5 @@ fn refuse(args: &Args, maker: &Maker) -> Result<(), Report> {
     let Some(option) = option else { return Ok(()) };
     let name = args.volume.fs_type.to_uppercase();
     Err(Report::plain(format!("{option} is not available for {name}"))
-        .help(format!("create the volume with {program}, and fill it with 'obento cp -a DIR/. IMAGE:/'")))
+        .help(format!("omit {option}, or run {program}, and then 'obento cp -a DIR/. IMAGE:/'")))
 }

@@ -10,7 +10,7 @@ use obento::build::{
 };
 use obento::engine::types::Type;
 use obento::host::UnpackLimits;
-use obento::partition::{DiskId, Guid, PartitionType, Scheme};
+use obento::partition::{DiskId, Guid, PartitionType, Scheme, table_end};
 
 use super::engine;
 use super::keys::{Keys, Source};
@@ -20,7 +20,7 @@ use crate::commands::setfattr::bytes_of_hex;
 use crate::context::Context;
 use crate::input;
 use crate::parse::attributes;
-use crate::parse::size::size_in;
+use crate::parse::size::{is_too_large, size_in};
 use crate::parse::time::source_date_epoch;
 use crate::parse::uuid::uuid;
 use crate::report::{Report, subject};
@@ -94,7 +94,8 @@ pub fn read(path: &Path, threads: usize, context: &Context) -> Result<DiskSettin
         None => DiskSettings::new(Scheme::Gpt),
     };
     let partitions = root.tables("partition")?;
-    settings.blobs = root.tables("blob")?.iter().map(|keys| blob(keys, folder)).collect::<Result<_, _>>()?;
+    let (blobs, scheme) = (root.tables("blob")?, settings.scheme);
+    settings.blobs = blobs.iter().map(|keys| blob(keys, folder, scheme)).collect::<Result<_, _>>()?;
     root.finish()?;
     if partitions.is_empty() {
         return Err(root.wrong("partition", "at least one is required; write [[partition]]"));
@@ -148,16 +149,23 @@ fn disk(keys: &Keys<'_, '_>) -> Result<DiskSettings, Report> {
 fn length(keys: &Keys<'_, '_>, key: &str, text: &str) -> Result<u64, Report> {
     let len = size_in(text, 1).filter(|&len| len > 0);
     len.ok_or_else(|| {
-        keys.wrong(key, format!("invalid size {}", subject(text))).help("write a size such as 10G")
+        let why = if is_too_large(text) { ": the size is too large" } else { "" };
+        keys.wrong(key, format!("invalid size {}{why}", subject(text))).help("write a size such as 10G")
     })
 }
 
 /// A table `[[blob]]`.
-fn blob(keys: &Keys<'_, '_>, folder: &Path) -> Result<Blob, Report> {
+fn blob(keys: &Keys<'_, '_>, folder: &Path, scheme: Scheme) -> Result<Blob, Report> {
     keys.expect_known(BLOB_KEYS)?;
     let path = folder.join(keys.required("file")?);
     let text = keys.required("offset")?;
     let offset = offset(keys, &text)?;
+    let first = table_end(scheme);
+    if scheme == Scheme::Gpt && offset < first {
+        let report = keys.wrong("offset", format!("a GPT occupies the first {first} bytes"));
+        let help = format!("set table = \"mbr\" in [disk], or use an offset of at least {first}");
+        return Err(report.help(help));
+    }
     keys.finish()?;
     Ok(Blob { path, offset })
 }
@@ -213,7 +221,8 @@ impl Reader<'_> {
         if self.scheme == Scheme::Mbr {
             let mut of_gpt = ["uuid", "label", "number"].into_iter().filter(|key| keys.has(key));
             if let Some(key) = of_gpt.next() {
-                return Err(keys.wrong(key, "not supported for partitions of an MBR"));
+                let report = keys.wrong(key, "not supported for partitions of an MBR");
+                return Err(report.help("omit this key, or set table = \"gpt\" in [disk]"));
             }
         }
         let attributes = self.attributes(keys)?;
@@ -249,8 +258,7 @@ impl Reader<'_> {
         for text in keys.texts("attributes")? {
             let bit = attributes::bit(&text, self.scheme).ok_or_else(|| {
                 let why = format!("unknown attribute {}", subject(text));
-                let known = attributes::known(self.scheme);
-                keys.wrong("attributes", why).help(format!("the attributes are {known}"))
+                keys.wrong("attributes", why).help(attributes::known(self.scheme))
             })?;
             bits |= 1 << bit;
         }

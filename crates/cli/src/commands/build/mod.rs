@@ -11,11 +11,13 @@ mod saved;
 mod volume;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use obento::address::Operand;
 use obento::base::Quantity;
 use obento::build::{BuildFailure, BuildReport, SourceProblem, SourceReason, build, build_verified};
 use obento::copy::{Observer, Problem};
@@ -32,7 +34,7 @@ use crate::json::Line;
 use crate::output::{Outcome, Output, of_output};
 use crate::progress::Progress;
 use crate::replaced::expect_replaceable;
-use crate::report::{Report, printable, subject};
+use crate::report::{Report, printable, shell_word, subject};
 pub use args::Args;
 pub use layout::PARTITION_KEYS;
 use volume::VolumeArgs;
@@ -83,6 +85,7 @@ fn make(args: &Args, context: &Context) -> Outcome {
     if args.root_hash.is_some() {
         return Err(Report::on("cannot build", shown, "--root-hash requires --disk").into());
     }
+    refuse_images(args, context)?;
     if let Some(kind) = context.registry().engine_type(&args.volume.fs_type) {
         return engine::make(args, kind, context);
     }
@@ -111,6 +114,21 @@ fn make(args: &Args, context: &Context) -> Outcome {
         write_summary(&mut out, shown, &report, start.elapsed())?;
     }
     out.finish()
+}
+
+/// Fails if a source is a path in an image.
+fn refuse_images(args: &Args, context: &Context) -> Result<(), Report> {
+    let path_in_image = |source: &&OsString| match Operand::parse_with(source, &|path| context.look_up(path))
+    {
+        Ok(Operand::Image(address)) => address.server().is_none() && address.place.is_some(),
+        _ => false,
+    };
+    let Some(source) = args.volume.from.iter().find(path_in_image) else { return Ok(()) };
+    let (source, out) = (source.as_bytes(), args.out().as_os_str().as_bytes());
+    let cause = format!("{} is a path in an image, which cannot be a source", subject(source));
+    let (source, target) = (shell_word(source), shell_word(out));
+    let command = format!("obento export {source} | obento build {target} --from -");
+    Err(Report::on("cannot build", out, cause).help(format!("use an archive of the files: {command}")))
 }
 
 /// Reports files whose access control lists lack entries. The image exists: exit code 1.
@@ -162,8 +180,8 @@ fn failed(failure: BuildFailure, shown: &[u8], volume: Option<&VolumeArgs>, cont
             for problem in &problems {
                 context.warn(&Report::on("cannot use", &problem.path, &problem.why));
             }
-            let (count, s) = (problems.len(), if problems.len() == 1 { "y" } else { "ies" });
-            because(&format!("{count} entr{s} of the sources cannot be used; nothing was written"))
+            let count = Quantity::new(problems.len() as u64, "entry");
+            because(&format!("{count} of the sources cannot be used; nothing was written"))
                 .help("fix the sources, or omit the files with --exclude")
         }
         BuildFailure::TooSmall { size, needed } if needed > size => {
@@ -229,11 +247,10 @@ fn failed(failure: BuildFailure, shown: &[u8], volume: Option<&VolumeArgs>, cont
 }
 
 const OUR_FAULT: &str = "this is a bug in obento; please report it, with the sources if possible";
-const LEAVE_OUT: &str = "fix these files, or omit them with --exclude";
+const LEAVE_OUT: &str = "rename or remove these files, or omit them with --exclude";
 
 fn none_taken(count: usize) -> String {
-    let s = if count == 1 { "" } else { "s" };
-    format!("{count} file{s} cannot be stored; nothing was written")
+    format!("{} cannot be stored; nothing was written", Quantity::new(count as u64, "file"))
 }
 
 /// Returns the paths that the format cannot store, grouped by reason.
@@ -282,9 +299,9 @@ fn write_counts(
 ) -> std::io::Result<()> {
     writeln!(
         out,
-        "  {files} {} and {directories} {} with {} in {:.2} s, {}/s",
-        if files == 1 { "file" } else { "files" },
-        if directories == 1 { "directory" } else { "directories" },
+        "  {} and {} with {} in {:.2} s, {}/s",
+        Quantity::new(files, "file"),
+        Quantity::new(directories, "directory"),
         human_size(bytes),
         time.as_secs_f64(),
         human_size(rate(bytes, time)),

@@ -18,7 +18,7 @@ use crate::report::Report;
 /// Prints the layout of the disk `image`.
 pub(super) fn print(image: &OsString, context: &Context) -> Outcome {
     let shown = image.as_bytes();
-    let address = open::address(image, context)?;
+    let address = open::image_address(image, context)?;
     if address.place.is_some() || address.part.is_some() {
         return Err(Report::on("cannot print the layout of", shown, "not a whole disk").into());
     }
@@ -32,37 +32,51 @@ pub(super) fn print(image: &OsString, context: &Context) -> Outcome {
             wrong("its sectors do not have 512 bytes; a layout describes disks with such sectors").into()
         );
     }
+    let (text, renumbered) = layout(table, image.device().len());
     let mut out = Output::stdout();
     out.write_all(
         b"# This layout describes the partition table. The contents of partitions, the boot code of the MBR and boot\n\
           # loaders outside of partitions are left out: 'obento help layout' describes content = \"raw:FILE\" and [[blob]].\n",
     )?;
-    out.write_all(layout(table, image.device().len()).map_err(wrong)?.as_bytes())?;
+    out.write_all(text.as_bytes())?;
+    if !renumbered.is_empty() {
+        let note = "a layout numbers the partitions of an MBR from 1 to 4, or 1, 2, 3, 5 and so on; \
+                    other numbers change";
+        context.note(shown, format!("{note}: {}", renumbered.join(", ")));
+    }
+    let is_empty = |container: &Partition| {
+        table.partitions.iter().all(|other| other.number <= 4 || !container.range().contains(&other.start))
+    };
+    for container in table.partitions.iter().filter(|partition| partition.kind.is_container()) {
+        if is_empty(container) {
+            let number = container.number;
+            context
+                .note(shown, format!("the extended partition {number} has no partitions, and is left out"));
+        }
+    }
     out.finish()
 }
 
-/// Returns the layout. Fails if the table cannot be described.
-fn layout(table: &Table, len: u64) -> Result<String, &'static str> {
+/// Returns the layout, and descriptions of the numbers that change.
+fn layout(table: &Table, len: u64) -> (String, Vec<String>) {
     let is_mbr = table.scheme == Scheme::Mbr;
     let mut partitions: Vec<&Partition> =
         table.partitions.iter().filter(|partition| !partition.kind.is_container()).collect();
     partitions.sort_by_key(|partition| partition.start);
-    let has_logical = partitions.iter().any(|partition| partition.number > 4);
-    let numbers = partitions.iter().map(|partition| partition.number);
-    let primary = if has_logical { 3 } else { 4 };
-    let expected = (1..=primary).chain(5..).take(partitions.len());
-    if is_mbr && (has_logical && partitions.len() < 5 || !numbers.eq(expected)) {
-        return Err(
-            "a layout numbers the partitions of an MBR from 1 to 4, or 1, 2, 3, 5 and so on; this disk has other numbers",
-        );
-    }
+    let primary = if partitions.len() > 4 { 3 } else { 4 };
     let mut text = String::new();
     let kind = if is_mbr { "mbr" } else { "gpt" };
     let id = if is_mbr { format!("0x{}", table.id) } else { table.id.to_string() };
     let _ = write!(text, "[disk]\ntable = \"{kind}\"\nsize = \"{len}\"\nuuid = \"{id}\"\n");
-    for partition in partitions {
+    let mut renumbered = Vec::new();
+    for (partition, next) in partitions.into_iter().zip((1..=primary).chain(5..)) {
         let Partition { number, start, len, uuid, name, .. } = partition;
-        let _ = write!(text, "\n[[partition]]\ntype = \"{}\"\n", type_name(partition.kind));
+        let _ = write!(text, "\n[[partition]]\n");
+        if is_mbr && *number != next {
+            renumbered.push(format!("{number} becomes {next}"));
+            let _ = writeln!(text, "# number {number} of the disk");
+        }
+        let _ = writeln!(text, "type = \"{}\"", type_name(partition.kind));
         if !is_mbr {
             let name = String::from_utf8_lossy(name);
             let _ = write!(text, "number = \"{number}\"\nlabel = {}\nuuid = \"{uuid}\"\n", quoted(&name));
@@ -74,7 +88,7 @@ fn layout(table: &Table, len: u64) -> Result<String, &'static str> {
         }
         let _ = writeln!(text, "content = \"empty\"");
     }
-    Ok(text)
+    (text, renumbered)
 }
 
 /// Returns the name of a type, or its GUID or number.

@@ -5,13 +5,14 @@
 //! Exit codes are those of fsck(8), which scripts expect, not those of the other commands.
 
 mod own;
+mod table;
 
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use obento::address::{Address, PartSelector};
+use obento::address::PartSelector;
 use obento::base::{DeviceError, Feature, Quantity};
 use obento::check::{CheckError, check};
 use obento::driver::{
@@ -25,7 +26,7 @@ use obento::{Error, Image, Options};
 use crate::context::Context;
 use crate::help::page::Page;
 use crate::json::{Line, hex};
-use crate::open::{address, cannot_open, report_notices};
+use crate::open::{cannot_open, image_address, report_notices_but};
 use crate::output::{Outcome, Output, Stop};
 use crate::progress::Progress;
 use crate::report::{Report, printable, sentence, shell_word, subject};
@@ -64,7 +65,7 @@ pub const PAGE: Page = Page::new(&[
 /// Check a file system, and repair it
 ///
 /// Without an option, nothing is written. Without PART, all partitions of a disk that have a file system are
-/// checked.
+/// checked. The exit status is the sum of the values that apply.
 ///
 /// A type that only the kernel engine opens is checked by its own program, such as xfs_repair, btrfs or fsck.f2fs.
 #[derive(clap::Args, Debug)]
@@ -120,6 +121,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     };
     // A check of wrong bytes shows nothing about the original.
     let mut status = if opened.image.notices().iter().any(ImageNotice::is_damage) { FAILED } else { 0 };
+    let printed = table::check(args, &opened, context);
+    status |= context.take_status();
+    context.set_status(status);
+    printed?;
+    context.take_status();
     let volumes = opened.volumes();
     // Before rights are given up, because a program is started.
     let mut others = Vec::new();
@@ -153,13 +159,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 
 /// Checks a volume with its driver, and sets the exit code.
 fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
-    let mut printer = FindingPrinter {
-        out: Output::stdout(),
-        args,
-        context,
-        bar: Progress::new(context.messages(), "checking"),
-        failed: None,
-    };
+    let mut printer = FindingPrinter::new(args, context);
     let shown = &opened.shown;
     let report = match examine(args, context, opened, &mut printer) {
         Ok(report) => report,
@@ -172,11 +172,7 @@ fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
     };
     let FindingPrinter { mut out, bar, failed, .. } = printer;
     drop(bar);
-    context.set_status(match (report.left(), report.repaired) {
-        (0, 0) => 0,
-        (0, _) => REPAIRED,
-        _ => LEFT,
-    });
+    context.set_status(status_of(&report));
     if let Some(error) = failed {
         return Err(Stop::Output(error));
     }
@@ -192,6 +188,15 @@ fn check_one(args: &Args, opened: &Opened, context: &Context) -> Outcome {
         }
     }
     out.finish()
+}
+
+/// Returns the exit code for the findings of a report.
+fn status_of(report: &CheckReport) -> u8 {
+    match (report.left(), report.repaired) {
+        (0, 0) => 0,
+        (0, _) => REPAIRED,
+        _ => LEFT,
+    }
 }
 
 /// What is to be checked.
@@ -226,7 +231,7 @@ impl Opened {
 
 /// Opens the image. Fails with the message and the exit code.
 fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
-    let address: Address = address(&args.image, context).map_err(|report| (report, FAILED))?;
+    let address = image_address(&args.image, context).map_err(|report| (report, FAILED))?;
     let shown = args.image.as_bytes();
     if address.place.is_some() {
         let report = Report::on("cannot check", shown, "this is a path inside an image");
@@ -265,7 +270,7 @@ fn open(args: &Args, context: &Context) -> Result<Opened, (Report, u8)> {
         context.seal();
     }
     let image = file.decode(context.registry()).map_err(|error| (cannot_open(error), FAILED))?;
-    report_notices(shown, &image, context.messages());
+    report_notices_but(shown, &image, context.messages(), table::is_finding);
     Ok(Opened { image, part: address.part, repair_mode, shown: shown.to_vec() })
 }
 
@@ -294,7 +299,14 @@ fn examine(
             CheckError::Unknown if options.super_block.is_none() => match image.volume_to_read(part.as_ref())
             {
                 Err(error) => error.into(),
-                Ok(_) => failure(shown, &error, opened, context),
+                // A copy of the super block or of the boot sector opens the volume.
+                Ok(volume) => {
+                    let (fs_type, shown) = (volume.info().probe.fs_type, shell_word(shown));
+                    Report::on("cannot check", &*opened.shown, &error).help(format!(
+                        "the start of the {fs_type} volume is damaged; name its type to check it with the copy: \
+                         obento --fs-type {fs_type} check {shown}"
+                    ))
+                }
             },
             error => failure(shown, error, opened, context),
         };
@@ -330,7 +342,10 @@ fn failure(shown: &[u8], error: &CheckError, opened: &Opened, context: &Context)
              damaged, name its type: obento --fs-type TYPE check IMAGE",
         ),
         CheckError::Failed(Error::Unsupported(Feature::Repairing)) => {
-            report.help("omit -p and -y to check the volume without repairing it")
+            let fs_type = context.options().fs_type.as_deref().or(probed_type(opened));
+            let cause = format!("obento does not repair {} volumes", fs_type.unwrap_or("such"));
+            Report::on("cannot repair", shown, cause)
+                .help("omit -p and -y to check the volume without repairing it")
         }
         CheckError::Failed(Error::Corrupt(_)) if context.options().fs_type.is_some() => {
             report.help("omit --fs-type if the type may be wrong")
@@ -398,6 +413,13 @@ struct FindingPrinter<'a> {
     failed: Option<std::io::Error>,
 }
 
+impl<'a> FindingPrinter<'a> {
+    fn new(args: &'a Args, context: &'a Context) -> Self {
+        let bar = Progress::new(context.messages(), "checking");
+        Self { out: Output::stdout(), args, context, bar, failed: None }
+    }
+}
+
 impl CheckObserver for FindingPrinter<'_> {
     fn found(&mut self, finding: Finding) {
         let shown = ADVISED.iter().find(|(code, _)| *code == finding.code);
@@ -449,17 +471,7 @@ fn summary(
     repair_mode: RepairMode,
 ) -> std::io::Result<()> {
     let CheckReport { inodes, blocks, directories, .. } = report;
-    let state = match (report.left(), report.repaired) {
-        (0, 0) => "no problems".to_owned(),
-        (0, 1) => "1 error, repaired".to_owned(),
-        (0, repaired) => format!("{}, all repaired", things(repaired)),
-        (left, 0) => match repair_mode {
-            RepairMode::All => format!("{} left, which this command cannot repair", things(left)),
-            RepairMode::Safe => format!("{} found, none repaired", things(left)),
-            RepairMode::Nothing => format!("{} found", things(left)),
-        },
-        (left, repaired) => format!("{} repaired, {} left", things(repaired), things(left)),
-    };
+    let state = state(report, repair_mode);
     // Some formats have no fixed number of inodes.
     let inodes = match inodes {
         (used, total) if used == total => Quantity::new(*used, "inode").to_string(),
@@ -469,6 +481,21 @@ fn summary(
     let (used, total) = blocks;
     let shown = printable(shown);
     writeln!(out, "{shown}: {state}; {inodes} ({directories}) and {used} of {total} blocks are in use")
+}
+
+/// Returns the number of findings and of repairs in words.
+fn state(report: &CheckReport, repair_mode: RepairMode) -> String {
+    match (report.left(), report.repaired) {
+        (0, 0) => "no problems".to_owned(),
+        (0, 1) => "1 error, repaired".to_owned(),
+        (0, repaired) => format!("{}, all repaired", things(repaired)),
+        (left, 0) => match repair_mode {
+            RepairMode::All => format!("{} left, which this command cannot repair", things(left)),
+            RepairMode::Safe => format!("{} found, none repaired", things(left)),
+            RepairMode::Nothing => format!("{} found", things(left)),
+        },
+        (left, repaired) => format!("{} repaired, {} left", things(repaired), things(left)),
+    }
 }
 
 fn things(count: u64) -> Quantity {

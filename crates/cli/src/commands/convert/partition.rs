@@ -9,21 +9,22 @@ use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
 use obento::base::DeviceError;
 use obento::convert::{OverwriteFailure, OverwriteOptions, PartitionState, overwrite};
 use obento::driver::Access;
-use obento::host::FileId;
+use obento::host::{AccessLimit, FileId};
 use obento::image::{ImageFile, PartitionChoice, PartitionContents};
 use obento::text::human_size;
 use obento::{Error, Image, Options};
 use rustix::fs::{major, minor};
 use sha2::{Digest as _, Sha256};
 
-use super::{Args, Written, hex};
+use super::{Args, Written};
 use crate::cause::Cause;
 use crate::commands::mkfs::{contents_to_destroy, neighbours};
 use crate::context::Context;
+use crate::json::hex;
 use crate::open;
 use crate::output::{Outcome, Stop};
 use crate::parse::image_format::ImageFormat;
-use crate::report::{Report, printable, shell_word};
+use crate::report::{Report, printable, shell_word, subject};
 
 /// The least number of unused bytes behind a volume that are reported.
 const FREE_TO_REPORT: u64 = 1 << 20;
@@ -47,12 +48,14 @@ pub fn run(args: &Args, target: &Address, context: &Context) -> Outcome {
     let shown = args.out.as_os_str().as_bytes();
     expect_raw(args)?;
     context.expect_changes_allowed(shown)?;
-    let files = files_of(&target.image);
-    expect_another_disk(args, &files, context)?;
+    let readers = AccessLimit::of([&*target.image]);
     let stored = args.stored(context).filter(|_| !context.options().allow_backing);
     let start = Instant::now();
     let options = Options { access: Access::ReadWrite, ..context.options().image_options() };
     let file = ImageFile::open(&target.image, &options).map_err(open::cannot_open)?;
+    // The files of the open disk, even if another file has its path by now.
+    let files: Vec<FileId> = file.host_files().flat_map(files_of).collect();
+    expect_another_disk(args, &files, context)?;
     let is_early = open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
     if is_early && !file.opens_others() {
         context.seal();
@@ -74,6 +77,7 @@ pub fn run(args: &Args, target: &Address, context: &Context) -> Outcome {
         let report = Report::on("cannot convert to", shown, format!("it contains {what}"));
         return Err(report.help("use --force (-f) to overwrite it").into());
     }
+    note_readers(args, target, readers, context)?;
     let mut sha = Sha256::new();
     let options = OverwriteOptions {
         verify: args.verify,
@@ -108,10 +112,9 @@ fn expect_raw(args: &Args) -> Result<(), Report> {
         .help(format!("omit {option}")))
 }
 
-/// Returns the identity of the disk at `path`, and that of the file behind a loop device.
+/// Returns `disk`, and the identity of the file behind a loop device.
 /// Source: Linux `drivers/block/loop.c`, `loop_attr_backing_file_show`.
-fn files_of(path: &Path) -> Vec<FileId> {
-    let Some(disk) = FileId::of_path(path) else { return Vec::new() };
+fn files_of(disk: FileId) -> Vec<FileId> {
     let device = format!("/sys/dev/block/{}:{}", major(disk.dev), minor(disk.dev));
     // The second name is that of a partition of a loop device.
     let names = ["loop/backing_file", "../loop/backing_file"].iter().filter(|_| disk.ino == 0);
@@ -173,6 +176,19 @@ fn expect_partition(
     let cause = "an offset selects all bytes up to the end of the disk, and not a partition";
     Err(Report::on("cannot convert to", args.out.as_os_str().as_bytes(), cause)
         .help(format!("name a partition by its number: {disk}@{number}")))
+}
+
+/// Prints a note if users who may not read IN may read the disk, whose permissions are `disk`.
+fn note_readers(args: &Args, target: &Address, disk: AccessLimit, context: &Context) -> Result<(), Report> {
+    let source = open::address(&args.source, context)?;
+    if source.server().is_none() && disk.and(context.access_limit(&source.image)) != disk && !args.quiet {
+        let text = format!(
+            "more users may read this disk than {}: remove permissions with chmod(1)",
+            subject(source.image.as_os_str().as_bytes())
+        );
+        context.note(target.image.as_os_str().as_bytes(), text);
+    }
+    Ok(())
 }
 
 /// Names the command that makes a new volume as long as its partition.

@@ -81,11 +81,12 @@ pub fn concerns(sources: &[OsString], target: &OsStr, context: &Context) -> bool
     ends.iter().any(Option::is_some) && ends.windows(2).any(|pair| pair[0] != pair[1])
 }
 
-/// Returns whether all sources are host paths, and `target` is a directory of the host.
+/// Returns whether all sources and `target` are host paths. An existing file as `target` may be an image whose path is
+/// missing.
 pub fn is_on_host(sources: &[OsString], target: &OsStr, context: &Context) -> bool {
     let is_host = |operand: &OsStr| matches!(open::operand(operand, context), Ok(Operand::Host(_)));
-    let is_directory = matches!(open::operand(target, context), Ok(Operand::Host(path)) if path.is_dir());
-    is_directory && sources.iter().all(|source| is_host(source))
+    let is_target = is_host(target) && !open::is_image_name(target, context);
+    is_target && sources.iter().all(|source| is_host(source))
 }
 
 /// Moves `sources` to `target`.

@@ -68,7 +68,7 @@ pub struct Args {
     /// Keep existing files
     #[arg(short = 'n', long, overrides_with_all = ["force", "update"], conflicts_with_all = ["backup", "existing"])]
     no_clobber: bool,
-    /// Replace existing files (default), and also a disk image that is the target without ':/'
+    /// Replace existing files (the default), and also a disk image that is the target: disk.img without ':/'
     #[arg(short, long, overrides_with_all = ["no_clobber", "update"])]
     force: bool,
     /// Replace only files that are older than the source

@@ -17,6 +17,7 @@ use rustix::fs::{FileType, Stat};
 
 use crate::cause::containing;
 use crate::change::place::trimmed;
+use crate::json::hex;
 use crate::open::{Location, join};
 use crate::report::printable;
 
@@ -232,8 +233,7 @@ containing! {
 
 /// Returns an unused name for an unfinished copy.
 fn unused_name() -> Result<NameBuf, EndError> {
-    let number: String = SystemRandom.uuid().iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = Name::new(format!("{UNFINISHED}{number}").as_bytes()).map(Name::to_buf);
+    let name = Name::new(format!("{UNFINISHED}{}", hex(&SystemRandom.uuid())).as_bytes()).map(Name::to_buf);
     Ok(name?)
 }
 

@@ -203,7 +203,7 @@ pub fn copy(
     watch.finish()?;
     match copied {
         Ok(report) => {
-            report_losses_of_copy(&report.written, &shown, is_untrusted, context);
+            report_losses_of_copy(&report.written, &shown, (verbose, is_untrusted), context);
             Ok(Some(report))
         }
         Err(CopyError::Host(error @ (HostError::Limit { .. } | HostError::FileLimit { .. }))) => {

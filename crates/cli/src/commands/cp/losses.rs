@@ -11,20 +11,37 @@ use crate::report::{Report, subject};
 /// Reports the attributes that were not preserved, and the entries that are missing. Only missing entries and access
 /// control lists are errors.
 pub fn report_losses(report: &WriteReport, target: &[u8], is_untrusted: bool, context: &Context) {
-    report_with(report, target, is_untrusted, None, context);
+    report_with(report, target, is_untrusted, &|_, _| None, context);
 }
 
-/// Reports the losses of `cp`, which can follow symbolic links.
-pub fn report_losses_of_copy(report: &WriteReport, target: &[u8], is_untrusted: bool, context: &Context) {
-    report_with(report, target, is_untrusted, Some("use -L to copy the files instead"), context);
+/// Reports the losses of `cp`, which can follow symbolic links, and lists all entries with `-v`.
+pub fn report_losses_of_copy(
+    report: &WriteReport,
+    target: &[u8],
+    (is_verbose, is_untrusted): (bool, bool),
+    context: &Context,
+) {
+    let hint = |loss, count| hint(loss, count, is_verbose);
+    report_with(report, target, is_untrusted, &hint, context);
 }
 
-/// Reports losses. `links` is the hint for symbolic links that cannot be created.
+/// Returns the hint for `count` entries that `cp` cannot create.
+fn hint(loss: Loss, count: u64, is_verbose: bool) -> Option<&'static str> {
+    let can_list = count > 1 && !is_verbose;
+    match (loss, can_list) {
+        (Loss::Symlink, true) => Some("use -L to copy the files instead, or -v to list the links"),
+        (Loss::Symlink, false) => Some("use -L to copy the files instead"),
+        (_, true) => Some("use -v to list them"),
+        (_, false) => None,
+    }
+}
+
+/// Reports losses. `hint` returns the hint for entries that cannot be created, by their number.
 fn report_with(
     report: &WriteReport,
     target: &[u8],
     is_untrusted: bool,
-    links: Option<&str>,
+    hint: &dyn Fn(Loss, u64) -> Option<&'static str>,
     context: &Context,
 ) {
     for (loss, lost) in &report.lost {
@@ -37,6 +54,9 @@ fn report_with(
             // Everybody may create these files, if the file system supports their type.
             Some(Errno::PERM) if matches!(loss, Loss::Symlink | Loss::Special) => {
                 "the file system does not support this type".to_owned()
+            }
+            Some(Errno::OPNOTSUPP) if *loss == Loss::HardLink => {
+                "the file system does not support hard links".to_owned()
             }
             Some(Errno::OPNOTSUPP) if *loss == Loss::Mode => {
                 "the file system does not store permissions".to_owned()
@@ -55,10 +75,14 @@ fn report_with(
         });
         let what = words(*loss, count);
         if loss.is_entry() && reason.is_some() {
-            let example = example.strip_prefix(": ").map_or(example.clone(), |one| format!(", {one}"));
-            let what = format!("cannot create {count} {what}{example}, in");
-            let report = Report::on(&what, target, because);
-            context.warn(&match links.filter(|_| *loss == Loss::Symlink) {
+            let first = lost.examples.first().map(|(path, _)| path.as_os_str().as_bytes());
+            let report = if first == Some(target) && count == 1 {
+                Report::on("cannot create", target, because)
+            } else {
+                let example = example.strip_prefix(": ").map_or(example.clone(), |one| format!(", {one}"));
+                Report::on(&format!("cannot create {count} {what}{example}, in"), target, because)
+            };
+            context.warn(&match hint(*loss, count) {
                 Some(help) => report.help(help),
                 None => report,
             });

@@ -202,7 +202,14 @@ fn open_source(source: &OsStr, target: Option<&Path>, context: &Context) -> Resu
                         crate::report::subject(image)
                     ))
                 }
-                None => report.help("use cp(1); a path in an image has the form disk.img:/PATH"),
+                None => match target.and_then(|path| open::partition_hint(path.as_os_str().as_bytes())) {
+                    Some(_) => {
+                        let place = target.map_or(&b""[..], |path| path.as_os_str().as_bytes());
+                        let root = shell_word([place, b":/"].concat());
+                        report.help(format!("use {root} for the root directory of the partition"))
+                    }
+                    None => report.help("use cp(1); a path in an image has the form disk.img:/PATH"),
+                },
             })
         }
     }
@@ -272,7 +279,9 @@ fn to_host(
     let copied = copy_out_to(&sources, target, options, &mut watch);
     watch.finish()?;
     match copied {
-        Ok(report) => report_losses_of_copy(&report.written, shown, args.is_untrusted(), context),
+        Ok(report) => {
+            report_losses_of_copy(&report.written, shown, (args.verbose, args.is_untrusted()), context)
+        }
         Err(CopyError::Host(error @ (HostError::Limit { .. } | HostError::FileLimit { .. }))) => {
             context.warn(&incomplete(error));
         }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 
-use obento::copy::{Observer, Problem, ProblemReason};
+use obento::copy::{Loss, Observer, Problem, ProblemReason};
 use obento::host::{HostError, interrupt};
 use obento::{Error, Volume};
 
@@ -35,6 +35,8 @@ pub struct Names {
     places: Vec<(Vec<u8>, Vec<u8>)>,
     /// The entry named last: a long file reports more than once.
     last: Vec<u8>,
+    /// Its line, which is printed when the entry is copied.
+    line: String,
 }
 
 impl Names {
@@ -50,7 +52,7 @@ impl Names {
             _ => target.to_vec(),
         };
         let places = sources.map(|(source, name)| (source, place(name))).collect();
-        Self { out: Output::stdout(), places, last: Vec::new() }
+        Self { out: Output::stdout(), places, last: Vec::new(), line: String::new() }
     }
 
     fn name(&mut self, path: &[u8]) -> io::Result<()> {
@@ -58,6 +60,7 @@ impl Names {
             return Ok(());
         }
         self.last = path.to_vec();
+        self.write()?;
         let below = |source: &[u8]| path.strip_prefix(source).map(<[u8]>::to_vec);
         let found =
             self.places.iter().filter_map(|(source, copy)| Some((source.len(), copy, below(source)?)));
@@ -66,7 +69,18 @@ impl Names {
         let below = below.strip_prefix(b"/").unwrap_or(&below);
         let copy = if below.is_empty() { copy.clone() } else { join(copy, below) };
         // For people, wherever it goes: a line a file.
-        writeln!(self.out, "{} -> {}", subject(path), subject(&copy))
+        self.line = format!("{} -> {}\n", subject(path), subject(&copy));
+        Ok(())
+    }
+
+    /// Prints the line of the entry named last.
+    fn write(&mut self) -> io::Result<()> {
+        self.out.write_all(std::mem::take(&mut self.line).as_bytes())
+    }
+
+    fn finish(mut self) -> Outcome {
+        self.write()?;
+        self.out.finish()
     }
 }
 
@@ -88,10 +102,19 @@ impl<'c> CopyDisplay<'c> {
         Self { too_large: Some(limit(target)), ..self }
     }
 
+    /// Drops the line of an entry that was not copied.
+    fn omit(&mut self, path: &[u8]) {
+        if let Some(names) = &mut self.names
+            && names.last == path
+        {
+            names.line.clear();
+        }
+    }
+
     /// Removes the progress bar and writes out the names.
     pub fn finish(self) -> Outcome {
         self.failed?;
-        self.names.map_or(Ok(()), |names| names.out.finish())
+        self.names.map_or(Ok(()), Names::finish)
     }
 }
 
@@ -107,7 +130,29 @@ impl Observer for CopyDisplay<'_> {
         interrupt::is_requested()
     }
 
+    fn dropped(&mut self, path: &[u8], loss: Loss) {
+        self.omit(path);
+        // Without --verbose, the report has the number of these entries.
+        if self.names.is_none() {
+            return;
+        }
+        match loss {
+            Loss::Name => {
+                let why = "the file system of the copy does not support the name";
+                self.context.warn(&Report::on("cannot copy", path, why));
+            }
+            // The report at the end gives the reason, which may be an option.
+            _ => self.context.note(path, "not copied"),
+        }
+    }
+
     fn problem(&mut self, problem: &Problem) {
+        if !matches!(
+            problem.trouble,
+            ProblemReason::Unread(_) | ProblemReason::Xattrs(_) | ProblemReason::Xattr { .. }
+        ) {
+            self.omit(&problem.path);
+        }
         let report = match &problem.trouble {
             // The operation on this file is named once.
             ProblemReason::Host(HostError::System { path, errno, .. })

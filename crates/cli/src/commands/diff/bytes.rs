@@ -8,8 +8,9 @@ use std::rc::Rc;
 
 use obento::Image;
 use obento::address::{Address, Operand};
+use obento::base::Quantity;
 use obento::diff::{ByteDifference, BytePlace, diff_bytes};
-use obento::driver::{Field, FieldValue};
+use obento::driver::{Access, Field, FieldValue};
 use obento::host::interrupt;
 
 use crate::context::Context;
@@ -21,6 +22,7 @@ use crate::report::{Report, printable};
 
 /// Compares the images that `sides` name.
 pub(super) fn run(sides: &[OsString], context: &Context) -> Outcome {
+    open::seal_before_decoding(sides, open::BareOperand::Image, Access::ReadOnly, context);
     let images = sides.iter().map(|side| open_image(side, context)).collect::<Result<Vec<_>, _>>()?;
     let [one, other] = &images[..] else { return Ok(()) };
     context.seal();
@@ -67,6 +69,10 @@ fn open_image(side: &OsStr, context: &Context) -> Result<Rc<Image>, Report> {
             return Err(report.help("use --bytes with two images: obento diff --bytes one.img other.img"));
         }
     };
+    if let Some(hint) = open::partition_hint(side.as_encoded_bytes()) {
+        let report = Report::on("cannot compare", side.as_encoded_bytes(), "a partition is not an image");
+        return Err(report.help(hint));
+    }
     context.quiet_image(&path).map_err(open::cannot_open)
 }
 
@@ -94,10 +100,9 @@ fn text(out: &mut Output, found: &ByteDifference, one: &[u8], other: &[u8]) -> s
     {
         writeln!(out, "  {a} and {b}")?;
     }
-    let bytes =
-        if found.bytes == 1 { "1 byte differs".into() } else { format!("{} bytes differ", found.bytes) };
-    let blocks = if found.blocks == 1 { "1 block".into() } else { format!("{} blocks", found.blocks) };
-    writeln!(out, "  {bytes} in {blocks} of 4096 bytes")?;
+    let differ = if found.bytes == 1 { "differs" } else { "differ" };
+    let (bytes, blocks) = (Quantity::new(found.bytes, "byte"), Quantity::new(found.blocks, "block"));
+    writeln!(out, "  {bytes} {differ} in {blocks} of 4096 bytes")?;
     if found.lens.0 != found.lens.1 {
         writeln!(out, "  the sizes are {} and {} bytes", found.lens.0, found.lens.1)?;
     }

@@ -1,11 +1,12 @@
 //! `--check`: compares files with the checksums of lists that GNU coreutils, `b3sum` or obento wrote.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::Write as _;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use obento::Error;
-use obento::address::{FileSelector, Operand, is_server};
+use obento::address::{FileSelector, Operand, PartSelector, is_server};
 use obento::base::FileKind;
 use obento::driver::Access;
 use obento::vfs::Symlinks;
@@ -16,7 +17,7 @@ use crate::context::Context;
 use crate::files::{Input, Said, Task};
 use crate::input;
 use crate::json::Line as JsonLine;
-use crate::open::{self, BareOperand, Location, join};
+use crate::open::{self, BareOperand, Location, PartName, join};
 use crate::output::{Outcome, Output};
 use crate::report::{HELP, Report, printable, shell_word};
 
@@ -148,6 +149,9 @@ type Opened = Result<Location, Report>;
 fn open_items(items: &[Item], root: Option<&OsStr>, context: &Context) -> Result<Vec<Opened>, Report> {
     if let Some(root) = root {
         open::seal_before_decoding([&root.to_owned()], BareOperand::Image, Access::ReadOnly, context);
+        if let Some(opened) = open_in_partitions(items, root, context)? {
+            return Ok(opened);
+        }
         let top = open::open(root, context)?;
         context.seal();
         let FileSelector::Path(base) = top.place.clone() else {
@@ -192,6 +196,35 @@ fn open_items(items: &[Item], root: Option<&OsStr>, context: &Context) -> Result
     Ok(opened)
 }
 
+/// Opens the partitions of the disk `root` that the items name, and gives up rights. Returns `None` if `root` names one
+/// volume, or if an item names no partition of the disk that the others name.
+fn open_in_partitions(
+    items: &[Item],
+    root: &OsStr,
+    context: &Context,
+) -> Result<Option<Vec<Opened>>, Report> {
+    let mut disk = open::address(root, context)?;
+    // The root directory of a disk is that of all partitions.
+    disk.place = disk.place.filter(|place| *place != FileSelector::Path(b"/".to_vec()));
+    let names: Option<Vec<_>> = items.iter().map(|item| PartName::split(&item.name)).collect();
+    let Some(names) = names.filter(|_| open::is_of_several_volumes(&disk, context)) else { return Ok(None) };
+    if names.windows(2).any(|two| two[0].image != two[1].image) {
+        return Ok(None);
+    }
+    let mut volumes: HashMap<&[u8], Opened> = HashMap::new();
+    let mut opened = Vec::new();
+    for PartName { part, path, .. } in names {
+        let volume = volumes.entry(part).or_insert_with(|| {
+            let part = PartSelector::parse(part).map_err(Report::plain)?;
+            open::open_address(open::part_address(&disk, part), context)
+        });
+        let place = FileSelector::Path(path.to_vec());
+        opened.push(volume.clone().map(|top| Location { place, ..top }));
+    }
+    context.seal();
+    Ok(Some(opened))
+}
+
 /// Returns the image of `root` if the names of all items start with the directory that `root` names, so that each
 /// name would contain it twice.
 fn image_of_names<'r>(root: &'r [u8], items: &[Item]) -> Option<&'r [u8]> {
@@ -234,7 +267,7 @@ fn task(index: usize, place: Opened, args: &Args) -> Option<Result<Task, Report>
     let node = match location.volume.resolve(&location.place, Symlinks::Follow) {
         Ok(node) => node,
         Err(Error::NotFound) if args.ignore_missing => return None,
-        Err(error) => return failed(&error),
+        Err(error) => return Some(Err(location.not_found("cannot read", error))),
     };
     match node.attr() {
         Ok(attr) if attr.kind == FileKind::Regular => {

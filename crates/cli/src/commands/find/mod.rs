@@ -158,7 +158,7 @@ fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &Ho
             context,
         );
     }
-    let opened: Vec<_> = arguments.iter().map(|argument| open::open(argument, context)).collect();
+    let opened: Vec<_> = arguments.iter().flat_map(|argument| open::open_each(argument, context)).collect();
     if parsed.commands.is_empty() {
         context.seal();
     } else {

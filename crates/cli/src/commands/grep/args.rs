@@ -10,7 +10,8 @@ use crate::report::Report;
 
 /// Print the lines of files that match patterns
 ///
-/// The options are those of GNU grep. Text is UTF-8. Back-references and lines of more than 64 MiB are not supported.
+/// The options are those of GNU grep. With -r, all partitions of an image without @PART are searched. Text is UTF-8.
+/// Back-references and lines of more than 64 MiB are not supported.
 #[derive(clap::Args, Debug)]
 #[command(
     override_usage = "obento grep [OPTIONS] <PATTERNS> <IMAGE[:PATH]>...\n       obento grep [OPTIONS] -e <PATTERNS> <IMAGE[:PATH]>...\n       obento grep [OPTIONS] -f <FILE> <IMAGE[:PATH]>..."

@@ -14,13 +14,13 @@ use std::io::Write as _;
 use std::ops::ControlFlow;
 
 use obento::base::{Attr, FileKind};
+use obento::pattern::{Case, Pattern};
 use obento::vfs::Symlinks;
 
 pub use args::Args;
 
 use crate::context::Context;
 use crate::files::{Below, Results, Said, Task, Tasks, in_order, open_all};
-use crate::find::{Case, Pattern};
 use crate::help::page::Page;
 use crate::output::{Outcome, Output};
 use crate::report::Report;

@@ -157,7 +157,7 @@ impl Listing {
                         entry.attr = Some(attr);
                     }
                 }
-                Err(error) => context.fail(&Report::on("cannot access", operand.shown(), error)),
+                Err(error) => context.fail(&operand.location.not_found("cannot access", error)),
             }
         }
         listing
@@ -301,11 +301,7 @@ impl Listing {
 
 /// Returns the report of a directory that can be read only in part, with the command that copies the readable files.
 fn damaged(path: &[u8], error: Error) -> Report {
-    let report = Report::on("cannot read all of directory", path, error);
-    match error {
-        Error::Corrupt(_) => report.help("'obento recover' copies the readable files of a damaged volume"),
-        _ => report,
-    }
+    crate::open::damaged(Report::on("cannot read all of directory", path, error), error)
 }
 
 /// Returns the report that a directory has more than the `shown` entries that fit in memory.

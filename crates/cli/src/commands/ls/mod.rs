@@ -28,7 +28,7 @@ use crate::escape::escape;
 use crate::format::colors::{Colors, Painter};
 use crate::format::time::Clock;
 use crate::help::page::{LS_COLORS, Page, TZ};
-use crate::open::{Found, Location, find_all, join};
+use crate::open::{Found, Location, damaged, find_all, join};
 use crate::output::{Outcome, Output, Stop};
 use crate::report::Report;
 use gather::Listing;
@@ -115,7 +115,7 @@ impl Lister<'_> {
             match operand.node.kind() {
                 Ok(FileKind::Directory) if !self.settings.directories_as_files => directories.push(operand),
                 Ok(_) => files.push(operand),
-                Err(error) => self.context.fail(&Report::on("cannot access", operand.shown(), error)),
+                Err(error) => self.context.fail(&operand.location.not_found("cannot access", error)),
             }
         }
         self.files(files)?;
@@ -196,7 +196,7 @@ impl Lister<'_> {
         let mut listing = match Listing::read(node, path, &self.settings, self.context, gather::BUDGET) {
             Ok(listing) => listing,
             Err(error) => {
-                let report = Report::on("cannot read directory", &directory.path, error);
+                let report = damaged(Report::on("cannot read directory", &directory.path, error), error);
                 match directory.is_operand {
                     true => self.context.fail(&report),
                     false => self.context.warn(&report),

@@ -4,12 +4,12 @@ use std::io::{IsTerminal, stdout};
 use std::os::unix::ffi::OsStrExt;
 
 use obento::base::{Attr, Timestamp};
+use obento::pattern::{Case, Pattern};
 
 use super::args::Args;
 use super::args::{ListFormat, Marks, Sort};
 use crate::context::Context;
 use crate::escape::NameStyle;
-use crate::find::{Case, Pattern};
 use crate::format::columns::ColumnOrder;
 use crate::format::size::Unit;
 use crate::format::time;
@@ -166,8 +166,7 @@ impl Settings {
 
     /// Returns whether `name` is omitted. Only a dot matches a leading dot.
     pub fn ignores(&self, name: &[u8]) -> bool {
-        let is_hidden = name.starts_with(b".");
-        self.ignored.iter().any(|pattern| (!is_hidden || pattern.begins_with_dot()) && pattern.matches(name))
+        self.ignored.iter().any(|pattern| pattern.matches_in_shell(name))
     }
 
     /// Returns whether the attributes of entries are needed.
@@ -263,7 +262,7 @@ fn which_time(args: &Args) -> Result<WhichTime, Report> {
         Some("birth" | "creation") => WhichTime::Born,
         Some(word) => {
             let help = "use atime, ctime, mtime or birth";
-            return Err(Report::plain(format!("invalid time '{word}'")).help(help));
+            return Err(Report::plain(format!("invalid value '{word}' for --time")).help(help));
         }
         None if args.change => WhichTime::Changed,
         None if args.access => WhichTime::Accessed,

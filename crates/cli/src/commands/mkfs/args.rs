@@ -11,7 +11,7 @@ use obento::env::{Clock, FixedClock, SystemClock, SystemRandom};
 
 use super::refused::GivenOptions;
 use crate::parse::settings::{split, value_for_driver};
-use crate::parse::size::size_in;
+use crate::parse::size::{is_too_large, size_in};
 use crate::parse::time::source_date_epoch;
 use crate::parse::uuid::{is_volume_id, uuid_or_volume_id};
 use crate::report::{Report, shell_word, subject};
@@ -158,7 +158,11 @@ impl Args {
         let unit = self.block_bytes()?.map_or(1024, u64::from);
         let parse = |text: &String| {
             size_in(text, unit).filter(|&len| len > 0).ok_or_else(|| {
-                let report = Report::plain(format!("invalid size {}", subject(text)));
+                let what = format!("invalid size {}", subject(text));
+                if is_too_large(text) {
+                    return Report::new(what, "the size is too large");
+                }
+                let report = Report::plain(what);
                 match self.image.to_str().filter(|image| size_in(image, unit).is_some()) {
                     // `obento mkfs 10M disk.img`
                     Some(size) if !std::path::Path::new(size).exists() => {

@@ -133,12 +133,6 @@ fn make(args: &Args, context: &Context) -> Result<(Vec<u8>, Formatted), Report> 
         let grown = len.filter(|_| target.part.is_none()).unwrap_or(0);
         format.plan(device.len().max(grown), &options)
     } else {
-        if contents == Contents::Unknown {
-            // The signature of another type would make the image ambiguous. Wrong options leave it unchanged.
-            format.plan(device.len(), &options).map_err(|error| failed(error, &options))?;
-            let discard = if host.keep { own::Discard::Forbidden } else { own::Discard::Allowed };
-            own::clear(&*device, discard).map_err(|error| failed(FormatError::Device(error), &options))?;
-        }
         format.format(&Watched::new(device.clone(), &target.shown, context), &options)
     };
     let formatted = formatted.map_err(|error| failed(error, &options))?;
@@ -244,7 +238,7 @@ pub(super) fn notes(shown: &[u8], formatted: &Formatted, context: &Context) {
                 "the label was ignored, because the format has no label".to_owned()
             }
             FormatNotice::LabelCut(label) => format!(
-                "the label was truncated to '{}': a label has at most {} here",
+                "the label was truncated to '{}': labels of this type have at most {}",
                 printable(label),
                 Quantity::new(label.len() as u64, "byte")
             ),
@@ -314,8 +308,7 @@ fn write_summary(out: &mut Output, args: &Args, shown: &[u8], formatted: &Format
         writeln!(out, "  journal   {}", human_size(bytes))?;
     }
     if formatted.reserved > 0 {
-        let unit = if formatted.reserved == 1 { "block" } else { "blocks" };
-        writeln!(out, "  reserved  {} {unit} for the super user", formatted.reserved)?;
+        writeln!(out, "  reserved  {} for the super user", Quantity::new(formatted.reserved, "block"))?;
     }
     if !formatted.backups.is_empty() {
         let list: Vec<String> = formatted.backups.iter().map(u64::to_string).collect();

@@ -8,9 +8,9 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use obento::block::BlockDevice;
+use obento::block::BlockDevice as _;
 use obento::build::EmptyMaker;
-use obento::driver::Probe;
+use obento::driver::{Contents, Probe, erase_signatures};
 use obento::engine::tools::Maker;
 use obento::engine::types::Type;
 use obento::host::path_of_open;
@@ -27,12 +27,6 @@ use crate::output::{Outcome, Output};
 use crate::own::{Program, UnnamedFile};
 use crate::report::{Report, printable};
 
-/// The length of the range with signatures at the start of a device: that of VMFS, at 2 MiB, is the last.
-/// Source: util-linux `libblkid/src/superblocks`.
-const HEAD: u64 = 4 << 20;
-/// The length of the range with signatures at the end of a device. These are the backup of a GPT, members of RAID
-/// arrays (Promise: up to 3920 sectors from the end), the last two labels of ZFS, and the second super block of NILFS2.
-const TAIL: u64 = 2 << 20;
 /// The maximum number of lines that are kept of the output of a program.
 const KEPT: usize = 64;
 /// The maximum number of lines that are printed of the output of a failed program.
@@ -114,7 +108,7 @@ fn make(args: &Args, kind: &Type, context: &Context) -> Result<Option<Made>, Rep
     match ImageFile::file_of(&*device).ok().filter(|file| can_open && is_file(file)) {
         Some(file) => {
             note("");
-            clear(&*device, Discard::Allowed).map_err(|error| failed(&error))?;
+            erase_signatures(&*device, device.len(), Contents::Unknown).map_err(|error| failed(&error))?;
             // The path of the target can lead to another file by now.
             on(&program, &path_of_open(&file)).map_err(|cause| failed(&cause))?;
             device.flush().map_err(|error| failed(&error))?;
@@ -204,26 +198,6 @@ pub(in crate::commands) fn maker(program: Program, maker: &Maker) -> EmptyMaker 
         put().map_err(|error| error.to_string())
     };
     EmptyMaker { make: Arc::new(make), least }
-}
-
-/// Whether the program may discard the contents of the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Discard {
-    Allowed,
-    Forbidden,
-}
-
-/// Overwrites both ends of `device` with zeros, so that no signature of an earlier file system, partition table or array remains.
-pub(super) fn clear(device: &dyn BlockDevice, discard: Discard) -> obento::Result<()> {
-    let head = HEAD.min(device.len());
-    let tail = device.len().saturating_sub(TAIL).max(head)..device.len();
-    for range in [0..head, tail].into_iter().filter(|range| !range.is_empty()) {
-        if discard == Discard::Forbidden || !device.punch(range.clone())? {
-            let len = usize::try_from(range.end - range.start).unwrap_or(0);
-            device.write_at(range.start, &vec![0; len])?;
-        }
-    }
-    Ok(())
 }
 
 /// Fails for an option that the program does not support.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use obento::address::{Address, HostEntry, PartSelector, snapshot_of};
+use obento::base::Quantity;
 use obento::block::{BlockDevice, Slice};
 use obento::driver::Contents;
 use obento::host::HostError;
@@ -17,7 +18,7 @@ use obento::{Image, OpenError, Options};
 use super::args::{Args, HostOptions};
 use super::{needs_size, neighbours, partition_type};
 use crate::context::Context;
-use crate::open::cannot_open;
+use crate::open::{cannot_open, needs_image};
 use crate::output::not_created;
 use crate::report::{Report, printable, shell_word, subject};
 
@@ -35,6 +36,7 @@ impl Target {
             Ok(Address { image, .. }) if snapshot_of(&image, &HostEntry::look_up).is_some() => {
                 return Err(OpenError::ReadOnlySnapshot { image }.into());
             }
+            Ok(address) if address.server().is_some() => return Err(needs_image(&address.image)),
             Ok(Address { image, part, place: None }) => (image, part),
             Ok(_) => {
                 let report =
@@ -166,11 +168,10 @@ pub fn contents_to_destroy(
         return Some("a GPT whose protective MBR is missing".into());
     }
     if let (Some(table), None) = (image.table(), part) {
-        let count = table.partitions.len();
+        let count = Quantity::new(table.partitions.len() as u64, "partition");
         let list: Vec<String> = found.iter().filter_map(partition).collect();
-        let s = if count == 1 { "" } else { "s" };
         let list = if list.is_empty() { String::new() } else { format!(": {}", list.join(", ")) };
-        return Some(format!("a partition table ({}) with {count} partition{s}{list}", table.scheme));
+        return Some(format!("a partition table ({}) with {count}{list}", table.scheme));
     }
     found.iter().find_map(|content| match &content.holds {
         PartitionContents::FileSystem(probe) => {

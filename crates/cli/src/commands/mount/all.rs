@@ -25,8 +25,8 @@ use super::server::{self, Site};
 use super::serving::Service;
 use super::{opening, serving};
 use crate::context::Context;
-use crate::open::{cannot_open, expect_undamaged, report_notices};
-use crate::report::{Report, notice};
+use crate::open::{NotedVolume, cannot_open, expect_undamaged, report_notices};
+use crate::report::Report;
 
 /// Mounts all file systems of the disk below the directory, and serves them until the end of the last one.
 pub fn serve(
@@ -148,10 +148,9 @@ fn volumes(image: &Image, is_free: bool, shown: &[u8], context: &Context) -> Vec
         });
         match volume {
             Ok(volume) => {
-                let info = volume.info();
                 let access = if volume.is_writable() { Access::ReadWrite } else { Access::ReadOnly };
-                let text = |found| notice(found, access, image, info.probe.fs_type);
-                info.notices.iter().for_each(|found| context.note(&name, text(found)));
+                let noted = NotedVolume { volume: &volume, image, access };
+                noted.texts(&volume.info().notices).iter().for_each(|text| context.note(&name, text));
                 Some((number, volume))
             }
             Err(error) => {

@@ -22,7 +22,7 @@ Mount options:
   data=MODE, commit=SECONDS, barrier=0|1
                           as for ext4; MODE is ordered (the default), journal or
                           writeback
-  norecovery              with ro: ignore the journal
+  norecovery              ignore the journal; requires ro
   sb=N                    use the super block in block N
   allow_other             let other users use the mount
   fakeroot                give the user who mounts the volume the rights of root
@@ -31,6 +31,8 @@ Mount options:
   uid=, gid=, umask=, fmask=, dmask=, codepage=, iocharset=utf8, tz=UTC,
   time_offset=MINUTES     as for vfat, on volumes that store no owners,
                           permissions or time zone
+  usrquota, grpquota, prjquota
+                          enforce the limits of users, groups, projects
   discard                 FAT and exFAT: discard freed space
   keep_last_dots          exFAT: names may end with dots
   streams=user|none       NTFS: show alternate data streams as attributes
@@ -67,7 +69,7 @@ pub struct Args {
     /// Replace the server of the mount at DIR by this program, while programs use the mount. If this fails, the old server continues
     #[arg(long, value_name = "DIR", conflicts_with_all = ["image", "directory", "options", "read_only", "status"])]
     pub upgrade: Option<PathBuf>,
-    /// With --upgrade: only report whether the server can be replaced
+    /// With --upgrade: replace nothing, and fail if the server cannot be replaced
     #[arg(long, requires = "upgrade", conflicts_with_all = ["image", "directory", "status"])]
     pub dry_run: bool,
     /// Print the state of the server of the mount at DIR, or of all mounts

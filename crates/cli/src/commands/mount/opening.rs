@@ -7,7 +7,7 @@ use std::sync::Arc;
 use obento::address::{Address, FileSelector};
 use obento::base::Feature;
 use obento::block::RedoLog;
-use obento::driver::{Access, Replay};
+use obento::driver::{Access, Replay, StoredProperties};
 use obento::host::IoBackend;
 use obento::image::{ImageFile, Recording};
 use obento::provenance::{LogOptions, WriteSource};
@@ -21,8 +21,8 @@ use super::control::volume_obstacle;
 use super::limits::expect_limits;
 use super::opened::{MountedImage, OpenedMount, SharedDisk};
 use crate::context::Context;
-use crate::open::{cannot_open, expect_undamaged, option_refused, report_notices};
-use crate::report::{Report, notice};
+use crate::open::{NotedVolume, cannot_open, expect_undamaged, option_refused, report_notices};
+use crate::report::Report;
 use crate::shown::{GivenNames as _, in_vain};
 
 /// Opens the volume: for change if requested, or if possible and not forbidden. Records the choice in `options`.
@@ -71,13 +71,12 @@ pub fn open(
     if let Some(MountedImage { image, .. }) = &opened.image {
         expect_undamaged("cannot mount", shown, image)?;
         report_notices(shown, image, context.messages());
-        let info = opened.volume.info();
-        let text = |found| notice(found, access, image, info.probe.fs_type);
-        info.notices.iter().for_each(|found| context.note(shown, text(found)));
+        let noted = NotedVolume { volume: &opened.volume, image, access };
+        noted.texts(&opened.volume.info().notices).iter().for_each(|text| context.note(shown, text));
     }
     expect_limits(options, &opened.volume, shown, context)?;
-    if let Some(why) = in_vain(options.shown, &opened.volume) {
-        let given = options.shown.names().join(", ");
+    if let Some((given, why)) = in_vain(options.shown, &opened.volume) {
+        let given = given.names().join(", ");
         return Err(Report::on("cannot mount", shown, why).help(format!("omit {given}")));
     }
     if access == Access::ReadOnly && is_free && !args.detached {
@@ -99,10 +98,15 @@ fn note_owner(volume: &Volume, shown: &[u8], context: &Context) {
     let user = rustix::process::geteuid().as_raw();
     if !may_write((root.uid, root.mode.bits()), user) {
         let owner = root.uid;
+        // On a volume without owners, options select the owner of all files.
+        let option = match volume.vfs().limits().keeps.contains(StoredProperties::OWNERS) {
+            true => "fakeroot".to_owned(),
+            false => format!("uid={user}"),
+        };
         context.note(
             shown,
             format!(
-                "the root directory belongs to user {owner}; to change it, mount the volume with -o fakeroot"
+                "the root directory belongs to user {owner}; to create files in it, mount with -o {option}"
             ),
         );
     }

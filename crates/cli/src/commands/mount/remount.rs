@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::args::Args;
 use super::own::mount_at;
 use crate::cause::Cause;
-use crate::report::Report;
+use crate::report::{LIST_MOUNTS, NOT_A_MOUNT, Report};
 
 const ONLY_ROOT: &str = "only root can change the options of a mount";
 
@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<(), Report> {
         )
     };
     let mount = mount_at(args.directory()).map_err(|error| cannot(&error))?;
-    let mount = mount.ok_or_else(|| cannot(&"it is not a mount of obento"))?;
+    let mount = mount.ok_or_else(|| cannot(&NOT_A_MOUNT).help(LIST_MOUNTS))?;
     // The flags of a mount of another user protect this user from the programs on it.
     if let Some(owner) = mount.owner().filter(|owner| *owner != rustix::process::getuid().as_raw()) {
         return Err(cannot(&format!("the mount belongs to user {owner}")));

@@ -211,6 +211,10 @@ pub fn open_directory(args: &Args) -> Result<HostDir, Report> {
                 Errno::ACCESS => {
                     format!("choose another directory: 'ls -ld {shown}' shows its owner and mode")
                 }
+                Errno::NOTCONN => {
+                    let why = "the server of an earlier mount has ended";
+                    format!("{why}; end that mount first: obento umount {shown}")
+                }
                 _ => "name an existing directory".to_owned(),
             })
         }

@@ -16,7 +16,7 @@ use crate::cause::Cause;
 use crate::context::Context;
 use crate::json::Line;
 use crate::output::{Outcome, Output};
-use crate::report::{Report, foreign, printable};
+use crate::report::{LIST_MOUNTS, NOT_A_MOUNT, Report, foreign, printable, shell_word};
 
 /// The state of a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -202,7 +202,11 @@ pub fn run(directory: Option<&Path>, context: &Context) -> Outcome {
         waits.add(mount.owner(), begin.elapsed(), answer.is_err());
         match answer {
             Ok(status) => print(&mount, &status, context, &mut out)?,
-            Err(why) => context.warn(&cannot(&mount.path, why)),
+            Err(why) => {
+                let directory = shell_word(mount.path.as_os_str().as_bytes());
+                let help = format!("if the server has ended, unmount the volume: obento umount {directory}");
+                context.warn(&cannot(&mount.path, why).help(help));
+            }
         }
     }
     out.finish()
@@ -220,7 +224,7 @@ fn mounts_at(directory: &Path) -> Result<Vec<MountPoint>, Report> {
     }
     let mounts = own::mounts_below(directory).map_err(failed)?;
     match mounts.is_empty() {
-        true => Err(cannot(directory, "it is not a mount of obento")),
+        true => Err(cannot(directory, NOT_A_MOUNT).help(LIST_MOUNTS)),
         false => Ok(mounts),
     }
 }
@@ -236,6 +240,8 @@ fn ask(mount: &MountPoint) -> Result<Status, String> {
 fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Output) -> Outcome {
     let now = now();
     let (mounted, served) = (now.saturating_sub(status.mounted), now.saturating_sub(status.started));
+    // The kernel enforces ro after a remount. The kernel does not notify the server.
+    let read_only = status.read_only || mount.is_read_only();
     if context.json() {
         let line = Line::new("mount")
             .bytes("path", mount.path.as_os_str().as_bytes())
@@ -249,7 +255,7 @@ fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Outpu
             .field("failovers", status.failovers)
             .field("requests", status.requests)
             .field("inodes", status.inodes)
-            .field("read_only", status.read_only)
+            .field("read_only", read_only)
             .field("failed", status.has_failed)
             .field("cache_bytes", status.cache.map(|cache| cache.unchanged))
             .field("cache_limit", status.cache.map(|cache| cache.limit))
@@ -260,7 +266,7 @@ fn print(mount: &MountPoint, status: &Status, context: &Context, out: &mut Outpu
         return Ok(line.write(out)?);
     }
     let [path, source] = [&mount.path, &mount.source].map(|path| printable(path.as_os_str().as_bytes()));
-    let access = match (status.has_failed, status.read_only) {
+    let access = match (status.has_failed, read_only) {
         (true, _) => "read-only after an error",
         (false, true) => "read-only",
         (false, false) => "read-write",

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -36,7 +36,8 @@ use super::{log, own, start};
 use crate::cause::Cause;
 use crate::context::Context;
 use crate::options::GlobalOptions;
-use crate::report::{Report, foreign_with_hint};
+use crate::output::Output;
+use crate::report::{LIST_MOUNTS, NOT_A_MOUNT, Report, foreign_with_hint, printable};
 
 fn cannot(directory: &Path, cause: impl Cause) -> Report {
     Report::on("cannot replace the server of the mount at", directory.as_os_str().as_bytes(), cause)
@@ -45,7 +46,7 @@ fn cannot(directory: &Path, cause: impl Cause) -> Report {
 /// Returns the mount of this program at `directory`.
 fn mount_at(directory: &Path) -> Result<MountPoint, Report> {
     let mount = own::mount_at(directory).map_err(|error| cannot(directory, error))?;
-    mount.ok_or_else(|| cannot(directory, "it is not a mount of obento"))
+    mount.ok_or_else(|| cannot(directory, NOT_A_MOUNT).help(LIST_MOUNTS))
 }
 
 /// A mount that another server offers, and how it serves the mount.
@@ -142,7 +143,10 @@ pub fn try_out(directory: &Path, context: &Context) -> Result<(), Report> {
     let mount = mount_at(directory)?;
     let offered = ask(&mount, true, context).map_err(|why| cannot(directory, why))?;
     let _ = offered.connection.send(Kind::Ready, &[], &[]);
-    Ok(())
+    let mut out = Output::stdout();
+    let shown = printable(directory.as_os_str().as_bytes());
+    let printed = writeln!(out, "{shown}: the server can be replaced").and_then(|()| out.flush());
+    printed.map_err(|error| cannot(directory, error))
 }
 
 /// Takes the mount at `directory`, and serves it until the end.

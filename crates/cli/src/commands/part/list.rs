@@ -3,7 +3,8 @@
 use std::io::Write as _;
 
 use obento::Image;
-use obento::partition::{DiskId, Partition, Scheme, Table, TableEditor};
+use obento::image::ImageNotice;
+use obento::partition::{DiskId, Partition, Scheme, Table, TableEditor, TableNotice};
 use obento::text::human_size;
 
 use super::Disk;
@@ -20,7 +21,10 @@ const LEAST_FREE: u64 = 1 << 20;
 pub(super) fn list(disk: &Disk<'_>, image: &Image, table: &Table) -> Outcome {
     let editor = TableEditor::open(image.device().clone(), table).ok();
     let free = editor.as_ref().map(TableEditor::free).unwrap_or_default();
-    let free: Vec<_> = free.into_iter().filter(|gap| gap.end - gap.start >= LEAST_FREE).collect();
+    let logical = editor.as_ref().map(TableEditor::free_for_logical).unwrap_or_default();
+    let free = free.into_iter().map(|gap| (gap, false));
+    let logical = logical.into_iter().map(|gap| (gap, true));
+    let free: Vec<_> = free.chain(logical).filter(|(gap, _)| gap.end - gap.start >= LEAST_FREE).collect();
     let is_backed = editor.as_ref().is_none_or(TableEditor::has_backup);
     let mut out = Output::stdout();
     if disk.context.json() {
@@ -29,9 +33,9 @@ pub(super) fn list(disk: &Disk<'_>, image: &Image, table: &Table) -> Outcome {
         for partition in &table.partitions {
             line(disk, table.scheme, partition).write(&mut out)?;
         }
-        for gap in free {
+        for (gap, is_logical) in free {
             let line = Line::new("free_space").bytes("path", disk.shown).field("start", gap.start);
-            line.field("size", gap.end - gap.start).write(&mut out)?;
+            line.field("size", gap.end - gap.start).field("logical", is_logical).write(&mut out)?;
         }
         return out.finish();
     }
@@ -41,16 +45,19 @@ pub(super) fn list(disk: &Disk<'_>, image: &Image, table: &Table) -> Outcome {
     writeln!(out, "{:>6} {:>15} {:>15} {:>10}  {:<24} NAME", "NUMBER", "START", "END", "SIZE", "TYPE")?;
     let mut rows: Vec<_> =
         table.partitions.iter().map(|partition| (partition.start, row(table, partition))).collect();
-    rows.extend(free.into_iter().map(|gap| {
+    rows.extend(free.into_iter().map(|(gap, is_logical)| {
+        let what = if is_logical { "free, for logical partitions" } else { "free" };
         let size = human_size(gap.end - gap.start);
-        (gap.start, format!("{:>6} {:>15} {:>15} {size:>10}  free", "-", gap.start, gap.end))
+        (gap.start, format!("{:>6} {:>15} {:>15} {size:>10}  {what}", "-", gap.start, gap.end))
     }));
     rows.sort_by_key(|(start, _)| *start);
     for (_, row) in rows {
         writeln!(out, "{row}")?;
     }
     out.flush()?;
-    if !is_backed {
+    // The note about a damaged copy at the start names the same command.
+    let is_noted = |notice: &ImageNotice| matches!(notice, ImageNotice::Table(TableNotice::Backup(_)));
+    if !is_backed && image.can_be_changed() && !image.notices().iter().any(is_noted) {
         disk.context.note(
             disk.shown,
             format!(

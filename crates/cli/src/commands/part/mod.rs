@@ -135,7 +135,7 @@ enum Action {
     Type {
         /// The partition: a number, name or UUID
         part: String,
-        /// A name such as esp or linux-generic, a GUID, or the number of an MBR type such as 0x83
+        /// A name such as esp or linux-generic, a GUID, a code of sgdisk such as 8300, or the number of an MBR type such as 0x83
         #[arg(value_name = "TYPE")]
         kind: String,
     },
@@ -164,7 +164,7 @@ enum Action {
         #[arg(required = true, value_name = "+NAME|-NAME", allow_hyphen_values = true)]
         changes: Vec<String>,
     },
-    /// Write both copies of a GPT and a lost protective MBR again, the second copy at the end of the disk
+    /// Write both copies of a GPT again, the second at the end of the disk, and restore a lost protective MBR
     RepairBackup,
 }
 
@@ -179,7 +179,7 @@ struct Add {
     /// The first byte of the partition, such as 1M; by default, the start of a gap
     #[arg(long, value_name = "OFFSET", value_parser = size)]
     start: Option<u64>,
-    /// The type of the partition: a name such as esp, linux-generic or basic-data (Windows), a GUID, the number of an MBR type, or extended
+    /// The type of the partition: a name such as esp, linux-generic or basic-data (Windows), a GUID, a code of sgdisk such as 8300, the number of an MBR type, or extended; 'obento help layout' lists the names
     #[arg(long = "type", value_name = "TYPE", default_value = "linux-generic")]
     kind: String,
     /// The name of the partition, for a GPT
@@ -295,7 +295,12 @@ fn names_part(disk: &OsStr, context: &Context) -> bool {
 /// The action is not that of writing the table again. Any other change would affect a table that the kernel ignores.
 fn unprotected(disk: &Disk<'_>, image: &Image, action: Option<&Action>) -> Result<Table, Report> {
     let failed = |cause: &dyn Cause| Report::on("cannot use", disk.shown, cause);
-    let table = Table::read_unprotected_gpt(&**image.device()).map_err(|error| failed(&error))?;
+    let has_volume = image.volume_bytes(None).is_ok_and(|(_, content)| content.probe().is_some());
+    let table = match has_volume {
+        // The file system is newer than the GPT.
+        true => None,
+        false => Table::read_unprotected_gpt(&**image.device()).map_err(|error| failed(&error))?,
+    };
     match (table, action) {
         (Some(table), Some(Action::RepairBackup)) => Ok(table),
         (None, _) => {
@@ -328,10 +333,7 @@ fn without_table(disk: &Disk<'_>, image: &Image) -> Report {
 /// Opens the disk and gives up the rights to open another file.
 fn open(args: &Args, access: Access, context: &Context) -> Result<Image, Report> {
     let shown = args.disk.as_bytes();
-    let address = open::address(&args.disk, context)?;
-    if obento::address::server_of(&address.image).is_some() {
-        return Err(open::needs_image(&address.image));
-    }
+    let address = open::image_address(&args.disk, context)?;
     if address.place.is_some() || address.part.is_some() {
         let report = Report::on("cannot use", shown, "not a whole disk");
         return Err(report.help("name the disk; the partition follows the command: part DISK grow 2"));
@@ -340,8 +342,25 @@ fn open(args: &Args, access: Access, context: &Context) -> Result<Image, Report>
         context.expect_changes_allowed(shown)?;
     }
     let options = obento::Options { access, ..context.options().image_options() };
-    open::open_sealed(&address.image, &options, shown, context)
+    let image = open::open_sealed_quietly(&address.image, &options, context)?;
+    match args.action {
+        // The notes need no hint: this command repairs the table.
+        Some(Action::RepairBackup) => {
+            image.notices().iter().for_each(|notice| context.note(shown, notice));
+        }
+        _ => open::report_notices(shown, &image, context.messages()),
+    }
+    Ok(image)
 }
+
+/// The codes of sgdisk(8) for types, and the names of the types.
+const SGDISK_CODES: [(&str, &str); 5] = [
+    ("0700", "basic-data"),
+    ("8200", "swap"),
+    ("8300", "linux-generic"),
+    ("ea00", "xbootldr"),
+    ("ef00", "esp"),
+];
 
 /// The disk in messages.
 struct Disk<'a> {
@@ -510,7 +529,9 @@ impl Disk<'_> {
     }
 
     fn kind(&self, scheme: Scheme, text: &str) -> Result<PartitionType, Report> {
-        PartitionType::parse(text, scheme).ok_or_else(|| {
+        let code = text.to_ascii_lowercase();
+        let code = SGDISK_CODES.iter().find(|(known, _)| scheme == Scheme::Gpt && *known == code);
+        PartitionType::parse(code.map_or(text, |(_, name)| *name), scheme).ok_or_else(|| {
             Report::plain(format!("unknown type {} for {scheme}", subject(text))).help(match scheme {
                 Scheme::Gpt => {
                     "use a name such as linux-generic, esp, swap or basic-data, or a GUID; 'obento help layout' lists the names"
@@ -524,9 +545,8 @@ impl Disk<'_> {
 
     fn attribute(&self, scheme: Scheme, name: &str) -> Result<u32, Report> {
         attributes::bit(name, scheme).ok_or_else(|| {
-            let known = attributes::known(scheme);
             Report::plain(format!("unknown attribute {} for {scheme}", subject(name)))
-                .help(format!("the attributes are {known}"))
+                .help(attributes::known(scheme))
         })
     }
 
@@ -566,6 +586,9 @@ impl Disk<'_> {
             EditError::BadNumber { scheme: Scheme::Gpt, .. } => report.help("use a number from 1 to 128"),
             EditError::BadNumber { scheme: Scheme::Mbr, .. } => {
                 report.help("use a number from 1 to 4, or add an extended partition first: --type extended")
+            }
+            EditError::NotNext { next, .. } => {
+                report.help(format!("omit --number, or use a number from 1 to 4, or {next}"))
             }
             EditError::Unaligned { .. } => report.help("use a start and a size such as 1M"),
             EditError::LongName { .. } => report.help("use a shorter name"),

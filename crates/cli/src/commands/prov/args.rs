@@ -16,7 +16,7 @@ pub struct Args {
     /// The image, or the directory at which it is mounted
     #[arg(value_name = "IMAGE[@PART]|DIR")]
     pub image: OsString,
-    /// Show the sources of the file PATH, and the programs that used them
+    /// Show the sources of the file PATH, and the programs that wrote them
     #[arg(long, value_name = "PATH", conflicts_with_all = ["by", "since", "changed_since", "export"])]
     pub of: Option<OsString>,
     /// With --of: show the sources of the file (the default)
@@ -34,7 +34,8 @@ pub struct Args {
     /// Show only records from TIME on: '2026-11-21 13:48', @1795268933, '3 days ago'
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub since: Option<String>,
-    /// Show at most N records, or with --of at most N lines of the tree (default: 10000 lines of 256 levels)
+    /// Show at most N records, or with --of at most N lines of the tree. Without this option, a tree has at most 10000
+    /// lines and 256 levels
     #[arg(short = 'n', long, value_name = "N")]
     pub lines: Option<usize>,
     /// Print the paths of files that changed in record number SEQUENCE or later, for an incremental backup

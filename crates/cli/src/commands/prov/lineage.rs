@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
-use obento::base::{FileKind, Mode};
+use obento::base::{FileKind, Mode, Quantity};
 use obento::provenance::{FileId, Lineage, Version};
 
 use super::args::Args;
@@ -315,9 +315,9 @@ impl Drawer<'_> {
         if self.is_json {
             return Ok(());
         }
-        let plural = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
-        let (versions, steps) = (plural(files, "version"), plural(self.depth, "step"));
-        let programs = plural(self.programs.len(), "program");
+        let count = |count: usize, one| Quantity::new(count as u64, one);
+        let (versions, steps) = (count(files, "version"), count(self.depth, "step"));
+        let programs = count(self.programs.len(), "program");
         let more = match self.excess {
             None => "",
             Some(_) if self.depth_max == DEPTH_MAX => " and more",

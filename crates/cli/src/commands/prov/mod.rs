@@ -88,7 +88,7 @@ fn mounted_at(args: &Args, context: &Context) -> Result<Option<MountPoint>, Repo
 
 /// Fails if the operand names a file in an image.
 fn expect_volume(args: &Args, context: &Context) -> Result<(), Report> {
-    if open::address(&args.image, context)?.place.is_none() {
+    if open::image_address(&args.image, context)?.place.is_none() {
         return Ok(());
     }
     let report = Report::on("cannot show the history of", args.image_bytes(), "not an image or a partition");

@@ -4,6 +4,8 @@ mod bad;
 mod list;
 mod report;
 mod search;
+mod shared;
+mod verify;
 
 use std::ffi::OsString;
 use std::fs;
@@ -25,8 +27,8 @@ use obento::vfs::Symlinks;
 use obento::{Image, Options};
 
 use self::bad::{BadRanges, Map};
-use self::report::Recovery;
-use self::search::{ReadableVolume, VolumeSearch};
+use self::report::{Recovery, UnnamedPlace};
+use self::search::{ReadableVolume, RepairedCopy, VolumeSearch};
 use crate::commands::cp;
 use crate::context::Context;
 use crate::help::page::Page;
@@ -34,7 +36,7 @@ use crate::input;
 use crate::limit::DataLimit;
 use crate::open;
 use crate::output::{Outcome, Output};
-use crate::report::{Report, notice};
+use crate::report::Report;
 
 /// The page of `recover`.
 pub const PAGE: Page = Page::new(&[
@@ -47,19 +49,22 @@ pub const PAGE: Page = Page::new(&[
 ])
 .exit(&[
     ("0", "All files are complete."),
-    ("1", "Files are damaged or lost, and the report lists them."),
-    ("2", "Wrong usage, or nothing could be recovered, or the report could not be written."),
+    ("1", "The report lists damaged or lost files, or a note names files without a name."),
+    ("2", "Wrong usage, nothing could be recovered, or the report could not be written."),
 ])
 .unwritten(2)
 .see_also(&["ddrescue(1)", "testdisk(8)"]);
 
 /// Copy everything that can be read out of a damaged volume
 ///
-/// Errors do not end the copy, and wrong checksums of metadata are ignored. If a directory is damaged, the
-/// command also copies the files that have lost their names and that 'obento check -y' would store in
-/// lost+found. The image is not changed. Bytes that cannot be read are zeros in the copy. The command prints
-/// a line for each incomplete file or directory, with four fields separated by tabs: the state (lost, damaged,
-/// attributes or unwritten), the range of bytes or -, the path, and the reason.
+/// Errors do not end the copy, and wrong checksums of metadata are ignored. The command also
+/// copies the files of a whole volume that have lost their names and that 'obento check -y' would store in
+/// lost+found; on FAT, they get names that start with FSCK, as many as the root directory has room for. A file
+/// with a wrong checksum is copied and reported as damaged; if the checksum of its inode is wrong, its owner,
+/// permissions and times are not applied. Files that use the same blocks are reported. The image is not changed.
+/// Bytes that cannot be read are zeros in the copy. The command prints a line for each incomplete file or directory,
+/// with four fields separated by tabs: the state (lost, damaged, attributes or unwritten), the first byte and
+/// the byte after the last one or -, the path, and the reason.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// The image, or a directory in it
@@ -88,7 +93,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let address = open::address(&args.source, context)?;
     let map = args.map.as_deref().map(read_map).transpose()?;
     expect_empty(target_path)?;
-    let options = Options { checksums: Checksums::Ignore, ..context.options().image_options() };
+    let options = Options { checksums: Checksums::IgnoreIfSupported, ..context.options().image_options() };
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     let target = HostTarget::open(target_path).map_err(Report::plain)?;
     let spared: Vec<_> = file.host_files().collect();
@@ -117,18 +122,20 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let search = VolumeSearch { address: &address, options: &options, bad, context };
     let opened = search.open(image)?;
     note_notices(&opened, &address, context);
-    let prefix = [&shown(&address)[..], b":", start(&address)].concat();
-    let mut recovery = Recovery::new(out, search.bad.is_some(), prefix, Some(target_path.clone()), context);
+    let mut recovery = Recovery::new(out, search.bad.is_some(), true, context);
+    recovery.verify(search.verifier(&opened), root_path(&address), unnamed_place(&opened, &address));
+    recovery.find_shared_blocks(&opened.volume);
     let opened = search.with_root(opened, &mut recovery)?;
-    let source = source(&opened, &address)?;
+    let sources = [source(&opened, &address)?];
     copy.tree.max_bytes = DataLimit::of(&opened.volume, context.options().unpack()).bytes();
     context.stop_between_steps();
-    let copied = copy_out_to(&[source], &target, &copy, &mut recovery).and_then(|report| {
-        let is_empty = report.written.files + report.written.others == 0;
-        copy_unnamed((&opened, &search), (&target, &copy), is_empty, &mut recovery, context)?;
+    let copied = copy_out_to(&sources, &target, &copy, &mut recovery).and_then(|report| {
+        copy_unnamed((&opened, &search), (&target, &copy), &mut recovery, context)?;
         Ok(report)
     });
     let shown = target_path.as_os_str().as_bytes();
+    sources.iter().for_each(|source| recovery.report_first_owners(source));
+    recovery.write_lost();
     match copied {
         Ok(report) => {
             cp::report_losses(&report.written, shown, args.untrusted, context);
@@ -145,9 +152,9 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
 }
 
-/// Copies the files of a whole volume without a name, if entries were lost or if no file was found (`is_empty`).
-/// They are found by a repair of a copy in memory. The files that were copied before stay as they are, since a
-/// repair removes what is damaged.
+/// Copies the files of a whole volume without a name. They are found by a repair of a copy in memory, since a damaged
+/// directory can be readable: it can contain the entries of another directory. The files that were copied before stay as
+/// they are, since a repair removes what is damaged.
 ///
 /// # Errors
 ///
@@ -155,29 +162,28 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 fn copy_unnamed(
     (opened, search): (&ReadableVolume, &VolumeSearch<'_>),
     (target, copy): (&HostTarget, &CopyOptions),
-    is_empty: bool,
     recovery: &mut Recovery<'_>,
     context: &Context,
 ) -> Result<(), CopyError> {
     let address = search.address;
     let is_whole = address.place.as_ref().is_none_or(|place| *place == FileSelector::Path(b"/".to_vec()));
     let has_lost = recovery.has_lost_entries();
-    if !is_whole || !has_lost && !is_empty {
+    if recovery.is_repaired() || !is_whole {
         return Ok(());
     }
     let repaired = search.repaired(&opened.image).map_err(|report| report.to_string());
     let repaired = repaired.and_then(|copy| copy.ok_or_else(|| "the volume cannot be repaired".to_owned()));
-    let found = repaired.and_then(|(copy, errors)| {
-        let source = source(&copy, address).map_err(|report| report.to_string())?;
-        Ok((copy, errors, source))
+    let found = repaired.and_then(|repaired| {
+        let source = source(&repaired.copy, address).map_err(|report| report.to_string())?;
+        Ok((repaired, source))
     });
-    let (repaired, source) = match found {
-        Ok((_, 0, _)) if !has_lost => return Ok(()),
-        Ok((copy, _, source)) => {
+    let (RepairedCopy { copy: repaired, inodes, .. }, source) = match found {
+        Ok((repaired, _)) if repaired.errors == 0 && !has_lost => return Ok(()),
+        Ok(found) => {
             recovery.add_errors();
-            (copy, source)
+            found
         }
-        // A volume without files may be of a type that cannot be repaired.
+        // The volume may be of a type that cannot be repaired.
         Err(_) if !has_lost => return Ok(()),
         Err(reason) => {
             let note = format!("files that have lost their names were not searched: {reason}");
@@ -185,15 +191,27 @@ fn copy_unnamed(
             return Ok(());
         }
     };
-    let place = match source.node.vfs().info().probe.fs_type {
-        "vfat" | "exfat" => "with names that start with FSCK",
-        _ => "in lost+found",
-    };
+    recovery.begin_repaired(repaired.volume.clone());
     let tree = TreeOptions { existing: Existing::Keep, ..copy.tree.clone() };
     let report = copy_out_to(&[source], target, &CopyOptions { tree, ..copy.clone() }, recovery)?;
     search.report_lost_names(&opened.volume, &repaired.volume, recovery);
-    recovery.add_unnamed(&report, place);
+    search.report_lost_inodes(&opened.volume, inodes, recovery);
+    recovery.add_late(&report);
     Ok(())
+}
+
+/// Returns the path of the root in messages.
+fn root_path(address: &Address) -> Vec<u8> {
+    [&shown(address)[..], b":/"].concat()
+}
+
+/// Returns the place of the files that a repair of the volume finds without a name.
+fn unnamed_place(opened: &ReadableVolume, address: &Address) -> UnnamedPlace {
+    let (start, place) = match opened.volume.info().probe.fs_type {
+        "vfat" | "exfat" => ("FSCK", "with names that start with FSCK"),
+        _ => ("lost+found/", "in lost+found"),
+    };
+    UnnamedPlace { prefix: [&root_path(address)[..], start.as_bytes()].concat(), shown: place }
 }
 
 /// # Errors
@@ -266,18 +284,10 @@ fn shown(address: &Address) -> Vec<u8> {
 
 /// Prints the notices about a volume.
 fn note_notices(opened: &ReadableVolume, address: &Address, context: &Context) {
-    let info = opened.volume.info();
-    for each in &info.notices {
-        let text = notice(each, obento::driver::Access::ReadOnly, &opened.image, info.probe.fs_type);
+    let access = obento::driver::Access::ReadOnly;
+    let noted = open::NotedVolume { volume: &opened.volume, image: &opened.image, access };
+    for text in noted.texts(&opened.volume.info().notices) {
         context.note(&shown(address), text);
-    }
-}
-
-/// Returns the path of the address in the volume; empty for the root.
-fn start(address: &Address) -> &[u8] {
-    match &address.place {
-        Some(FileSelector::Path(path)) => path.strip_suffix(b"/").unwrap_or(path),
-        _ => b"",
     }
 }
 

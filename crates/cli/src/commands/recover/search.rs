@@ -1,15 +1,16 @@
 //! Opens a damaged volume, and finds the files that no directory leads to, as a repair finds them, on a copy in memory.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use obento::OpenError;
 use obento::address::{Address, FileSelector};
-use obento::base::{FileKind, Quantity};
+use obento::base::{FileKind, Ino, Quantity};
 use obento::block::{BlockDevice, Overlay};
 use obento::check::check;
-use obento::copy::{Observer as _, Problem, ProblemReason};
+use obento::copy::{Observer as _, Problem};
 use obento::driver::{CheckOptions, Finding, RepairMode};
 use obento::env::SystemClock;
 use obento::vfs::Symlinks;
@@ -19,6 +20,7 @@ use obento::{Image, Options, Volume};
 use super::bad::BadRanges;
 use super::report::Recovery;
 use super::shown;
+use super::verify::{Verifier, damaged_inode};
 use crate::context::Context;
 use crate::open;
 use crate::report::Report;
@@ -39,6 +41,15 @@ pub struct VolumeSearch<'a> {
 pub struct ReadableVolume {
     pub image: Image,
     pub volume: Volume,
+}
+
+/// A copy in memory of an image whose volume is repaired.
+pub struct RepairedCopy {
+    pub copy: ReadableVolume,
+    /// The number of errors that were found.
+    pub errors: u64,
+    /// The inodes that were damaged.
+    pub inodes: BTreeSet<Ino>,
 }
 
 impl VolumeSearch<'_> {
@@ -112,11 +123,23 @@ impl VolumeSearch<'_> {
         let Some(error) = opened.volume.vfs().expect_root().err().filter(|_| needs_root) else {
             return Ok(opened);
         };
-        let Some((copy, _)) = self.repaired(&opened.image)? else { return Ok(opened) };
-        let path = [&shown(self.address)[..], b":/"].concat();
-        recovery.problem(&Problem { path, trouble: ProblemReason::Volume(error) });
+        let Some(RepairedCopy { copy, inodes, .. }) = self.repaired(&opened.image)? else {
+            return Ok(opened);
+        };
+        recovery.lose_root(error);
         self.report_lost_names(&opened.volume, &copy.volume, recovery);
+        self.report_lost_inodes(&opened.volume, inodes, recovery);
+        recovery.begin_repaired(copy.volume.clone());
         Ok(copy)
+    }
+
+    /// Returns the volume that was opened without its checksums, opened with them.
+    pub fn verifier(&self, opened: &ReadableVolume) -> Option<Verifier> {
+        let device: Arc<dyn BlockDevice> = match &self.bad {
+            Some(bad) => bad.clone(),
+            None => opened.image.device().clone(),
+        };
+        Verifier::open(&opened.image, &device, &opened.volume, self.options, self.address)
     }
 
     /// Reports the names that `volume` has lost below the directories that `repaired` has put into lost+found. The repair
@@ -138,19 +161,32 @@ impl VolumeSearch<'_> {
             let Ok(start) = volume.vfs().node(entry.node.ino()) else { continue };
             for damage in Walk::new(start).filter_map(Result::err) {
                 let path = [&shown(self.address)[..], b":", &join(&path, &damage.path)].concat();
-                recovery.problem(&Problem { path, trouble: ProblemReason::Volume(damage.error) });
+                recovery.problem(&Problem { path, ..damage.into() });
             }
         }
     }
 
-    /// Returns a copy of `image` in memory in which the volume is repaired, and the number of errors that were found;
-    /// or `None` if the volume cannot be repaired. Unreadable bytes count as zeros during the repair only: afterwards,
-    /// those that the repair has not written fail again.
+    /// Reports the inodes of `volume` among `inodes` that cannot be read, unless they are reported with a name.
+    pub fn report_lost_inodes(&self, volume: &Volume, inodes: BTreeSet<Ino>, recovery: &mut Recovery<'_>) {
+        for ino in inodes {
+            match volume.vfs().node(ino) {
+                Err(error) if damaged_inode(&error) == Some(ino) => {
+                    let path = [&shown(self.address)[..], format!(":#{ino}").as_bytes()].concat();
+                    recovery.lose_inode(ino, path, error);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Returns a copy of `image` in memory in which the volume is repaired, or `None` if the volume cannot be
+    /// repaired. Unreadable bytes count as zeros during the repair only. Afterwards, the bytes that the repair has not
+    /// written fail again.
     ///
     /// # Errors
     ///
     /// The copy cannot be opened.
-    pub fn repaired(&self, image: &Image) -> Result<Option<(ReadableVolume, u64)>, Report> {
+    pub fn repaired(&self, image: &Image) -> Result<Option<RepairedCopy>, Report> {
         let bad = self.bad.as_ref().map(|bad| Arc::new(bad.copy()));
         let copy: Arc<dyn BlockDevice> = match &bad {
             Some(bad) => bad.clone(),
@@ -165,15 +201,17 @@ impl VolumeSearch<'_> {
         };
         let repair = || {
             let copy = Image::on_device(image.path(), copy, image.registry(), &of_copy)?;
-            let report = match check(&copy, self.address.part.as_ref(), &checking, &mut Vec::<Finding>::new())
-            {
+            let mut findings = Vec::<Finding>::new();
+            let report = match check(&copy, self.address.part.as_ref(), &checking, &mut findings) {
                 // A truncated volume is not repaired. Its files would be copied again.
                 Ok(report) if report.repaired == 0 && report.left() > 0 => return Ok(None),
                 Ok(report) => report,
                 Err(_) => return Ok(None),
             };
             let volume = self.volume(&copy)?;
-            Ok::<_, OpenError>(Some((ReadableVolume { image: copy, volume }, report.found)))
+            let copy = ReadableVolume { image: copy, volume };
+            let inodes = findings.iter().filter_map(|finding| finding.number("ino")).map(Ino).collect();
+            Ok::<_, OpenError>(Some(RepairedCopy { copy, errors: report.found, inodes }))
         };
         let Some(bad) = bad else { return repair().map_err(open::cannot_open) };
         let (repaired, unread) = bad.with_zeros(repair);

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use obento::base::is_printable;
 
 use crate::cause::Cause;
+use crate::parse::escape::{control, digits};
 
 /// A command, and the condition for running it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -225,39 +226,13 @@ impl Lexer<'_> {
     }
 
     fn escape(&mut self) -> Result<u8, BadLine> {
+        if let Some(value) = digits(&mut self.rest, 3, 8) {
+            return Ok(value);
+        }
         Ok(match self.next().ok_or(BadLine::OpenQuote)? {
-            b'a' => 7,
-            b'b' => 8,
-            b'e' => 27,
-            b'f' => 12,
-            b'n' => b'\n',
-            b'r' => b'\r',
-            b't' => b'\t',
-            b'v' => 11,
-            b'x' => self.digits(2, 16).unwrap_or(b'x'),
-            digit @ b'0'..=b'7' => {
-                let more = self.octal(2);
-                more.fold((digit - b'0').into(), |value: u16, digit| value * 8 + u16::from(digit))
-                    .to_le_bytes()[0]
-            }
-            byte => byte,
+            b'x' => digits(&mut self.rest, 2, 16).unwrap_or(b'x'),
+            byte => control(byte).unwrap_or(byte),
         })
-    }
-
-    /// Up to `count` further octal digits.
-    fn octal(&mut self, count: usize) -> impl Iterator<Item = u8> + use<> {
-        let len = self.rest.iter().take(count).take_while(|b| (b'0'..b'8').contains(b)).count();
-        let (digits, rest) = self.rest.split_at(len);
-        self.rest = rest;
-        digits.iter().map(|b| b - b'0').collect::<Vec<_>>().into_iter()
-    }
-
-    fn digits(&mut self, count: usize, radix: u32) -> Option<u8> {
-        let len = self.rest.iter().take(count).take_while(|b| char::from(**b).is_digit(radix)).count();
-        let (digits, rest) = self.rest.split_at(len);
-        let value = u8::from_str_radix(str::from_utf8(digits).ok()?, radix).ok()?;
-        self.rest = rest;
-        Some(value)
     }
 }
 

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use obento::base::{Quantity, Timestamp};
 use obento::block::BlockDevice;
-use obento::driver::{Access, Certainty, DeletedFile};
+use obento::driver::{Access, Certainty, DeletedFile, Unsearched};
 use obento::host::sandbox::Rights;
 use obento::image::ImageFile;
+use obento::pattern::{Case, Pattern};
 
 use self::extract::{Extraction, Unextracted};
 use crate::context::Context;
-use crate::find::{Case, Pattern};
 use crate::format::time::{Clock, TimeStyle};
 use crate::help::page::{Page, TZ};
 use crate::json::Line;
@@ -52,10 +52,13 @@ pub const PAGE: Page = Page::new(&[
 /// Copies have mode 0600, and their directories 0700, whatever the mode of the deleted file.
 ///
 /// The condition is 'certain' if the blocks of the file are known and free. It is 'likely' if the blocks are free, but
-/// their numbers are a guess, or come from an older state in the journal. It is 'possible' if obento
-/// chose the first block among several candidates. It is 'doubtful' if another file uses some of the blocks, if some blocks were not found, or if the
-/// first bytes are not those of files with this extension. It is 'overwritten' if another file uses the first block, or if
-/// the location of the data is lost.
+/// their numbers are a guess, or come from an older state in the journal. It is 'possible' if obento chose the first
+/// block among several candidates. It is 'doubtful' if another file uses some of the blocks, if some blocks were not
+/// found, if the first bytes are not those of files with this extension, or if the name may belong to another
+/// directory. It is 'overwritten' if another file uses the first block, or if the location of the data is lost.
+///
+/// On FAT, the chain of a deleted directory is lost. obento recognises its later clusters by their contents, and prints a
+/// note about each directory that may be incomplete.
 ///
 /// When Windows deletes a file on FAT32, it clears the upper half of the number of the first cluster. On a volume with
 /// more than 65534 clusters, obento then examines each free cluster whose number has the same lower half. It recognises
@@ -107,7 +110,7 @@ const USUAL_BYTES: u64 = 1 << 30;
 
 /// Runs the subcommand.
 pub fn run(args: &Args, context: &Context) -> Outcome {
-    let address = open::address(&args.image, context)?;
+    let address = open::image_address(&args.image, context)?;
     if address.place.is_some() {
         let report = Report::on("cannot search", args.image.as_bytes(), "not an image or a partition");
         return Err(report.help("name the image, and the file as a pattern after it").into());
@@ -128,11 +131,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let fs_type = choice.probe().map_or("", |probe| probe.fs_type);
     let driver = context.registry().find(fs_type);
     let Some(undelete) = driver.and_then(|driver| driver.undelete()) else {
-        let cause = match choice.probe() {
-            Some(_) => format!("obento cannot find deleted files on {fs_type}"),
-            None => format!("no supported file system; the data looks like {}", choice.holds),
-        };
-        let report = Report::on("cannot search", args.image.as_bytes(), cause);
+        let failed = |cause: String| Report::on("cannot search", args.image.as_bytes(), cause);
+        if choice.probe().is_none() {
+            let report = failed(format!("no supported file system; the data looks like {}", choice.holds));
+            return Err(open::of_unknown_data(report, &image, address.part.as_ref()).into());
+        }
+        let report = failed(format!("obento cannot find deleted files on {fs_type}"));
         return Err(report.help("this command supports FAT, exFAT, ext2, ext3 and ext4").into());
     };
     if let Some(extraction) = &mut extraction {
@@ -141,7 +145,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     }
     // As in the names of these types.
     let case = if matches!(fs_type, "vfat" | "exfat") { Case::Insensitive } else { Case::Sensitive };
-    let compile = |pattern: &OsString| Pattern::new(pattern.as_bytes(), case);
+    // Paths have no leading slash.
+    let compile = |pattern: &OsString| {
+        let bytes = pattern.as_bytes();
+        Pattern::new(bytes.strip_prefix(b"/").unwrap_or(bytes), case)
+    };
     let patterns = args.patterns.iter().map(|pattern| (compile(pattern), pattern.as_bytes().contains(&b'/')));
     let mut listing = Listing {
         args,
@@ -164,7 +172,13 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let unsearched = searched.map_err(|error| Report::on("cannot search", args.image.as_bytes(), error))?;
     for part in &unsearched {
         let path = [args.image.as_bytes(), b":/", part.directory.as_slice()].concat();
-        context.warn(&Report::on("cannot search all of directory", path, part.reason));
+        match part.reason.is_uncertain() {
+            true => context.note(&path, format!("deleted files may be missing: {}", part.reason)),
+            false => context.warn(&Report::on("cannot search all of directory", path, part.reason)),
+        }
+    }
+    if unsearched.len() == Unsearched::MOST {
+        context.note(args.image.as_bytes(), "deleted files of other directories may be missing, too");
     }
     if listing.count == 0 {
         context.note(args.image.as_bytes(), listing.nothing());
@@ -229,17 +243,17 @@ impl Listing<'_> {
 
     /// Describes an empty list.
     fn nothing(&self) -> String {
-        let files = |count: u64| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
         let mut reasons = Vec::new();
         if self.hidden > 0 {
             let level = self.args.least.to_possible_value();
             let level = level.as_ref().map_or("", |level| level.get_name());
-            let hidden = files(self.hidden);
+            let hidden = Quantity::new(self.hidden, "file");
             reasons.push(format!("--least {level} omits {hidden} (--least overwritten lists all)"));
         }
         if self.unwanted > 0 {
             let verb = if self.unwanted == 1 { "does" } else { "do" };
-            reasons.push(format!("{} {verb} not match a pattern", files(self.unwanted)));
+            let unwanted = Quantity::new(self.unwanted, "file");
+            reasons.push(format!("{unwanted} {verb} not match a pattern"));
         }
         match reasons.is_empty() {
             true => "no deleted files were found".to_owned(),

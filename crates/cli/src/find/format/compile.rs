@@ -1,6 +1,7 @@
 //! From the text of a format to its pieces: escapes, directives with their flags, width and precision.
 
 use super::{Field, Piece, PrintfFormat, Spec, TimeField};
+use crate::parse::escape::{control, digits};
 
 /// The widest field that a format may ask for, in bytes.
 const MAX_WIDTH: usize = 1 << 20;
@@ -43,42 +44,26 @@ enum Escape {
 }
 
 fn escape(rest: &mut &[u8], literal: &mut Vec<u8>, warnings: &mut Vec<String>) -> Escape {
-    let Some((&byte, after)) = rest.split_first() else {
-        warnings.push(r"a '\' at the end of the format escapes nothing".into());
-        literal.push(b'\\');
+    if let Some(value) = digits(rest, 3, 8) {
+        literal.push(value);
         return Escape::Done;
-    };
-    *rest = after;
-    let byte = match byte {
-        b'a' => 7,
-        b'b' => 8,
-        b'f' => 12,
-        b'n' => b'\n',
-        b'r' => b'\r',
-        b't' => b'\t',
-        b'v' => 11,
-        b'\\' => b'\\',
-        b'c' => return Escape::Stop,
-        b'0'..=b'7' => {
-            let mut value = u32::from(byte - b'0');
-            for _ in 0..2 {
-                match rest.split_first() {
-                    Some((&digit @ b'0'..=b'7', after)) => {
-                        value = value * 8 + u32::from(digit - b'0');
-                        *rest = after;
-                    }
-                    _ => break,
-                }
-            }
-            (value & 0xff) as u8
-        }
-        other => {
-            warnings.push(format!(r"unknown escape '\{}' in the format", char::from(other)));
+    }
+    match rest.split_off_first() {
+        None => {
+            warnings.push(r"a '\' at the end of the format escapes nothing".into());
             literal.push(b'\\');
-            other
         }
-    };
-    literal.push(byte);
+        Some(b'c') => return Escape::Stop,
+        Some(b'\\') => literal.push(b'\\'),
+        // Find does not have `\e`.
+        Some(&byte) => match control(byte).filter(|_| byte != b'e') {
+            Some(control) => literal.push(control),
+            None => {
+                warnings.push(format!(r"unknown escape '\{}' in the format", char::from(byte)));
+                literal.extend_from_slice(&[b'\\', byte]);
+            }
+        },
+    }
     Escape::Done
 }
 

@@ -3,12 +3,12 @@
 use std::os::unix::ffi::OsStrExt;
 
 use obento::base::FileKind;
+use obento::pattern::{Case, Pattern};
 
 use super::{Answer, argument, read};
 use crate::find::compare::{Compare, SizeTest, TimeTest};
 use crate::find::expression::{Expr, Owner, Test, TimeField};
 use crate::find::parse::{Parser, Result, SyntaxError, always};
-use crate::find::pattern::{Case, Pattern};
 use crate::find::perm::PermTest;
 use crate::find::regexp;
 

@@ -90,7 +90,7 @@ impl Plan {
         let used = geometry.offset_of(Cluster(geometry.root().0.saturating_add(1)));
         let end = if self.settings.is_full { geometry.len } else { used };
         // The backup boot region is in this range.
-        clear(device, (geometry.fat_start, end), options.contents)?;
+        clear(device, (geometry.fat_start, end), geometry.len, options)?;
         self.write_table(device)?;
         self.write_bitmap(device)?;
         let table = UpCase::standard()?.encode();

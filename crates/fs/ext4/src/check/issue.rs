@@ -445,8 +445,8 @@ mod tests {
             ["reserved inode 8 has mode 0", "reserved inode 8 has mode 0100600"]
         );
         let entry = |found| text(Issue::EntryInode { dir: 12, name: b"\xfd".to_vec(), found });
-        assert_eq!(entry(12), r"directory 12: '\xfd' refers to the directory itself");
-        assert_eq!(entry(99), r"directory 12: '\xfd' refers to the invalid inode 99");
+        assert_eq!(entry(12), r"directory 12: '\375' refers to the directory itself");
+        assert_eq!(entry(99), r"directory 12: '\375' refers to the invalid inode 99");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use super::inode_check::RESIZE_INO;
 use super::issue::Issue;
 use super::view::{View, keeps_for_growing_twice};
 use crate::feature::Compat;
+use crate::inode::InodeFlags;
 use crate::map::check::numbers;
 use crate::raw::RawInode;
 use crate::unit::VolBlock;
@@ -48,7 +49,9 @@ fn look(view: &View) -> Result<(), &'static str> {
     let doubly = map.get(DOUBLY).map_or(0, |number| number.get().into());
     let others = map.iter().enumerate().any(|(at, number)| at != DOUBLY && number.get() != 0);
     let is_regular = raw.i_mode.get() & 0o170_000 == 0o100_000;
-    if others || raw.i_links_count.get() == 0 || !is_regular || !on_volume(sb, doubly, 1) {
+    let no_map = InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA);
+    let has_map = !InodeFlags::from_bits_retain(raw.i_flags.get()).intersects(no_map);
+    if others || !has_map || raw.i_links_count.get() == 0 || !is_regular || !on_volume(sb, doubly, 1) {
         return Err("is invalid");
     }
     let unreadable = |_| "cannot be read";

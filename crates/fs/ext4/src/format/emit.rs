@@ -1,8 +1,8 @@
 //! Writing a draft to its device.
 //!
-//! Order: old signatures are erased, so that no volume is recognised; everything except the super blocks; a flush; the
-//! super block's backups; a flush; the primary super block. A crash therefore leaves no volume or a complete one. If
-//! the device reads as zeros, only nonzero blocks are written; otherwise also blocks that must be zero.
+//! Order: the caller erases old signatures, so that no volume is recognised; everything except the super blocks; a
+//! flush; the super block's backups; a flush; the primary super block. A crash therefore leaves no volume or a complete
+//! one. If the device reads as zeros, only nonzero blocks are written; otherwise also blocks that must be zero.
 //! Source: e2fsprogs `lib/ext2fs/closefs.c` `ext2fs_flush2`, `lib/ext2fs/rw_bitmaps.c`; `misc/mke2fs.c`
 //! `write_inode_tables`, `zap_sector`.
 #![allow(clippy::arithmetic_side_effects, reason = "`Geometry` limits blocks, groups and inodes")]
@@ -27,11 +27,6 @@ use crate::inode::seal_record;
 use crate::raw::RawSuperBlock;
 use crate::super_block::PRIMARY_OFFSET;
 use crate::writer::{backup_super_block, seal_super_block};
-
-/// Boot sector, super block and the following bytes: 8 sectors, which `mke2fs` erases.
-const FRONT: u64 = 4096;
-/// The end of the device, where other formats have signatures.
-const BACK: u64 = 64 << 10;
 
 /// Writes the contents of a volume beyond those of every volume.
 pub(crate) type More<'a> = &'a mut dyn FnMut(&Draft, &mut Output<'_>) -> Result<(), FormatError>;
@@ -92,26 +87,17 @@ impl Draft {
         Ok(output.flush()?)
     }
 
-    /// Erases everything that could be recognised as a volume, and returns the state of the rest.
+    /// Erases the super blocks of a previous volume, whose signatures at both ends of the device are erased already.
+    /// Returns the state of the rest.
     fn prepare(&self, output: &mut Output<'_>, contents: Contents) -> Result<PriorContents, FormatError> {
         let len = self.sb.volume_len();
         if contents == Contents::Zeros {
             return Ok(PriorContents::Clean);
         }
-        // The signatures of an old volume come first, since an interruption of the discard would leave a part of the
-        // old volume.
-        output.zero(0..FRONT.min(len))?;
-        output.flush()?;
         if contents == Contents::Unknown && output.punch(0..len)? {
             return Ok(PriorContents::Clean);
         }
         self.wipe_super_blocks(output)?;
-        let end = len - len % BACK;
-        let start = if end > BACK { end - BACK } else { end };
-        if start > 0 {
-            output.zero(start..len)?;
-        }
-        output.flush()?;
         Ok(PriorContents::Dirty)
     }
 

@@ -71,6 +71,8 @@ impl Format for Ext4Driver {
         let FormatPlan { made, wishes, formatted } = FormatPlan::new(device.len(), options)?;
         let journal = options.journal.as_deref();
         let contents = if wishes.is_zeroed { obento_driver::Contents::Zeros } else { options.contents };
+        let len = options.length_on(device.len())?;
+        obento_driver::erase_signatures(device, len, options.contents)?;
         match made {
             VolumeKind::Volume(mut draft) => {
                 draft.write(device, contents, journal, wishes.lazy_inode_tables, &mut |_, _| Ok(()))?

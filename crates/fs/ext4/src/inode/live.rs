@@ -55,6 +55,8 @@ struct Shard {
     data: HashMap<Ino, Tid>,
     /// The blocks of dirty inodes.
     tables: HashMap<u64, Taken>,
+    /// The record that was replaced last. The next one is stored in its memory once no inode refers to it.
+    spare: Option<Arc<[u8]>>,
 }
 
 #[derive(Debug)]
@@ -152,26 +154,28 @@ impl Live {
     }
 
     /// Stores a changed inode, which the commit of `txn` writes. Returns what it added to the usage of its owners before
-    /// and adds now.
-    pub(crate) fn store(
+    /// and adds now, and the result of `read` for the inode.
+    pub(crate) fn store<T>(
         &self,
         txn: &mut Txn<'_>,
         sb: &SuperBlock,
-        edit: &InodeEdit,
-        is_unlinked: bool,
-    ) -> (Option<Charge>, Option<Charge>) {
-        let (ino, place, seed, record) = (edit.ino(), edit.place(), edit.checksum_seed(), edit.record());
+        (edit, is_unlinked): (&InodeEdit, bool),
+        read: impl FnOnce(&Inode) -> T,
+    ) -> ((Option<Charge>, Option<Charge>), Result<T>) {
+        let (ino, place, seed) = (edit.ino(), edit.place(), edit.checksum_seed());
+        let mut shard = self.shard(ino);
+        let record = edit.record_in(shard.spare.take());
         let is_free = edit.links() == 0 && !is_unlinked;
         let view = match is_free {
             true => Err(Error::Stale),
             false => Inode::from_edit(sb.into(), ino, Arc::clone(&record), place, seed),
         };
         let changed = txn.tid();
-        let mut shard = self.shard(ino);
         let (charged, values) = (edit.charged(), edit.values());
         let mut fresh =
             Entry { record, place, seed, view, is_unlinked, is_dirty: true, changed, charged, values };
         let after = fresh.charge(sb);
+        let seen = fresh.view.as_ref().map(read).map_err(|error| *error);
         let old = match shard.inodes.entry(ino) {
             hash_map::Entry::Occupied(mut old) => {
                 fresh.charged = old.get().charged;
@@ -185,11 +189,12 @@ impl Live {
         if !old.as_ref().is_some_and(|old| old.is_dirty) {
             shard.note_dirty(txn, ino, edit.table());
         }
+        shard.spare = old.as_ref().map(|old| Arc::clone(&old.record));
         drop(shard);
         let before = old.as_ref().map_or(charged, |old| old.charge(sb));
         drop(old);
         self.note_use();
-        (before, after)
+        ((before, after), seen)
     }
 
     /// Adds an inode that has no name and is in use, as it is in the table. `values` of its attributes have values in

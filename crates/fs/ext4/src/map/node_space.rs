@@ -47,12 +47,14 @@ impl NodeSpaceTable {
         Ok(())
     }
 
-    /// Removes and returns up to `count` runs that are reserved for nodes of `blocks`.
-    pub fn take(&self, ino: Ino, blocks: &Range<u64>, count: usize) -> Vec<BlockRun> {
+    /// Removes and returns up to `count` runs that are reserved for nodes of `blocks`. Fails with `NoMemory`, and then
+    /// removes nothing: without these runs, a full volume has no room for the nodes.
+    pub fn take(&self, ino: Ino, blocks: &Range<u64>, count: usize) -> Result<Vec<BlockRun>> {
         let mut taken = Vec::new();
-        if count == 0 || !self.has_any() || taken.try_reserve_exact(count).is_err() {
-            return taken;
+        if count == 0 || !self.has_any() {
+            return Ok(taken);
         }
+        taken.try_reserve_exact(count)?;
         let mut files = self.files.lock();
         let entries = files.get_mut(&ino).map_or(&mut [][..], Vec::as_mut_slice);
         for entry in entries.iter_mut().filter(|entry| entry.left.iter().any(|left| overlap(left, blocks))) {
@@ -62,7 +64,19 @@ impl NodeSpaceTable {
                 taken.push(run);
             }
         }
-        taken
+        Ok(taken)
+    }
+
+    /// Returns a run that [`Self::take`] removed to the ranges of `blocks`. Returns whether one of these ranges still
+    /// exists. Needs no memory.
+    pub fn put_back(&self, ino: Ino, blocks: &Range<u64>, run: BlockRun) -> bool {
+        let mut files = self.files.lock();
+        let entries = files.get_mut(&ino).map_or(&mut [][..], Vec::as_mut_slice);
+        let mut entries =
+            entries.iter_mut().filter(|entry| entry.left.iter().any(|left| overlap(left, blocks)));
+        // The list from which the run was removed still has the room.
+        let entry = entries.find(|entry| entry.runs.len() < entry.runs.capacity());
+        entry.map(|entry| entry.runs.push(run)).is_some()
     }
 
     /// Records that `blocks` were published or released. Returns the runs that no range needs any more. If memory is
@@ -131,17 +145,29 @@ mod tests {
     #[test]
     fn nodes_stay_reserved_until_the_whole_range_is_published_or_released() {
         let table = NodeSpaceTable::default();
-        assert_eq!(table.take(INO, &(0..9), 1), []);
+        assert_eq!(table.take(INO, &(0..9), 1), Ok(Vec::new()));
         table.add(INO, 10..20, std::vec![run(1), run(2), run(3)]).unwrap();
         table.add(INO, 30..31, std::vec![run(4)]).unwrap();
-        assert_eq!(table.take(INO, &(0..10), 1), []);
-        assert_eq!(table.take(Ino(13), &(10..11), 1), []);
-        assert_eq!(table.take(INO, &(10..12), 1), [run(3)]);
+        assert_eq!(table.take(INO, &(0..10), 1), Ok(Vec::new()));
+        assert_eq!(table.take(Ino(13), &(10..11), 1), Ok(Vec::new()));
+        assert_eq!(table.take(INO, &(10..12), 1), Ok(std::vec![run(3)]));
         assert_eq!(table.end(INO, &(10..14)), []);
-        assert_eq!(table.take(INO, &(10..14), 1), [], "the range has ended");
+        assert_eq!(table.take(INO, &(10..14), 1), Ok(Vec::new()), "the range has ended");
         assert_eq!(table.end(INO, &(16..40)), [run(4)]);
         assert_eq!(table.end(INO, &(14..16)), [run(1), run(2)]);
         assert!(!table.has_any());
+    }
+
+    #[test]
+    fn a_run_that_is_not_used_returns_to_its_range_until_the_range_ends() {
+        let table = NodeSpaceTable::default();
+        table.add(INO, 10..20, std::vec![run(1), run(2)]).unwrap();
+        assert_eq!(table.take(INO, &(15..16), 2), Ok(std::vec![run(2), run(1)]));
+        assert!(!table.put_back(INO, &(20..21), run(1)) && !table.put_back(Ino(13), &(15..16), run(1)));
+        assert!(table.put_back(INO, &(15..16), run(1)) && table.put_back(INO, &(15..16), run(2)));
+        assert_eq!(table.take(INO, &(15..16), 1), Ok(std::vec![run(2)]));
+        assert_eq!(table.end(INO, &(0..30)), [run(1)]);
+        assert!(!table.put_back(INO, &(15..16), run(2)));
     }
 
     #[test]
@@ -150,7 +176,7 @@ mod tests {
         table.add(INO, 10..20, std::vec![run(1)]).unwrap();
         table.add(Ino(13), 10..20, std::vec![run(2)]).unwrap();
         assert_eq!(table.take_all(INO), [run(1)]);
-        assert_eq!(table.take(Ino(13), &(19..20), 7), [run(2)]);
+        assert_eq!(table.take(Ino(13), &(19..20), 7), Ok(std::vec![run(2)]));
         assert_eq!(table.take_all(Ino(13)), []);
         assert!(!table.has_any());
     }

@@ -55,6 +55,9 @@ pub(super) fn expect_resizable(sb: &SuperBlock) -> ResizeResult<()> {
     if sb.incompat.contains(Incompat::MMP) {
         return feature("mmp");
     }
+    if sb.compat.contains(Compat::HAS_JOURNAL) && sb.raw.s_journal_inum.get() == 0 {
+        return feature("a journal on another device");
+    }
     if sb.raw.s_creator_os.get() == HURD {
         return feature("a volume of the Hurd");
     }

@@ -48,6 +48,8 @@ pub(super) struct Names {
     /// The directory and the name of each directory in use.
     parents: BTreeMap<u32, (u32, Vec<u8>)>,
     deleted: BTreeMap<u32, Vec<OldName>>,
+    /// The directories and names of files in use whose inodes belonged to deleted files before.
+    present: BTreeMap<u32, Vec<(u32, Vec<u8>)>>,
     count: usize,
 }
 
@@ -67,7 +69,7 @@ impl Search<'_> {
         for &dir in directories {
             // An unreadable part of a directory has no entries.
             let Ok(inode) = self.volume.inode(Ino(dir.into())) else { continue };
-            self.parents(dir, &inode, &mut names);
+            self.present(dir, &inode, &wanted, &mut names);
             self.directory(dir, &inode, &mut owners, |entry| names.add(dir, entry, None, &wanted));
         }
         old.each(|block, age, bytes| {
@@ -78,14 +80,22 @@ impl Search<'_> {
         names
     }
 
-    /// Adds the directories in `inode`, which is in use.
-    fn parents(&self, dir: u32, inode: &Inode, names: &mut Names) {
+    /// Adds the directories in `inode`, which is in use, and the names there of inodes in `wanted`.
+    fn present(&self, dir: u32, inode: &Inode, wanted: &BTreeSet<u32>, names: &mut Names) {
         let _ = self.volume.read_dir(inode, obento_driver::Cookie::START, &mut |entry| {
             if let Ok(entry) = entry
-                && entry.kind.is_none_or(|kind| kind == FileKind::Directory)
                 && let Ok(ino) = u32::try_from(entry.ino.0)
             {
-                names.parents.entry(ino).or_insert_with(|| (dir, entry.name.as_bytes().to_vec()));
+                let place = || (dir, entry.name.as_bytes().to_vec());
+                if entry.kind.is_none_or(|kind| kind == FileKind::Directory) {
+                    names.parents.entry(ino).or_insert_with(place);
+                }
+                if wanted.contains(&ino) {
+                    let present = names.present.entry(ino).or_default();
+                    if present.len() < MAX_NAMES {
+                        present.push(place());
+                    }
+                }
             }
             core::ops::ControlFlow::Continue(())
         });
@@ -220,9 +230,15 @@ impl Names {
     }
 
     /// Returns the name of an inode whose version has the given age: the newest name that is not newer, or else the one
-    /// that came next.
+    /// that came next. A newer name is not returned if it is that of a present file, which uses the inode again.
     fn name(&self, ino: u32, age: Age) -> Option<&OldName> {
-        self.deleted.get(&ino)?.iter().min_by_key(|old| match old.ages {
+        let present = self.present.get(&ino).map_or(&[][..], Vec::as_slice);
+        let is_present =
+            |old: &OldName| present.iter().any(|(dir, name)| *dir == old.dir && *name == old.name);
+        let is_old = |old: &OldName| old.ages.is_some_and(|(_, oldest)| oldest >= age);
+        // The inodes of age 0 are not in use.
+        let names = self.deleted.get(&ino)?.iter().filter(|old| age == 0 || is_old(old) || !is_present(old));
+        names.min_by_key(|old| match old.ages {
             Some((newest, oldest)) if oldest >= age => (0, newest.max(age)),
             Some((_, oldest)) => (1, Age::MAX.saturating_sub(oldest)),
             None => (2, 0),

@@ -62,10 +62,10 @@ impl Writer {
         if let Some(flags) = flags {
             edit.set_flags(flags);
         }
-        self.store_inode(&mut txn, &edit);
+        let attr = self.store_and_describe(&mut txn, &edit);
         self.hold_transferred(&edit, room);
         txn.commit();
-        self.volume().attr(ino)
+        attr
     }
 
     fn apply(&self, edit: &mut InodeEdit, change: &SetAttr) -> Result<()> {

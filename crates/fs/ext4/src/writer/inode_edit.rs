@@ -1,15 +1,14 @@
 //! An inode that is being changed: a copy of its record, until `Writer::store_inode` stores it.
 //!
-//! Invariant: `raw` and `rest` together have the super block's inode size. Fields of `rest` are written only if
+//! Invariant: `bytes` has the super block's inode size. Fields after the first 128 bytes are written only if
 //! `i_extra_isize` includes them.
 //! Locking: the owner of an edit holds the inode's lock exclusively, so that there is no second copy of the record.
 //! Source: Linux `fs/ext4/inode.c` `ext4_fill_raw_inode`, `ext4_inode_blocks_set`.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::ops::{Deref, DerefMut};
 
-use obento_base::wire::{FromBytes, IntoBytes, join, split};
+use obento_base::wire::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, join, split};
 use obento_base::{Error, FileKind, Ino, Result, Timestamp};
 use obento_journal::Taken;
 
@@ -47,8 +46,7 @@ pub struct InodeEdit {
     format: Format,
     ino: Ino,
     place: InodePlace,
-    raw: RawInode,
-    rest: Rest,
+    bytes: Bytes,
     table: Taken,
     /// The seed of checksums.
     seed: u32,
@@ -60,39 +58,62 @@ pub struct InodeEdit {
     admissions: Admissions,
 }
 
-/// The bytes after the first 128, without allocation for the default size.
+/// A record, without allocation for the default size.
 #[derive(Clone)]
-struct Rest {
-    usual: [u8; USUAL_REST],
-    more: Vec<u8>,
-    len: usize,
+enum Bytes {
+    Usual(Usual),
+    /// The raw fields of a record of another size, and its rest.
+    Other(RawInode, Vec<u8>),
 }
 
-impl Rest {
-    /// Copies `bytes`. Fails with `NoMemory`.
-    fn new(bytes: &[u8]) -> Result<Self> {
-        let mut this = Self { usual: [0; USUAL_REST], more: Vec::new(), len: bytes.len() };
-        match this.usual.get_mut(..bytes.len()) {
-            Some(usual) => usual.copy_from_slice(bytes),
-            None => {
-                this.more.try_reserve_exact(bytes.len())?;
-                this.more.extend_from_slice(bytes);
-            }
+/// A record of the default size.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct Usual {
+    raw: RawInode,
+    rest: [u8; USUAL_REST],
+}
+
+impl Bytes {
+    /// Copies `record`. Fails with `NoMemory`, or with `Invalid` for a record that is too short.
+    fn new(record: &[u8]) -> Result<Self> {
+        if let Ok(usual) = Usual::read_from_bytes(record) {
+            return Ok(Self::Usual(usual));
         }
-        Ok(this)
+        let (raw, old_rest) = RawInode::read_from_prefix(record).map_err(|_| Error::Invalid)?;
+        let mut rest = Vec::new();
+        rest.try_reserve_exact(old_rest.len())?;
+        rest.extend_from_slice(old_rest);
+        Ok(Self::Other(raw, rest))
     }
-}
 
-impl Deref for Rest {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
-        self.usual.get(..self.len).unwrap_or(&self.more)
+    fn raw(&self) -> &RawInode {
+        match self {
+            Self::Usual(usual) => &usual.raw,
+            Self::Other(raw, _) => raw,
+        }
     }
-}
 
-impl DerefMut for Rest {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        self.usual.get_mut(..self.len).unwrap_or(&mut self.more)
+    fn raw_mut(&mut self) -> &mut RawInode {
+        match self {
+            Self::Usual(usual) => &mut usual.raw,
+            Self::Other(raw, _) => raw,
+        }
+    }
+
+    /// Returns the bytes after the first 128.
+    fn rest(&self) -> &[u8] {
+        match self {
+            Self::Usual(usual) => &usual.rest,
+            Self::Other(_, rest) => rest,
+        }
+    }
+
+    fn rest_mut(&mut self) -> &mut [u8] {
+        match self {
+            Self::Usual(usual) => &mut usual.rest,
+            Self::Other(_, rest) => rest,
+        }
     }
 }
 
@@ -110,11 +131,10 @@ impl InodeEdit {
         seed: u32,
     ) -> Result<Self> {
         let record = record.get(..format.inode_size.into()).ok_or(Error::Invalid)?;
-        let (raw, old_rest) = RawInode::read_from_prefix(record).map_err(|_| Error::Invalid)?;
-        let rest = Rest::new(old_rest)?;
+        let bytes = Bytes::new(record)?;
         let charged = Charge::new(format, record, values);
         let admissions = Admissions::default();
-        let mut this = Self { format, ino, place, raw, rest, table, seed, charged, values, admissions };
+        let mut this = Self { format, ino, place, bytes, table, seed, charged, values, admissions };
         this.use_extra_room();
         Ok(this)
     }
@@ -191,15 +211,15 @@ impl InodeEdit {
 
     /// Returns the raw fields.
     pub fn raw(&self) -> &RawInode {
-        &self.raw
+        self.bytes.raw()
     }
 
     fn extra(&self) -> Option<&RawInodeExtra> {
-        RawInodeExtra::ref_from_prefix(&self.rest).ok().map(|(extra, _)| extra)
+        RawInodeExtra::ref_from_prefix(self.bytes.rest()).ok().map(|(extra, _)| extra)
     }
 
     fn extra_mut(&mut self) -> Option<&mut RawInodeExtra> {
-        RawInodeExtra::mut_from_prefix(&mut self.rest).ok().map(|(extra, _)| extra)
+        RawInodeExtra::mut_from_prefix(self.bytes.rest_mut()).ok().map(|(extra, _)| extra)
     }
 
     /// Returns the fields past the first 128 bytes, if `i_extra_isize` includes the one that ends at byte `end` of
@@ -208,19 +228,25 @@ impl InodeEdit {
         self.extra_mut().filter(|extra| reaches(extra.i_extra_isize.get(), end))
     }
 
+    /// Returns the whole record without its checksum. Fills `spare`, if it has this length and no other owner.
+    #[inline(never)] // Each copy of this function would add calls that panic without memory.
+    pub(crate) fn record_in(&self, spare: Option<Arc<[u8]>>) -> Arc<[u8]> {
+        let usual = match &self.bytes {
+            Bytes::Usual(usual) => usual.as_bytes(),
+            Bytes::Other(raw, rest) => return raw.as_bytes().iter().chain(rest).copied().collect(),
+        };
+        if let Some(mut spare) = spare
+            && let Some(target) = Arc::get_mut(&mut spare).filter(|target| target.len() == usual.len())
+        {
+            target.copy_from_slice(usual);
+            return spare;
+        }
+        usual.into()
+    }
+
     /// Returns the whole record without its checksum.
     pub fn record(&self) -> Arc<[u8]> {
-        let mut usual = [0; USUAL_SIZE];
-        let (first, rest) = usual.split_at_mut(size_of::<RawInode>());
-        match rest.get_mut(..self.rest.len()) {
-            Some(rest) => {
-                first.copy_from_slice(self.raw.as_bytes());
-                rest.copy_from_slice(&self.rest);
-                let len = size_of::<RawInode>().saturating_add(self.rest.len());
-                usual.get(..len).unwrap_or_default().into()
-            }
-            None => self.raw.as_bytes().iter().chain(&*self.rest).copied().collect(),
-        }
+        self.record_in(None)
     }
 
     /// Returns the type of the file; a regular file for an inode that was never in use.
@@ -230,44 +256,44 @@ impl InodeEdit {
 
     /// Returns `st_mode`.
     pub fn mode(&self) -> u16 {
-        self.raw.i_mode.get()
+        self.bytes.raw().i_mode.get()
     }
 
     /// Sets `st_mode`, including the type.
     pub fn set_mode(&mut self, mode: u16) {
-        self.raw.i_mode.set(mode);
+        self.bytes.raw_mut().i_mode.set(mode);
     }
 
     /// Returns the link count as stored.
     pub fn links(&self) -> u16 {
-        self.raw.i_links_count.get()
+        self.bytes.raw().i_links_count.get()
     }
 
     /// Sets the link count.
     pub fn set_links(&mut self, links: u16) {
-        self.raw.i_links_count.set(links);
+        self.bytes.raw_mut().i_links_count.set(links);
     }
 
     /// Returns the size in bytes.
     pub fn size(&self) -> u64 {
-        join(self.raw.i_size_lo.get(), self.raw.i_size_high.get())
+        join(self.bytes.raw().i_size_lo.get(), self.bytes.raw().i_size_high.get())
     }
 
     /// Sets the size. Above 2 GiB the volume needs a feature: `Writer::need_large_file`.
     pub fn set_size(&mut self, size: u64) {
         let (low, high) = split(size);
-        self.raw.i_size_lo.set(low);
-        self.raw.i_size_high.set(high);
+        self.bytes.raw_mut().i_size_lo.set(low);
+        self.bytes.raw_mut().i_size_high.set(high);
     }
 
     /// Returns the flags.
     pub fn flags(&self) -> InodeFlags {
-        InodeFlags::from_bits_retain(self.raw.i_flags.get())
+        InodeFlags::from_bits_retain(self.bytes.raw().i_flags.get())
     }
 
     /// Sets all flags.
     pub fn set_flags(&mut self, flags: InodeFlags) {
-        self.raw.i_flags.set(flags.bits());
+        self.bytes.raw_mut().i_flags.set(flags.bits());
     }
 
     /// Returns whether all of `flags` are set.
@@ -287,7 +313,7 @@ impl InodeEdit {
 
     /// Returns owner and group.
     pub fn owner(&self) -> (u32, u32) {
-        let raw = &self.raw;
+        let raw = self.bytes.raw();
         let wide = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
         (wide(raw.i_uid.get(), raw.l_i_uid_high.get()), wide(raw.i_gid.get(), raw.l_i_gid_high.get()))
     }
@@ -299,20 +325,20 @@ impl InodeEdit {
             (u16::from_le_bytes([a, b]), u16::from_le_bytes([c, d]))
         };
         let ((uid, uid_high), (gid, gid_high)) = (halves(uid), halves(gid));
-        self.raw.i_uid.set(uid);
-        self.raw.l_i_uid_high.set(uid_high);
-        self.raw.i_gid.set(gid);
-        self.raw.l_i_gid_high.set(gid_high);
+        self.bytes.raw_mut().i_uid.set(uid);
+        self.bytes.raw_mut().l_i_uid_high.set(uid_high);
+        self.bytes.raw_mut().i_gid.set(gid);
+        self.bytes.raw_mut().l_i_gid_high.set(gid_high);
     }
 
     /// Returns the generation.
     pub fn generation(&self) -> u32 {
-        self.raw.i_generation.get()
+        self.bytes.raw().i_generation.get()
     }
 
     /// Sets the generation, which must precede the use of its checksum seed.
     pub fn set_generation(&mut self, generation: u32) {
-        self.raw.i_generation.set(generation);
+        self.bytes.raw_mut().i_generation.set(generation);
         let ino = u32::try_from(self.ino.0).unwrap_or(0);
         self.seed = inode_seed(self.format.checksum_seed, ino, generation);
     }
@@ -324,21 +350,21 @@ impl InodeEdit {
 
     /// Sets `i_dtime`: the time of deletion, or the next orphan.
     pub fn set_dtime(&mut self, dtime: u32) {
-        self.raw.i_dtime.set(dtime);
+        self.bytes.raw_mut().i_dtime.set(dtime);
     }
 
     /// Sets the block of extended attributes, 0 for none. Fails with `OutOfRange` past 48 bits.
     pub fn set_file_acl(&mut self, block: VolBlock) -> Result<()> {
         let (low, high) = split(block.0);
         let high = u16::try_from(high).map_err(|_| Error::OutOfRange)?;
-        self.raw.i_file_acl_lo.set(low);
-        self.raw.l_i_file_acl_high.set(high);
+        self.bytes.raw_mut().i_file_acl_lo.set(low);
+        self.bytes.raw_mut().l_i_file_acl_high.set(high);
         Ok(())
     }
 
     /// Returns the allocated space in units of 512 bytes.
     pub fn sectors(&self) -> u64 {
-        sectors_of(self.format, &self.raw)
+        sectors_of(self.format, self.bytes.raw())
     }
 
     /// Sets the allocated space in units of 512 bytes. Fails with `FileTooBig` for more than the volume's features
@@ -354,8 +380,8 @@ impl InodeEdit {
         };
         let (low, high) = split(count);
         let high = u16::try_from(high).map_err(|_| Error::FileTooBig)?;
-        self.raw.i_blocks_lo.set(low);
-        self.raw.l_i_blocks_high.set(high);
+        self.bytes.raw_mut().i_blocks_lo.set(low);
+        self.bytes.raw_mut().l_i_blocks_high.set(high);
         let flags = self.flags();
         self.set_flags(if in_blocks {
             flags | InodeFlags::HUGE_FILE
@@ -382,7 +408,7 @@ impl InodeEdit {
 
     /// Returns `i_block` for a change: block map, extent tree, link target or inline data.
     pub fn i_block_mut(&mut self) -> &mut [u8; 60] {
-        &mut self.raw.i_block
+        &mut self.bytes.raw_mut().i_block
     }
 
     /// Returns the byte offset of [`Self::xattr_bytes`] in the record, or `None` if there is no space for attributes.
@@ -395,13 +421,13 @@ impl InodeEdit {
     /// Returns the space for attributes after the fields, including the magic number. It may be empty.
     pub fn xattr_bytes(&self) -> &[u8] {
         let start = self.xattr_offset().map(|start| usize::from(start.saturating_sub(GOOD_OLD_SIZE)));
-        start.and_then(|start| self.rest.get(start..)).unwrap_or_default()
+        start.and_then(|start| self.bytes.rest().get(start..)).unwrap_or_default()
     }
 
     /// Returns [`Self::xattr_bytes`] for a change.
     pub fn xattr_bytes_mut(&mut self) -> &mut [u8] {
         let start = self.xattr_offset().map(|start| usize::from(start.saturating_sub(GOOD_OLD_SIZE)));
-        start.and_then(|start| self.rest.get_mut(start..)).unwrap_or_default()
+        start.and_then(|start| self.bytes.rest_mut().get_mut(start..)).unwrap_or_default()
     }
 
     /// Sets the project for quotas. Fails with `NotSupported` if the inode has no space for it.
@@ -412,7 +438,7 @@ impl InodeEdit {
 
     /// Returns a timestamp.
     pub fn time(&self, time: Time) -> Timestamp {
-        let raw = &self.raw;
+        let raw = self.bytes.raw();
         let reach = self.extra().map_or(0, |extra| extra.i_extra_isize.get());
         let field = |end: usize, get: fn(&RawInodeExtra) -> u32| {
             self.extra().filter(|_| reaches(reach, end)).map(get)
@@ -440,9 +466,9 @@ impl InodeEdit {
         let wide = self.extra_to(end).is_some();
         let (secs, extra) = encode_nearest_time(to, wide);
         match time {
-            Time::Access => self.raw.i_atime.set(secs),
-            Time::Modify => self.raw.i_mtime.set(secs),
-            Time::Change => self.raw.i_ctime.set(secs),
+            Time::Access => self.bytes.raw_mut().i_atime.set(secs),
+            Time::Modify => self.bytes.raw_mut().i_mtime.set(secs),
+            Time::Change => self.bytes.raw_mut().i_ctime.set(secs),
             Time::Birth => {}
         }
         if let Some(fields) = self.extra_to(end) {
@@ -485,19 +511,19 @@ impl InodeEdit {
     /// represent.
     pub fn set_value_hash(&mut self, hash: u32) {
         self.stamp(Time::Access, Timestamp::new(hash.into(), 0));
-        self.raw.i_atime.set(hash);
+        self.bytes.raw_mut().i_atime.set(hash);
     }
 
     /// Returns `i_version`: the change counter, or the low half of the reference count of an attribute value.
     pub fn version(&self) -> u64 {
         let high = self.extra().filter(|extra| reaches(extra.i_extra_isize.get(), 0x9c));
-        join(self.raw.l_i_version.get(), high.map_or(0, |extra| extra.i_version_hi.get()))
+        join(self.bytes.raw().l_i_version.get(), high.map_or(0, |extra| extra.i_version_hi.get()))
     }
 
     /// Sets `i_version`, truncated to the space that the inode has for it.
     pub fn set_version(&mut self, version: u64) {
         let (low, high) = split(version);
-        self.raw.l_i_version.set(low);
+        self.bytes.raw_mut().l_i_version.set(low);
         if let Some(extra) = self.extra_to(0x9c) {
             extra.i_version_hi.set(high);
         }
@@ -513,6 +539,6 @@ impl InodeEdit {
 
 impl core::fmt::Debug for InodeEdit {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "InodeEdit({}, {:?})", self.ino, self.raw)
+        write!(f, "InodeEdit({}, {:?})", self.ino, self.bytes.raw())
     }
 }

@@ -1,7 +1,7 @@
 //! Inodes in a transaction: copying, storing, creating and freeing.
 
 use obento_base::wire::{FromBytes, to_usize};
-use obento_base::{FileKind, Ino, Result};
+use obento_base::{Attr, FileKind, Ino, Result};
 use obento_driver::NewNode;
 use obento_env::sync::MutexGuard;
 use obento_journal::Txn;
@@ -88,13 +88,29 @@ impl Writer {
 
     /// Stores a changed copy. It can be changed and stored again in the same transaction.
     pub fn store_inode(&self, txn: &mut Txn<'_>, edit: &InodeEdit) {
-        self.store(txn, edit, edit.links() == 0 && edit.mode() != 0);
+        // An inode that is not in use has no view.
+        let _ = self.store(txn, edit, edit.links() == 0 && edit.mode() != 0, |_| ());
     }
 
-    fn store(&self, txn: &mut Txn<'_>, edit: &InodeEdit, is_unlinked: bool) {
-        let charges = self.volume().live().store(txn, self.volume().super_block(), edit, is_unlinked);
+    /// Stores a changed copy as [`Self::store_inode`] does, and returns its attributes. Fails with `Stale` if it is not
+    /// in use.
+    pub(crate) fn store_and_describe(&self, txn: &mut Txn<'_>, edit: &InodeEdit) -> Result<Attr> {
+        let is_unlinked = edit.links() == 0 && edit.mode() != 0;
+        self.store(txn, edit, is_unlinked, |inode| inode.attr(self.volume().super_block()))
+    }
+
+    fn store<T>(
+        &self,
+        txn: &mut Txn<'_>,
+        edit: &InodeEdit,
+        is_unlinked: bool,
+        read: impl FnOnce(&Inode) -> T,
+    ) -> Result<T> {
+        let sb = self.volume().super_block();
+        let (charges, seen) = self.volume().live().store(txn, sb, (edit, is_unlinked), read);
         self.note_usage(edit.ino(), charges);
         self.note_quota_blocks(txn, edit);
+        seen
     }
 
     /// Creates the quota entries of the owners of a new inode, as [`Self::prepare_owners`] does.
@@ -190,7 +206,7 @@ impl Writer {
         edit.set_size(0);
         edit.set_dtime(self.deletion_time());
         // Before the inode can be allocated again and stored, which needs no lock.
-        self.store(txn, edit, false);
+        let _ = self.store(txn, edit, false, |_| ());
         self.allocator().free_inode(txn, edit.ino(), is_directory)
     }
 

@@ -32,6 +32,7 @@ mod inodes;
 mod journal;
 mod many;
 mod quota;
+mod reserved;
 mod sound;
 mod super_block;
 mod values;

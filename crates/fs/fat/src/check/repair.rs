@@ -178,10 +178,13 @@ impl Editor<'_> {
         let at = free.map(|free| root.next.saturating_add(free));
         let found = at.and_then(|at| root.slots.get(at)).map(|&(offset, _)| offset);
         let name = loop {
-            let text = alloc::format!("FSCK{:04}REC", root.given);
+            let text = match root.given {
+                0..10_000 => alloc::format!("FSCK{:04}REC", root.given),
+                given => alloc::format!("FSCK{given:07}"),
+            };
             root.given = root.given.saturating_add(1);
             let name = <[u8; 11]>::try_from(text.as_bytes()).ok().map(ShortName);
-            // At most ten thousand names of this kind exist.
+            // At most ten million names of this kind exist, and fewer entries.
             match name {
                 Some(name) if root.names.insert(name) => break Some(name),
                 Some(_) => {}

@@ -127,7 +127,8 @@ impl Plan {
         let sector = u64::from(geometry.sector_size);
         let end = geometry.root().saturating_add(geometry.root_len());
         // The backup boot sector is in this range.
-        clear(device, (geometry.fat(0), end), options.contents)?;
+        let len = u64::from(geometry.sectors).saturating_mul(sector);
+        clear(device, (geometry.fat(0), end), len, options)?;
         for (number, bytes) in self.table() {
             for copy in 0..geometry.fats {
                 device.write_at(geometry.fat(copy).saturating_add(geometry.offset(number)), &bytes)?;

@@ -15,7 +15,7 @@ use obento_clusters::{Entry, Links};
 use crate::super_block::{SuperBlock, Width};
 use crate::unit::Cluster;
 
-pub use self::used::{used, used_among};
+pub use self::used::{best_copy, used, used_among};
 
 /// The bits of a 32-bit entry that are used.
 pub const COUNTED_32: u32 = 0x0fff_ffff;

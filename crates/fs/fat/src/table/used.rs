@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use obento_base::wire::{to_u64, to_usize};
 use obento_base::{Error, Result};
 use obento_block::BlockDevice;
-use obento_clusters::{Bits, Portions};
+use obento_clusters::{Bits, Entry, Portions};
 
-use super::{COUNTED_32, place};
+use super::{COUNTED_32, decode, last, place};
 use crate::super_block::{SuperBlock, Width};
 use crate::unit::Cluster;
 
@@ -40,6 +40,67 @@ pub fn used(device: &dyn BlockDevice, sb: &SuperBlock, copy: u8) -> Result<(Bits
     }
     used.unset_run(Cluster(0), 2)?;
     Ok((used, failed))
+}
+
+/// Returns the FAT with the fewest impossible entries, and their number. Of equal FATs, returns the one that is read. If a
+/// volume has an active FAT, the others are not compared.
+pub fn best_copy(device: &dyn BlockDevice, sb: &SuperBlock) -> (u8, u64) {
+    let read = sb.read_fat();
+    let mut best = (read, faults(device, sb, read));
+    let others = if sb.active_fat.is_some() { 0 } else { sb.fats };
+    for copy in (0..others).filter(|&copy| copy != read) {
+        if best.1 == 0 {
+            break;
+        }
+        let faults = faults(device, sb, copy);
+        if faults < best.1 {
+            best = (copy, faults);
+        }
+    }
+    best
+}
+
+/// Returns the number of impossible and of unreadable entries of a FAT.
+fn faults(device: &dyn BlockDevice, sb: &SuperBlock, copy: u8) -> u64 {
+    let start = sb.fat_offset(copy);
+    let len = sb.width.table_len(sb.clusters).min(sb.fat_len);
+    let bits = u64::from(sb.width.bits());
+    let mut portions = Portions::new(device, start..start.saturating_add(len));
+    let mut faults = 0_u64;
+    let mut is_started = false;
+    while let Some((range, bytes)) = portions.next_portion() {
+        let within = range.start.saturating_sub(start);
+        is_started |= within == 0;
+        let found = match bytes {
+            Ok(bytes) => faults_among(sb, within, bytes),
+            Err(_) => range.end.saturating_sub(range.start).saturating_mul(8).div_ceil(bits),
+        };
+        faults = faults.saturating_add(found);
+    }
+    // The first entry is never zero.
+    faults.saturating_add(u64::from(!is_started))
+}
+
+/// Returns the number of impossible entries among the bytes of the FAT from `within` on.
+fn faults_among(sb: &SuperBlock, within: u64, bytes: &[u8]) -> u64 {
+    let first = within.saturating_mul(8).div_ceil(sb.width.bits().into());
+    let entries = (u32::try_from(first).unwrap_or(u32::MAX)..sb.clusters.saturating_add(2)).map(Cluster);
+    let value = |cluster: Cluster| {
+        let (at, shift) = place(sb.width, cluster);
+        let rest = bytes.get(to_usize(at.checked_sub(within)?)..)?;
+        let len = if sb.width == Width::Fat32 { 4 } else { 2 };
+        let bytes = rest.get(..len)?;
+        let value = bytes.iter().rev().fold(0, |value: u32, byte| value << 8 | u32::from(*byte));
+        Some(value >> shift & last(sb.width))
+    };
+    let is_fault = |cluster: Cluster, value: u32| match cluster.0 {
+        // The low byte is that of the media type.
+        0 => value | 0xff != last(sb.width),
+        1 => false,
+        _ => matches!(decode(value, sb), Entry::Invalid(_)),
+    };
+    let values = entries.map_while(|cluster| Some((cluster, value(cluster)?)));
+    to_u64(values.filter(|&(cluster, value)| is_fault(cluster, value)).count())
 }
 
 /// Appends a bit for each entry from `first` on to `bits`, set if the entry is used. `bytes` are the bytes of the FAT from

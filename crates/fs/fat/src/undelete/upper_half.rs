@@ -154,7 +154,7 @@ impl Search<'_> {
     }
 
     /// Returns whether the cluster is the start of a directory in `parent`.
-    fn is_child(&self, cluster: Cluster, parent: &Pending) -> bool {
+    pub(super) fn is_child(&self, cluster: Cluster, parent: &Pending) -> bool {
         let Some(at) = self.sb.offset_of(cluster) else { return false };
         let (width, root) = (self.sb.width, self.sb.root);
         let (own, above) = (self.entry_at(at), self.entry_at(at.saturating_add(ENTRY_LEN)));

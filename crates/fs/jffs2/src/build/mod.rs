@@ -17,7 +17,7 @@ use obento_base::wire::{to_u64, to_usize};
 use obento_block::BlockDevice;
 use obento_driver::{
     Build, BuildError, BuildOptions, BuildPlan, Fact, FileBytes, Format, FormatError, FormatNotice,
-    FormatOptions, Formatted, NodeId, Setting, Tree,
+    FormatOptions, Formatted, NodeId, Setting, Tree, erase_signatures,
 };
 
 use self::flash::empty_block;
@@ -61,6 +61,7 @@ impl Format for Jffs2Driver {
         let formatted = Format::plan(self, device.len(), options)?;
         let shape = Shape::read(options)?;
         let block = empty_block(shape);
+        erase_signatures(device, options.length_on(device.len())?, options.contents)?;
         // The signatures of an old volume come first: a start of zeros is not the start of any volume, and not that of
         // an erased erase block, after which a volume may follow.
         let len = formatted.blocks.saturating_mul(shape.erase_block.into());

@@ -1,8 +1,9 @@
-//! Names: UTF-16 on disk, UTF-8 behind the contract. A surrogate without its partner is written as the three bytes that
-//! UTF-8 would use for it (WTF-8). Different names on disk therefore stay different.
+//! Names: UTF-16 on disk, bytes as in [`obento_base::utf16`] behind the contract. Different names on disk therefore stay
+//! different.
 
 use alloc::vec::Vec;
 
+use obento_base::utf16;
 use obento_base::wire::FromBytes as _;
 
 use crate::layout::bytes::{slice, units};
@@ -60,36 +61,7 @@ impl<'a> FileName<'a> {
 
 /// Converts UTF-16 to UTF-8.
 pub fn to_utf8(name: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(name.len());
-    for unit in char::decode_utf16(units(name)) {
-        match unit {
-            Ok(unit) => bytes.extend_from_slice(unit.encode_utf8(&mut [0; 4]).as_bytes()),
-            Err(lone) => {
-                let [high, low] = lone.unpaired_surrogate().to_be_bytes();
-                let middle = 0x80 | (high & 0x0f) << 2 | low >> 6;
-                bytes.extend_from_slice(&[0xe0 | high >> 4, middle, 0x80 | low & 0x3f]);
-            }
-        }
-    }
-    bytes
-}
-
-/// Converts UTF-8 to UTF-16. `None` for bytes that no name on disk has.
-pub fn to_utf16(name: &[u8]) -> Option<Vec<u16>> {
-    let mut found = Vec::with_capacity(name.len());
-    let mut rest = name;
-    while !rest.is_empty() {
-        let chunk = rest.utf8_chunks().next()?;
-        found.extend(chunk.valid().encode_utf16());
-        rest = rest.get(chunk.valid().len()..)?;
-        if let [a @ 0xed, b @ 0xa0..=0xbf, c @ 0x80..=0xbf, more @ ..] = rest {
-            found.push(u16::from(a & 15) << 12 | u16::from(b & 63) << 6 | u16::from(c & 63));
-            rest = more;
-        } else if !rest.is_empty() {
-            return None;
-        }
-    }
-    Some(found)
+    utf16::to_bytes(units(name))
 }
 
 #[cfg(test)]
@@ -105,15 +77,9 @@ mod tests {
         let cases: [&[u16]; 5] =
             [&[0x41], &[0xe4, 0x4e2d], &[0xd83d, 0xde00], &[0xd83d, 0x41], &[0xde00, 0xd83d]];
         for units in cases {
-            assert_eq!(to_utf16(&to_utf8(&bytes(units))).as_deref(), Some(units));
+            assert_eq!(utf16::to_units(&to_utf8(&bytes(units))).as_deref(), Some(units));
         }
         assert_eq!(to_utf8(&bytes(&[0xd83d, 0xde00])), "\u{1f600}".as_bytes());
         assert_eq!(to_utf8(&bytes(&[0xd800])), [0xed, 0xa0, 0x80]);
-    }
-
-    #[test]
-    fn bytes_that_are_not_utf_8_are_no_name() {
-        assert_eq!(to_utf16(&[0xff]), None);
-        assert_eq!(to_utf16(b"a\xc3"), None);
     }
 }

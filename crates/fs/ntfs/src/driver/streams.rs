@@ -6,6 +6,7 @@
 
 use alloc::vec::Vec;
 
+use obento_base::utf16::to_units;
 use obento_base::{Attr, Error, FileKind, Ino, Result};
 
 use super::node::Facts;
@@ -13,7 +14,6 @@ use super::stream_number::number;
 use super::volume::Volume;
 use super::xattrs::is_chunks;
 use crate::attribute::Attribute;
-use crate::attribute::name::to_utf16;
 use crate::data::content::Content;
 use crate::layout::raw::kind;
 use crate::mft::{File, Value};
@@ -38,7 +38,7 @@ impl Volume {
         let colon = name.iter().rposition(|&byte| byte == b':').ok_or(Error::NotFound)?;
         let (name, stream) = name.split_at_checked(colon).ok_or(Error::NotFound)?;
         let stream =
-            stream.get(1..).and_then(to_utf16).filter(|units| !units.is_empty()).ok_or(Error::NotFound)?;
+            stream.get(1..).and_then(to_units).filter(|units| !units.is_empty()).ok_or(Error::NotFound)?;
         let stream: Vec<u8> = stream.into_iter().flat_map(u16::to_le_bytes).collect();
         if self.options.hide_streams || name.is_empty() {
             return Err(Error::NotFound);

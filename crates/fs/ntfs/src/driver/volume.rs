@@ -4,6 +4,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use obento_base::utf16::to_units;
 use obento_base::wire::to_usize;
 use obento_base::{Corrupt, Error, Ino, Result};
 use obento_block::{BlockDevice, Slots};
@@ -15,7 +16,7 @@ use super::node::Facts;
 use super::options::NtfsOptions;
 use super::stream_number;
 use super::stream_table::StreamTable;
-use crate::attribute::name::{FileName, to_utf8, to_utf16};
+use crate::attribute::name::{FileName, to_utf8};
 use crate::data::content::Content;
 use crate::index::{Index, NAMES, Node};
 use crate::layout::boot::Geometry;
@@ -289,7 +290,7 @@ impl Volume {
     /// Returns the file that a name refers to.
     pub fn find_file(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
         let index = self.index(dir)?;
-        let name = to_utf16(name).ok_or(Error::NotFound)?;
+        let name = to_units(name).ok_or(Error::NotFound)?;
         let reference = index.find(self, &name)?;
         let ino = Ino(record_of(reference));
         let found = match self.mft.base(ino) {

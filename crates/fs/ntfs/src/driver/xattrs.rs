@@ -3,6 +3,7 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use obento_base::utf16::to_units;
 use obento_base::{Error, Feature, Ino, Result};
 use obento_driver::{XattrMode, Xattrs};
 
@@ -11,7 +12,7 @@ use super::stream_number;
 use super::stream_table::StreamTable;
 use super::streams::has_streams;
 use super::volume::Volume;
-use crate::attribute::name::{to_utf8, to_utf16};
+use crate::attribute::name::to_utf8;
 use crate::data::wof;
 use crate::layout::raw::kind;
 use crate::reparse::{self, tag};
@@ -49,7 +50,7 @@ impl Xattrs for Volume {
         let (facts, table) = &*found;
         let file = &table.file;
         if let Some(stream) = name.strip_prefix(USER) {
-            let units = to_utf16(stream).filter(|units| !units.is_empty()).ok_or(Error::NoData)?;
+            let units = to_units(stream).filter(|units| !units.is_empty()).ok_or(Error::NoData)?;
             let units: Vec<u8> = units.into_iter().flat_map(u16::to_le_bytes).collect();
             let is_hidden = self.options.hide_streams || !has_streams(facts.kind) || is_chunks(facts, &units);
             let value = if is_hidden { None } else { table.value(self.mft(), &units)? };

@@ -4,7 +4,7 @@
 //! `idinfos` and `superblocks_safeprobe`; the `usage` and the `flags` of each type). They decide which type
 //! mount(8) opens.
 
-/// How a type shares a device with other types.
+/// The rule by which a type shares a device with other types.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Class {
     /// The type wraps other data: RAID, encryption, logical volumes. The first type of this class counts, and

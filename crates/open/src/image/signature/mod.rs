@@ -8,6 +8,7 @@ use obento_base::Result;
 use obento_base::wire::to_usize;
 use obento_block::BlockDevice;
 
+use crate::partition::PartitionType;
 use table::{CLAIMING, FILES, Signature, SignaturePosition};
 
 /// The description of unrecognised data.
@@ -17,13 +18,13 @@ pub struct DataDescription {
     pub name: &'static str,
     /// A description that completes the phrase "looks like".
     pub like: &'static str,
-    /// How the data relates to the bytes of a disk.
+    /// The relation of the data to the bytes of a disk.
     pub form: DataForm,
     /// Advice, as a sentence without its full stop. Empty if no advice is known.
     pub advice: &'static str,
 }
 
-/// How unrecognised data relates to the bytes of a disk.
+/// The relation of unrecognised data to the bytes of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DataForm {
     /// Compressed data or an archive, which may contain the image of a disk.
@@ -32,6 +33,8 @@ pub enum DataForm {
     DiskImage,
     /// A type that claims a device, and that obento does not open.
     Unsupported,
+    /// An encrypted or protected volume, which another program opens as a device of its own.
+    Mapped,
     /// Other data.
     Other,
 }
@@ -172,6 +175,14 @@ impl DataDescription {
         [ZEROS, BOOT, NOTHING].contains(self)
     }
 
+    /// Returns whether a partition of this type with this data may contain files that obento cannot read.
+    pub fn may_contain_files(&self, kind: PartitionType) -> bool {
+        match self.form {
+            DataForm::Unsupported | DataForm::Mapped => true,
+            _ => [BOOT, NOTHING].contains(self) && !kind.has_no_files(),
+        }
+    }
+
     /// Returns whether no signature matches.
     pub fn is_unrecognised(&self) -> bool {
         *self == NOTHING
@@ -183,7 +194,7 @@ impl DataDescription {
     }
 }
 
-/// Prints `a LUKS encrypted volume; open it first, ...`.
+/// Prints `a LUKS encrypted volume; open it as root: ...`.
 impl fmt::Display for DataDescription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.like)?;
@@ -194,7 +205,11 @@ impl fmt::Display for DataDescription {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::claim::{Verdict, judge};
     use obento_block::MemDevice;
+    use obento_driver::{Contents, FormatOptions};
+    use obento_env::{SystemClock, SystemRandom};
+    use std::sync::Arc;
 
     /// Returns a device of 8 MiB with these bytes at an offset.
     fn device_with(at: usize, bytes: &[u8]) -> MemDevice {
@@ -219,6 +234,52 @@ mod tests {
                 assert!(found, "{} at {at}", signature.name);
             }
         }
+    }
+
+    #[test]
+    fn a_new_volume_is_not_ambiguous_whatever_signature_was_on_the_device() {
+        let (registry, len) = (crate::Registry::default(), 8_u64 << 20);
+        let formats = registry.drivers().iter().filter_map(|driver| driver.format());
+        let formats: Vec<_> =
+            formats.flat_map(|format| format.types().iter().map(move |name| (format, *name))).collect();
+        assert!(formats.len() > 4);
+        let mut wrong = Vec::new();
+        for (signature, (at, bytes)) in CLAIMING
+            .iter()
+            .chain(FILES)
+            .flat_map(|signature| signature.places.iter().map(move |place| (signature, place)))
+        {
+            let at = match *at {
+                SignaturePosition::Start(at) => at,
+                SignaturePosition::End(before) => len - before,
+                SignaturePosition::Of(place) => place(len).unwrap(),
+            };
+            for &(format, name) in &formats {
+                let device = MemDevice::new(vec![0; to_usize(len)]);
+                device.write_at(at, bytes).unwrap();
+                let (clock, random) = (Arc::new(SystemClock), Arc::new(SystemRandom));
+                let mut options = FormatOptions::new(name, clock, random);
+                options.contents = Contents::Preserved;
+                format.format(&device, &options).unwrap();
+                match judge(&registry, &device).unwrap() {
+                    Verdict::Volume(driver, _)
+                        if driver.names().iter().any(|own| format.types().contains(own)) => {}
+                    _ => wrong.push((signature.name, at, name)),
+                }
+                // Some signatures count only with further fields, which this volume lacks.
+                let mut left = vec![0; bytes.len()];
+                device.read_at(at, &mut left).unwrap();
+                if left == *bytes && ![name, "FAT12"].contains(&signature.name) {
+                    wrong.push((signature.name, at, name));
+                }
+                let found = DataDescription::of(&device).unwrap().name;
+                // A small FAT volume has this signature itself.
+                if found == signature.name && found != "FAT12" {
+                    wrong.push((signature.name, at, name));
+                }
+            }
+        }
+        assert_eq!(wrong, []);
     }
 
     #[test]

@@ -52,6 +52,16 @@ const fn advised(
     described(name, like, DataForm::Other, advice, places)
 }
 
+/// Creates the signature of a volume that another program opens as a device of its own.
+const fn mapped(
+    name: &'static str,
+    like: &'static str,
+    advice: &'static str,
+    places: &'static [(SignaturePosition, &'static [u8])],
+) -> Signature {
+    described(name, like, DataForm::Mapped, advice, places)
+}
+
 /// Creates the signature of compressed data or of an archive.
 const fn packed(
     name: &'static str,
@@ -187,8 +197,8 @@ pub const CLAIMING: &[Signature] = &[
     ]),
     unsupported("DM_snapshot_cow", "a device-mapper snapshot", "the changes of a device-mapper snapshot", &[(Start(0), b"SnAp")]),
     unsupported("DM_verity_hash", "dm-verity", "the hashes of dm-verity", &[(Start(0), b"verity\0\0")]),
-    advised("DM_integrity", "a dm-integrity device", "open it first, as root: 'integritysetup open IMAGE NAME', then use /dev/mapper/NAME", &[(Start(0), b"integrt\0")]),
-    advised("crypto_LUKS", "a LUKS encrypted volume", "open it first, as root: 'cryptsetup open IMAGE NAME', then use /dev/mapper/NAME", &[
+    mapped("DM_integrity", "a dm-integrity device", "open it as root: 'integritysetup open IMAGE NAME', then use /dev/mapper/NAME", &[(Start(0), b"integrt\0")]),
+    mapped("crypto_LUKS", "a LUKS encrypted volume", "open it as root: 'cryptsetup open IMAGE NAME', then use /dev/mapper/NAME", &[
         (Start(0), b"LUKS\xba\xbe"), (Start(0x4000), b"SKUL\xba\xbe"), (Start(0x8000), b"SKUL\xba\xbe"), (Start(0x1_0000), b"SKUL\xba\xbe"),
         (Start(0x2_0000), b"SKUL\xba\xbe"), (Start(0x4_0000), b"SKUL\xba\xbe"), (Start(0x8_0000), b"SKUL\xba\xbe"),
         (Start(0x10_0000), b"SKUL\xba\xbe"), (Start(0x20_0000), b"SKUL\xba\xbe"), (Start(0x40_0000), b"SKUL\xba\xbe"),
@@ -197,7 +207,7 @@ pub const CLAIMING: &[Signature] = &[
     unsupported("ubi", "UBI", "a UBI image of flash memory", &[(Start(0), b"UBI#")]),
     unsupported("vdo", "VDO", "a VDO device", &[(Start(0), b"dmvdo001")]),
     unsupported("stratis", "Stratis", "a Stratis device", &[(Start(516), b"!Stra0tis\x86\xff\x02^\x41rh"), (Start(9 * 512 + 4), b"!Stra0tis\x86\xff\x02^\x41rh")]),
-    advised("BitLocker", "a BitLocker encrypted volume", "open it first, as root: 'cryptsetup bitlkOpen IMAGE NAME'", &[(Start(3), b"-FVE-FS-")]),
+    mapped("BitLocker", "a BitLocker encrypted volume", "open it as root: 'cryptsetup bitlkOpen IMAGE NAME'", &[(Start(3), b"-FVE-FS-")]),
     advised("swsuspend", "a hibernation image", NO_FILES, &[
         (Start(4086), b"S1SUSPEND"), (Start(4086), b"S2SUSPEND"), (Start(4086), b"ULSUSPEND"), (Start(4086), b"LINHIB0001"),
     ]),

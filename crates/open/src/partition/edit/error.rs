@@ -35,6 +35,14 @@ pub enum EditError {
         /// The number.
         number: u32,
     },
+    /// A logical partition must have the next number.
+    #[error("the number {number} is not possible: the next logical partition has the number {next}")]
+    NotNext {
+        /// The number.
+        number: u32,
+        /// The number of the next logical partition.
+        next: u32,
+    },
     /// All entries are in use.
     #[error("all {count} entries of the partition table are in use")]
     Full {
@@ -66,7 +74,7 @@ pub enum EditError {
         number: u32,
         /// The byte after the partition.
         end: u64,
-        /// The least length of the disk.
+        /// The minimum length of the disk.
         needed: u64,
     },
     /// A position is not a multiple of the sector size, or the range is empty.
@@ -132,7 +140,8 @@ fn no_space(largest: u64) -> impl fmt::Display {
     })
 }
 
-/// Describes the partition `number`, which ends at `end` and leaves less than `copy` bytes for the second copy of a GPT.
+/// Describes the partition `number`, which ends at `end` and leaves less than `copy` bytes for the second copy of a
+/// GPT.
 fn past_end(number: u32, end: u64, copy: u64) -> impl fmt::Display {
     fmt::from_fn(move |f| {
         write!(f, "partition {number} ends at byte {end}, ")?;

@@ -176,6 +176,17 @@ impl MbrBytes {
         Ok(number)
     }
 
+    /// Returns the bytes of the extended partition `container` that no boot record and no logical partition uses.
+    pub(super) fn free_in(&self, table: &Table, container: &Partition) -> Vec<Range<u64>> {
+        let size = self.size();
+        let records = self.chain.iter().map(|record| {
+            let start = record.sector.saturating_mul(size);
+            start..start.saturating_add(size)
+        });
+        let logical = table.partitions.iter().filter(|partition| partition.number > 4);
+        gaps(container.range(), records.chain(logical.map(Partition::range)))
+    }
+
     /// Adds a logical partition behind all others in the chain.
     fn add_logical(
         &mut self,
@@ -187,19 +198,14 @@ impl MbrBytes {
         let logical = || table.partitions.iter().filter(|partition| partition.number > 4);
         let number = u32::try_from(logical().count()).unwrap_or(u32::MAX).saturating_add(5);
         if let Some(wrong) = new.number.filter(|&wrong| wrong != number) {
-            return Err(EditError::BadNumber { scheme: Scheme::Mbr, number: wrong });
+            return Err(EditError::NotNext { number: wrong, next: number });
         }
         if self.chain.len() >= MAX_CHAIN {
             return Err(EditError::Full { count: MAX_CHAIN });
         }
         let size = self.size();
         let is_first = matches!(self.chain.as_slice(), [BootRecord { number: None, .. }]);
-        let records = self.chain.iter().map(|record| {
-            let start = record.sector.saturating_mul(size);
-            start..start.saturating_add(size)
-        });
-        let used = records.chain(logical().map(Partition::range));
-        let free = gaps(container.range(), used);
+        let free = self.free_in(table, container);
         // A partition that uses the first boot record needs no other one.
         let lead = if is_first { 0 } else { size };
         let range = new.placement.choose(&free, lead, size)?;

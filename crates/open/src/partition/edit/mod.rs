@@ -89,7 +89,7 @@ impl TableEditor {
         let bytes = match table.scheme {
             Scheme::Gpt => {
                 let copy = gpt::find(&*device)?.ok_or(EditError::Damaged)?;
-                Bytes::Gpt(Box::new(GptBytes::of_copy(&*device, copy)))
+                Bytes::Gpt(Box::new(GptBytes::of_copy(&*device, copy).ok_or(EditError::Damaged)?))
             }
             Scheme::Mbr => Bytes::Mbr(MbrBytes::open(device.clone(), table.sector_size)?),
         };
@@ -139,6 +139,14 @@ impl TableEditor {
         gaps(self.usable(), self.outermost().map(Partition::range))
     }
 
+    /// Returns the free bytes in the extended partition, which only logical partitions can use.
+    pub fn free_for_logical(&self) -> Vec<Range<u64>> {
+        match (&self.bytes, self.container()) {
+            (Bytes::Mbr(mbr), Some(container)) => mbr.free_in(&self.table, container),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the offset on the disk up to which the partition can grow, rounded down to a whole sector. The
     /// limit is the start of the next partition or the end of the usable space. For a logical partition, it
     /// is the next boot record or the end of the extended partition. Fails with `NoSuchPartition`.
@@ -164,6 +172,7 @@ impl TableEditor {
     /// - `DuplicateUuid`: another partition has the same UUID.
     /// - `NumberInUse`: the requested number is in use.
     /// - `BadNumber`: the table has no entry with the requested number.
+    /// - `NotNext`: a logical partition cannot have the requested number.
     /// - `Full`: all entries are in use.
     /// - `NoSpace`: no gap is large enough.
     /// - `Unaligned`: a position is not a multiple of the sector size.
@@ -340,7 +349,7 @@ impl TableEditor {
     }
 
     /// Returns the number of bytes that the table takes at the end of the disk.
-    fn copy_len(&self) -> u64 {
+    pub fn copy_len(&self) -> u64 {
         match &self.bytes {
             Bytes::Gpt(gpt) => gpt.copy_len(),
             Bytes::Mbr(_) => 0,
@@ -461,8 +470,8 @@ fn expect_inside(range: &Range<u64>, usable: &Range<u64>) -> Result<(), EditErro
     Err(EditError::OutOfRange { start, end, first, last })
 }
 
-/// Checks that no partition ends after the usable bytes, which `copy` bytes of the table follow. Fails with `PastEnd` and
-/// the last partition. A partition that starts before the usable bytes is not an error.
+/// Checks that no partition ends after the usable bytes, which `copy` bytes of the table follow. Fails with `PastEnd`
+/// and the last partition. A partition that starts before the usable bytes is not an error.
 fn expect_ends(partitions: &[Partition], usable: &Range<u64>, copy: u64) -> Result<(), EditError> {
     let last = partitions.iter().max_by_key(|partition| partition.end());
     match last.filter(|partition| partition.end() > usable.end) {

@@ -85,7 +85,7 @@ impl Placement {
 }
 
 /// Returns the end of a partition that fills the rest of a gap: the end of the gap, rounded down to a
-/// multiple of [`ALIGNMENT`], or to a sector if the partition would otherwise be empty.
+/// multiple of [`ALIGNMENT`]. If the partition would then be empty, rounds down to a sector instead.
 fn rounded_end(start: u64, end: u64, sector_size: u64) -> u64 {
     let down = |to: u64| end.saturating_sub(end.checked_rem(to).unwrap_or(0));
     let aligned = down(ALIGNMENT);

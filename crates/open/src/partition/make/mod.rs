@@ -22,7 +22,7 @@ pub use replace::CreateError;
 pub const ALIGNMENT: u64 = 1 << 20;
 /// The sector size of a new table in bytes.
 const SECTOR: u64 = 512;
-/// The most partitions of an MBR. Linux follows a chain of 100 boot records (`block/partitions/msdos.c`).
+/// Maximum number of partitions of an MBR. Linux follows a chain of 100 boot records (`block/partitions/msdos.c`).
 const MBR_MAX: usize = 63;
 /// The primary partitions of an MBR, without and with logical partitions.
 const PRIMARY: (usize, usize) = (4, 3);

@@ -20,7 +20,7 @@ pub enum CreateError {
         scheme: Scheme,
         /// The length of the disk.
         len: u64,
-        /// The least length.
+        /// The minimum length.
         least: u64,
     },
     /// The disk has sectors of another size.

@@ -26,7 +26,7 @@ const CHUNK: usize = 1 << 20;
 /// Bytes of a page of a swap area. The header does not store the page size; machines with 4 KiB pages use the
 /// area.
 const PAGE: u64 = 4096;
-/// The fewest pages of a usable swap area: `MIN_GOODPAGES` of mkswap(8).
+/// Minimum number of pages of a usable swap area: `MIN_GOODPAGES` of mkswap(8).
 const MIN_PAGES: u64 = 10;
 /// Bytes of the label of a swap area: `sws_volume` of `union swap_header`.
 const SWAP_LABEL: usize = 16;

@@ -11,8 +11,8 @@
 //! A volume that another program creates is not planned. It is filled in a separate file, which is then copied into
 //! the partition.
 //!
-//! Identity: the GUIDs and the disk number are derived from the contents of the partitions. The UUIDs of volumes are
-//! derived from their trees.
+//! Identity: the GUIDs and the disk number are derived from the layout of the disk, the identities of the volumes, and
+//! the lengths of all other contents. The UUIDs of volumes are derived from their trees.
 
 mod blobs;
 mod content;
@@ -40,7 +40,7 @@ use crate::copy::Observer;
 use content::{DiskContext, Filling};
 pub use options::{Blob, DiskSettings, EmptyMaker, PartitionContent, PartitionSettings, PartitionSize};
 
-/// The most UTF-16 units of a name in a GPT.
+/// Maximum number of UTF-16 units of a name in a GPT.
 const NAME_MAX: usize = 36;
 
 /// The result of building a disk.
@@ -377,8 +377,8 @@ fn newest(settings: &DiskSettings, reads: &[Option<Read>]) -> u64 {
 }
 
 /// Returns the identity of the disk, the identities of its partitions, and the identity of the file. An
-/// identity that was not requested is derived from the layout and the contents. Of contents other than
-/// volumes, only the length counts.
+/// identity that was not requested is derived from the layout of the disk, the identities of the volumes, and the
+/// lengths of all other contents.
 fn identity(settings: &DiskSettings, fillings: &[Filling<'_>]) -> (DiskId, Vec<Guid>, [u8; 16]) {
     let mut fields: Vec<Vec<u8>> = vec![b"obento disk 1".to_vec(), settings.scheme.to_string().into_bytes()];
     for (partition, filling) in settings.partitions.iter().zip(fillings) {

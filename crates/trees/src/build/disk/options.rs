@@ -17,8 +17,8 @@ pub struct DiskSettings {
     pub scheme: Scheme,
     /// The length in bytes, or `None` for the smallest sufficient length.
     pub size: Option<u64>,
-    /// The identity of the disk, in the form that the partition table requires. `None` derives the identity from the
-    /// contents.
+    /// The identity of the disk, in the form that the partition table requires. `None` derives the identity as for
+    /// [`PartitionSettings::uuid`].
     pub id: Option<DiskId>,
     /// The partitions, in the order of their positions.
     pub partitions: Vec<PartitionSettings>,
@@ -65,8 +65,9 @@ pub struct PartitionSettings {
     pub kind: PartitionType,
     /// The name in a GPT.
     pub name: String,
-    /// The GUID in a GPT. `None` derives the GUID from the layout and the identities of the volumes on the
-    /// disk.
+    /// The GUID in a GPT. `None` derives the GUID from the layout of the disk, the identities of the volumes, and the
+    /// lengths of all other contents. Exception: for a [hash tree](PartitionContent::Verity) and its data, `None`
+    /// derives the GUIDs from the root hash.
     pub uuid: Option<Guid>,
     /// The GPT attributes. An MBR supports only bit 2, which marks the active partition.
     pub attributes: u64,
@@ -115,7 +116,7 @@ pub enum PartitionContent {
     Swap {
         /// The label, of at most 16 bytes.
         label: Vec<u8>,
-        /// The UUID, or `None` to derive it from the contents of the disk.
+        /// The UUID. `None` uses the GUID of the partition ([`PartitionSettings::uuid`]).
         uuid: Option<[u8; 16]>,
     },
     /// A hash tree of dm-verity for the partition at position `data` of the list. Its root hash is in the
@@ -123,17 +124,18 @@ pub enum PartitionContent {
     Verity {
         /// The position of the verified partition.
         data: usize,
-        /// The salt, of at most 256 bytes. `None` derives the salt from the layout and the identities of the
-        /// volumes on the disk. Of the contents of [`Raw`](Self::Raw), only the length counts.
+        /// The salt, of at most 256 bytes. `None` derives the salt from [`PartitionSettings::uuid`] of this partition.
+        /// If that GUID is `None`, too, the salt is derived from the layout of the disk, the identities of the volumes,
+        /// and the lengths of all other contents.
         salt: Option<Vec<u8>>,
-        /// The UUID of the super block. `None` derives it as the salt.
+        /// The UUID of the super block. `None` uses the same GUID as for the salt.
         uuid: Option<[u8; 16]>,
     },
     /// A file system.
     Volume {
         /// The sources.
         sources: Vec<BuildSource>,
-        /// The settings. Their size is ignored: the size of the partition is used.
+        /// The settings. The size of the partition replaces their size.
         settings: Box<BuildSettings>,
     },
     /// A file system of a type that no driver builds. Another program creates the volume and the kernel engine fills

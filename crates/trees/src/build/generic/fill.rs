@@ -134,7 +134,7 @@ impl<'a> TreeFill<'a> {
         Ok(Self { file_system, writable, tree, limits, places, unfit, lost, written: Written::default() })
     }
 
-    /// Returns what has been written.
+    /// Returns the part of the tree that has been written.
     pub(super) fn written(&self) -> Written {
         self.written
     }

@@ -25,14 +25,14 @@ pub(super) use fill::data_ranges;
 use fill::{LayoutError, Places, TreeFill, Written};
 use sparse_device::SparseDevice;
 
-/// The most sizes that are tried for a tree.
+/// Maximum number of sizes that are tried for a tree.
 const TRIES: u32 = 200;
 /// Sizes are multiples of this.
 const STEP: u64 = 64 << 10;
 /// The divisor of the least growth of a size that was too small.
 const GROWTH: u64 = 32;
-/// The divisor of the part of an estimate that is left out. An estimate that is slightly too small costs one more try,
-/// and one that is too large wastes space or costs several.
+/// The divisor of the part by which an estimate is reduced. An estimate that is slightly too small costs one more try.
+/// An estimate that is too large wastes space, or costs several tries.
 const CAUTION: u64 = 16;
 /// A rough estimate of the bytes that a node takes in addition to its data.
 const NODE: u64 = 128;
@@ -82,8 +82,8 @@ impl<'d> Generic<'d> {
         Ok(Plan { tree, formatted, sparse, file_system, places })
     }
 
-    /// Returns the layout in the smallest of the tried sizes that is sufficient. The largest of the tried sizes that are
-    /// not sufficient is smaller by at most one part in [`GROWTH`] and one [`STEP`].
+    /// Returns the layout in the smallest of the tried sizes that is sufficient. The largest of the tried sizes that
+    /// are not sufficient is smaller by at most one part in [`GROWTH`] and one [`STEP`].
     fn search<'t>(&self, tree: &'t Tree, options: &BuildOptions) -> Result<Plan<'t>, BuildError> {
         let with_room = |len: u64| match options.room {
             FreeSpace::Free(percent) => {
@@ -141,14 +141,14 @@ pub(super) enum HoleCost {
 }
 
 impl HoleCost {
-    /// Of a format that stores these properties.
+    /// Returns the cost of holes in a format that stores these properties.
     pub(super) fn of(keeps: StoredProperties) -> Self {
         if keeps.contains(StoredProperties::HOLES) { Self::Free } else { Self::Filled }
     }
 }
 
-/// Estimates the size of a volume with `tree` from what was written to a volume of `len` bytes until it was full. Nodes need
-/// about the same space, in addition to their data.
+/// Estimates the size of a volume with `tree`. `written` is the part of the tree that was written to a volume of `len`
+/// bytes until the volume was full. The estimate assumes that all nodes need the same space in addition to their data.
 fn about(tree: &Tree, holes: HoleCost, len: u64, written: Written) -> u64 {
     let nodes = u64::from(tree.len());
     let data = estimate(tree, holes).saturating_sub(nodes.saturating_mul(NODE));

@@ -3,7 +3,8 @@
 //! Handling of the bytes of files:
 //! - Bytes of a plain archive in a file are copied from that file, unless their digest is verified.
 //! - Bytes from a pipe are written to the image at once, if the driver supports that.
-//! - Bytes of a compressed archive or with a digest are stored in an unnamed file beside the image, in the order of the tree.
+//! - Bytes of a compressed archive or with a digest are stored in an unnamed file beside the image, in the order of the
+//!   tree.
 //!
 //! Source: OCI image specification, layer.md, "Whiteouts"; moby, pkg/archive/diff.go, for remains of AUFS in
 //! layers.
@@ -518,7 +519,7 @@ impl Read for Hashed {
     }
 }
 
-/// Returns the parts of a map that are within a file of `size` bytes, without empty ones.
+/// Returns the non-empty parts of a map that are within a file of `size` bytes.
 fn ranges_in(map: &[Range<u64>], size: u64) -> Vec<Range<u64>> {
     let inside = map.iter().map(|range| range.start.min(size)..range.end.min(size));
     inside.filter(|range| !range.is_empty()).collect()

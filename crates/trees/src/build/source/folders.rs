@@ -1,7 +1,7 @@
 //! The directories of the host that contain the contents that a manifest names.
 //!
-//! Invariant: each directory is opened once. Files are found beneath the open directory, also if another process
-//! exchanges names for links meanwhile: the author of a manifest must not choose other files of the host.
+//! Invariant: each directory is opened once. Files are found beneath the open directory, even if another process
+//! replaces directories by links meanwhile. The author of a manifest can therefore not choose other files of the host.
 
 use std::path::{Path, PathBuf};
 

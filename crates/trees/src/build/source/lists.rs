@@ -16,7 +16,7 @@ use crate::acls;
 use crate::build::SourceProblem;
 use crate::build::model::names;
 
-/// The most bytes of `/etc/passwd` and `/etc/group`.
+/// Maximum number of bytes of `/etc/passwd` and `/etc/group`.
 const MAX_BYTES: u64 = 4 << 20;
 
 /// A list after its names were looked up.
@@ -104,7 +104,7 @@ fn owners_of(reader: &mut SourceReader<'_>) -> Owners {
     Owners::from_files(&contents(reader, b"etc/passwd"), &contents(reader, b"etc/group"))
 }
 
-/// Returns the bytes of a file of the tree. Returns none if the file does not exist or cannot be read twice.
+/// Returns the bytes of a file of the tree. Returns no bytes if the file does not exist or cannot be read twice.
 fn contents(reader: &mut SourceReader<'_>, path: &[u8]) -> Vec<u8> {
     let find = |reader: &mut SourceReader<'_>| -> Option<(u32, u64)> {
         let id = names(path).ok().and_then(|path| reader.model.find(&path))?;

@@ -46,8 +46,8 @@ pub(super) enum ManifestContent {
 /// The reason why a line is not valid.
 pub(super) type Wrong = SourceReason;
 
-/// Decodes the sequences of `text` that start with a backslash. `decode` returns the byte of the sequence at the start of
-/// the bytes after the backslash, and its length.
+/// Decodes the sequences of `text` that start with a backslash. `decode` returns the byte of the sequence at the start
+/// of the bytes after the backslash, and its length.
 pub(super) fn unescape(text: &[u8], decode: impl Fn(&[u8]) -> Option<(u8, usize)>) -> Result<Vec<u8>, Wrong> {
     let (mut bytes, mut rest) = (Vec::new(), text);
     while let Some((&byte, after)) = rest.split_first() {
@@ -59,7 +59,7 @@ pub(super) fn unescape(text: &[u8], decode: impl Fn(&[u8]) -> Option<(u8, usize)
     Ok(bytes)
 }
 
-/// The most bytes of a line with its continuation lines: more than an encoded attribute of 64 KiB.
+/// Maximum number of bytes of a line with its continuation lines: more than an encoded attribute of 64 KiB.
 pub(super) const MAX_LINE: u64 = 1 << 20;
 
 /// The lines of a manifest, which may be compressed.

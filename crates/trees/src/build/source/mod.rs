@@ -32,9 +32,9 @@ use super::stream::Stream;
 use super::{BuildFailure, BuildSettings, BuildSource, Input, SourceProblem, SourceReason};
 use crate::copy::{Observer, Progress};
 
-/// The most problems that are reported.
+/// Maximum number of problems that are reported.
 const PROBLEMS_MAX: usize = 1000;
-/// The most bytes of the path and of the reason of a problem: the longest path of Linux.
+/// Maximum number of bytes of the path and of the reason of a problem: the longest path of Linux.
 const PROBLEM_LEN: usize = 4096;
 
 /// A time in the future is not used as the time of the volume, because checks would report it until then.

@@ -59,14 +59,15 @@ pub(super) fn read(reader: &mut SourceReader<'_>, path: &Path) -> Result<(), Hos
     Ok(())
 }
 
-/// The deepest level of directories: that of the longest path of Linux.
+/// Maximum depth of directories: the depth of the longest path of Linux.
 const MAX_DEPTH: usize = 2048;
-/// The most keywords that `/set` holds for later entries. About thirty keywords exist.
+/// Maximum number of keywords that `/set` holds for later entries. About thirty keywords exist.
 const MAX_DEFAULTS: usize = 256;
-/// The most bytes of these keywords, which are decoded for each `/set` and copied for each entry.
+/// Maximum number of bytes of the keywords of `/set`. These bytes are decoded for each `/set` and copied for each
+/// entry.
 const MAX_DEFAULT_BYTES: usize = 16 << 10;
 
-/// What the keywords of a line say.
+/// The values of the keywords of a line.
 #[derive(Clone, Debug, Default)]
 struct Keywords {
     attributes: ManifestAttributes,

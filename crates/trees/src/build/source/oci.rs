@@ -22,11 +22,11 @@ use super::SourceReader;
 use super::archive::{self, ContainerLayer};
 use super::store::{FilePart, Store};
 
-/// The most bytes of an index, a manifest or a configuration.
+/// Maximum number of bytes of an index, a manifest or a configuration.
 const MAX_JSON: u64 = 4 << 20;
-/// The most nested indexes.
+/// Maximum number of nested indexes.
 const MAX_DEPTH: u32 = 4;
-/// The most layers of an image. overlayfs of Linux stacks 500.
+/// Maximum number of layers of an image. overlayfs of Linux stacks 500.
 const MAX_LAYERS: usize = 1000;
 
 /// Reads the layers of the image in the layout `path`. Fails with `Host`, and with `Damaged` if it is not a layout.

@@ -20,11 +20,11 @@ use sha2::{Digest as _, Sha256};
 use super::{SourceReader, archive, open_at_once};
 use crate::build::model::names;
 
-/// The most members of an archive of an image. An image has a few for each layer.
+/// Maximum number of members of an archive of an image. An image has a few for each layer.
 const MAX_MEMBERS: usize = 100_000;
-/// The most bytes of all their paths.
+/// Maximum number of bytes of the paths of all members.
 const MAX_PATHS: usize = 16 << 20;
-/// The most links on the way to a file.
+/// Maximum number of links on the way to a file.
 const MAX_LINKS: usize = 8;
 /// Bytes copied at once.
 const CHUNK: usize = 256 << 10;

@@ -144,7 +144,7 @@ impl ImageWriter {
         name: Option<&Name>,
     ) -> Result<(), ProblemReason> {
         let (keep, mut change) = (self.options.keep, SetAttr::default());
-        // Undoes what the entry inherited from its directory.
+        // Replaces the properties that the entry inherited from its directory.
         let before = made.replaces.map(|(_, attr)| attr);
         if made.inherits.group {
             let owner = if keep.contains(Keep::OWNER) {

@@ -14,9 +14,9 @@ use super::slot::Slot;
 use super::{ImageWriter, OWNER};
 use crate::copy::{Problem, ProblemReason};
 
-/// The most files that wait.
+/// Maximum number of files that wait.
 const FILES: usize = 512;
-/// The most bytes that wait, except for those of the last file.
+/// Maximum number of bytes that wait, without those of the last file.
 const BYTES: usize = 3 << 20;
 
 /// The times in seconds that every format with batches and owners can store: the positive 31-bit `time_t`,

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use obento_base::{Generation, Ino};
 use obento_host::tree::LinkKey;
 
-/// The most entries, which take about 48 MiB.
+/// Maximum number of entries. They use about 48 MiB.
 const MAX: usize = 1 << 20;
 
 /// The copy of an inode of the source.

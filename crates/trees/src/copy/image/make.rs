@@ -2,7 +2,7 @@
 
 use obento_base::{DeviceNumber, Error, FileKind, Ino, Mode, Name, NameBuf};
 use obento_driver::{NewNode, StoredProperties};
-use obento_host::tree::{Keep, LinkKey, Loss, Trust};
+use obento_host::tree::{Keep, LinkKey, Loss, Trust, Written};
 use obento_host::{HostError, Metadata};
 use obento_vfs::Node;
 
@@ -95,17 +95,17 @@ impl ImageWriter {
         name: &Name,
         meta: &Metadata<'_>,
         target: &[u8],
-    ) -> Result<(), ProblemReason> {
+    ) -> Result<Written, ProblemReason> {
         if !self.limits.keeps.contains(StoredProperties::SYMLINKS) {
             self.drop_entry(name, Loss::Symlink);
-            return Ok(());
+            return Ok(Written::Dropped);
         }
         self.make_waiting();
         self.take_entry(name)?;
         self.take_xattrs(name, meta)?;
         let slot = self.slot(name, FileKind::Symlink, meta)?;
         let new = NewNode { target, ..self.new_node(FileKind::Symlink, meta, &slot) };
-        self.other(name, &slot, meta, &new)
+        self.other(name, &slot, meta, &new).map(|()| Written::Created)
     }
 
     /// Creates a device node, FIFO or socket. Device nodes are dropped if the image is not trusted.
@@ -115,23 +115,23 @@ impl ImageWriter {
         meta: &Metadata<'_>,
         kind: FileKind,
         rdev: DeviceNumber,
-    ) -> Result<(), ProblemReason> {
+    ) -> Result<Written, ProblemReason> {
         let loss = if kind.is_device() { Loss::Device } else { Loss::Special };
         if kind.is_device() && self.options.trust == Trust::Untrusted {
             let path = self.host_path(Some(name));
             self.report.lose(loss, None, || path);
-            return Ok(());
+            return Ok(Written::Dropped);
         }
         if !self.limits.keeps.contains(StoredProperties::SPECIAL) {
             self.drop_entry(name, loss);
-            return Ok(());
+            return Ok(Written::Dropped);
         }
         self.make_waiting();
         self.take_entry(name)?;
         self.take_xattrs(name, meta)?;
         let slot = self.slot(name, kind, meta)?;
         let new = NewNode { rdev, ..self.new_node(kind, meta, &slot) };
-        self.other(name, &slot, meta, &new)
+        self.other(name, &slot, meta, &new).map(|()| Written::Created)
     }
 
     /// As [`TreeSink::remember`](crate::copy::tree_sink::TreeSink::remember).
@@ -225,6 +225,8 @@ impl ImageWriter {
 
     fn lose_link(&mut self, name: &Name, error: Error) {
         let path = self.host_path(Some(name));
+        // A format without hard links has too many with the second name of any file.
+        let error = if self.limits.link_max > 1 { error } else { Error::NotSupported };
         self.report.refused(Loss::HardLink, error, || path);
     }
 

@@ -1,10 +1,11 @@
 //! Writes a tree into an image.
 //!
 //! Invariant: a replacing file is written under a temporary name and renamed when it is complete. Other
-//! processes find the old file or the new one, also after a crash. A copy that was killed leaves one file,
-//! whose name identifies its target ([`crate::unfinished`]). The next copy to that target removes the file.
-//! Invariant: entries of a directory that this run created are not looked up before they are created: the
-//! directory starts empty.
+//! processes find the old file or the new file, even after a crash. A copy that was killed leaves one file,
+//! whose name identifies its target ([`crate::unfinished`]). The next copy to that target removes the file. Exception:
+//! with `OverwritePolicy::Contents`, a file with several names is overwritten in place.
+//! Invariant: in a directory that this run created, the writer does not look up a name before it creates the entry,
+//! because the directory starts empty.
 //! Invariant: metadata is set in the order owner and mode, extended attributes, times, because each step
 //! resets a later one.
 //!
@@ -27,7 +28,7 @@ use std::path::PathBuf;
 
 use obento_base::{Error, FileFlags, FileKind, Mode, Name, NameBuf, Timestamp};
 use obento_driver::{Limits, StoredProperties};
-use obento_host::tree::{Existing, LinkKey, Loss, Report, TreeOptions};
+use obento_host::tree::{Existing, LinkKey, Loss, Report, TreeOptions, Written};
 use obento_host::{HostError, Metadata, Xattr};
 use obento_vfs::{Caller, Node, Vfs};
 
@@ -84,7 +85,7 @@ struct Level {
     inherits: Inherits,
 }
 
-/// Which entry may replace an existing entry.
+/// The rule that decides which entry may replace an existing entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Replaces {
     /// As in cp(1): a directory and a file of another kind never replace each other, and each name is written
@@ -344,9 +345,14 @@ impl TreeSink for ImageWriter {
         done
     }
 
-    fn create(&mut self, name: &Name, meta: &Metadata<'_>, entry: NewEntry<'_>) -> Result<(), FileError> {
+    fn create_or_drop(
+        &mut self,
+        name: &Name,
+        meta: &Metadata<'_>,
+        entry: NewEntry<'_>,
+    ) -> Result<Written, FileError> {
         match entry {
-            NewEntry::File(fill) => self.file(name, meta, fill),
+            NewEntry::File(fill) => self.file(name, meta, fill).map(|()| Written::Created),
             NewEntry::Symlink(target) => Ok(self.symlink(name, meta, target)?),
             NewEntry::Node(kind, rdev) => Ok(self.node(name, meta, kind, rdev)?),
         }

@@ -41,7 +41,7 @@ pub(super) struct ReplacedFile {
     pub is_model: bool,
 }
 
-/// How a copy treats an existing regular file.
+/// The treatment of an existing regular file that has the name of a copy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OverwritePolicy {
     /// Replaces any entry, as tar(1) and mv(1) do.

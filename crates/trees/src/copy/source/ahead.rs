@@ -1,8 +1,7 @@
 //! Reads ahead: a thread reads items while earlier items are written.
 //!
-//! Invariant: at most [`BATCHES`] batches wait, each with at most [`ITEMS`] items, [`BYTES`] bytes and
-//! [`FILES`] open files, except for those of the last item. So memory and descriptors are bounded for any
-//! tree.
+//! Invariant: at most [`BATCHES`] batches wait. Without its last item, a batch has at most [`ITEMS`] items, [`BYTES`]
+//! bytes and [`FILES`] open files. Memory and descriptors are therefore bounded for any tree.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Builder, JoinHandle};
@@ -11,7 +10,7 @@ use std::vec::IntoIter;
 use super::{Body, Item, Items, Reader};
 use crate::copy::Problem;
 
-/// The most bytes of small files that a batch holds, except for those of the last file.
+/// Maximum number of bytes of the small files in a batch, without the last file.
 pub(super) const BYTES: usize = 1 << 20;
 
 const BATCHES: usize = 4;

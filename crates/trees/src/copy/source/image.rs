@@ -24,7 +24,7 @@ pub(in crate::copy) struct ImageItems {
     walk: Walk,
     keep: Keep,
     recursive: bool,
-    /// The most bytes of attributes of one file.
+    /// Maximum number of bytes of attributes of one file.
     xattr_budget: usize,
     /// Bytes of small files that were read since the last `take_bytes`, or `None` if small files are not
     /// read.
@@ -114,7 +114,7 @@ impl Iterator for ImageItems {
         }
         Some(match self.walk.next()? {
             Ok(entry) => self.item(entry),
-            Err(damage) => Err(unread(self.source.join(&damage.path), damage.error)),
+            Err(damage) => Err(Problem { path: self.source.join(&damage.path), ..damage.into() }),
         })
     }
 }

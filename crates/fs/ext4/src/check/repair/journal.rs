@@ -25,7 +25,7 @@ use crate::checksum::Crc;
 use crate::feature::{Compat, Incompat};
 use crate::format::{JOURNAL_INO, JournalSize, MAX_JOURNAL_BLOCKS, PRIVATE_FILE, journal_label};
 use crate::inode::InodeFlags;
-use crate::raw::{RawInode, RawInodeExtra};
+use crate::raw::RawInode;
 use crate::replay::{JNL_BACKUP_BLOCKS, restore_journal_inode};
 
 impl Edits {
@@ -39,14 +39,17 @@ impl Edits {
 
     /// Restores the inode from the copy in the super block.
     pub(super) fn restore_journal(&mut self) -> Result<bool> {
-        let sb = self.view.sb.clone();
+        let (sb, now) = (self.view.sb.clone(), self.now());
         let mut is_restored = false;
         self.edit_record(JOURNAL_INO, |record| {
             let Ok((raw, rest)) = RawInode::mut_from_prefix(record) else { return };
-            is_restored = restore_journal_inode(&sb, raw);
-            if is_restored && let Ok((extra, _)) = RawInodeExtra::mut_from_prefix(rest) {
-                // The copy does not contain these fields.
-                *extra = RawInodeExtra::new_zeroed();
+            let mut restored = only_journal_fields(raw);
+            is_restored = restore_journal_inode(&sb, &mut restored);
+            if is_restored {
+                *raw = restored;
+                raw.i_ctime.set(now);
+                raw.i_mtime.set(now);
+                rest.fill(0);
             }
         })?;
         self.super_block(|raw| raw.s_journal_inum.set(JOURNAL_INO))?;
@@ -100,6 +103,7 @@ impl Edits {
         let now = self.now();
         let mut is_new = false;
         self.inode(ino, |raw| {
+            *raw = only_journal_fields(raw);
             is_new = raw.i_block.iter().all(|&byte| byte == 0);
             raw.i_mode.set(PRIVATE_FILE);
             raw.i_links_count.set(raw.i_links_count.get().max(1));
@@ -198,5 +202,22 @@ impl Edits {
             raw.s_jnl_blocks = [0.into(); 17];
         })?;
         if ino == JOURNAL_INO { self.clear_inode(ino) } else { Ok(()) }
+    }
+}
+
+/// Returns the fields of a journal inode that describe its blocks. Everything else is 0, since it may be damaged. The
+/// generation is part of the checksums of extent nodes.
+fn only_journal_fields(raw: &RawInode) -> RawInode {
+    RawInode {
+        i_mode: raw.i_mode,
+        i_links_count: raw.i_links_count,
+        i_size_lo: raw.i_size_lo,
+        i_size_high: raw.i_size_high,
+        i_blocks_lo: raw.i_blocks_lo,
+        l_i_blocks_high: raw.l_i_blocks_high,
+        i_flags: raw.i_flags,
+        i_block: raw.i_block,
+        i_generation: raw.i_generation,
+        ..RawInode::new_zeroed()
     }
 }

@@ -87,20 +87,19 @@ impl Edits {
     fn make_inode(&mut self, doubly: VolBlock, size: u64, sectors: u64) -> Result<()> {
         let (low, high) = split(size);
         let (now, block) = (self.now(), u32::try_from(doubly.0).unwrap_or(0));
-        self.inode(RESIZE_INO, |raw| {
+        self.edit_record(RESIZE_INO, |record| {
+            // Its owner, times and attributes may be damaged, too.
+            record.fill(0);
+            let Ok((raw, _)) = RawInode::mut_from_prefix(record) else { return };
             raw.i_mode.set(PRIVATE);
             raw.i_links_count.set(1);
-            raw.i_flags.set(0);
-            raw.i_dtime.set(0);
+            raw.i_ctime.set(now);
             raw.i_mtime.set(now);
             raw.i_size_lo.set(low);
             raw.i_size_high.set(high);
             let (low, high) = split(sectors);
             raw.i_blocks_lo.set(low);
             raw.l_i_blocks_high.set(u16::try_from(high).unwrap_or(0));
-            raw.i_file_acl_lo.set(0);
-            raw.l_i_file_acl_high.set(0);
-            raw.i_block = [0; 60];
             if let Some(entry) = raw.i_block.chunks_exact_mut(4).nth(DOUBLY) {
                 entry.copy_from_slice(&block.to_le_bytes());
             }

@@ -143,3 +143,64 @@ impl Rounds {
         issues
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn early(number: u32) -> Issue {
+        Issue::SuperBlockChecksum { found: number, expected: 0 }
+    }
+
+    fn count(number: u32) -> Issue {
+        Issue::BlockBitmapPadding { group: number }
+    }
+
+    /// Tries each of `issues`, and returns whether it gets a round.
+    fn rounds(rounds: &mut Rounds, issues: Vec<Issue>) -> bool {
+        let chosen = rounds.todo(issues, RepairMode::All);
+        chosen.iter().for_each(|issue| rounds.tried(issue, true));
+        !chosen.is_empty()
+    }
+
+    #[test]
+    fn a_repair_ends_at_the_first_stage_whose_rounds_are_used_up() {
+        let mut state = Rounds::default();
+        assert!(
+            (0..MAX_ROUNDS)
+                .all(|number| rounds(&mut state, vec![early(number), Issue::DirectoryEmpty { dir: 9 }]))
+        );
+        let left = [early(MAX_ROUNDS), Issue::DirectoryEmpty { dir: 9 }];
+        assert!(!rounds(&mut state, left.to_vec()));
+        assert_eq!(state.untried(&left), 2);
+        // The later stage has its own rounds.
+        assert!(rounds(&mut state, left[1..].to_vec()));
+    }
+
+    #[test]
+    fn a_round_with_many_new_issues_does_not_count_up_to_a_limit() {
+        let mut state = Rounds::default();
+        let most = u32::try_from(PROGRESS).unwrap();
+        let mut round =
+            |number: u32| rounds(&mut state, (0..most).map(|n| early(number * most + n)).collect());
+        assert!((0..MAX_FREE_ROUNDS + MAX_ROUNDS).all(&mut round));
+        assert!(!round(MAX_FREE_ROUNDS + MAX_ROUNDS));
+    }
+
+    #[test]
+    fn counts_have_more_rounds_than_the_stages_that_allocate() {
+        let mut state = Rounds::default();
+        assert!((0..MAX_COUNT_ROUNDS).all(|number| rounds(&mut state, vec![count(number)])));
+        assert!(!rounds(&mut state, vec![count(MAX_COUNT_ROUNDS)]));
+    }
+
+    #[test]
+    fn an_issue_that_is_found_again_and_again_is_not_repaired_for_ever() {
+        let mut state = Rounds::default();
+        assert!((0..MAX_TRIES).all(|_| rounds(&mut state, vec![early(1)])));
+        assert!(!rounds(&mut state, vec![early(1)]));
+        assert_eq!(state.untried(&[early(1)]), 0);
+    }
+}

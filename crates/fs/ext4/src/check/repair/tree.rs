@@ -2,6 +2,7 @@
 //!
 //! Source: e2fsprogs `e2fsck/pass1.c` `scan_extent_node`, `process_block`.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use obento_base::wire::{FromBytes, IntoBytes};
@@ -219,10 +220,11 @@ impl Edits {
             })?;
         }
         let mut waiting: Vec<(u32, u32)> = map.iter().skip(12).copied().zip([0, 1, 2]).collect();
-        let mut seen = 0_usize;
+        // A table that is named more than once is passed once.
+        let mut seen = BTreeSet::new();
         while let Some((table, below)) = waiting.pop() {
-            seen = seen.saturating_add(1);
-            if seen > MAX_NODES || !on_volume(&self.view.sb, table.into(), 1) {
+            let is_known = seen.len() >= MAX_NODES || !seen.insert(table);
+            if is_known || !on_volume(&self.view.sb, table.into(), 1) {
                 continue;
             }
             let place = VolBlock(table.into());

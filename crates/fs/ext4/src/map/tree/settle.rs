@@ -60,18 +60,12 @@ impl<S: NodeSource> ExtentTree<'_, S> {
         self.have_room(range, runs + more + partial)
     }
 
-    /// Returns whether each leaf of `range` has room for `more` extents.
+    /// Returns whether `range` is in one leaf that has room for `more` extents. A change of several leaves moves the extents
+    /// of all of them to the first one.
     fn have_room(&mut self, range: &Range<u64>, more: usize) -> Result<bool> {
-        let mut at = range.start;
-        while at < range.end {
-            let (path, bounds) = self.descend(at)?;
-            let leaf = path.last().map_or(0, |step| step.node);
-            if self.len(leaf) + more > self.room_of(leaf) {
-                return Ok(false);
-            }
-            at = bounds.end.max(at + 1);
-        }
-        Ok(true)
+        let (path, bounds) = self.descend(range.start)?;
+        let leaf = path.last().map_or(0, |step| step.node);
+        Ok(bounds.end >= range.end && self.len(leaf) + more <= self.room_of(leaf))
     }
 
     /// Restores the nodes of `path`, from the leaf up.

@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 use core::ops::{Range, RangeInclusive};
 
 use obento_base::wire::to_u64;
-use obento_base::{Error, FileKind, Result};
+use obento_base::{Error, FileKind, Ino, Result};
 use obento_journal::{Credits, Taken, Tid, Txn};
 
 use crate::allocator::{Allocator, BlockRun, Freed};
 use crate::inode::{Inode, InodeFlags};
+use crate::map::NodeSpaceTable;
 use crate::map::change::{FileMap, Nodes};
 use crate::map::reservation::Run;
 use crate::map::tree::NodeLocation;
@@ -19,7 +20,26 @@ use crate::writer::{InodeEdit, InodeWrite, Writer, cost};
 /// Blocks that are reserved for nodes of a map, and released unless they are published or kept.
 pub(crate) struct NodeSpace<'w> {
     alloc: &'w Allocator,
+    /// The blocks, those of `held` first.
     runs: Vec<BlockRun>,
+    /// Blocks that were reserved before, which stay reserved unless they are published.
+    held: Option<HeldNodes<'w>>,
+}
+
+/// Blocks for nodes that a write reserved before, and that a failed change must not lose.
+pub(super) struct HeldNodes<'w> {
+    table: &'w NodeSpaceTable,
+    ino: Ino,
+    /// The range of the write, in file blocks.
+    blocks: Range<u64>,
+    count: usize,
+}
+
+impl HeldNodes<'_> {
+    /// Returns whether the write still needs `run`, which is number `index` of the blocks, and has it again.
+    fn takes_back(&self, index: usize, run: BlockRun) -> bool {
+        index < self.count && self.table.put_back(self.ino, &self.blocks, run)
+    }
 }
 
 impl NodeSpace<'_> {
@@ -31,7 +51,11 @@ impl NodeSpace<'_> {
 
 impl Drop for NodeSpace<'_> {
     fn drop(&mut self) {
-        self.runs.drain(..).for_each(|run| self.alloc.release(run));
+        for (index, run) in self.runs.drain(..).enumerate() {
+            if !self.held.as_ref().is_some_and(|held| held.takes_back(index, run)) {
+                self.alloc.release(run);
+            }
+        }
     }
 }
 
@@ -65,20 +89,28 @@ impl Writer {
         gained: Vec<BlockRun>,
         lost: Vec<Run>,
     ) -> Result<MapChange<'_, 's>> {
-        self.plan_change_with(inode, map, gained, lost, Vec::new())
+        let nodes = NodeSpace { alloc: self.allocator(), runs: Vec::new(), held: None };
+        self.plan_change_with(inode, map, gained, lost, nodes)
     }
 
-    /// Plans a change like [`Self::plan_change`]. The blocks `held`, which were reserved before, are used for new nodes
-    /// first. The rest of them is released.
-    pub(super) fn plan_change_with<'s>(
-        &self,
+    /// Removes up to `count` blocks that are reserved for the nodes of `blocks` of a file. They are reserved again when
+    /// the result is dropped, unless they were published. Fails with `NoMemory`.
+    pub(super) fn take_nodes_of(&self, ino: Ino, blocks: &Range<u64>, count: usize) -> Result<NodeSpace<'_>> {
+        let runs = self.node_space().take(ino, blocks, count)?;
+        let held = HeldNodes { table: self.node_space(), ino, blocks: blocks.clone(), count: runs.len() };
+        Ok(NodeSpace { alloc: self.allocator(), runs, held: Some(held) })
+    }
+
+    /// Plans a change like [`Self::plan_change`]. The blocks `nodes`, which were reserved before, are used for new nodes
+    /// first.
+    pub(super) fn plan_change_with<'w, 's>(
+        &'w self,
         inode: &Inode,
         mut map: FileMap<'s, Nodes<'s>>,
         gained: Vec<BlockRun>,
         lost: Vec<Run>,
-        held: Vec<BlockRun>,
-    ) -> Result<MapChange<'_, 's>> {
-        let mut nodes = NodeSpace { alloc: self.allocator(), runs: held };
+        mut nodes: NodeSpace<'w>,
+    ) -> Result<MapChange<'w, 's>> {
         let mut lost: Vec<_> = lost.into_iter().flat_map(block_runs).collect();
         // By groups, so that each bitmap is taken once.
         lost.sort_unstable_by_key(|run| run.start);
@@ -112,7 +144,7 @@ impl Writer {
 
     /// Reserves `count` blocks for nodes that publishing `blocks` of a file may need.
     pub(super) fn hold_nodes(&self, inode: &Inode, blocks: Range<u64>, count: usize) -> Result<()> {
-        let mut space = NodeSpace { alloc: self.allocator(), runs: Vec::new() };
+        let mut space = NodeSpace { alloc: self.allocator(), runs: Vec::new(), held: None };
         self.fill_node_space(&mut space, inode, count, None)?;
         // A block map has numbers of 32 bits.
         let is_far = |run: &BlockRun| run.start.0 > u64::from(u32::MAX);

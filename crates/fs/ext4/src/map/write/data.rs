@@ -114,7 +114,7 @@ impl Writer {
             gained = runs;
             map.splice(blocks.clone(), &new, &mut Vec::new())?;
         }
-        let held = self.node_space().take(inode.ino(), &blocks, map.new_nodes());
+        let held = self.take_nodes_of(inode.ino(), &blocks, map.new_nodes())?;
         let change = self.plan_change_with(&inode, map, gained, Vec::new(), held)?;
         self.commit_change(inode.view(), change, Credits(0), |_, edit| {
             self.grow_to(edit, written.end);

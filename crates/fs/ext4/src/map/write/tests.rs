@@ -504,6 +504,32 @@ fn a_full_volume_stores_what_fits_and_stays_consistent() {
 }
 
 #[test]
+fn a_failed_change_keeps_the_blocks_that_a_write_reserved_for_its_map() {
+    if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
+        return;
+    }
+    let mut rig = Rig::new(&["-t", "ext3", "-b", "1024"], ORDERED, &[7; 12 << 10]);
+    // Block 12 is the first one that needs an indirect block.
+    let begun = rig.writer.begin_write(rig.ino, &(12 << 10..13 << 10)).unwrap();
+    begun.reserve_mapping().unwrap();
+    let Span::Mapped(place) = begun.extent().span else { panic!("no place") };
+    let goal = rig.writer.home_goal(rig.ino);
+    let mut others = Vec::new();
+    while let Ok(run) = rig.writer.allocator().reserve_metadata(goal, 1) {
+        others.push(run);
+    }
+    // As for a change that fails before its first edit.
+    drop(rig.writer.take_nodes_of(rig.ino, &(12..13), 1).unwrap());
+    assert_eq!(rig.writer.allocator().reserve_metadata(goal, 1), Err(Error::NoSpace));
+    rig.device.write_at(place, &[8; 1 << 10]).unwrap();
+    begun.publish(|ticket| rig.writer.end_write(ticket, TimeChange::Now)).unwrap();
+    others.into_iter().for_each(|run| rig.writer.allocator().release(run));
+    rig.model.extend([8; 1 << 10]);
+    rig.check("the second attempt");
+    rig.judge("the second attempt");
+}
+
+#[test]
 fn a_huge_file_is_cut_in_steps() {
     if !require(&[Oracle::Program("mke2fs"), Oracle::Program("e2fsck")]) {
         return;

@@ -2,11 +2,11 @@
 //!
 //! Invariant: the contents of an unused or damaged map are not followed; a damaged map fails with `NeedsCheck`.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use obento_base::FileKind;
-use obento_base::wire::{FromBytes, join, to_usize};
+use obento_base::wire::{FromBytes, join, to_u64, to_usize};
 use obento_driver::{ResizeRefusal, ResizeResult};
 
 use super::super::edits::Edits;
@@ -49,6 +49,17 @@ pub(super) enum OwnedMap {
     Pointers(Vec<u64>),
 }
 
+impl OwnedMap {
+    /// Returns a number of blocks that the map contains if no block is in it twice.
+    fn least_blocks(&self) -> u64 {
+        match self {
+            Self::Empty => 0,
+            Self::Extents { extents, nodes } => to_u64(extents.len().saturating_add(nodes.len())),
+            Self::Pointers(blocks) => to_u64(blocks.len()),
+        }
+    }
+}
+
 /// A file.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
@@ -67,11 +78,14 @@ pub(super) struct Owners {
     pub attributes: BTreeMap<u64, Vec<u32>>,
     /// The inode bitmaps of all groups. A bitmap that was never written is empty.
     pub inodes: Vec<Vec<u8>>,
+    /// The number of blocks of the volume that no map has claimed yet.
+    unclaimed: u64,
 }
 
 /// Reads the maps of all inodes in use.
 pub(super) fn owners(edits: &mut Edits) -> ResizeResult<Owners> {
-    let mut owners = Owners { files: Vec::new(), attributes: BTreeMap::new(), inodes: Vec::new() };
+    let unclaimed = edits.view.sb.blocks_count;
+    let mut owners = Owners { files: Vec::new(), attributes: BTreeMap::new(), inodes: Vec::new(), unclaimed };
     let (groups, per_group) = (edits.view.sb.groups, edits.view.sb.inodes_per_group);
     for group in 0..groups {
         let used = edits.view.used_inodes(group);
@@ -117,27 +131,34 @@ impl Owners {
     fn add(&mut self, edits: &mut Edits, ino: u32, raw: &RawInode) -> ResizeResult<()> {
         let attributes = u64::from(raw.i_file_acl_lo.get()) | u64::from(raw.l_i_file_acl_high.get()) << 32;
         if attributes != 0 {
+            if !on_volume(&edits.view.sb, attributes, 1) {
+                return Err(ResizeRefusal::NeedsCheck("an attribute block is outside the volume").into());
+            }
             self.attributes.entry(attributes).or_default().push(ino);
         }
         if ino == BAD_INO && raw.i_block.iter().any(|&byte| byte != 0) {
             return Err(ResizeRefusal::Feature("bad blocks").into());
         }
         let kind = FileKind::from_mode(raw.i_mode.get());
+        let maps = match kind {
+            Some(FileKind::Regular | FileKind::Directory) => true,
+            Some(FileKind::Symlink) => !is_fast_link(edits, raw),
+            // As for the check: an inode without a type has no map.
+            Some(_) | None => false,
+        };
         let flags = InodeFlags::from_bits_retain(raw.i_flags.get());
         let map = if ino == RESIZE_INO {
             let doubly = numbers(&raw.i_block).get(DOUBLY).map_or(0, |number| u64::from(number.get()));
             OwnedMap::Pointers(if doubly == 0 { Vec::new() } else { Vec::from([doubly]) })
-        } else if flags.contains(InodeFlags::INLINE_DATA) || raw.i_links_count.get() == 0 {
+        } else if !maps || flags.contains(InodeFlags::INLINE_DATA) || raw.i_links_count.get() == 0 {
             OwnedMap::Empty
         } else if flags.contains(InodeFlags::EXTENTS) {
             extents(edits, raw)?
-        } else if matches!(kind, Some(FileKind::Regular | FileKind::Directory))
-            || kind == Some(FileKind::Symlink) && !is_fast_link(edits, raw)
-        {
-            pointers(edits, ino)?
         } else {
-            OwnedMap::Empty
+            pointers(edits, ino)?
         };
+        let left = self.unclaimed.checked_sub(map.least_blocks());
+        self.unclaimed = left.ok_or(ResizeRefusal::NeedsCheck("blocks belong to several files"))?;
         let size = join(raw.i_size_lo.get(), raw.i_size_high.get());
         self.files.push(Owner { ino, is_dir: kind == Some(FileKind::Directory), size, map });
         Ok(())
@@ -147,8 +168,10 @@ impl Owners {
 /// Returns whether the target of a symbolic link is in its inode: `ext4_inode_is_fast_symlink`.
 fn is_fast_link(edits: &Edits, raw: &RawInode) -> bool {
     let sectors = join(raw.i_blocks_lo.get(), raw.l_i_blocks_high.get().into());
-    let own = if raw.i_file_acl_lo.get() == 0 { 0 } else { u64::from(edits.view.sb.block_size.sectors()) };
-    sectors <= own
+    let sb = &edits.view.sb;
+    let cluster = u64::from(sb.block_size.sectors()).saturating_mul(sb.cluster_blocks().into());
+    let has_attributes = raw.i_file_acl_lo.get() != 0 || raw.l_i_file_acl_high.get() != 0;
+    sectors <= if has_attributes { cluster } else { 0 }
 }
 
 fn damaged() -> ResizeRefusal {
@@ -158,6 +181,7 @@ fn damaged() -> ResizeRefusal {
 fn extents(edits: &Edits, raw: &RawInode) -> ResizeResult<OwnedMap> {
     let (mut extents, mut nodes) = (Vec::new(), Vec::new());
     let mut waiting = Vec::from([(raw.i_block.to_vec(), MAX_DEPTH)]);
+    let mut seen = BTreeSet::new();
     while let Some((bytes, most)) = waiting.pop() {
         let (header, rest) = RawExtentHeader::ref_from_prefix(&bytes).map_err(|_| damaged())?;
         let depth = header.eh_depth.get();
@@ -169,7 +193,7 @@ fn extents(edits: &Edits, raw: &RawInode) -> ResizeResult<OwnedMap> {
         for entry in entries {
             if depth > 0 {
                 let child = RawExtentIndex::ref_from_bytes(entry).map_or(0, |index| index_leaf(index).0);
-                if !on_volume(&edits.view.sb, child, 1) {
+                if !on_volume(&edits.view.sb, child, 1) || !seen.insert(child) {
                     return Err(damaged().into());
                 }
                 nodes.push(child);

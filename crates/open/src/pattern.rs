@@ -40,13 +40,13 @@ enum Token {
 struct Set {
     negated: bool,
     ranges: Vec<(Unit, Unit)>,
-    classes: Vec<Class>,
+    classes: Vec<CharClass>,
 }
 
-type Class = fn(char) -> bool;
+type CharClass = fn(char) -> bool;
 
 /// POSIX character classes.
-const CLASSES: &[(&str, Class)] = &[
+const CLASSES: &[(&str, CharClass)] = &[
     ("alnum", |c| c.is_alphanumeric()),
     ("alpha", |c| c.is_alphabetic()),
     ("blank", |c| c == ' ' || c == '\t'),
@@ -62,7 +62,7 @@ const CLASSES: &[(&str, Class)] = &[
 ];
 
 impl Pattern {
-    /// Compiles `pattern`. Cannot fail: a `[` without `]` stands for itself.
+    /// Compiles `pattern`. Every pattern is valid: a `[` without `]` matches the character `[`.
     pub fn new(pattern: &[u8], case: Case) -> Self {
         let units = units(pattern, case);
         let mut tokens = Vec::new();
@@ -86,9 +86,21 @@ impl Pattern {
         Self { tokens, case }
     }
 
-    /// Returns whether the pattern only matches names that begin with a dot.
-    pub fn begins_with_dot(&self) -> bool {
-        matches!(self.tokens.first(), Some(Token::Unit(unit)) if *unit == Unit::from(b'.'))
+    /// Compiles a pattern of a shell. A `\` at the end matches the character `\`.
+    pub fn of_shell(pattern: &[u8]) -> Self {
+        let mut compiled = Self::new(pattern, Case::Sensitive);
+        if let (Some(last @ Token::Never), true) = (compiled.tokens.last_mut(), pattern.ends_with(b"\\")) {
+            *last = Token::Unit(u32::from(b'\\'));
+        }
+        compiled
+    }
+
+    /// Returns whether the pattern matches a whole file name as in a shell. A name that begins with a dot matches only
+    /// a pattern that begins with a dot.
+    pub fn matches_in_shell(&self, name: &[u8]) -> bool {
+        let is_for_hidden =
+            matches!(self.tokens.first(), Some(Token::Unit(unit)) if *unit == Unit::from(b'.'));
+        (is_for_hidden || !name.starts_with(b".")) && self.matches(name)
     }
 
     /// Returns whether the pattern matches all of `text`.
