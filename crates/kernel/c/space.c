@@ -19,7 +19,11 @@ static int ob_space_op(struct inode *i, int what, loff_t start, loff_t end, bool
 	if (what == OB_ALLOCATE)
 		return GATED(i->i_sb, space, i->i_ino, what, start, end, keep);
 	atomic_inc(&OBI(i)->moved);
-	truncate_pagecache_range(i, start, what == OB_COLLAPSE || what == OB_INSERT ? LLONG_MAX : end - 1);
+	/* All pages were written. A page with a block that moves is dropped whole: zeroing a part of it would lose that block. */
+	if (what == OB_COLLAPSE || what == OB_INSERT)
+		truncate_pagecache(i, round_down(start, PAGE_SIZE));
+	else	/* the driver zeroes whole blocks */
+		truncate_pagecache_range(i, start, round_up(end, (loff_t)SBI(i->i_sb)->unit) - 1);
 	err = GATED(i->i_sb, space, i->i_ino, what, start, end, keep);
 	atomic_inc(&OBI(i)->moved);
 	return err;
@@ -54,6 +58,16 @@ static int ob_punch_or_zero(struct inode *i, int what, loff_t start, loff_t end,
 		return err;
 	return ob_space_op(i, what, first, what == OB_ZERO && last > end ? end : last, keep);
 }
+static int ob_zero_space(struct inode *i, loff_t start, loff_t end, bool keep)
+{
+	/* The parts of blocks at both ends get space, too. A driver that cannot allocate changes nothing. */
+	int err = ob_space_op(i, OB_ALLOCATE, start, end, true);
+
+	if (!err && !keep && end > i_size_read(i))
+		err = ob_grow(i, i_size_read(i), end) ?: filemap_write_and_wait(i->i_mapping);
+	/* the last call stores the size */
+	return err ?: ob_punch_or_zero(i, OB_ZERO, start, end, keep) ?: ob_space_op(i, OB_ALLOCATE, start, end, keep);
+}
 long ob_fallocate(struct file *f, int mode, loff_t start, loff_t len)
 {
 	struct inode *i = file_inode(f);
@@ -64,6 +78,9 @@ long ob_fallocate(struct file *f, int mode, loff_t start, loff_t len)
 	if (mode & ~(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE | FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE))
 		return -EOPNOTSUPP;
 	if (OBI(i)->is_through)
+		return -EOPNOTSUPP;
+	/* a format without holes can only allocate; parts of blocks must not change before its driver refuses */
+	if ((mode & ~FALLOC_FL_KEEP_SIZE) && !(SBI(i->i_sb)->limits.features & OB_HAS_HOLES))
 		return -EOPNOTSUPP;
 	inode_lock(i);
 	size = i_size_read(i);
@@ -83,10 +100,7 @@ long ob_fallocate(struct file *f, int mode, loff_t start, loff_t len)
 	if (mode & FALLOC_FL_PUNCH_HOLE) {
 		err = ob_punch_or_zero(i, OB_PUNCH, start, min_t(loff_t, end, round_up(size, unit)), true);
 	} else if (mode & FALLOC_FL_ZERO_RANGE) {
-		if (!keep && end > size && (size & (unit - 1)))
-			err = ob_zero_part(i, size, round_up(size, unit)) ?: filemap_write_and_wait(i->i_mapping);
-		/* the parts of blocks at both ends get space, too */
-		err = err ?: ob_punch_or_zero(i, OB_ZERO, start, end, keep) ?: ob_space_op(i, OB_ALLOCATE, start, end, keep);
+		err = ob_zero_space(i, start, end, keep);
 	} else if (mode & FALLOC_FL_COLLAPSE_RANGE) {
 		err = (start | end) & (unit - 1) || end >= size ? -EINVAL : ob_move(i, OB_COLLAPSE, start, end, size - len);
 	} else if (mode & FALLOC_FL_INSERT_RANGE) {
