@@ -29,7 +29,7 @@ fn available() -> Result<u64> {
 
 pub(crate) fn seeds(folder: &Path, ops: u64, seed: u64, links: bool) -> Result<()> {
     fs::create_dir(folder)?;
-    model::data(folder, ops, seed)?;
+    model::data(folder, ops, seed).map(drop)?;
     model::names(folder, ops, seed, links)
 }
 
@@ -40,6 +40,7 @@ pub fn model(machine: &Machine) -> Result<()> {
     for seed in 1..=3 {
         seeds(&root.join(format!("s{seed}")), 400, seed, has_links(machine))?;
     }
+    space(machine, root)?;
     appends(root)?;
     overwrites(root)?;
     let written = times(root);
@@ -50,6 +51,20 @@ pub fn model(machine: &Machine) -> Result<()> {
     let after = tree::read(root)?;
     umount("/m")?;
     tree::compare(&after, &before)
+}
+
+/// Fails unless the model covers every operation of fallocate(2) that the volume supports.
+fn space(machine: &Machine, root: &Path) -> Result<()> {
+    let done = model::data(root, 1000, 4)?;
+    let expected: &[_] = match machine.kind() {
+        "obento-ext4" if machine.value("options") != "data=journal" => &model::SPACE,
+        "obento-fat" if fs::metadata(root.join("data"))?.blksize() <= 4096 => &model::SPACE[..1],
+        _ => &[],
+    };
+    let missing: Vec<_> = expected.iter().filter(|flags| !done.contains(flags)).collect();
+    ensure!(missing.is_empty(), "not supported: {missing:?}");
+    ensure!(done.len() == expected.len(), "supported unexpectedly: {done:?}");
+    Ok(())
 }
 
 /// Extends a file whose last block is on the volume already.

@@ -7,6 +7,8 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 
 use crate::machine::drop_caches;
 
@@ -23,14 +25,25 @@ impl Random {
 
 const SIZE_MAX: u64 = 1 << 20;
 
-/// Writes, maps, truncates and reads one file `ops` times, with `seed`.
-pub fn data(folder: &Path, ops: u64, seed: u64) -> Result<()> {
+/// The operations of fallocate(2), without `KEEP_SIZE`.
+pub const SPACE: [FallocateFlags; 5] = [
+    FallocateFlags::empty(),
+    FallocateFlags::ZERO_RANGE,
+    FallocateFlags::PUNCH_HOLE,
+    FallocateFlags::COLLAPSE_RANGE,
+    FallocateFlags::INSERT_RANGE,
+];
+
+/// Writes, maps, truncates, reads and calls fallocate(2) on one file `ops` times, with `seed`. Returns the operations
+/// of [`SPACE`] that succeeded. The other operations must not be supported, and must change nothing.
+pub fn data(folder: &Path, ops: u64, seed: u64) -> Result<Vec<FallocateFlags>> {
     let path = folder.join("data");
     let file = OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path)?;
     let mut model: Vec<u8> = Vec::new();
     let mut random = Random(seed);
+    let mut done = Vec::new();
     for number in 0..ops {
-        let op = random.below(10);
+        let op = random.below(15);
         let most = if random.below(4) == 0 { 65_000 } else { 5_000 };
         let (at, len) = (random.below(SIZE_MAX - 70_000), 1 + random.below(most));
         let step = || format!("seed {seed}, operation {number} of kind {op} at {at} for {len}");
@@ -58,13 +71,63 @@ pub fn data(folder: &Path, ops: u64, seed: u64) -> Result<()> {
                 file.sync_all()?;
                 drop_caches()?;
             }
+            10.. => {
+                let flags = SPACE[op as usize - 10];
+                if space(&file, &mut model, &mut random, flags).with_context(step)? && !done.contains(&flags)
+                {
+                    done.push(flags);
+                }
+            }
             _ => compare(&file, &model).with_context(step)?,
         }
     }
     compare(&file, &model)?;
     drop(file);
     drop_caches()?;
-    compare(&File::open(&path)?, &model)
+    compare(&File::open(&path)?, &model)?;
+    Ok(done)
+}
+
+/// Calls fallocate(2) on a random range, often near the end of the file. Returns whether it succeeded.
+fn space(file: &File, model: &mut Vec<u8>, random: &mut Random, flags: FallocateFlags) -> Result<bool> {
+    let unit = file.metadata()?.blksize();
+    let size = model.len() as u64;
+    let moves = flags.intersects(FallocateFlags::COLLAPSE_RANGE | FallocateFlags::INSERT_RANGE);
+    let keeps = flags == FallocateFlags::PUNCH_HOLE || !moves && random.below(2) == 0;
+    let near = size.saturating_sub(random.below(3 * unit));
+    let at = if random.below(2) == 0 { near } else { random.below(size + 10_000) };
+    let len = 1 + random.below(20_000);
+    let (at, len) = if moves { (at / unit * unit, len.next_multiple_of(unit)) } else { (at, len) };
+    let end = at + len;
+    let is_outside = match flags {
+        FallocateFlags::COLLAPSE_RANGE => end >= size,
+        FallocateFlags::INSERT_RANGE => at >= size || size > SIZE_MAX,
+        _ => false,
+    };
+    if is_outside {
+        return Ok(false);
+    }
+    let kept = if keeps { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+    match rustix::fs::fallocate(file, flags | kept, at, len) {
+        Err(Errno::OPNOTSUPP) => return Ok(false),
+        result => result.with_context(|| format!("{:?} at {at} for {len}", flags | kept))?,
+    }
+    let (start, end) = (at as usize, end as usize);
+    match flags {
+        FallocateFlags::COLLAPSE_RANGE => drop(model.drain(start..end)),
+        FallocateFlags::INSERT_RANGE => drop(model.splice(start..start, vec![0; end - start])),
+        _ => {
+            if !keeps {
+                model.resize(model.len().max(end), 0);
+            }
+            let inside = start.min(model.len())..end.min(model.len());
+            if !flags.is_empty() {
+                model[inside].fill(0);
+            }
+        }
+    }
+    compare(file, model).with_context(|| format!("{:?} at {at} for {len}, size {size}", flags | kept))?;
+    Ok(true)
 }
 
 fn compare(file: &File, model: &[u8]) -> Result<()> {
@@ -116,9 +179,14 @@ impl Drop for Mapping {
     }
 }
 
-/// Writes through a shared mapping.
+/// Writes through a shared mapping, and fills the rest of the last page, which the file must not show later.
 pub fn store(file: &File, len: usize, at: usize, bytes: &[u8]) -> Result<()> {
-    Mapping::new(file, len)?.write(at, bytes);
+    let end = len.next_multiple_of(4096);
+    let mapping = Mapping::new(file, end)?;
+    mapping.write(at, bytes);
+    if at + bytes.len() == len {
+        mapping.write(len, &vec![0xee; end - len]);
+    }
     Ok(())
 }
 
