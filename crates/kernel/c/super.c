@@ -25,7 +25,7 @@ static u8 ob_boot[16];		/* identifies the boot in recorded histories */
 /* inodes */
 void ob_fill(struct inode *i, const struct ob_attributes *a, bool times)
 {
-	struct timespec64 ctime = ob_ts(&a->ctime);
+	struct timespec64 ctime = ob_ts(&a->ctime), mtime = ob_ts(&a->mtime);
 
 	OBI(i)->btime = a->btime;
 	OBI(i)->flags = a->flags;
@@ -39,10 +39,11 @@ void ob_fill(struct inode *i, const struct ob_attributes *a, bool times)
 	/* a format without a ctime returns the mtime that it has, and the page cache may have a later one */
 	if (times || timespec64_compare(&i->i_ctime, &ctime) < 0)
 		i->i_ctime = ctime;
-	if (times) {
+	/* fallocate(2) by the driver ends later than the time that the kernel set at its start */
+	if (times || timespec64_compare(&i->i_mtime, &mtime) < 0)
+		i->i_mtime = mtime;
+	if (times)
 		i->i_atime = OBI(i)->stored_atime = ob_ts(&a->atime);
-		i->i_mtime = ob_ts(&a->mtime);
-	}
 	inode_set_flags(i, ((a->flags & FS_SYNC_FL) ? S_SYNC : 0) | ((a->flags & FS_APPEND_FL) ? S_APPEND : 0) |
 			((a->flags & FS_IMMUTABLE_FL) ? S_IMMUTABLE : 0) | ((a->flags & FS_NOATIME_FL) ? S_NOATIME : 0) |
 			((a->flags & FS_DIRSYNC_FL) ? S_DIRSYNC : 0),
@@ -77,7 +78,7 @@ static void ob_init(struct inode *i, const struct ob_attributes *a)
 	list_add_tail(&OBI(i)->uses, &s->uses);
 	spin_unlock(&s->uses_lock);
 }
-/* After a change by the driver: the times and the size of a regular file are those of the page cache. */
+/* After a change by the driver: the size of a regular file is that of the page cache, and so are later times. */
 void ob_refresh(struct inode *i)
 {
 	struct ob_attributes a;
