@@ -110,6 +110,27 @@ fn existing_contents_are_named_and_only_force_overwrites_them() {
 }
 
 #[test]
+fn data_in_a_file_that_mkfs_would_extend_is_not_overwritten_without_a_request() {
+    let bench = Bench::new();
+    let mut apple = vec![0; 4096];
+    apple[4096 - 512..][..4].copy_from_slice(b"koly");
+    for (name, what, bytes) in
+        [("note.txt", "text", b"Dear all,\n".to_vec()), ("disk.dmg", "an Apple disk image (DMG)", apple)]
+    {
+        fs::write(bench.path(name), &bytes).unwrap();
+        let refused = format!(
+            "obento: cannot create a file system on '{name}': it contains {what}\n  help: use --force (-f) to overwrite it\n"
+        );
+        for fs_type in ["ext4", "vfat", "exfat"] {
+            bench.fails(&format!("mkfs -t {fs_type} {name} 512M"), &refused);
+            assert_eq!(fs::read(bench.path(name)).unwrap(), bytes, "{fs_type}");
+        }
+        bench.run(&format!("mkfs -q --force -t ext4 {name} 1M"), 0);
+        bench.fsck(name);
+    }
+}
+
+#[test]
 fn a_wrong_option_costs_nothing() {
     let bench = Bench::new();
     let said = |line: &str| bench.run(line, 2).1;

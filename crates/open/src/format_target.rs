@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use obento_base::NameBuf;
-use obento_block::BlockDevice;
+use obento_block::{BlockDevice, Slice};
 use obento_driver::{Access, Contents};
 use obento_host::lock::Purpose;
 use obento_host::{FileDevice, HostDir, HostError};
@@ -110,6 +110,12 @@ impl FormatTarget {
             Undo::Remove | Undo::Shorten(0) => Contents::Zeros,
             _ => Contents::Unknown,
         }
+    }
+
+    /// Returns the bytes that an extended file had before, or `None` if the file was not extended or was empty.
+    pub(crate) fn old_bytes(&self) -> Option<Arc<dyn BlockDevice>> {
+        let Undo::Shorten(len) = self.undo else { return None };
+        Some(Arc::new(Slice::new(self.device(), 0..len).ok()?))
     }
 
     /// Returns the path.

@@ -100,6 +100,13 @@ impl FormatTarget {
         let options = options.clone().for_change();
         Image::on_device(self.path(), self.device(), registry, &options)
     }
+
+    /// Returns the file as it was before [`open`](Self::open) extended it. Returns `None` if it was not extended, or was
+    /// empty. The end of a file can identify its contents. Fails as [`Image::on_device`] does.
+    pub fn old_image(&self, registry: &Registry, options: &Options) -> Result<Option<Image>, OpenError> {
+        let Some(device) = self.old_bytes() else { return Ok(None) };
+        Image::on_device(self.path(), device, registry, options).map(Some)
+    }
 }
 
 impl ImageBuilder {

@@ -112,6 +112,7 @@ pub fn place(
     }
     if !args.force && !args.dry_run {
         refuse_to_destroy(&image, &found, part.as_ref(), (&target.shown, args))?;
+        refuse_old_contents(format_target, (&target.shown, args), context)?;
     }
     partition_type::note(&image, &found, &args.fs_type, &target.shown, context);
     Ok((device, format_target.contents()))
@@ -143,6 +144,18 @@ fn refuse_neighbours(image: &Image, range: &Range<u64>, (shown, args): (&[u8], &
     Err(report.help(format!(
         "name a partition by its number: {partition}; or use {option} to overwrite the whole range"
     )))
+}
+
+/// Fails if a file that was extended contained known data before. Its new end hides this data.
+fn refuse_old_contents(
+    format_target: &FormatTarget,
+    (shown, args): (&[u8], &Args),
+    context: &Context,
+) -> Result<(), Report> {
+    let image = format_target.old_image(context.registry(), &Options::default()).map_err(cannot_open)?;
+    let Some(image) = image else { return Ok(()) };
+    let (_, found) = image.part_to_overwrite(None).map_err(cannot_open)?;
+    refuse_to_destroy(&image, &found, None, (shown, args))
 }
 
 /// Fails if the device contains a partition table or other known data.
