@@ -92,9 +92,12 @@ fn visible(directory: &Path) -> &Path {
     above.find(|path| path.symlink_metadata().is_ok()).unwrap_or(Path::new("."))
 }
 
-/// Opens the host file `path` for writing, and truncates or creates it. Fails as [`create_output`] and [`emptied`] do.
-pub fn empty_output(path: &Path, spared: &[FileId]) -> Result<File, Report> {
-    emptied(create_output(path)?, path, spared)
+/// Fails if the open file at `path` is one of `spared`, from which images are read.
+pub fn expect_no_source(file: &File, path: &Path, spared: &[FileId]) -> Result<(), Report> {
+    if spared.contains(&FileId::of_file(file, path).map_err(Report::plain)?) {
+        return Err(Report::plain(HostError::IsSource { path: path.into() }));
+    }
+    Ok(())
 }
 
 /// Truncates the open file at `path`.
@@ -104,9 +107,7 @@ pub fn empty_output(path: &Path, spared: &[FileId]) -> Result<File, Report> {
 /// The file cannot be written, or it is one of `spared`, from which images are read.
 pub fn emptied(file: File, path: &Path, spared: &[FileId]) -> Result<File, Report> {
     let failed = |error| Report::on("cannot write to", path.as_os_str().as_bytes(), error);
-    if spared.contains(&FileId::of_file(&file, path).map_err(Report::plain)?) {
-        return Err(Report::plain(HostError::IsSource { path: path.into() }));
-    }
+    expect_no_source(&file, path, spared)?;
     if file.metadata().map_err(failed)?.is_file() {
         file.set_len(0).map_err(failed)?;
     }

@@ -1,14 +1,17 @@
 //! Files that a command creates, and the files that they replace.
 
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use obento::driver::Replay;
-use obento::host::{HostError, ReplacedFile, UnpackLimits};
+use obento::host::sandbox::Rights;
+use obento::host::{FileId, HostError, ReplacedFile, UnpackLimits};
 use obento::image::{ImageFile, Locking, PartitionContents};
 use obento::{OpenError, Options};
 
 use crate::context::Context;
+use crate::output::{create_output, emptied, expect_no_source};
 use crate::report::{Report, shell_word};
 
 /// Checks that `out` can be created: it does not stand for standard output; it does not exist, or it is a regular
@@ -100,5 +103,41 @@ impl OldFile {
         let root = shell_word([shown, part.as_bytes(), b":/"].concat());
         let root = volume.map_or_else(String::new, |_| format!("{root} for its root directory, or "));
         Err(Report::on(cannot, shown, "the file is a disk image").help(format!("use {root}{force}")))
+    }
+}
+
+/// A host file that a command writes from the start, such as a report. It is open, and keeps its contents until
+/// [`OutputFile::emptied`].
+pub struct OutputFile {
+    file: File,
+    path: PathBuf,
+    old: Option<OldFile>,
+}
+
+impl OutputFile {
+    /// Opens the file `path`, or creates it. Fails as [`create_output`] does.
+    pub fn open(path: &Path) -> Result<Self, Report> {
+        let file = create_output(path)?;
+        Ok(Self { file, path: path.into(), old: OldFile::open(path) })
+    }
+
+    /// Gives up all rights except to read and write open files, and to truncate them if there are `outputs`.
+    pub fn seal(outputs: &[Self], context: &Context) {
+        context.confine(if outputs.is_empty() { Rights::Read } else { Rights::WriteBeneath(&[]) });
+    }
+
+    /// Truncates the file. Call this after rights were given up, because it decodes the old contents.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be written, it is one of `spared`, from which images are read, or it is a disk image.
+    pub fn emptied(self, spared: &[FileId], context: &Context) -> Result<File, Report> {
+        expect_no_source(&self.file, &self.path, spared)?;
+        if let Some(old) = self.old {
+            let shown = self.path.as_os_str().as_bytes();
+            old.expect_no_image("cannot write to", shown, "", context)
+                .map_err(|report| report.help("name another file, or delete the image first"))?;
+        }
+        emptied(self.file, &self.path, spared)
     }
 }

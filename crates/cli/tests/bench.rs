@@ -168,6 +168,16 @@ fn a_page_a_table_and_a_comparison_are_made_of_results() {
     );
     let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("lat_rand_write_4k|") && page.ends_with("</html>\n"));
+    assert!(obento(folder.path(), &["mkfs", "-q", "disk.img", "1M"]).status.success());
+    let image = std::fs::read(folder.path().join("disk.img")).unwrap();
+    let refused = obento(folder.path(), &["bench", "report", "a.json", "--output", "disk.img"]);
+    let why = "'disk.img': the file is a disk image";
+    assert!(
+        refused.status.code() == Some(2) && text(&refused.stderr).contains(why),
+        "{}",
+        text(&refused.stderr)
+    );
+    assert!(std::fs::read(folder.path().join("disk.img")).unwrap() == image);
     let same = obento(folder.path(), &["bench", "compare", "a.json", "a.json"]);
     assert!(same.status.success() && text(&same.stdout).contains("0 slower"), "{}", text(&same.stdout));
     // The exit code reports a missing result, also if the reader of the table has closed the pipe.

@@ -55,6 +55,26 @@ fn a_disk_image_is_not_replaced_by_a_copied_file_because_its_path_was_forgotten(
 }
 
 #[test]
+fn a_disk_image_is_not_emptied_by_a_report_or_a_list() {
+    let folder = folder_of_images();
+    let at = folder.path();
+    let why = "cannot write to 'fat.img': the file is a disk image\n  help: name another file, or delete the image first";
+    for args in [
+        &["find", "plain.img", "-fprint", "fat.img"][..],
+        &["find", "plain.img", "-fprint0", "fat.img"],
+        &["find", "plain.img", "-fls", "fat.img"],
+        &["find", "plain.img", "-fprintf", "fat.img", "%p"],
+        &["recover", "--list", "plain.img", "--report", "fat.img"],
+        &["recover", "plain.img", "out", "--report", "fat.img"],
+    ] {
+        spares(at, "fat.img", args, 2, why);
+    }
+    // A text is replaced.
+    check_in(at, &["find", "plain.img", "-name", "lost+found", "-fprint", "notes.txt"], 0, "", "");
+    assert_eq!(fs::read_to_string(at.join("notes.txt")).unwrap(), "plain.img:/lost+found\n");
+}
+
+#[test]
 fn a_compressed_or_encrypted_image_is_not_replaced_by_a_copied_file_either() {
     if !require(&["gzip", "zstd", "xz"].map(Oracle::Program)) {
         return;

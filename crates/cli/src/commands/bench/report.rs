@@ -2,12 +2,14 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 use obento_bench::report::{Changed, Table, Verdict, compare as changes, csv, html, markdown, text};
 use obento_bench::results::Results;
 
 use crate::context::Context;
-use crate::output::{Outcome, Output, Stop, empty_output};
+use crate::output::{Outcome, Output, Stop};
+use crate::replaced::OutputFile;
 use crate::report::Report;
 
 /// Print a table or page of results
@@ -50,7 +52,7 @@ pub fn expect_measured(baseline: Option<&str>, mut targets: Vec<&str>) -> Result
     Err(report.help(format!("use one of these targets: {}", targets.join(", "))))
 }
 
-pub fn run(args: &Args, _: &Context) -> Outcome {
+pub fn run(args: &Args, context: &Context) -> Outcome {
     let all: Vec<Results> = args.files.iter().map(|path| load(path)).collect::<Result<_, _>>()?;
     expect_measured(args.baseline.as_deref(), all.iter().flat_map(Results::targets).collect())?;
     let table = |results: &Results| Table::of(results, args.baseline.as_deref());
@@ -71,7 +73,9 @@ pub fn run(args: &Args, _: &Context) -> Outcome {
         }
     };
     if let Some(path) = &args.output {
-        return empty_output(path, &[])?.write_all(made.as_bytes()).map_err(|error| {
+        let output = OutputFile::open(path)?;
+        OutputFile::seal(slice::from_ref(&output), context);
+        return output.emptied(&[], context)?.write_all(made.as_bytes()).map_err(|error| {
             Stop::Failed(Report::on("cannot write", path.as_os_str().as_encoded_bytes(), error))
         });
     }

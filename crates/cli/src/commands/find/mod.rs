@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::io::{self, BufWriter, IsTerminal};
 use std::rc::Rc;
 
+use obento::driver::Access;
 use obento::host::FileId;
 use obento::vfs::Symlinks;
 use obento::volume::Owners;
@@ -23,7 +24,8 @@ use crate::find::{
 };
 use crate::help::page::{Page, TZ};
 use crate::open::{self, Found, Location};
-use crate::output::{Outcome, Output, Stop, empty_output, go_on};
+use crate::output::{Outcome, Output, Stop, go_on};
+use crate::replaced::OutputFile;
 use crate::report::{Report, subject};
 
 /// The page of `find`.
@@ -83,8 +85,12 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
         let report = Report::new("cannot search", "--json does not support -printf, -print0 or -ls");
         return Err(report.help("omit --json, or the action that --json does not support").into());
     }
-    let sinks = sinks(&parsed, starts, context)?;
-    let starts = start_points(starts, args, &parsed, &world);
+    let outputs = parsed.outputs.iter().map(|path| OutputFile::open(path.as_ref()));
+    let outputs = outputs.collect::<Result<Vec<_>, Report>>()?;
+    let images = starts.iter().filter_map(|start| open::address(start, context).ok());
+    let spared: Vec<_> = images.filter_map(|address| FileId::of_path(&address.image)).collect();
+    let starts = start_points(starts, args, &parsed, &outputs, &world);
+    let sinks = sinks(outputs, &spared, context)?;
     let mut evaluator = Evaluator {
         expr: &parsed.expr,
         zone: world.zone.clone(),
@@ -115,14 +121,17 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
 }
 
 /// Returns standard output and the files of `-fprint` and similar actions. As in GNU find, names on a terminal contain no
-/// control characters, whichever action prints them. Fails for the image of a start point, which would be emptied.
-fn sinks(parsed: &Parsed, starts: &[OsString], context: &Context) -> Result<Vec<Sink<'static>>, Stop> {
-    let images = starts.iter().filter_map(|start| open::address(start, context).ok());
-    let spared: Vec<_> = images.filter_map(|address| FileId::of_path(&address.image)).collect();
+/// control characters, whichever action prints them. Fails for a disk image, which would be emptied. `spared` are the
+/// images of the start points.
+fn sinks(
+    outputs: Vec<OutputFile>,
+    spared: &[FileId],
+    context: &Context,
+) -> Result<Vec<Sink<'static>>, Report> {
     let style = style_on(&io::stdout());
     let mut sinks = vec![Sink { out: Box::new(Output::stdout()), style }];
-    for path in &parsed.outputs {
-        let file = empty_output(path.as_ref(), &spared)?;
+    for output in outputs {
+        let file = output.emptied(spared, context)?;
         let style = style_on(&file);
         sinks.push(Sink { out: Box::new(BufWriter::new(file)), style });
     }
@@ -148,22 +157,24 @@ struct Start {
 }
 
 /// Opens the images that `arguments` name, gives up rights unless commands will run, and finds the start points.
-fn start_points(arguments: &[OsString], args: &Args, parsed: &Parsed, world: &HostContext<'_>) -> Vec<Start> {
+fn start_points(
+    arguments: &[OsString],
+    args: &Args,
+    parsed: &Parsed,
+    outputs: &[OutputFile],
+    world: &HostContext<'_>,
+) -> Vec<Start> {
     let context = world.context;
-    if parsed.commands.is_empty() {
-        open::seal_before_decoding(
-            arguments,
-            open::BareOperand::Image,
-            obento::driver::Access::ReadOnly,
-            context,
-        );
+    let runs_commands = !parsed.commands.is_empty();
+    if !runs_commands && open::prepare(arguments, open::BareOperand::Image, Access::ReadOnly, context) {
+        OutputFile::seal(outputs, context);
     }
     let opened: Vec<_> = arguments.iter().flat_map(|argument| open::open_each(argument, context)).collect();
-    if parsed.commands.is_empty() {
-        context.seal();
-    } else {
+    if runs_commands {
         // The copies for commands are removed before the process ends.
         context.stop_between_steps();
+    } else {
+        OutputFile::seal(outputs, context);
     }
     let mut starts = Vec::new();
     for location in opened {

@@ -14,7 +14,8 @@ use super::{Args, note_notices, read_map, root_path, shown, source, unnamed_plac
 use crate::context::Context;
 use crate::limit::DataLimit;
 use crate::open::{self, join};
-use crate::output::{Outcome, Output, Stop};
+use crate::output::{Outcome, Stop};
+use crate::replaced::OutputFile;
 use crate::report::Report;
 
 /// Runs the subcommand with `--list`.
@@ -23,11 +24,11 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let map = args.map.as_deref().map(read_map).transpose()?;
     let options = Options { checksums: Checksums::IgnoreIfSupported, ..context.options().image_options() };
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
-    let out = match &args.report {
-        Some(path) => Out::File(crate::output::empty_output(path, &file.host_files().collect::<Vec<_>>())?),
-        None => Out::Standard(Output::stdout()),
-    };
-    open::seal_before_decoding([&args.source], open::BareOperand::Image, Access::ReadOnly, context);
+    let report_file = args.report.as_deref().map(OutputFile::open).transpose()?;
+    if open::prepare([&args.source], open::BareOperand::Image, Access::ReadOnly, context) {
+        OutputFile::seal(report_file.as_slice(), context);
+    }
+    let out = Out::new(report_file, &file.host_files().collect::<Vec<_>>(), context)?;
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     open::report_notices(args.source.as_encoded_bytes(), &image, context.messages());
     let bad = map.map(|map| with_map(&image, map)).transpose()?;

@@ -35,7 +35,8 @@ use crate::help::page::Page;
 use crate::input;
 use crate::limit::DataLimit;
 use crate::open;
-use crate::output::{Outcome, Output};
+use crate::output::Outcome;
+use crate::replaced::OutputFile;
 use crate::report::Report;
 
 /// The page of `recover`.
@@ -97,10 +98,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     let file = ImageFile::open(&address.image, &options).map_err(open::cannot_open)?;
     let target = HostTarget::open(target_path).map_err(Report::plain)?;
     let spared: Vec<_> = file.host_files().collect();
-    let out = match &args.report {
-        Some(path) => report::Out::File(crate::output::empty_output(path, &spared)?),
-        None => report::Out::Standard(Output::stdout()),
-    };
+    let report_file = args.report.as_deref().map(OutputFile::open).transpose()?;
     let mut copy = CopyOptions {
         target: TargetIs::Copy,
         tree: TreeOptions {
@@ -116,6 +114,7 @@ pub fn run(args: &Args, context: &Context) -> Outcome {
     {
         context.confine(Rights::WriteBeneath(&[base.as_fd()]));
     }
+    let out = report::Out::new(report_file, &copy.spared, context)?;
     let image = file.decode(context.registry()).map_err(open::cannot_open)?;
     open::report_notices(args.source.as_bytes(), &image, context.messages());
     let bad = map.map(|map| with_map(&image, map)).transpose()?;

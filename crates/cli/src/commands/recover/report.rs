@@ -1,10 +1,10 @@
 //! The list of the files that could not be recovered.
 
 mod lost;
+mod out;
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::ops::Range;
 
 use obento::Volume;
@@ -13,36 +13,15 @@ use obento::copy::{Admission, CopyReport, Observer, Problem, ProblemReason};
 use obento::host::interrupt;
 
 use self::lost::{LostEntry, NOT_APPLIED, replace_attributes};
+pub use self::out::Out;
 use super::bad::reason;
 use super::shared::SharedBlocks;
 use super::verify::{Verifier, damaged_inode, has_entries};
 use crate::context::Context;
 use crate::json::Line;
-use crate::output::{Outcome, Output};
+use crate::output::Outcome;
 use crate::progress::Progress;
 use crate::report::{printable, sentence};
-
-/// The output of the list.
-pub enum Out {
-    Standard(Output),
-    File(File),
-}
-
-impl Write for Out {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Standard(out) => out.write(bytes),
-            Self::File(file) => file.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Standard(out) => out.flush(),
-            Self::File(file) => file.flush(),
-        }
-    }
-}
 
 /// The volume that is copied.
 enum Stage {
